@@ -1,0 +1,378 @@
+"""`memory://`: records in this process, gone with it; `memory://name` is shared within the process.
+
+It is also the model that every other back-end is compared with, so it is written to be obvious.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from ..checks import copy_json
+from ..errors import ClosedError
+from ..records import Hit, Record, Ref, Scope, Stream, now
+from ..store.matching import Position, from_cursor, in_reach, seen, to_cursor
+from ..store.protocol import Capability, Page
+from ..store.query import (
+    Delete,
+    Expect,
+    Op,
+    Outcome,
+    Purge,
+    Put,
+    Scan,
+    Search,
+    StreamScan,
+    Touch,
+    Write,
+)
+from ..store.registry import Backend, StoreURL
+from ..store.rules import check_limit, check_stream, check_version, over_limit
+
+
+class _Stream:
+    """The records of one scope and kind, by seq, with their totals."""
+
+    def __init__(self, created: datetime) -> None:
+        self.records: dict[int, Record] = {}
+        self.seqs: list[int] = []
+        """In order; may hold seqs that are gone, until there are too many of them."""
+        self.by_key: dict[str, int] = {}
+        self.last_seq = self.version = self.weight = 0
+        self.created = self.updated = created
+        self.expires: datetime | None = None
+        self.soonest: datetime | None = None
+        """When the first of the records expires, or earlier."""
+
+    def get(self, key: str) -> Record | None:
+        seq = self.by_key.get(key)
+        return None if seq is None else self.records[seq]
+
+    def put(self, record: Record) -> None:
+        if record.seq in self.records:
+            self.weight -= self.records[record.seq].weight
+        elif not self.seqs or record.seq > self.seqs[-1]:
+            self.seqs.append(record.seq)
+        else:
+            place = bisect_left(self.seqs, record.seq)
+            if self.seqs[place] != record.seq:
+                self.seqs.insert(place, record.seq)
+        if record.expires is not None and (self.soonest is None or record.expires < self.soonest):
+            self.soonest = record.expires
+        self.records[record.seq] = record
+        self.by_key[record.key] = record.seq
+        self.weight += record.weight
+
+    def remove(self, key: str) -> None:
+        record = self.records.pop(self.by_key.pop(key))
+        self.weight -= record.weight
+        if len(self.seqs) > 2 * len(self.records) + 16:
+            self.seqs = sorted(self.records)
+
+    def expired(self, moment: datetime) -> list[str]:
+        """Return the keys of the records that have expired, if any can have."""
+        if self.expires is not None and self.expires <= moment:
+            return list(self.by_key)
+        if self.soonest is None or self.soonest > moment:
+            return []
+        return [record.key for record in self.records.values() if _expired(record, moment)]
+
+    def walk(self, start: int | None, reverse: bool) -> Iterator[Record]:
+        """Yield the records after `start`, or before it in reverse."""
+        if reverse:
+            end = len(self.seqs) if start is None else bisect_left(self.seqs, start)
+            places = range(end - 1, -1, -1)
+        else:
+            places = range(0 if start is None else bisect_left(self.seqs, start + 1), len(self.seqs))
+        for place in places:
+            if (record := self.records.get(self.seqs[place])) is not None:
+                yield record
+
+
+class _Data:
+    """What one in-memory store holds; several handles may share it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.streams: dict[tuple[str, str], _Stream] = {}
+        self.done: dict[str, list[Outcome]] = {}
+
+
+class MemoryStore:
+    """Keeps records in dictionaries, behind one lock."""
+
+    capabilities: frozenset[Capability] = frozenset()
+
+    def __init__(self, data: _Data | None = None, clock: Callable[[], datetime] = now) -> None:
+        self._data = data or _Data()
+        self._clock = clock
+        self._closed = False
+
+    async def write(self, write: Write) -> list[Outcome]:
+        with self._open() as data:
+            if write.id is not None and write.id in data.done:
+                return list(data.done[write.id])
+            change = _Change(data, self._clock())
+            try:
+                outcomes = [change.apply(op) for op in write.ops]
+            except BaseException:
+                change.undo()
+                raise
+            if write.id is not None:
+                data.done[write.id] = outcomes
+            return list(outcomes)
+
+    async def read(self, refs: Sequence[Ref]) -> list[Record | None]:
+        moment = self._clock()
+        with self._open() as data:
+            found: list[Record | None] = []
+            for ref in refs:
+                stream = _live(data.streams.get((ref.scope.path, ref.kind)), moment)
+                record = stream.get(ref.key) if stream else None
+                gone = record is None or (record.expires is not None and record.expires <= moment)
+                found.append(None if record is None or gone else _copy(record))
+            return found
+
+    async def scan(self, scan: Scan) -> Page[Record]:
+        moment = self._clock()
+        start = from_cursor(scan.cursor) if scan.cursor is not None else None
+        items: list[Record] = []
+        with self._open() as data:
+            skip = scan.skip
+            for record in _walk(data, scan, start, moment):
+                if not seen(record, scan, moment):
+                    continue
+                if skip:
+                    skip -= 1
+                elif len(items) == scan.limit:
+                    last = items[-1] if items else None
+                    return Page(tuple(items), to_cursor(_position(last)) if last else None)
+                else:
+                    items.append(_copy(record, bodies=scan.bodies))
+        return Page(tuple(items))
+
+    async def streams(self, scan: StreamScan) -> Page[Stream]:
+        moment = self._clock()
+        start = from_cursor(scan.cursor)[:2] if scan.cursor is not None else None
+        items: list[Stream] = []
+        with self._open() as data:
+            for path, kind in sorted(data.streams):
+                if (start is not None and (path, kind) <= start) or not in_reach(
+                    Scope(path), kind, scan.scope, scan.kinds, scan.below
+                ):
+                    continue
+                held = data.streams[path, kind]
+                gone = [held.records[held.by_key[key]] for key in held.expired(moment)]
+                if len(gone) == len(held.records) and not scan.empty:
+                    continue
+                if len(items) == scan.limit:
+                    last = items[-1] if items else None
+                    return Page(tuple(items), to_cursor((last.scope.path, last.kind, 0)) if last else None)
+                items.append(
+                    Stream(
+                        scope=Scope(path),
+                        kind=kind,
+                        count=len(held.records) - len(gone),
+                        weight=held.weight - sum(record.weight for record in gone),
+                        last_seq=held.last_seq,
+                        version=held.version,
+                        created=held.created,
+                        updated=held.updated,
+                        expires=held.expires,
+                    )
+                )
+        return Page(tuple(items))
+
+    async def search(self, search: Search) -> list[Hit]:
+        raise NotImplementedError("memory:// has no search of its own; the index layer has")
+
+    async def close(self) -> None:
+        self._closed = True
+
+    def _open(self) -> AbstractContextManager[_Data]:
+        if self._closed:
+            raise ClosedError("this memory:// store is closed")
+        return _Locked(self._data)
+
+
+class _Locked:
+    def __init__(self, data: _Data) -> None:
+        self.data = data
+
+    def __enter__(self) -> _Data:
+        self.data.lock.acquire()
+        return self.data
+
+    def __exit__(self, *error: object) -> None:
+        self.data.lock.release()
+
+
+class _Change:
+    """The operations of one write, with what is needed to take them back."""
+
+    def __init__(self, data: _Data, moment: datetime) -> None:
+        self.data = data
+        self.moment = moment
+        self.entered: set[tuple[str, str]] = set()
+        self.undone: list[Callable[[], object]] = []
+
+    def undo(self) -> None:
+        for step in reversed(self.undone):
+            step()
+
+    def apply(self, op: Op) -> Outcome:
+        if isinstance(op, Put):
+            return self.put(op)
+        if isinstance(op, Delete):
+            return self.delete(op)
+        before = self.data.streams.get((op.scope.path, op.kind))
+        held = len(before.records) if before else 0
+        stream = self.stream(op.scope, op.kind, make=isinstance(op, Touch))
+        if isinstance(op, Expect):
+            check_stream(op, stream.version)
+            return Outcome(version=stream.version)
+        if isinstance(op, Touch):
+            self.note(stream)
+            stream.expires = op.expires
+            return Outcome()
+        if isinstance(op, Purge):
+            if not op.expired_only:
+                keep = set(op.keep)
+                self.remove(stream, [r.key for r in stream.walk(None, reverse=False) if r.key not in keep])
+            return Outcome(count=held - len(stream.records))
+        removed: list[str] = []
+        for group in op.evict:
+            if not over_limit(op, len(stream.records), stream.weight):
+                break
+            removed.extend(self.remove(stream, group))
+        check_limit(op, len(stream.records), stream.weight)
+        return Outcome(removed=tuple(removed))
+
+    def put(self, op: Put) -> Outcome:
+        stream = self.stream(op.record.scope, op.record.kind, make=True)
+        old = stream.get(op.record.key)
+        check_version(op.record.ref, op.if_version, old.version if old else 0)
+        self.note(stream)
+        if old is None:
+            stream.last_seq += 1
+        stream.version += 1
+        record = replace(
+            op.record,
+            seq=stream.last_seq if old is None else old.seq,
+            version=stream.version,
+            created=op.record.created or (old.created if old else self.moment),
+            updated=self.moment,
+        )
+        stream.put(record)
+        self.undone.append(partial(stream.put, old) if old else partial(stream.remove, record.key))
+        return Outcome(record.seq, record.version, record.created, record.updated)
+
+    def delete(self, op: Delete) -> Outcome:
+        stream = self.stream(op.ref.scope, op.ref.kind, make=False)
+        old = stream.get(op.ref.key)
+        check_version(op.ref, op.if_version, old.version if old else 0)
+        return Outcome(removed=self.remove(stream, [op.ref.key]))
+
+    def remove(self, stream: _Stream, keys: Sequence[str]) -> tuple[str, ...]:
+        removed = []
+        for key in keys:
+            if (record := stream.get(key)) is not None:
+                self.note(stream)
+                stream.version += 1
+                stream.remove(key)
+                self.undone.append(partial(stream.put, record))
+                removed.append(key)
+        return tuple(removed)
+
+    def stream(self, scope: Scope, kind: str, *, make: bool) -> _Stream:
+        """Return the stream; the first time in a write, with what has expired taken out.
+
+        A new one is kept only if `make`.
+        """
+        name = (scope.path, kind)
+        stream = self.data.streams.get(name)
+        if stream is None:
+            stream = _Stream(self.moment)
+            self.entered.add(name)
+            if make:
+                self.data.streams[name] = stream
+                self.undone.append(partial(self.data.streams.pop, name))
+            return stream
+        if name not in self.entered:
+            self.remove(stream, stream.expired(self.moment))
+            if _live(stream, self.moment) is None:
+                self.note(stream)
+                stream.expires = None
+        self.entered.add(name)
+        return stream
+
+    def note(self, stream: _Stream) -> None:
+        """Note that the stream is written now, and what it was before."""
+        before = (stream.last_seq, stream.version, stream.updated, stream.expires)
+
+        def put_back() -> None:
+            stream.last_seq, stream.version, stream.updated, stream.expires = before
+
+        self.undone.append(put_back)
+        stream.updated = self.moment
+
+
+_shared: dict[str, _Data] = {}
+
+
+async def open_memory(url: StoreURL) -> MemoryStore:
+    """Open a store of its own, or with a name one that is shared within the process."""
+    url.take()
+    name = url.split.netloc + url.split.path
+    return MemoryStore(_shared.setdefault(name, _Data()) if name else None)
+
+
+def _trial(folder: Path) -> AbstractContextManager[str]:
+    return nullcontext(f"memory://{folder.name}")
+
+
+BACKEND = Backend(open=open_memory, inline=True, trial=_trial)
+
+
+def _walk(data: _Data, scan: Scan, start: Position | None, moment: datetime) -> Iterator[Record]:
+    """Yield the records of the streams that are asked for, in order, from `start` on."""
+    for path, kind in sorted(data.streams, reverse=scan.reverse):
+        if not in_reach(Scope(path), kind, scan.scope, scan.kinds, scan.below):
+            continue
+        if (stream := _live(data.streams[path, kind], moment)) is None:
+            continue
+        if start is None or (path, kind) == start[:2]:
+            yield from stream.walk(None if start is None else start[2], scan.reverse)
+        elif ((path, kind) < start[:2]) == scan.reverse:
+            yield from stream.walk(None, scan.reverse)
+
+
+def _live(stream: _Stream | None, moment: datetime) -> _Stream | None:
+    if stream is None or (stream.expires is not None and stream.expires <= moment):
+        return None
+    return stream
+
+
+def _expired(record: Record, moment: datetime) -> bool:
+    return record.expires is not None and record.expires <= moment
+
+
+def _position(record: Record) -> Position:
+    return (record.scope.path, record.kind, record.seq)
+
+
+def _copy(record: Record, bodies: bool = True) -> Record:
+    return replace(
+        record,
+        text=record.text if bodies else None,
+        data=copy_json(record.data) if bodies else None,
+        meta=copy_json(record.meta),
+        labels=dict(record.labels),
+    )

@@ -1,0 +1,113 @@
+"""Group commit: callers who write at the same time share one transaction, and so one wait for the disk."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, Generic, Protocol, TypeVar
+
+from ...errors import StoreError
+
+Result = TypeVar("Result")
+
+BATCH = 1000
+"""The most writes in one transaction, so that the first caller does not wait for ever."""
+
+
+class Transaction(Protocol):
+    """What a group needs of a transaction that has begun."""
+
+    def save(self) -> None:
+        """Mark the point to which `restore` goes back."""
+
+    def restore(self, error: Exception) -> Exception:
+        """Undo what came after the mark and return the error in our words.
+
+        Raises it if the engine has already undone everything.
+        """
+        ...
+
+
+Tx = TypeVar("Tx", bound=Transaction)
+Work = Callable[[Tx], Any]
+
+
+class Pending(Generic[Tx]):
+    """One caller's write, and how it ended."""
+
+    __slots__ = ("done", "error", "finish", "result", "work")
+
+    def __init__(self, work: Work[Tx], finish: Callable[[Pending[Tx]], object] | None = None) -> None:
+        self.work = work
+        self.finish = finish
+        self.done = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def outcome(self) -> Any:
+        """Return the result, or raise the error."""
+        if self.error is not None:
+            raise self.error
+        return self.result
+
+
+class GroupCommit(Generic[Tx]):
+    """Runs writes one after another; whoever holds the lock also does what others have queued."""
+
+    def __init__(self, transaction: Callable[[], AbstractContextManager[Tx]]) -> None:
+        """`transaction` begins one, and at the end of the block commits it, or undoes it on an error."""
+        self._transaction = transaction
+        self._lock = threading.Lock()
+        self._queue: deque[Pending[Tx]] = deque()
+
+    def run(self, work: Callable[[Tx], Result]) -> Result:
+        """Do `work` in a transaction and return when it is durable."""
+        pending: Pending[Tx] = Pending(work)
+        self._queue.append(pending)
+        while not pending.done:
+            self.drain()
+        result: Result = pending.outcome()
+        return result
+
+    def enqueue(self, pending: Pending[Tx]) -> None:
+        """Leave work for the next `drain`, which calls `pending.finish`."""
+        self._queue.append(pending)
+
+    def drain(self) -> None:
+        """Do what is queued, in one transaction."""
+        with self._lock:
+            batch = [self._queue.popleft() for _ in range(min(len(self._queue), BATCH))]
+            if batch:
+                self._commit(batch)
+        for pending in batch:
+            if pending.finish is not None:
+                pending.finish(pending)
+
+    def _commit(self, batch: list[Pending[Tx]]) -> None:
+        try:
+            with self._transaction() as tx:
+                if len(batch) == 1:
+                    batch[0].result = batch[0].work(tx)
+                else:
+                    for pending in batch:
+                        self._attempt(pending, tx)
+        except BaseException as error:
+            interrupted = not isinstance(error, Exception)
+            for pending in batch:
+                if pending.error is None:
+                    pending.error = StoreError("the write was interrupted") if interrupted else error
+            if interrupted:
+                raise
+        finally:
+            for pending in batch:
+                pending.done = True
+
+    def _attempt(self, pending: Pending[Tx], tx: Tx) -> None:
+        """Do one write of many, so that its failure is its own."""
+        tx.save()
+        try:
+            pending.result = pending.work(tx)
+        except Exception as error:
+            pending.error = tx.restore(error)

@@ -1,0 +1,15 @@
+"""Alembic's entry: migrations run on the connection, and in the transaction, that the store opened."""
+
+from __future__ import annotations
+
+from alembic import context
+
+from mnemic.backends.sql.schema import VERSION_TABLE, metadata
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=metadata,
+    version_table=VERSION_TABLE,
+    transactional_ddl=True,
+)
+context.run_migrations()

@@ -1,0 +1,66 @@
+"""Streams, their records, labels, and the writes that carried an id."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0001"
+down_revision = None
+
+_Id = sa.BigInteger().with_variant(sa.Integer, "sqlite")
+
+
+def upgrade() -> None:
+    """Create the tables."""
+    op.create_table(
+        "mnemic_streams",
+        sa.Column("id", _Id, primary_key=True),
+        sa.Column("scope", sa.Text, nullable=False),
+        sa.Column("kind", sa.Text, nullable=False),
+        sa.Column("last_seq", sa.BigInteger, nullable=False),
+        sa.Column("version", sa.BigInteger, nullable=False),
+        sa.Column("count", sa.BigInteger, nullable=False),
+        sa.Column("weight", sa.BigInteger, nullable=False),
+        sa.Column("created", sa.BigInteger, nullable=False),
+        sa.Column("updated", sa.BigInteger, nullable=False),
+        sa.Column("expires", sa.BigInteger),
+        sa.Column("soonest", sa.BigInteger),
+        sa.UniqueConstraint("scope", "kind", name="mnemic_streams_scope_kind"),
+    )
+    op.create_table(
+        "mnemic_records",
+        sa.Column("stream_id", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("key", sa.Text, nullable=False),
+        sa.Column("version", sa.BigInteger, nullable=False),
+        sa.Column("text", sa.Text),
+        sa.Column("title", sa.Text),
+        sa.Column("data", sa.Text),
+        sa.Column("meta", sa.Text),
+        sa.Column("labels", sa.Text),
+        sa.Column("importance", sa.Double),
+        sa.Column("weight", sa.BigInteger, nullable=False),
+        sa.Column("pinned", sa.Boolean, nullable=False),
+        sa.Column("created", sa.BigInteger, nullable=False),
+        sa.Column("updated", sa.BigInteger, nullable=False),
+        sa.Column("expires", sa.BigInteger),
+        sa.Column("valid_from", sa.BigInteger),
+        sa.Column("valid_to", sa.BigInteger),
+        sa.UniqueConstraint("stream_id", "key", name="mnemic_records_key"),
+    )
+    op.create_table(
+        "mnemic_labels",
+        sa.Column("stream_id", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("name", sa.Text, primary_key=True),
+        sa.Column("value", sa.Text, primary_key=True),
+        sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
+        "mnemic_writes",
+        sa.Column("id", sa.Text, primary_key=True),
+        sa.Column("done", sa.BigInteger, nullable=False),
+        sa.Column("outcomes", sa.Text, nullable=False),
+    )
+    op.create_index("mnemic_writes_done", "mnemic_writes", ["done"])

@@ -1,0 +1,30 @@
+"""From a URL to a store over SQL."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+from ...store.registry import Backend, StoreURL
+from .migrate import migrate
+from .sqlite import DIALECT, SqliteFile
+from .statements import Statements
+from .store import SqlStore
+from .threads import Threads
+
+_statements = Statements(DIALECT)
+
+
+async def open_sqlite(url: StoreURL) -> SqlStore:
+    """Open the file, made if it is not there, and bring it to the newest schema."""
+    file = SqliteFile(url)
+    threads = Threads()
+    await threads.read(lambda: migrate(file))
+    return SqlStore(file, _statements, threads)
+
+
+def _trial(folder: Path) -> AbstractContextManager[str]:
+    return nullcontext(f"sqlite:///{folder / 'trial.db'}")
+
+
+SQLITE = Backend(open=open_sqlite, inline=True, trial=_trial)

@@ -1,0 +1,89 @@
+"""The tables, as the newest migration leaves them."""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Double,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+HEAD = "0001"
+"""The newest revision in `migrations/versions`."""
+VERSION_TABLE = "mnemic_schema"
+"""Where Alembic notes the revision of a database; ours alone, so that we may share one."""
+
+metadata = MetaData()
+
+Id = BigInteger().with_variant(Integer, "sqlite")
+"""SQLite numbers its rows by itself only in a column of the type INTEGER."""
+
+streams = Table(
+    "mnemic_streams",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("scope", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("last_seq", BigInteger, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("count", BigInteger, nullable=False),
+    Column("weight", BigInteger, nullable=False),
+    Column("created", BigInteger, nullable=False),
+    Column("updated", BigInteger, nullable=False),
+    Column("expires", BigInteger),
+    Column("soonest", BigInteger),
+    UniqueConstraint("scope", "kind", name="mnemic_streams_scope_kind"),
+)
+"""Totals of each scope and kind. `soonest` is when the first of its records expires, or earlier."""
+
+records = Table(
+    "mnemic_records",
+    metadata,
+    Column("stream_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("key", Text, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("text", Text),
+    Column("title", Text),
+    Column("data", Text),
+    Column("meta", Text),
+    Column("labels", Text),
+    Column("importance", Double),
+    Column("weight", BigInteger, nullable=False),
+    Column("pinned", Boolean, nullable=False),
+    Column("created", BigInteger, nullable=False),
+    Column("updated", BigInteger, nullable=False),
+    Column("expires", BigInteger),
+    Column("valid_from", BigInteger),
+    Column("valid_to", BigInteger),
+    UniqueConstraint("stream_id", "key", name="mnemic_records_key"),
+)
+"""Times are microseconds since 1970; data, meta and labels are JSON, NULL when there is none."""
+
+labels = Table(
+    "mnemic_labels",
+    metadata,
+    Column("stream_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("name", Text, primary_key=True),
+    Column("value", Text, primary_key=True),
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    sqlite_with_rowid=False,
+)
+"""Which records carry which label, so that they are found without a scan."""
+
+writes = Table(
+    "mnemic_writes",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("done", BigInteger, nullable=False),
+    Column("outcomes", Text, nullable=False),
+    Index("mnemic_writes_done", "done"),
+)
+"""Writes that carried an id, so that one sent again is not done again."""

@@ -1,0 +1,179 @@
+"""What is SQLite's own: connections, pragmas, transactions, and what its errors mean."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Dialect
+from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
+
+from ...errors import (
+    ClosedError,
+    InvalidValueError,
+    StoreBusyError,
+    StoreError,
+    StoreFullError,
+    StorePermissionError,
+    UnreadableStoreError,
+)
+from ...store.registry import StoreURL
+from .statements import Parameters, Prepared
+
+BUSY_SECONDS = 30.0
+"""How long a writer waits for another process before it gives up."""
+
+# A plain BEGIN that turns into a write fails at once if another process wrote meanwhile.
+BEGIN = "BEGIN IMMEDIATE"
+
+DIALECT: Dialect = SQLiteDialect_pysqlite(paramstyle="qmark")
+
+
+class Connection:
+    """One connection to the file; used by one thread at a time."""
+
+    def __init__(self, raw: sqlite3.Connection, file: SqliteFile) -> None:
+        self.raw = raw
+        self.file = file
+
+    def all(self, statement: Prepared, parameters: Parameters) -> list[Any]:
+        """Run a statement and return its rows."""
+        return self.raw.execute(statement.text, statement.arguments(parameters)).fetchall()
+
+    def one(self, statement: Prepared, parameters: Parameters) -> Any:
+        """Run a statement and return its first row, or None."""
+        return self.raw.execute(statement.text, statement.arguments(parameters)).fetchone()
+
+    def run(self, statement: Prepared, parameters: Parameters) -> int:
+        """Run a statement and return the number of the row it added."""
+        return self.raw.execute(statement.text, statement.arguments(parameters)).lastrowid or 0
+
+    def many(self, statement: Prepared, rows: Sequence[Parameters]) -> None:
+        """Run a statement once for each set of parameters."""
+        if len(rows) == 1:
+            self.run(statement, rows[0])
+        elif rows:
+            self.raw.executemany(statement.text, map(statement.arguments, rows))
+
+    def count(self, statement: Prepared, parameters: Parameters) -> int:
+        """Run a statement and return how many rows it changed."""
+        return self.raw.execute(statement.text, statement.arguments(parameters)).rowcount
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Hold the write lock for the length of a block and commit at its end."""
+        self.raw.execute(BEGIN)
+        yield
+        self.raw.execute("COMMIT")
+
+
+class SqliteFile:
+    """The file: opens connections to it, lends them out, and says in our words what went wrong."""
+
+    def __init__(self, url: StoreURL) -> None:
+        """Raise InvalidValueError for a URL that names no file or has a bad option."""
+        self.url = str(url)
+        options = url.take(synchronous=_synchronous, busy_timeout=_seconds)
+        self.synchronous = options.get("synchronous", "FULL")
+        self.busy_seconds: Any = options.get("busy_timeout", BUSY_SECONDS)
+        path = url.split.path
+        if url.split.netloc or path in ("", "/", "/:memory:"):
+            raise InvalidValueError(
+                f"{url} names no file: use sqlite:///relative.db or sqlite:////absolute.db, "
+                "and memory:// for what need not last"
+            )
+        self.path = Path(path[1:])
+        self._idle: deque[Connection] = deque()
+        self._process = os.getpid()
+        self._closed = False
+
+    @contextmanager
+    def lend(self) -> Iterator[Connection]:
+        """Lend a connection for the length of a block; driver errors leave it as ours."""
+        if os.getpid() != self._process:
+            # SQLite connections must not cross a fork: the child leaves its parent's alone.
+            self._idle, self._process = deque(), os.getpid()
+        if self._closed:
+            raise ClosedError(f"{self.url} is closed")
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = self._connect()
+        try:
+            yield connection
+        except (sqlite3.Error, sqlite3.Warning) as error:
+            raise self.explain(error) from error
+        finally:
+            if connection.raw.in_transaction:
+                self._roll_back(connection)
+            self._idle.append(connection)
+            if self._closed:
+                self.close()
+
+    def close(self) -> None:
+        """Close all connections that are not lent; the others close when they come back."""
+        self._closed = True
+        while self._idle:
+            self._idle.pop().raw.close()
+
+    def explain(self, error: Exception) -> Exception:
+        """Return a driver's error as one of ours, and any other as it is."""
+        if not isinstance(error, sqlite3.Error | sqlite3.Warning):
+            return error
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        kind, hint = _ERRORS.get(code, (StoreError, "SQLite failed"))
+        return kind(f"{self.url}: {hint} ({error})")
+
+    def _connect(self) -> Connection:
+        if not self.path.parent.is_dir():
+            raise StorePermissionError(f"{self.url}: the folder {self.path.parent} does not exist")
+        try:
+            raw = sqlite3.connect(
+                self.path, timeout=self.busy_seconds, isolation_level=None, check_same_thread=False
+            )
+        except sqlite3.Error as error:
+            raise self.explain(error) from error
+        try:
+            raw.execute("PRAGMA journal_mode = WAL")
+            raw.execute(f"PRAGMA synchronous = {self.synchronous}")
+        except sqlite3.Error as error:
+            raw.close()
+            raise self.explain(error) from error
+        return Connection(raw, self)
+
+    def _roll_back(self, connection: Connection) -> None:
+        try:
+            connection.raw.execute("ROLLBACK")
+        except sqlite3.Error:
+            # The engine has rolled back by itself; there is nothing left to undo.
+            return
+
+
+_ERRORS: dict[int, tuple[type[StoreError], str]] = {
+    sqlite3.SQLITE_NOTADB: (UnreadableStoreError, "the file is not an SQLite database"),
+    sqlite3.SQLITE_CORRUPT: (UnreadableStoreError, "the database is damaged"),
+    sqlite3.SQLITE_CANTOPEN: (StorePermissionError, "the file cannot be opened"),
+    sqlite3.SQLITE_READONLY: (StorePermissionError, "the file, or its folder, is read-only"),
+    sqlite3.SQLITE_PERM: (StorePermissionError, "access is denied"),
+    sqlite3.SQLITE_AUTH: (StorePermissionError, "access is denied"),
+    sqlite3.SQLITE_FULL: (StoreFullError, "the disk is full"),
+    sqlite3.SQLITE_IOERR: (StoreError, "the disk could not be read or written"),
+    sqlite3.SQLITE_BUSY: (StoreBusyError, "another process holds the database"),
+    sqlite3.SQLITE_LOCKED: (StoreBusyError, "another connection holds the database"),
+}
+
+
+def _synchronous(text: str) -> str:
+    return {"full": "FULL", "normal": "NORMAL"}[text.lower()]
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 <= seconds <= 3600:
+        raise ValueError(text)
+    return seconds

@@ -1,0 +1,118 @@
+"""How the sync API runs the async implementation: in place where nothing waits, on a loop of its own elsewhere."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import threading
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from .errors import ClosedError, EventLoopError
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
+Result = TypeVar("Result")
+
+
+def running_loop() -> AbstractEventLoop | None:
+    """Return the event loop that runs in this thread, if one does."""
+    # Importing asyncio would cost more than all of Mnemic; where nobody has, no loop can run.
+    asyncio = sys.modules.get("asyncio")
+    return asyncio._get_running_loop() if asyncio is not None else None
+
+
+def step(coroutine: Coroutine[Any, Any, Result]) -> Result:
+    """Run a coroutine that never waits, and return its result."""
+    try:
+        coroutine.send(None)
+    except StopIteration as stop:
+        result: Result = stop.value
+        return result
+    coroutine.close()
+    raise EventLoopError(f"{coroutine.__qualname__}() waits for an event loop: use the async API")
+
+
+class Driver(Protocol):
+    """Runs coroutines for the sync API."""
+
+    def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
+        """Return the coroutine's result; raises EventLoopError on a running event loop."""
+        ...
+
+    def close(self) -> None:
+        """Stop what the driver runs on."""
+        ...
+
+
+class Inline:
+    """Runs coroutines in the caller's thread, for stores that never wait outside an event loop."""
+
+    def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
+        """Return the coroutine's result; raises EventLoopError on a running event loop."""
+        if running_loop() is not None:
+            raise _refused(coroutine)
+        return step(coroutine)
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to stop."""
+
+
+class Portal:
+    """Runs coroutines on an event loop in a thread of its own, for stores across a network."""
+
+    def __init__(self) -> None:
+        import asyncio
+
+        self._asyncio = asyncio
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="mnemic", daemon=True)
+        self._thread.start()
+
+    def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
+        """Return the coroutine's result; raises EventLoopError on a running event loop."""
+        if running_loop() is not None:
+            raise _refused(coroutine)
+        if self._loop.is_closed():
+            coroutine.close()
+            raise ClosedError("this memory is closed")
+        future = self._asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def close(self) -> None:
+        """Stop the loop and its thread."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+
+async def call(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a user's function, sync or async, and return its result."""
+    result = function(*arguments)
+    if not inspect.isawaitable(result):
+        return result
+    if running_loop() is not None:
+        return await result
+
+    # Driven in place there is no loop for the user's coroutine to wait on, so it gets one.
+    import asyncio
+
+    async def wait() -> Any:
+        return await result
+
+    return asyncio.run(wait())
+
+
+def _refused(coroutine: Coroutine[Any, Any, Any]) -> EventLoopError:
+    coroutine.close()
+    name = coroutine.__qualname__
+    return EventLoopError(
+        f"{name.removeprefix('Async')}() was called on a running event loop, which it would block: "
+        f"use 'await {name}()', which mnemic.open_async() gives"
+    )

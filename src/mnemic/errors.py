@@ -1,0 +1,109 @@
+"""Every error that Mnemic raises, in one tree.
+
+MnemicError
+├── InvalidValueError (ValueError)          a value that cannot be stored or asked for
+│   ├── TooLargeError                       a record over the size limit
+│   └── UnknownSchemeError                  a URL whose scheme no installed back-end serves
+├── NotFoundError (LookupError)             a key that is not there
+├── ConflictError                           someone else wrote first, or the key exists already
+├── LimitError                              a write that would leave a stream over its limit
+├── BudgetError (ValueError)                a token budget too small for what must be in it
+├── MissingExtraError (ImportError)         an optional dependency is not installed
+├── EventLoopError (RuntimeError)           a sync call on a running event loop
+├── ClosedError (RuntimeError)              use after close
+└── StoreError                              the back-end failed
+    ├── UnreadableStoreError                not a database of ours, or a damaged one
+    ├── NewerSchemaError                    written by a newer version of Mnemic
+    ├── StorePermissionError (PermissionError)  the back-end may not be read or written
+    ├── StoreFullError (OSError)            no space left
+    ├── StoreBusyError (TimeoutError)       locked by someone else for too long
+    └── StoreUnavailableError (ConnectionError)  cannot be reached
+
+Driver errors never leave a back-end: each is mapped onto this tree where it is caught.
+"""
+
+from __future__ import annotations
+
+
+class MnemicError(Exception):
+    """The root of every error that Mnemic raises."""
+
+
+class InvalidValueError(MnemicError, ValueError):
+    """A value that cannot be stored or asked for; the message names the field and the value."""
+
+
+class TooLargeError(InvalidValueError):
+    """A record over the size limit."""
+
+
+class UnknownSchemeError(InvalidValueError):
+    """A store URL whose scheme no installed back-end serves, or that two of them claim."""
+
+
+class NotFoundError(MnemicError, LookupError):
+    """A key that is not there."""
+
+
+class ConflictError(MnemicError):
+    """The record, or the stream, is no longer at the version that the writer expected."""
+
+    def __init__(self, message: str, *, key: str | None = None, current: int = 0) -> None:
+        """`current` is the version that is stored now, 0 if there is none."""
+        super().__init__(message)
+        self.key = key
+        self.current = current
+
+
+class LimitError(MnemicError):
+    """A write that would leave a stream over its limit; nothing of it was stored."""
+
+    def __init__(self, message: str, *, count: int, weight: int) -> None:
+        """`count` and `weight` are what the stream would have held."""
+        super().__init__(message)
+        self.count = count
+        self.weight = weight
+
+
+class BudgetError(MnemicError, ValueError):
+    """A token budget too small for the system message and the current turn."""
+
+
+class MissingExtraError(MnemicError, ImportError):
+    """An optional dependency is not installed; the message says which command installs it."""
+
+
+class EventLoopError(MnemicError, RuntimeError):
+    """A sync call was made on a running event loop; the message names the async call to use."""
+
+
+class ClosedError(MnemicError, RuntimeError):
+    """The memory or store was used after it was closed."""
+
+
+class StoreError(MnemicError):
+    """The back-end failed; the message names the store's URL without its password."""
+
+
+class UnreadableStoreError(StoreError):
+    """The URL leads to something that is not a store of ours, or to a damaged one."""
+
+
+class NewerSchemaError(StoreError):
+    """The store was written by a newer version of Mnemic than this one."""
+
+
+class StorePermissionError(StoreError, PermissionError):
+    """The back-end may not be read or written by this process."""
+
+
+class StoreFullError(StoreError, OSError):
+    """The back-end has no space left; what was stored before is still there."""
+
+
+class StoreBusyError(StoreError, TimeoutError):
+    """The back-end was locked by someone else for longer than the busy timeout."""
+
+
+class StoreUnavailableError(StoreError, ConnectionError):
+    """The back-end cannot be reached."""

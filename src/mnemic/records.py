@@ -1,0 +1,294 @@
+"""The values that Mnemic stores and returns; nothing here does I/O."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
+
+from msgspec import Struct, field
+
+from .checks import (
+    JSON,
+    MAX_DEPTH,
+    check_json,
+    check_name,
+    check_segment,
+    check_text,
+    check_time,
+    shown,
+)
+from .errors import InvalidValueError
+
+Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
+ROLES: tuple[Role, ...] = get_args(Role)
+
+
+def new_id() -> str:
+    """Return a fresh id of 32 hexadecimal digits; ids made later sort later, to the millisecond."""
+    return f"{time.time_ns() // 1_000_000:012x}{os.urandom(10).hex()}"
+
+
+def now() -> datetime:
+    """Return the present moment, in UTC."""
+    return datetime.now(UTC)
+
+
+class Scope(Struct, frozen=True, order=True):
+    """Where a record lives: a path of segments such as `acme/alice/monday`, matched segment by segment.
+
+    One idea serves tenants, users, agents, teams and sessions. The empty path is the root.
+    """
+
+    path: str = ""
+
+    def __post_init__(self) -> None:
+        """Raise InvalidValueError for an empty, over-long or unprintable segment, or too many."""
+        if self.path:
+            for segment in self.segments:
+                check_segment(segment, f"segment of scope {shown(self.path)}")
+            if len(self.segments) > MAX_DEPTH:
+                raise InvalidValueError(
+                    f"scope has {len(self.segments)} segments, more than {MAX_DEPTH}: {shown(self.path)}"
+                )
+
+    @classmethod
+    def of(cls, *segments: Scope | str) -> Scope:
+        """Return the scope of these segments; a string is one segment, so a '/' in it is an error."""
+        scope = cls()
+        for segment in segments:
+            scope = scope / segment
+        return scope
+
+    @property
+    def segments(self) -> tuple[str, ...]:
+        """The path, taken apart."""
+        return tuple(self.path.split("/")) if self.path else ()
+
+    @property
+    def name(self) -> str:
+        """The last segment; empty for the root."""
+        return self.path.rpartition("/")[2]
+
+    @property
+    def parent(self) -> Scope:
+        """The scope that this one lies in; the root is its own parent."""
+        return Scope(self.path.rpartition("/")[0])
+
+    def __truediv__(self, segment: Scope | str) -> Scope:
+        """Return the scope below this one; raises InvalidValueError if `segment` cannot name one."""
+        inner = segment.path if isinstance(segment, Scope) else check_segment(segment)
+        return Scope(f"{self.path}/{inner}") if self.path and inner else Scope(inner or self.path)
+
+    def holds(self, other: Scope) -> bool:
+        """Tell whether `other` is this scope or lies below it."""
+        return not self.path or other.path == self.path or other.path.startswith(f"{self.path}/")
+
+    def __str__(self) -> str:
+        """Return the path."""
+        return self.path
+
+
+class Record(Struct, frozen=True, kw_only=True):
+    """One thing remembered, whatever it is: all that a store knows.
+
+    `scope`, `kind` and `key` are its identity. `seq` is its place in the stream of its scope and
+    kind, given by the store when it is first written; `version` changes with every write. `text` is
+    what search reads, `title` what listings show, `data` the payload, `meta` the user's own
+    filterable values, `labels` exact-match strings that every store finds without a scan. `weight`
+    is what it counts towards its stream's limit. `pinned` records are spared by limits and decay.
+    """
+
+    scope: Scope
+    kind: str
+    key: str
+    seq: int = 0
+    version: int = 0
+    text: str | None = None
+    title: str | None = None
+    data: JSON = None
+    meta: dict[str, Any] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)
+    importance: float | None = None
+    weight: int = 0
+    pinned: bool = False
+    created: datetime | None = None
+    updated: datetime | None = None
+    expires: datetime | None = None
+    valid_from: datetime | None = None
+    valid_to: datetime | None = None
+
+    @property
+    def ref(self) -> Ref:
+        """The record's identity."""
+        return Ref(self.scope, self.kind, self.key)
+
+
+class Ref(Struct, frozen=True):
+    """The identity of a record."""
+
+    scope: Scope
+    kind: str
+    key: str
+
+
+class Stream(Struct, frozen=True, kw_only=True):
+    """What a store keeps count of: the records of one kind in one scope."""
+
+    scope: Scope
+    kind: str
+    count: int
+    weight: int
+    last_seq: int
+    version: int
+    created: datetime
+    updated: datetime
+    expires: datetime | None = None
+
+
+class Hit(Struct, frozen=True, kw_only=True):
+    """A record that a search found, its score, and `why`: what each signal added to the score."""
+
+    record: Record
+    score: float
+    why: dict[str, float]
+
+
+class ToolCall(Struct, frozen=True, omit_defaults=True):
+    """A model's request to run a tool; `arguments` is JSON text, as models write it."""
+
+    id: str
+    name: str
+    arguments: str = "{}"
+    type: str = "function"
+    call_id: str | None = None
+
+    def __post_init__(self) -> None:
+        """Raise InvalidValueError if a field is not text."""
+        check_name(self.id, "tool call id")
+        check_name(self.name, "tool call name")
+        check_text(self.arguments, "tool call arguments")
+
+
+class AgentCall(Struct, frozen=True, omit_defaults=True):
+    """A request to another agent."""
+
+    agent_name: str
+    request: Any = None
+
+    def __post_init__(self) -> None:
+        """Raise InvalidValueError if the name is not one, or JSON cannot hold the request."""
+        check_name(self.agent_name, "agent name")
+        check_json(self.request, "agent call request")
+
+
+class Message(Struct, frozen=True):
+    """One message of a conversation.
+
+    `content` is text, an object, or a list of content blocks; `images` are paths, URLs or data
+    URLs; `tool_call_id` ties a tool's answer to the call.
+    """
+
+    role: Role
+    content: str | dict[str, Any] | list[Any] | None = None
+    id: str = field(default_factory=new_id)
+    name: str | None = None
+    tool_calls: list[ToolCall] = field(default_factory=list)
+    agent_calls: list[AgentCall] = field(default_factory=list)
+    structured_data: dict[str, Any] | None = None
+    images: list[str] = field(default_factory=list)
+    tool_call_id: str | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+    timestamp: datetime = field(default_factory=now)
+
+    def __post_init__(self) -> None:
+        """Raise InvalidValueError for an unknown role or content of another type."""
+        if self.role not in ROLES:
+            raise InvalidValueError(f"role must be one of {', '.join(ROLES)}: {shown(self.role)}")
+        if self.content is not None and not isinstance(self.content, str | dict | list):
+            raise InvalidValueError(
+                f"content must be text, an object or a list of blocks, not {type(self.content).__name__}"
+            )
+
+    @property
+    def text(self) -> str | None:
+        """What a person would read of the message: its text, or the texts within its content."""
+        if isinstance(self.content, str):
+            return self.content
+        parts = list(_texts_in(self.content)) + list(_texts_in(self.structured_data))
+        return "\n".join(parts) if parts else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the message as JSON can hold it, with nothing lost; raises InvalidValueError."""
+        return {
+            "role": self.role,
+            "content": check_json(self.content, "content")[0],
+            "id": self.id,
+            "name": self.name,
+            "tool_calls": [_as_dict(call) for call in self.tool_calls],
+            "agent_calls": [_as_dict(call) for call in self.agent_calls],
+            "structured_data": check_json(self.structured_data, "structured_data")[0],
+            "images": list(self.images),
+            "tool_call_id": self.tool_call_id,
+            "metadata": check_json(self.metadata, "metadata")[0],
+            "timestamp": check_time(self.timestamp, "timestamp").isoformat(),
+        }
+
+    @classmethod
+    def from_dict(cls, value: dict[str, Any]) -> Message:
+        """Return the message that `to_dict` gave; what is left out takes its default.
+
+        Raises InvalidValueError for a field that a message does not have, since it would be lost.
+        """
+        if unknown := set(value) - set(cls.__struct_fields__):
+            raise InvalidValueError(f"a message has no field {', '.join(sorted(map(str, unknown)))}")
+        fields: dict[str, Any] = {name: item for name, item in value.items() if item is not None}
+        if "role" not in fields:
+            raise InvalidValueError(f"a message needs a role: {shown(value)}")
+        fields["tool_calls"] = [_from_dict(ToolCall, call) for call in fields.get("tool_calls", ())]
+        fields["agent_calls"] = [_from_dict(AgentCall, call) for call in fields.get("agent_calls", ())]
+        if isinstance(stamp := fields.get("timestamp"), str):
+            try:
+                fields["timestamp"] = check_time(datetime.fromisoformat(stamp), "timestamp")
+            except ValueError:
+                raise InvalidValueError(f"timestamp is not an ISO 8601 time: {shown(stamp)}") from None
+        for name in ("content", "structured_data", "metadata"):
+            if name in fields:
+                fields[name] = check_json(fields[name], name)[0]
+        return cls(**fields)
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    """Yield the strings that a reader would see: all values, but of typed blocks only their text."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for item in value:
+            yield from _texts_in(item)
+    elif isinstance(value, dict):
+        seen = ("text", "content", "input") if isinstance(value.get("type"), str) else tuple(value)
+        for key in seen:
+            yield from _texts_in(value.get(key))
+
+
+def _as_dict(call: ToolCall | AgentCall) -> dict[str, Any]:
+    return {
+        name: value
+        for name in call.__struct_fields__
+        if (value := getattr(call, name)) is not None or name == "request"
+    }
+
+
+_Call = TypeVar("_Call", ToolCall, AgentCall)
+
+
+def _from_dict(kind: type[_Call], value: Any) -> _Call:
+    if isinstance(value, kind):
+        return value
+    try:
+        return kind(**value)
+    except TypeError:
+        fields = ", ".join(kind.__struct_fields__)
+        raise InvalidValueError(f"a {kind.__name__} has the fields {fields}: {shown(value)}") from None

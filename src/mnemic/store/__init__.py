@@ -1,0 +1,1 @@
+"""The waist: what a back-end must do, and the values that pass through it."""

@@ -1,0 +1,97 @@
+"""Which records a scan sees, decided in Python: the meaning that every store's own filters must have."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from msgspec import DecodeError, ValidationError, json
+
+from ..checks import shown
+from ..errors import InvalidValueError
+from ..records import Record, Scope
+from .query import Condition, Scan, Scalar
+
+Position = tuple[str, str, int]
+"""A record's place in the order of all records: scope, kind, seq."""
+
+
+def value_of(record: Record, field: str) -> Any:
+    """Return what `field` of a condition means for `record`; None if it is missing."""
+    group, dot, name = field.partition(".")
+    if not dot:
+        return getattr(record, field)
+    held = getattr(record, group)
+    return held.get(name) if isinstance(held, dict) else None
+
+
+def family(value: Any) -> str:
+    """Return which values `value` can be compared with."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int | float):
+        return "number"
+    if isinstance(value, str):
+        return "text"
+    return "time" if isinstance(value, datetime) else "other"
+
+
+def matches(record: Record, where: Iterable[Condition]) -> bool:
+    """Tell whether `record` passes every condition."""
+    return all(_passes(value_of(record, test.field), test) for test in where)
+
+
+def seen(record: Record, scan: Scan, now: datetime) -> bool:
+    """Tell whether `scan` may return `record`, which is in its scope and of its kind."""
+    if record.expires is not None and record.expires <= now:
+        return False
+    if scan.after_version is not None and record.version <= scan.after_version:
+        return False
+    return (scan.as_of is None or true_at(record, scan.as_of)) and matches(record, scan.where)
+
+
+def true_at(record: Record, moment: datetime) -> bool:
+    """Tell whether what the record says was true at `moment`."""
+    return (record.valid_from is None or record.valid_from <= moment) and (
+        record.valid_to is None or moment < record.valid_to
+    )
+
+
+def in_reach(scope: Scope, kind: str, asked: Scope, kinds: tuple[str, ...], below: bool) -> bool:
+    """Tell whether the stream of `scope` and `kind` is among those asked for."""
+    return (not kinds or kind in kinds) and (asked.holds(scope) if below else asked == scope)
+
+
+def to_cursor(position: Position) -> str:
+    """Return a position as the opaque text that a page ends with."""
+    return urlsafe_b64encode(json.encode(position)).decode()
+
+
+def from_cursor(cursor: str) -> Position:
+    """Return the position that `to_cursor` was given; raises InvalidValueError for other text."""
+    try:
+        return json.decode(urlsafe_b64decode(cursor), type=tuple[str, str, int])
+    except (DecodeError, ValidationError, ValueError, TypeError):
+        raise InvalidValueError(f"not a cursor of ours: {shown(cursor)}") from None
+
+
+def _passes(value: Any, test: Condition) -> bool:
+    if test.op == "in":
+        assert isinstance(test.value, tuple)
+        return any(_equal(value, choice) for choice in test.value)
+    if test.op == "eq":
+        return _equal(value, test.value)
+    if test.op == "ne":
+        return not _equal(value, test.value)
+    if family(value) != family(test.value) or family(value) not in ("number", "text", "time"):
+        return False
+    less, same = value < test.value, value == test.value
+    return {"lt": less, "le": less or same, "gt": not (less or same), "ge": not less}[test.op]
+
+
+def _equal(value: Any, other: Scalar | tuple[Scalar, ...]) -> bool:
+    return family(value) == family(other) and bool(value == other)

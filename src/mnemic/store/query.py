@@ -1,0 +1,263 @@
+"""What is asked of a store, as values: writes, scans and searches."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ..checks import (
+    MAX_SIZE,
+    check_count,
+    check_json,
+    check_kind,
+    check_name,
+    check_number,
+    check_text,
+    check_time,
+    shown,
+)
+from ..errors import InvalidValueError, TooLargeError
+from ..records import Record, Ref, Scope
+
+FIELDS = ("key", "importance", "weight", "pinned", "created", "updated", "valid_from", "valid_to")
+"""The fields of a record that a condition may name, beside `meta.x`, `data.x` and `labels.x`."""
+
+Operator: TypeAlias = Literal["eq", "ne", "in", "lt", "le", "gt", "ge"]
+Scalar: TypeAlias = None | bool | int | float | str | datetime
+
+
+class Put(Struct, frozen=True):
+    """Write a record: a new one at the end of its stream, or a new version in its old place.
+
+    `if_version` is the version that must be stored now: 0 for none, None for any. The record is
+    checked and copied when the operation is made, so what the caller does with it later is lost on
+    the store. The record's own seq, version and updated are ignored; created is kept from the first
+    write unless given.
+    """
+
+    record: Record
+    if_version: int | None = None
+
+    def __post_init__(self) -> None:
+        """Raise InvalidValueError or TooLargeError if the record cannot be stored."""
+        force(self, "record", checked(self.record))
+        if self.if_version is not None:
+            check_count(self.if_version, "if_version")
+
+
+class Delete(Struct, frozen=True):
+    """Remove a record, if it is there; with `if_version`, only at that version."""
+
+    ref: Ref
+    if_version: int | None = None
+
+
+class Limit(Struct, frozen=True):
+    """Hold a stream to a limit once the operations before this one are done.
+
+    While the stream holds more than `max_count` records or more than `max_weight`, the next group
+    of keys in `evict` is removed. If it is still over when they run out, a strict limit raises
+    LimitError and nothing of the write is stored.
+    """
+
+    scope: Scope
+    kind: str
+    max_count: int | None = None
+    max_weight: int | None = None
+    evict: tuple[tuple[str, ...], ...] = ()
+    strict: bool = True
+
+
+class Purge(Struct, frozen=True):
+    """Empty a stream, but for the keys in `keep`; or, with `expired_only`, remove what has expired."""
+
+    scope: Scope
+    kind: str
+    keep: tuple[str, ...] = ()
+    expired_only: bool = False
+
+
+class Touch(Struct, frozen=True):
+    """Set when a whole stream expires; None for never. An expired stream reads as empty."""
+
+    scope: Scope
+    kind: str
+    expires: datetime | None = None
+
+
+class Expect(Struct, frozen=True):
+    """Raise ConflictError, and store nothing, unless the stream is at this version; 0 is empty and new."""
+
+    scope: Scope
+    kind: str
+    version: int
+
+
+Op: TypeAlias = Put | Delete | Limit | Purge | Touch | Expect
+
+
+class Write(Struct, frozen=True):
+    """Operations done in order, all or none.
+
+    A write with an `id` is done once: sent again, it returns the first one's outcomes.
+    """
+
+    ops: tuple[Op, ...]
+    id: str | None = None
+
+    def __post_init__(self) -> None:
+        """Raise InvalidValueError if the id cannot name anything."""
+        if self.id is not None:
+            check_name(self.id, "write id")
+
+
+class Outcome(Struct, frozen=True, omit_defaults=True):
+    """What one operation did.
+
+    A Put gives the record's seq, version and times; a Delete and a Limit the keys that they
+    removed; a Purge how many it removed; an Expect the stream's version.
+    """
+
+    seq: int = 0
+    version: int = 0
+    created: datetime | None = None
+    updated: datetime | None = None
+    removed: tuple[str, ...] = ()
+    count: int = 0
+
+
+class Condition(Struct, frozen=True):
+    """One test of a record: a field of `FIELDS`, or a name within meta, data or labels.
+
+    A missing value is None. Numbers compare with numbers, text with text, times with times; a
+    comparison of different types is false, so `ne` is true. True is not 1.
+    """
+
+    field: str
+    op: Operator
+    value: Scalar | tuple[Scalar, ...]
+
+    def __post_init__(self) -> None:
+        """Raise InvalidValueError if no store could answer."""
+        group, dot, name = self.field.partition(".")
+        if not (self.field in FIELDS or (dot and name and group in ("meta", "data", "labels"))):
+            raise InvalidValueError(
+                f"cannot filter on {shown(self.field)}: use {', '.join(FIELDS)}, "
+                "or a name within 'meta.', 'data.' or 'labels.'"
+            )
+        if (self.op == "in") != isinstance(self.value, tuple):
+            raise InvalidValueError(f"a filter takes a tuple of values with 'in', and only there: {self}")
+        for value in self.value if isinstance(self.value, tuple) else (self.value,):
+            if not isinstance(value, None | bool | int | float | str | datetime):
+                raise InvalidValueError(
+                    f"{self.field} can be compared with text, numbers, booleans and None, "
+                    f"not with {type(value).__name__}: {shown(value)}"
+                )
+            if isinstance(value, int | float):
+                check_number(value, f"the filter on {self.field}")
+            elif isinstance(value, str):
+                check_text(value, f"the filter on {self.field}")
+
+
+class Scan(Struct, frozen=True, kw_only=True):
+    """Read a stream, or with `below` all streams of a scope and the scopes below it, in order.
+
+    Order is by scope, kind and seq; `reverse` turns it round. `skip` passes over that many matches
+    first, `cursor` goes on where a page ended. `after_version` keeps what was written since;
+    `as_of` keeps what was true then; without `bodies`, text and data are left out. Expired records
+    are never seen.
+    """
+
+    scope: Scope
+    kinds: tuple[str, ...] = ()
+    below: bool = False
+    where: tuple[Condition, ...] = ()
+    reverse: bool = False
+    skip: int = 0
+    limit: int = 1000
+    cursor: str | None = None
+    after_version: int | None = None
+    as_of: datetime | None = None
+    bodies: bool = True
+
+    def __post_init__(self) -> None:
+        """Raise InvalidValueError for a negative limit or skip."""
+        check_count(self.limit, "limit")
+        check_count(self.skip, "skip")
+
+
+class StreamScan(Struct, frozen=True, kw_only=True):
+    """List the streams of a scope and, with `below`, of those below it, ordered by scope and kind.
+
+    Streams that hold nothing are left out, unless `empty`.
+    """
+
+    scope: Scope
+    kinds: tuple[str, ...] = ()
+    below: bool = True
+    empty: bool = False
+    limit: int = 1000
+    cursor: str | None = None
+
+    def __post_init__(self) -> None:
+        """Raise InvalidValueError for a negative limit."""
+        check_count(self.limit, "limit")
+
+
+class Search(Struct, frozen=True, kw_only=True):
+    """Find the records of a scope, and of those below it, that speak of `query`, best first."""
+
+    scope: Scope
+    query: str
+    kinds: tuple[str, ...] = ()
+    below: bool = True
+    where: tuple[Condition, ...] = ()
+    as_of: datetime | None = None
+    limit: int = 10
+
+    def __post_init__(self) -> None:
+        """Raise InvalidValueError for a query that is not text, or a negative limit."""
+        check_text(self.query, "query")
+        check_count(self.limit, "limit")
+
+
+def force(struct: Struct, name: str, value: Any) -> None:
+    """Set a field of a frozen value while it is being made."""
+    import msgspec
+
+    msgspec.structs.force_setattr(struct, name, value)
+
+
+def checked(record: Record) -> Record:
+    """Return a copy of `record` that is fit to be stored, or raise InvalidValueError or TooLargeError."""
+    check_kind(record.kind)
+    data, data_size = check_json(record.data, "data") if record.data is not None else (None, 0)
+    meta, meta_size = check_json(record.meta, "metadata") if record.meta else ({}, 0)
+    text = None if record.text is None else check_text(record.text, "text")
+    title = None if record.title is None else check_text(record.title, "title")
+    size = len(text or "") + len(title or "") + data_size + meta_size
+    if size > MAX_SIZE:
+        raise TooLargeError(
+            f"{record.kind} {shown(record.key)} holds {size:,} characters, more than {MAX_SIZE:,}"
+        )
+    return replace(
+        record,
+        key=check_name(record.key, "key"),
+        text=text,
+        title=title,
+        data=data,
+        meta=meta,
+        labels={
+            check_name(name, "label"): check_name(value, f"label {name}")
+            for name, value in record.labels.items()
+        },
+        importance=None if record.importance is None else check_number(record.importance, "importance"),
+        weight=check_count(record.weight, "weight"),
+        created=None if record.created is None else check_time(record.created, "created"),
+        expires=None if record.expires is None else check_time(record.expires, "expires"),
+        valid_from=None if record.valid_from is None else check_time(record.valid_from, "valid_from"),
+        valid_to=None if record.valid_to is None else check_time(record.valid_to, "valid_to"),
+    )

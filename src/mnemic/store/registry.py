@@ -1,0 +1,121 @@
+"""From a URL to a store: which back-end serves its scheme, found by entry point."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import SplitResult, parse_qsl, urlsplit
+
+from msgspec import Struct, field
+
+from ..checks import shown
+from ..errors import InvalidValueError, MissingExtraError, UnknownSchemeError
+from .protocol import Store
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+GROUP = "mnemic.backends"
+"""The entry point group: the name is the URL scheme, the object a `Backend`."""
+
+_SCHEME = re.compile(r"([a-z][a-z0-9+.-]*):", re.IGNORECASE)
+
+
+class StoreURL(Struct, frozen=True):
+    """A store's URL, taken apart; as text it never shows the password."""
+
+    text: str
+    scheme: str
+    split: SplitResult
+    options: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, url: str) -> StoreURL:
+        """Return the URL's parts; raises InvalidValueError if it has no scheme or cannot be parsed."""
+        if not isinstance(url, str) or (found := _SCHEME.match(url)) is None:
+            raise InvalidValueError(
+                f"a store is named by a URL such as 'sqlite:///memory.db' or 'memory://', not by {shown(url)}"
+            )
+        try:
+            split = urlsplit(url, allow_fragments=False)
+            pairs = parse_qsl(split.query, keep_blank_values=True, strict_parsing=bool(split.query))
+        except ValueError as error:
+            raise InvalidValueError(f"cannot read the store URL {shown(url)}: {error}") from None
+        return cls(url, found[1].lower(), split, dict(pairs))
+
+    def take(self, **kinds: Callable[[str], object]) -> dict[str, object]:
+        """Return the URL's options, each read by its function; raises InvalidValueError naming a bad one."""
+        taken: dict[str, object] = {}
+        for name, text in self.options.items():
+            if name not in kinds:
+                known = ", ".join(sorted(kinds)) or "none"
+                raise InvalidValueError(f"{self} has an unknown option {shown(name)}; known are: {known}")
+            try:
+                taken[name] = kinds[name](text)
+            except (ValueError, KeyError):
+                raise InvalidValueError(f"{self} has a bad value for {name}: {shown(text)}") from None
+        return taken
+
+    def __str__(self) -> str:
+        """Return the URL without its password."""
+        if self.split.password is None:
+            return self.text
+        user, host = self.split.username or "", self.split.netloc.rpartition("@")[2]
+        return self.text.replace(self.split.netloc, f"{user}:***@{host}", 1)
+
+
+class Backend(Struct, frozen=True, kw_only=True):
+    """What an entry point in `mnemic.backends` names: how to open a store, and how to try one.
+
+    An `inline` back-end never waits for the event loop when none is running, so the sync API calls
+    it with no thread in between. `trial` gives the conformance suite an empty store's URL.
+    """
+
+    open: Callable[[StoreURL], Awaitable[Store]]
+    inline: bool = False
+    trial: Callable[[Path], AbstractContextManager[str]] | None = None
+
+
+def find(url: str) -> tuple[StoreURL, Backend]:
+    """Return the parsed URL and the back-end that serves its scheme.
+
+    Raises InvalidValueError for a bad URL, UnknownSchemeError if no back-end or more than one serves
+    the scheme, MissingExtraError if what the back-end needs is not installed.
+    """
+    from importlib.metadata import entry_points
+
+    parsed = StoreURL.parse(url)
+    found = entry_points(group=GROUP, name=parsed.scheme)
+    if len({entry.value for entry in found}) > 1:
+        claims = ", ".join(sorted(f"{entry.value} from {_package(entry)}" for entry in found))
+        raise UnknownSchemeError(f"more than one installed package serves {parsed.scheme}://: {claims}")
+    for entry in found:
+        try:
+            return parsed, entry.load()
+        except ModuleNotFoundError as error:
+            raise MissingExtraError(
+                f"{parsed.scheme}:// needs the package {error.name}; install it with: {_install(entry)}",
+                name=error.name,
+            ) from error
+    raise UnknownSchemeError(
+        f"no installed back-end serves {parsed.scheme}://; there are: {', '.join(schemes())}"
+    )
+
+
+def schemes() -> list[str]:
+    """Return the URL schemes that installed back-ends serve."""
+    from importlib.metadata import entry_points
+
+    return sorted({entry.name for entry in entry_points(group=GROUP)})
+
+
+def _package(entry: EntryPoint) -> str:
+    return entry.dist.name if entry.dist is not None else "an unknown package"
+
+
+def _install(entry: EntryPoint) -> str:
+    extras = f"[{','.join(entry.extras)}]" if entry.extras else ""
+    return f"pip install '{_package(entry)}{extras}'"

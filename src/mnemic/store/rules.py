@@ -1,0 +1,52 @@
+"""The rules of a write that every store enforces with the same words."""
+
+from __future__ import annotations
+
+from ..errors import ConflictError, LimitError
+from ..records import Ref
+from .query import Expect, Limit
+
+
+def check_version(ref: Ref, expected: int | None, current: int) -> None:
+    """Raise ConflictError unless the record is at the expected version; 0 stands for none, None for any."""
+    if expected is None or expected == current:
+        return
+    state = f"is at version {current}" if current else "is not there"
+    wanted = f"version {expected}" if expected else "it to be new"
+    raise ConflictError(
+        f"{ref.kind} {ref.key!r} in scope {ref.scope.path!r} {state}; the writer expected {wanted}",
+        key=ref.key,
+        current=current,
+    )
+
+
+def check_stream(op: Expect, current: int) -> None:
+    """Raise ConflictError unless the stream is at the version that `op` expects."""
+    if op.version != current:
+        raise ConflictError(
+            f"the {op.kind} stream of scope {op.scope.path!r} is at version {current}; "
+            f"the writer expected {op.version}",
+            current=current,
+        )
+
+
+def over_limit(op: Limit, count: int, weight: int) -> bool:
+    """Tell whether a stream of so many records and such weight is over the limit."""
+    return (op.max_count is not None and count > op.max_count) or (
+        op.max_weight is not None and weight > op.max_weight
+    )
+
+
+def check_limit(op: Limit, count: int, weight: int) -> None:
+    """Raise LimitError if the limit is strict and the stream is over it."""
+    if op.strict and over_limit(op, count, weight):
+        raise LimitError(
+            f"the {op.kind} stream of scope {op.scope.path!r} would hold {count:,} records of weight "
+            f"{weight:,}; its limits are {_shown(op.max_count)} records and weight {_shown(op.max_weight)}",
+            count=count,
+            weight=weight,
+        )
+
+
+def _shown(limit: int | None) -> str:
+    return "any number of" if limit is None else f"{limit:,}"

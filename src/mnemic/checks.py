@@ -49,9 +49,7 @@ def check_name(value: object, field: str, longest: int = MAX_KEY) -> str:
     if not value:
         raise InvalidValueError(f"{field} is empty")
     if len(value) > longest:
-        raise InvalidValueError(
-            f"{field} has {len(value):,} characters, more than {longest}: {shown(value)}"
-        )
+        raise InvalidValueError(f"{field} has {len(value):,} characters, more than {longest}: {shown(value)}")
     if (bad := _UNPRINTABLE.search(value)) is not None:
         raise InvalidValueError(f"{field} holds {_described(bad.group())}: {shown(value)}")
     return str(value)
@@ -109,9 +107,7 @@ def check_number(value: object, field: str, *, least: float | None = None) -> fl
 def check_count(value: object, field: str, *, least: int = 0) -> int:
     """Return `value` as a whole number of at least `least`; raises InvalidValueError otherwise."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidValueError(
-            f"{field} must be a whole number, not {type(value).__name__}: {shown(value)}"
-        )
+        raise InvalidValueError(f"{field} must be a whole number, not {type(value).__name__}: {shown(value)}")
     if value < least:
         raise InvalidValueError(f"{field} must be at least {least}: {value}")
     return int(value)
@@ -155,7 +151,7 @@ def check_json(value: Any, field: str) -> tuple[JSON, int]:
     def clean(node: Any, path: str, depth: int) -> JSON:
         nonlocal characters
         if node is None or node is True or node is False:
-            return node  # type: ignore[no-any-return]
+            return node
         if isinstance(node, str):
             characters += len(node)
             return check_text(node, path)

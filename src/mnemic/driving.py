@@ -1,11 +1,10 @@
-"""How the sync API runs the async implementation: in place where nothing waits, on a loop of its own elsewhere."""
+"""How the sync API runs the async one: in place where nothing waits, on a loop of its own elsewhere."""
 
 from __future__ import annotations
 
-import inspect
 import sys
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from .errors import ClosedError, EventLoopError
@@ -31,7 +30,7 @@ def step(coroutine: Coroutine[Any, Any, Result]) -> Result:
         result: Result = stop.value
         return result
     coroutine.close()
-    raise EventLoopError(f"{coroutine.__qualname__}() waits for an event loop: use the async API")
+    raise EventLoopError(f"{_name(coroutine)}() waits for an event loop: use the async API")
 
 
 class Driver(Protocol):
@@ -95,7 +94,7 @@ class Portal:
 async def call(function: Callable[..., Any], *arguments: Any) -> Any:
     """Call a user's function, sync or async, and return its result."""
     result = function(*arguments)
-    if not inspect.isawaitable(result):
+    if not isinstance(result, Awaitable):
         return result
     if running_loop() is not None:
         return await result
@@ -109,9 +108,22 @@ async def call(function: Callable[..., Any], *arguments: Any) -> Any:
     return asyncio.run(wait())
 
 
+async def off_loop(work: Callable[[], Result]) -> Result:
+    """Return what `work` returns; on an event loop, it runs in a thread, since it blocks."""
+    if running_loop() is None:
+        return work()
+    import asyncio
+
+    return await asyncio.to_thread(work)
+
+
+def _name(coroutine: Coroutine[Any, Any, Any]) -> str:
+    return str(getattr(coroutine, "__qualname__", "a coroutine"))
+
+
 def _refused(coroutine: Coroutine[Any, Any, Any]) -> EventLoopError:
     coroutine.close()
-    name = coroutine.__qualname__
+    name = _name(coroutine)
     return EventLoopError(
         f"{name.removeprefix('Async')}() was called on a running event loop, which it would block: "
         f"use 'await {name}()', which mnemic.open_async() gives"

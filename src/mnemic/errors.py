@@ -49,7 +49,7 @@ class ConflictError(MnemicError):
     """The record, or the stream, is no longer at the version that the writer expected."""
 
     def __init__(self, message: str, *, key: str | None = None, current: int = 0) -> None:
-        """`current` is the version that is stored now, 0 if there is none."""
+        """Take the version that is stored now as `current`, 0 if there is none."""
         super().__init__(message)
         self.key = key
         self.current = current
@@ -59,7 +59,7 @@ class LimitError(MnemicError):
     """A write that would leave a stream over its limit; nothing of it was stored."""
 
     def __init__(self, message: str, *, count: int, weight: int) -> None:
-        """`count` and `weight` are what the stream would have held."""
+        """Take what the stream would have held as `count` and `weight`."""
         super().__init__(message)
         self.count = count
         self.weight = weight

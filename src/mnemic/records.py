@@ -211,13 +211,16 @@ class Message(Struct, frozen=True):
             raise InvalidValueError(
                 f"content must be text, an object or a list of blocks, not {type(self.content).__name__}"
             )
+        _check_items(self.tool_calls, ToolCall, "tool_calls")
+        _check_items(self.agent_calls, AgentCall, "agent_calls")
+        _check_items(self.images, str, "images")
 
     @property
     def text(self) -> str | None:
         """What a person would read of the message: its text, or the texts within its content."""
         if isinstance(self.content, str):
             return self.content
-        parts = list(_texts_in(self.content)) + list(_texts_in(self.structured_data))
+        parts = list(texts_in(self.content)) + list(texts_in(self.structured_data))
         return "\n".join(parts) if parts else None
 
     def to_dict(self) -> dict[str, Any]:
@@ -260,17 +263,25 @@ class Message(Struct, frozen=True):
         return cls(**fields)
 
 
-def _texts_in(value: Any) -> Iterator[str]:
+def _check_items(items: Any, kind: type, field: str) -> None:
+    if not isinstance(items, list):
+        raise InvalidValueError(f"{field} must be a list, not {type(items).__name__}: {shown(items)}")
+    for item in items:
+        if not isinstance(item, kind):
+            raise InvalidValueError(f"{field} holds {kind.__name__} values, not {shown(item)}")
+
+
+def texts_in(value: Any) -> Iterator[str]:
     """Yield the strings that a reader would see: all values, but of typed blocks only their text."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):
         for item in value:
-            yield from _texts_in(item)
+            yield from texts_in(item)
     elif isinstance(value, dict):
         seen = ("text", "content", "input") if isinstance(value.get("type"), str) else tuple(value)
         for key in seen:
-            yield from _texts_in(value.get(key))
+            yield from texts_in(value.get(key))
 
 
 def _as_dict(call: ToolCall | AgentCall) -> dict[str, Any]:

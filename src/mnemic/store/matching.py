@@ -12,7 +12,7 @@ from msgspec import DecodeError, ValidationError, json
 from ..checks import shown
 from ..errors import InvalidValueError
 from ..records import Record, Scope
-from .query import Condition, Scan, Scalar
+from .query import Condition, Scalar, Scan
 
 Position = tuple[str, str, int]
 """A record's place in the order of all records: scope, kind, seq."""
@@ -89,7 +89,7 @@ def _passes(value: Any, test: Condition) -> bool:
         return not _equal(value, test.value)
     if family(value) != family(test.value) or family(value) not in ("number", "text", "time"):
         return False
-    less, same = value < test.value, value == test.value
+    less, same = bool(value < test.value), bool(value == test.value)
     return {"lt": less, "le": less or same, "gt": not (less or same), "ge": not less}[test.op]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from enum import Enum
 from typing import Generic, Protocol, TypeVar
 
@@ -40,7 +40,10 @@ class Store(Protocol):
     fails. Nothing that a caller gives or gets is shared with what is stored.
     """
 
-    capabilities: frozenset[Capability]
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """What the store does by itself."""
+        ...
 
     async def write(self, write: Write) -> list[Outcome]:
         """Do all operations of `write`, or none; return what each did.
@@ -78,7 +81,7 @@ class Store(Protocol):
         ...
 
 
-async def scan_all(store: Store, scan: Scan) -> AsyncIterator[Record]:
+async def scan_all(store: Store, scan: Scan) -> AsyncGenerator[Record, None]:
     """Yield every record that `scan` asks for, page by page; `scan.limit` is the size of a page."""
     while True:
         page = await store.scan(scan)
@@ -89,7 +92,7 @@ async def scan_all(store: Store, scan: Scan) -> AsyncIterator[Record]:
         scan = replace(scan, cursor=page.cursor, skip=0)
 
 
-async def all_streams(store: Store, scan: StreamScan) -> AsyncIterator[Stream]:
+async def all_streams(store: Store, scan: StreamScan) -> AsyncGenerator[Stream, None]:
     """Yield every stream that `scan` asks for, page by page; `scan.limit` is the size of a page."""
     while True:
         page = await store.streams(scan)

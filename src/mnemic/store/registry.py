@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from msgspec import Struct, field
 
@@ -16,7 +13,10 @@ from ..errors import InvalidValueError, MissingExtraError, UnknownSchemeError
 from .protocol import Store
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
     from importlib.metadata import EntryPoint
+    from pathlib import Path
+    from urllib.parse import SplitResult
 
 GROUP = "mnemic.backends"
 """The entry point group: the name is the URL scheme, the object a `Backend`."""
@@ -35,6 +35,8 @@ class StoreURL(Struct, frozen=True):
     @classmethod
     def parse(cls, url: str) -> StoreURL:
         """Return the URL's parts; raises InvalidValueError if it has no scheme or cannot be parsed."""
+        from urllib.parse import parse_qsl, urlsplit
+
         if not isinstance(url, str) or (found := _SCHEME.match(url)) is None:
             raise InvalidValueError(
                 f"a store is named by a URL such as 'sqlite:///memory.db' or 'memory://', not by {shown(url)}"

@@ -50,9 +50,7 @@ def _upgrade(raw: sqlite3.Connection, target: str) -> None:
     from sqlalchemy import create_engine, event
     from sqlalchemy.pool import StaticPool
 
-    engine = create_engine(
-        "sqlite://", creator=lambda: raw, poolclass=StaticPool, pool_reset_on_return=None
-    )
+    engine = create_engine("sqlite://", creator=lambda: raw, poolclass=StaticPool, pool_reset_on_return=None)
     event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(BEGIN))
     config = Config()
     config.set_main_option("script_location", str(SCRIPTS))

@@ -148,7 +148,8 @@ class Statements:
         if kinds:
             query = query.where(_one_of(kind, kinds))
         if onward:
-            at_scope, at_kind = bindparam("at_scope"), bindparam("at_kind")
+            at_scope: Any = bindparam("at_scope")
+            at_kind: Any = bindparam("at_kind")
             past = scope < at_scope if reverse else scope > at_scope
             here = kind <= at_kind if reverse else kind >= at_kind
             query = query.where(or_(past, and_(scope == at_scope, here)))
@@ -261,7 +262,7 @@ _JSON_TYPES = {"number": ("integer", "real"), "text": ("text",), "bool": ("true"
 
 
 def _compare(here: FromClause, n: int, m: int, field: str, op: str, kind: str) -> ColumnElement[bool]:
-    value = bindparam(f"value_{n}_{m}")
+    value: Any = bindparam(f"value_{n}_{m}")
     group, dot, _ = field.partition(".")
     if not dot:
         column = here.c[field]

@@ -148,9 +148,7 @@ class SqlStore:
         found.extend([to_record(scope, kind, row) for row in rows[:room]])
         return len(rows) > room
 
-    def _streams(
-        self, connection: Connection, scan: StreamScan, start: Position | None
-    ) -> Page[Stream]:
+    def _streams(self, connection: Connection, scan: StreamScan, start: Position | None) -> Page[Stream]:
         moment = self._moment()
         found: list[Stream] = []
         for head in self._reach(connection, scan, start):

@@ -12,7 +12,7 @@ from ...records import Ref, Scope
 from ...store.query import Delete, Expect, Limit, Outcome, Purge, Put, Touch, Write
 from ...store.rules import check_limit, check_stream, check_version, over_limit
 from .sqlite import Connection
-from .statements import SLOT, Statements
+from .statements import Statements
 
 KEYS_AT_ONCE = 200
 """How many keys one statement looks up."""

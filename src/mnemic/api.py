@@ -1,0 +1,80 @@
+"""The public names, in one place; `import mnemic` loads it when the first of them is used."""
+
+from .errors import (
+    BudgetError,
+    ClosedError,
+    ConflictError,
+    EventLoopError,
+    InvalidValueError,
+    LimitError,
+    MissingExtraError,
+    MnemicError,
+    NewerSchemaError,
+    NotFoundError,
+    StoreBusyError,
+    StoreError,
+    StoreFullError,
+    StorePermissionError,
+    StoreUnavailableError,
+    TooLargeError,
+    UnknownSchemeError,
+    UnreadableStoreError,
+)
+from .features.catalogue import AsyncCatalogue, Entry, EntryInfo
+from .features.graph import AsyncGraph, Link, Neighbourhood
+from .features.longterm import Experience
+from .features.overflow import Limits
+from .features.sessions import AsyncSession, SessionInfo
+from .features.summary import Summarise
+from .memory import AsyncMemory, AsyncSpace, open_async
+from .records import AgentCall, Hit, Message, Record, Scope, ToolCall
+from .sync import Catalogue, Graph, Memory, Session, Space, open
+from .tokens import TokenCounter
+
+__all__ = [
+    "AgentCall",
+    "AsyncCatalogue",
+    "AsyncGraph",
+    "AsyncMemory",
+    "AsyncSession",
+    "AsyncSpace",
+    "BudgetError",
+    "Catalogue",
+    "ClosedError",
+    "ConflictError",
+    "Entry",
+    "EntryInfo",
+    "EventLoopError",
+    "Experience",
+    "Graph",
+    "Hit",
+    "InvalidValueError",
+    "LimitError",
+    "Limits",
+    "Link",
+    "Memory",
+    "Message",
+    "MissingExtraError",
+    "MnemicError",
+    "Neighbourhood",
+    "NewerSchemaError",
+    "NotFoundError",
+    "Record",
+    "Scope",
+    "Session",
+    "SessionInfo",
+    "Space",
+    "StoreBusyError",
+    "StoreError",
+    "StoreFullError",
+    "StorePermissionError",
+    "StoreUnavailableError",
+    "Summarise",
+    "TokenCounter",
+    "TooLargeError",
+    "ToolCall",
+    "UnknownSchemeError",
+    "UnreadableStoreError",
+    "open",
+    "open_async",
+]

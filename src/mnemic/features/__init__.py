@@ -1,0 +1,1 @@
+"""What people do with memory, each written once, over records."""

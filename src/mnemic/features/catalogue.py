@@ -1,0 +1,204 @@
+"""The catalogue: named notes that an agent keeps for itself."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from msgspec import Struct, json
+from msgspec.structs import replace
+
+from ..checks import JSON, check_count, check_json, check_name, shown
+from ..errors import ConflictError, InvalidValueError, NotFoundError
+from ..records import Record, Ref, Scope, now, texts_in
+from ..store.protocol import Store, scan_all
+from ..store.query import Condition, Delete, Limit, Op, Purge, Put, Scan, StreamScan, Write
+from .filters import conditions
+
+ENTRY = "entry"
+"""The kind of a note in the catalogue."""
+
+
+class EntryInfo(Struct, frozen=True, kw_only=True):
+    """What the list of a catalogue shows of a note: all but its value."""
+
+    key: str
+    description: str | None
+    size: int
+    metadata: dict[str, Any]
+    version: int
+    created: datetime
+    updated: datetime
+
+    @classmethod
+    def of(cls, record: Record) -> EntryInfo:
+        """Return what there is to show of a record."""
+        assert record.created is not None
+        assert record.updated is not None
+        return cls(
+            key=record.key,
+            description=record.title,
+            size=record.weight,
+            metadata=record.meta,
+            version=record.version,
+            created=record.created,
+            updated=record.updated,
+        )
+
+
+class Entry(Struct, frozen=True):
+    """A note of the catalogue with its value."""
+
+    info: EntryInfo
+    value: JSON
+
+
+class AsyncCatalogue:
+    """The notes of one scope: any JSON value under a key, with a description.
+
+    With limits, a write that would go past them raises LimitError and changes nothing.
+    """
+
+    home: Scope
+    max_entries: int | None
+    max_bytes: int | None
+
+    def __init__(
+        self, store: Store, home: Scope, max_entries: int | None = None, max_bytes: int | None = None
+    ) -> None:
+        """Raise InvalidValueError for a limit below 1."""
+        self.home = home
+        self.max_entries = None if max_entries is None else check_count(max_entries, "max_entries", least=1)
+        self.max_bytes = None if max_bytes is None else check_count(max_bytes, "max_bytes", least=1)
+        self._store = store
+
+    async def write(
+        self,
+        key: str,
+        value: JSON,
+        *,
+        description: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        if_version: int | None = None,
+    ) -> EntryInfo:
+        """Write a value under a key, in place of the one before.
+
+        A description or metadata that is not given stays as it was. With `if_version` the note must
+        be at that version, 0 for new: raises ConflictError, whose `current` is its version, if
+        another has written it. Raises LimitError if the catalogue would be too large, and
+        InvalidValueError for what JSON cannot hold.
+        """
+        while True:
+            old = await self._find(key)
+            kept = old or Record(scope=self.home, kind=ENTRY, key=key)
+            entry = replace(
+                kept,
+                data=value,
+                title=kept.title if description is None else description,
+                meta=kept.meta if metadata is None else dict(metadata),
+            )
+            try:
+                return await self._put(entry, kept.version if if_version is None else if_version)
+            except ConflictError:
+                if if_version is not None:
+                    raise
+
+    async def read(self, key: str) -> JSON:
+        """Return the value under a key; raises NotFoundError."""
+        return (await self.get(key)).value
+
+    async def read_many(self, keys: Sequence[str]) -> dict[str, JSON]:
+        """Return the values of those keys that are there; of no keys, none."""
+        refs = [self._ref(key) for key in keys]
+        return {record.key: record.data for record in await self._store.read(refs) if record is not None}
+
+    async def read_all(self) -> dict[str, JSON]:
+        """Return every key with its value, in the order in which they were first written."""
+        return {record.key: record.data async for record in self._scan(bodies=True)}
+
+    async def get(self, key: str) -> Entry:
+        """Return a note with its value, its description and its version; raises NotFoundError."""
+        record = await self._find(key)
+        if record is None:
+            raise NotFoundError(f"the catalogue of {self.home.path!r} has no entry {shown(key)}")
+        return Entry(EntryInfo.of(record), record.data)
+
+    async def delete(self, key: str) -> bool:
+        """Remove a note; tell whether it was there."""
+        outcomes = await self._store.write(Write((Delete(self._ref(key)),)))
+        return bool(outcomes[0].removed)
+
+    async def rename(self, key: str, to: str) -> EntryInfo:
+        """Give a note another key, and keep all else.
+
+        Raises NotFoundError if it is not there, ConflictError if the new key is taken.
+        """
+        while True:
+            old = await self._find(key)
+            if old is None:
+                raise NotFoundError(f"the catalogue of {self.home.path!r} has no entry {shown(key)}")
+            if to == key:
+                return EntryInfo.of(old)
+            try:
+                return await self._put(replace(old, key=to), 0, Delete(old.ref, old.version))
+            except ConflictError as error:
+                if error.key == to:
+                    raise
+
+    async def stale(self, older_than: timedelta) -> list[EntryInfo]:
+        """Return the notes that were last written longer ago than that."""
+        return [EntryInfo.of(record) async for record in self._scan(_older(older_than))]
+
+    async def prune(self, older_than: timedelta) -> list[str]:
+        """Remove the notes that were last written longer ago than that; return their keys."""
+        removed = []
+        for entry in await self.stale(older_than):
+            try:
+                await self._store.write(Write((Delete(self._ref(entry.key), entry.version),)))
+            except ConflictError:
+                continue  # it was written meanwhile, so it is not stale
+            removed.append(entry.key)
+        return removed
+
+    async def usage(self) -> tuple[int, int]:
+        """Return how many notes there are, and how many bytes their values take as JSON."""
+        page = await self._store.streams(StreamScan(scope=self.home, kinds=(ENTRY,), below=False))
+        return (page.items[0].count, page.items[0].weight) if page.items else (0, 0)
+
+    async def clear(self) -> None:
+        """Remove all notes."""
+        await self._store.write(Write((Purge(self.home, ENTRY),)))
+
+    # Last among the public methods, since its name hides the type of that name from the annotations.
+    async def list(self, metadata: Mapping[str, Any] | None = None) -> list[EntryInfo]:
+        """Return what there is, without the values, in the order in which it was first written."""
+        return [EntryInfo.of(record) async for record in self._scan(conditions(metadata))]
+
+    async def _put(self, entry: Record, if_version: int, *before: Op) -> EntryInfo:
+        value, _ = check_json(entry.data, "value")
+        seen = [check_name(entry.key, "key"), entry.title or "", *texts_in(value)]
+        entry = replace(entry, data=value, text="\n".join(filter(None, seen)), weight=len(json.encode(value)))
+        ops: list[Op] = [*before, Put(entry, if_version)]
+        if self.max_entries is not None or self.max_bytes is not None:
+            ops.append(Limit(self.home, ENTRY, self.max_entries, self.max_bytes))
+        outcome = (await self._store.write(Write(tuple(ops))))[len(before)]
+        return EntryInfo.of(
+            replace(entry, version=outcome.version, created=outcome.created, updated=outcome.updated)
+        )
+
+    async def _find(self, key: str) -> Record | None:
+        (record,) = await self._store.read([self._ref(key)])
+        return record
+
+    def _ref(self, key: str) -> Ref:
+        return Ref(self.home, ENTRY, check_name(key, "key"))
+
+    def _scan(self, where: tuple[Condition, ...] = (), *, bodies: bool = False) -> AsyncIterator[Record]:
+        return scan_all(self._store, Scan(scope=self.home, kinds=(ENTRY,), where=where, bodies=bodies))
+
+
+def _older(than: timedelta) -> tuple[Condition, ...]:
+    if not isinstance(than, timedelta) or than < timedelta(0):
+        raise InvalidValueError(f"older_than must be a timedelta that is not negative: {shown(than)}")
+    return (Condition("updated", "lt", now() - than),)

@@ -1,0 +1,44 @@
+"""The filters that people write, as conditions that stores answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from ..checks import check_name, check_time, shown
+from ..errors import InvalidValueError
+from ..records import ROLES, Role
+from ..store.query import Condition
+
+
+def conditions(
+    metadata: Mapping[str, Any] | None = None,
+    *,
+    roles: Sequence[Role] | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    min_importance: float | None = None,
+) -> tuple[Condition, ...]:
+    """Return filters as conditions; a list among the metadata means any of its values.
+
+    Raises InvalidValueError for an unknown role, or a value that cannot be compared.
+    """
+    found: list[Condition] = []
+    if roles is not None:
+        wanted: tuple[str, ...] = (roles,) if isinstance(roles, str) else tuple(roles)
+        for role in wanted:
+            if role not in ROLES:
+                raise InvalidValueError(f"role must be one of {', '.join(ROLES)}: {shown(role)}")
+        found.append(Condition("data.role", "in", wanted))
+    for name, value in (metadata or {}).items():
+        field = f"meta.{check_name(name, 'metadata filter')}"
+        many = isinstance(value, list | tuple | set | frozenset)
+        found.append(Condition(field, "in", tuple(value)) if many else Condition(field, "eq", value))
+    if since is not None:
+        found.append(Condition("created", "ge", check_time(since, "since")))
+    if until is not None:
+        found.append(Condition("created", "le", check_time(until, "until")))
+    if min_importance is not None:
+        found.append(Condition("importance", "ge", min_importance))
+    return tuple(found)

@@ -1,0 +1,381 @@
+"""The graph: facts as links between things, each with the time in which it was true."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import datetime
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from ..checks import check_count, check_name, check_number, check_time, to_microseconds
+from ..driving import off_loop
+from ..errors import ConflictError, InvalidValueError, LimitError
+from ..records import Record, Scope, now
+from ..store.protocol import Store, scan_all
+from ..store.query import Condition, Delete, Op, Put, Scan, Write
+
+if TYPE_CHECKING:
+    import networkx
+
+LINK = "link"
+"""The kind of a fact."""
+MAX_LINKS = 1000
+"""How many links a walk looks at unless it is told otherwise."""
+NAMES_AT_ONCE = 50
+"""How many things are looked up by one scan."""
+
+
+class Link(Struct, frozen=True, kw_only=True):
+    """A fact: the subject stands in this relation, the predicate, to the object.
+
+    It was true from `valid_from` until `valid_to`, and is true still while that is None.
+    """
+
+    subject: str
+    predicate: str
+    object: str
+    valid_from: datetime
+    valid_to: datetime | None = None
+    source: str | None = None
+    confidence: float = 1.0
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+class Neighbourhood(Struct, frozen=True, kw_only=True):
+    """What a walk found: how far each thing is away, the links, and whether the walk saw them all."""
+
+    distances: dict[str, int]
+    links: list[Link]
+    complete: bool
+
+
+class AsyncGraph:
+    """The facts of one scope. Questions are answered from indexes, and walks are bounded."""
+
+    home: Scope
+
+    def __init__(self, store: Store, home: Scope) -> None:
+        self.home = home
+        self._store = store
+
+    async def add(
+        self,
+        subject: str,
+        predicate: str,
+        object: str,
+        *,
+        single: bool = False,
+        valid_from: datetime | None = None,
+        valid_to: datetime | None = None,
+        source: str | None = None,
+        confidence: float = 1.0,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Link:
+        """State a fact, true from now on unless told otherwise; return it as it is kept.
+
+        Stated again, it is kept once, with what was said of it last. A `single` predicate has one
+        object at a time: a new one closes the fact that was true before, which stays as history,
+        and a fact from before the present one goes into the history itself.
+        """
+        given = Link(
+            subject=check_name(subject, "subject"),
+            predicate=check_name(predicate, "predicate"),
+            object=check_name(object, "object"),
+            valid_from=now() if valid_from is None else check_time(valid_from, "valid_from"),
+            valid_to=None if valid_to is None else check_time(valid_to, "valid_to"),
+            source=None if source is None else check_name(source, "source"),
+            confidence=check_number(confidence, "confidence", least=0),
+            metadata=dict(metadata or {}),
+        )
+        if given.valid_to is not None and given.valid_to <= given.valid_from:
+            raise InvalidValueError(f"valid_to {given.valid_to} is not after valid_from {given.valid_from}")
+        while True:
+            present = await self._present(given.subject, given.predicate)
+            link, ops = self._change(given, present, single=single, dated=valid_from is not None)
+            try:
+                await self._store.write(Write(tuple(ops)))
+            except ConflictError:
+                continue
+            return link
+
+    async def end(
+        self, subject: str, predicate: str, object: str | None = None, *, at: datetime | None = None
+    ) -> int:
+        """Close the facts that are true now, or only that with this object, and keep them as history."""
+        moment = now() if at is None else check_time(at, "at")
+        while True:
+            going = [
+                record
+                for record in await self._present(subject, predicate)
+                if object is None or record.labels["object"] == object
+            ]
+            ops = [op for record in going for op in (*self._close(record, moment), _gone(record))]
+            try:
+                await self._store.write(Write(tuple(ops)))
+            except ConflictError:
+                continue
+            return len(going)
+
+    async def remove(self, subject: str, predicate: str, object: str | None = None) -> int:
+        """Remove facts, and their history, as if they had never been stated; return how many."""
+        where = _where(subject, predicate, object)
+        found = [record async for record in self._scan(where, None)]
+        outcomes = await self._store.write(Write(tuple(Delete(record.ref) for record in found)))
+        return sum(len(outcome.removed) for outcome in outcomes)
+
+    async def ask(
+        self,
+        subject: str | None = None,
+        predicate: str | None = None,
+        object: str | None = None,
+        *,
+        as_of: datetime | None = None,
+        history: bool = False,
+        limit: int | None = None,
+    ) -> list[Link]:
+        """Return the facts with this subject, predicate and object, or any where one is left out.
+
+        They are those that are true now, or were true at `as_of`, or with `history` at any time,
+        those that became true first before the others. `limit` keeps the first that were stated.
+        """
+        moment = None if history else _moment(as_of)
+        where = _where(subject, predicate, object)
+        if limit is not None:
+            scan = replace(self._question(where, moment), limit=check_count(limit, "limit"))
+            found = list((await self._store.scan(scan)).items)
+        else:
+            found = [record async for record in self._scan(where, moment)]
+        return sorted(map(_link, found), key=lambda link: link.valid_from)
+
+    async def neighbours(
+        self,
+        name: str,
+        depth: int = 1,
+        *,
+        predicates: Sequence[str] | None = None,
+        as_of: datetime | None = None,
+        max_links: int = MAX_LINKS,
+    ) -> Neighbourhood:
+        """Return what is linked with a thing, in either direction, in up to `depth` steps."""
+        check_count(depth, "depth", least=1)
+        walk = _Walk(self, check_name(name, "name"), predicates, _moment(as_of), max_links)
+        for _ in range(depth):
+            if not await walk.step():
+                break
+        return Neighbourhood(distances=walk.distances, links=walk.links, complete=walk.complete)
+
+    async def path(
+        self,
+        start: str,
+        end: str,
+        *,
+        max_depth: int = 6,
+        predicates: Sequence[str] | None = None,
+        as_of: datetime | None = None,
+        max_links: int = 10 * MAX_LINKS,
+    ) -> list[Link] | None:
+        """Return a shortest chain of links between two things, in either direction; None if there is none.
+
+        Raises LimitError if more than `max_links` links would have to be looked at to tell.
+        """
+        moment = _moment(as_of)
+        here, there = (
+            _Walk(self, check_name(name, "name"), predicates, moment, max_links) for name in (start, end)
+        )
+        for step in range(check_count(max_depth, "max_depth", least=1) + 1):
+            if met := here.distances.keys() & there.distances.keys():
+                middle = min(met)
+                return [*reversed(here.way_from(middle)), *there.way_from(middle)]
+            walk = here if len(here.frontier) <= len(there.frontier) else there
+            if step == max_depth or not await walk.step():
+                return None
+            if not walk.complete:
+                raise LimitError(
+                    f"no path from {start!r} to {end!r} among the first {max_links:,} links looked at",
+                    count=len(walk.links),
+                    weight=0,
+                )
+        return None
+
+    async def to_networkx(
+        self, *, as_of: datetime | None = None, history: bool = False
+    ) -> networkx.MultiDiGraph[str]:
+        """Return the facts as a networkx graph; raises MissingExtraError if networkx is not installed."""
+        from .graphml import build_graph
+
+        return build_graph(await self.ask(as_of=as_of, history=history))
+
+    async def save_graphml(
+        self, path: str | PathLike[str], *, as_of: datetime | None = None, history: bool = False
+    ) -> int:
+        """Write the facts to a GraphML file; return how many. Raises as `to_networkx` does."""
+        from .graphml import write_graphml
+
+        graph = await self.to_networkx(as_of=as_of, history=history)
+        await off_loop(lambda: write_graphml(graph, path))
+        return int(graph.number_of_edges())
+
+    async def _present(self, subject: str, predicate: str) -> list[Record]:
+        """Return the facts of a subject and predicate that have no end."""
+        where = (*_where(subject, predicate, None), Condition("valid_to", "eq", None))
+        return [record async for record in self._scan(where, None)]
+
+    def _change(
+        self, given: Link, present: list[Record], *, single: bool, dated: bool
+    ) -> tuple[Link, list[Op]]:
+        """Return the link that is to be kept, and the operations that keep it."""
+        ops: list[Op] = []
+        same = next((record for record in present if record.labels["object"] == given.object), None)
+        if same is not None and not dated:
+            assert same.valid_from is not None
+            given = replace(given, valid_from=same.valid_from)
+        others = [record for record in present if record is not same] if single else []
+        later = [r.valid_from for r in others if r.valid_from is not None and r.valid_from > given.valid_from]
+        if given.valid_to is None and later:
+            given = replace(given, valid_to=min(later))
+        if given.valid_to is not None:
+            return given, [Put(self._record(given, _past_key(given)))]
+        key = _key(given.subject, given.predicate) if single else _key(*_names(given))
+        for other in others:
+            ops += self._close(other, given.valid_from)
+        ops += [_gone(record) for record in (*others, same) if record is not None and record.key != key]
+        held = next((record for record in present if record.key == key), None)
+        ops.append(Put(self._record(given, key), held.version if held is not None else 0))
+        return given, ops
+
+    def _close(self, record: Record, moment: datetime) -> tuple[Op, ...]:
+        """Return what keeps a fact as history; its present record is the caller's to replace or remove."""
+        assert record.valid_from is not None
+        past = replace(_link(record), valid_to=max(moment, record.valid_from))
+        return (Put(self._record(past, _past_key(past))),)
+
+    def _record(self, link: Link, key: str) -> Record:
+        labels = {"subject": link.subject, "predicate": link.predicate, "object": link.object}
+        if link.source is not None:
+            labels["source"] = link.source
+        return Record(
+            scope=self.home,
+            kind=LINK,
+            key=key,
+            text=f"{link.subject} {link.predicate} {link.object}",
+            data={"confidence": link.confidence},
+            meta=link.metadata,
+            labels=labels,
+            valid_from=link.valid_from,
+            valid_to=link.valid_to,
+        )
+
+    def _question(self, where: tuple[Condition, ...], moment: datetime | None) -> Scan:
+        return Scan(scope=self.home, kinds=(LINK,), where=where, as_of=moment)
+
+    def _scan(self, where: tuple[Condition, ...], moment: datetime | None) -> AsyncIterator[Record]:
+        return scan_all(self._store, self._question(where, moment))
+
+
+class _Walk:
+    """A breadth-first walk over links from one thing, a step at a time."""
+
+    def __init__(
+        self,
+        graph: AsyncGraph,
+        start: str,
+        predicates: Sequence[str] | None,
+        moment: datetime,
+        max_links: int,
+    ) -> None:
+        self.graph = graph
+        self.moment = moment
+        self.room = check_count(max_links, "max_links", least=1)
+        self.narrowed = (
+            () if predicates is None else (Condition("labels.predicate", "in", tuple(predicates)),)
+        )
+        self.distances = {start: 0}
+        self.frontier = [start]
+        self.complete = True
+        self._found: dict[str, Link] = {}
+        self._back: dict[str, tuple[str, Link]] = {}
+
+    @property
+    def links(self) -> list[Link]:
+        """The links that were found, in the order in which they were."""
+        return list(self._found.values())
+
+    async def step(self) -> bool:
+        """Go one link further in every direction; False if that leads nowhere new."""
+        reached: list[str] = []
+        for start in range(0, len(self.frontier), NAMES_AT_ONCE):
+            names = tuple(self.frontier[start : start + NAMES_AT_ONCE])
+            for end, other in (("subject", "object"), ("object", "subject")):
+                where = (Condition(f"labels.{end}", "in", names), *self.narrowed)
+                async for record in self.graph._scan(where, self.moment):
+                    if record.key not in self._found and len(self._found) == self.room:
+                        self.complete = False
+                        self.frontier = reached
+                        return bool(reached)
+                    link = self._found.setdefault(record.key, _link(record))
+                    name, origin = record.labels[other], record.labels[end]
+                    if name not in self.distances:
+                        self.distances[name] = self.distances[origin] + 1
+                        self._back[name] = (origin, link)
+                        reached.append(name)
+        self.frontier = reached
+        return bool(reached)
+
+    def way_from(self, name: str) -> list[Link]:
+        """Return the links from `name` back to where the walk began."""
+        way = []
+        while name in self._back:
+            name, link = self._back[name]
+            way.append(link)
+        return way
+
+
+def _link(record: Record) -> Link:
+    data: Any = record.data
+    assert record.valid_from is not None
+    return Link(
+        subject=record.labels["subject"],
+        predicate=record.labels["predicate"],
+        object=record.labels["object"],
+        valid_from=record.valid_from,
+        valid_to=record.valid_to,
+        source=record.labels.get("source"),
+        confidence=data["confidence"],
+        metadata=record.meta,
+    )
+
+
+def _names(link: Link) -> tuple[str, str, str]:
+    return (link.subject, link.predicate, link.object)
+
+
+def _key(*names: str) -> str:
+    """Return the key of a fact that has no end: one per subject and predicate if that is single."""
+    from hashlib import sha256
+
+    return sha256("\0".join(names).encode()).hexdigest()[:32]
+
+
+def _past_key(link: Link) -> str:
+    return f"{_key(*_names(link))}@{to_microseconds(link.valid_from)}"
+
+
+def _gone(record: Record) -> Delete:
+    return Delete(record.ref, record.version)
+
+
+def _moment(as_of: datetime | None) -> datetime:
+    return now() if as_of is None else check_time(as_of, "as_of")
+
+
+def _where(subject: str | None, predicate: str | None, object: str | None) -> tuple[Condition, ...]:
+    """Return the conditions, the most telling first, since the first is the one that an index answers."""
+    asked = (("subject", subject), ("object", object), ("predicate", predicate))
+    return tuple(
+        Condition(f"labels.{name}", "eq", check_name(value, name))
+        for name, value in asked
+        if value is not None
+    )

@@ -1,0 +1,235 @@
+"""Long-term memory: texts that are remembered, recalled and forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
+
+from ..checks import check_count, check_name, check_number, check_text, check_time, shown
+from ..errors import ConflictError, InvalidValueError, NotFoundError
+from ..records import Hit, Record, Ref, Role, Scope, new_id, now
+from ..store.protocol import Store, scan_all
+from ..store.query import Condition, Delete, Put, Scan, Search, Write
+from .filters import conditions
+
+EXPERIENCE = "experience"
+"""The kind of a remembered text."""
+FORGOTTEN_AT_ONCE = 500
+"""How many records one write removes when a filter says what to forget."""
+
+
+class Experience(Struct, frozen=True, kw_only=True):
+    """A text to remember, and all that `remember` may be told of it."""
+
+    text: str
+    key: str | None = None
+    importance: float = 1.0
+    metadata: Mapping[str, Any] | None = None
+    source: str | None = None
+    valid_from: datetime | None = None
+    valid_to: datetime | None = None
+    created: datetime | None = None
+    ttl: timedelta | None = None
+    pinned: bool = False
+
+
+class AsyncLongTerm:
+    """The remembered texts of one scope."""
+
+    home: Scope
+
+    def __init__(self, store: Store, home: Scope) -> None:
+        self.home = home
+        self._store = store
+
+    async def remember(
+        self,
+        text: str,
+        *,
+        key: str | None = None,
+        importance: float = 1.0,
+        metadata: Mapping[str, Any] | None = None,
+        source: str | None = None,
+        valid_from: datetime | None = None,
+        valid_to: datetime | None = None,
+        created: datetime | None = None,
+        ttl: timedelta | None = None,
+        pinned: bool = False,
+    ) -> Record:
+        """Remember a text, under a new key or in place of what has this key; return its record.
+
+        `source` says where it is from, `valid_from` and `valid_to` when it was true; with `ttl` it
+        is gone after that long. Raises InvalidValueError for what cannot be stored.
+        """
+        experience = Experience(
+            text=text,
+            key=key,
+            importance=importance,
+            metadata=metadata,
+            source=source,
+            valid_from=valid_from,
+            valid_to=valid_to,
+            created=created,
+            ttl=ttl,
+            pinned=pinned,
+        )
+        return (await self.remember_many([experience]))[0]
+
+    async def remember_many(self, experiences: Iterable[str | Experience]) -> list[Record]:
+        """Remember texts, all or none; return their records."""
+        records = [self._record(given) for given in experiences]
+        outcomes = await self._store.write(Write(tuple(map(Put, records))))
+        return [
+            replace(record, seq=did.seq, version=did.version, created=did.created, updated=did.updated)
+            for record, did in zip(records, outcomes, strict=True)
+        ]
+
+    async def get(self, key: str) -> Record:
+        """Return what is remembered under a key; raises NotFoundError."""
+        (record,) = await self._store.read([self._ref(key)])
+        if record is None:
+            raise NotFoundError(f"{self.home.path!r} remembers nothing under {shown(key)}")
+        return record
+
+    async def update(
+        self,
+        key: str,
+        *,
+        text: str | UnsetType = UNSET,
+        importance: float | UnsetType = UNSET,
+        metadata: Mapping[str, Any] | UnsetType = UNSET,
+        source: str | None | UnsetType = UNSET,
+        valid_from: datetime | None | UnsetType = UNSET,
+        valid_to: datetime | None | UnsetType = UNSET,
+        pinned: bool | UnsetType = UNSET,
+    ) -> Record:
+        """Change what is given and keep the rest; return the new record. Raises NotFoundError."""
+        changes: dict[str, Any] = {
+            "text": text if text is UNSET else check_text(text, "text"),
+            "importance": importance if importance is UNSET else _importance(importance),
+            "meta": metadata if metadata is UNSET else dict(metadata),
+            "labels": source if source is UNSET else _labels(source),
+            "valid_from": valid_from,
+            "valid_to": valid_to,
+            "pinned": pinned,
+        }
+        given = {name: value for name, value in changes.items() if value is not UNSET}
+        while True:
+            old = await self.get(key)
+            put = Put(_checked(replace(old, **given)), old.version)
+            try:
+                (did,) = await self._store.write(Write((put,)))
+            except ConflictError:
+                continue
+            return replace(put.record, seq=did.seq, version=did.version, updated=did.updated)
+
+    async def forget(
+        self,
+        key: str | None = None,
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        source: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> int:
+        """Forget what is under a key, or all that passes every filter; return how many records.
+
+        Raises InvalidValueError if neither a key nor a filter is given.
+        """
+        if key is not None:
+            outcomes = await self._store.write(Write((Delete(self._ref(key)),)))
+            return len(outcomes[0].removed)
+        where = conditions(metadata, since=since, until=until)
+        if source is not None:
+            where += (Condition("labels.source", "eq", source),)
+        if not where:
+            raise InvalidValueError("forget needs a key or a filter: it does not forget everything unasked")
+        scan = Scan(scope=self.home, kinds=(EXPERIENCE,), where=where, bodies=False, limit=FORGOTTEN_AT_ONCE)
+        forgotten = 0
+        while (page := await self._store.scan(scan)).items:
+            outcomes = await self._store.write(Write(tuple(Delete(record.ref) for record in page.items)))
+            forgotten += sum(len(outcome.removed) for outcome in outcomes)
+        return forgotten
+
+    async def recall(
+        self,
+        query: str,
+        k: int = 5,
+        *,
+        kinds: Sequence[str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        roles: Sequence[Role] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        min_importance: float | None = None,
+        as_of: datetime | None = None,
+    ) -> list[Hit]:
+        """Return the `k` records of this scope, and of those below it, that best match, best first.
+
+        Everything with text is searched: messages, remembered texts, notes, summaries and links, or
+        only the `kinds` given. `as_of` keeps what was true then, which is now unless it is given.
+        """
+        search = Search(
+            scope=self.home,
+            query=query,
+            kinds=tuple(kinds or ()),
+            where=conditions(metadata, roles=roles, since=since, until=until, min_importance=min_importance),
+            as_of=now() if as_of is None else check_time(as_of, "as_of"),
+            limit=check_count(k, "k"),
+        )
+        return await self._store.search(search)
+
+    async def recent(self, n: int = 10) -> list[Record]:
+        """Return what was remembered last in this scope, oldest first."""
+        scan = Scan(scope=self.home, kinds=(EXPERIENCE,), reverse=True, limit=check_count(n, "n"))
+        return list(reversed((await self._store.scan(scan)).items))
+
+    async def all(self) -> list[Record]:
+        """Return everything that is remembered in this scope, oldest first."""
+        return [record async for record in scan_all(self._store, Scan(scope=self.home, kinds=(EXPERIENCE,)))]
+
+    def _record(self, given: str | Experience) -> Record:
+        item = given if isinstance(given, Experience) else Experience(text=given)
+        return _checked(
+            Record(
+                scope=self.home,
+                kind=EXPERIENCE,
+                key=new_id() if item.key is None else item.key,
+                text=check_text(item.text, "text"),
+                importance=_importance(item.importance),
+                meta=dict(item.metadata or {}),
+                labels=_labels(item.source),
+                pinned=item.pinned,
+                created=item.created,
+                expires=None if item.ttl is None else now() + item.ttl,
+                valid_from=item.valid_from,
+                valid_to=item.valid_to,
+            )
+        )
+
+    def _ref(self, key: str) -> Ref:
+        return Ref(self.home, EXPERIENCE, check_name(key, "key"))
+
+
+def _importance(value: float) -> float:
+    return check_number(value, "importance", least=0)
+
+
+def _labels(source: str | None) -> dict[str, str]:
+    return {} if source is None else {"source": check_name(source, "source")}
+
+
+def _checked(record: Record) -> Record:
+    """Raise InvalidValueError if the record is said to be true until before it is true."""
+    start, end = record.valid_from, record.valid_to
+    if (
+        start is not None
+        and end is not None
+        and check_time(end, "valid_to") <= check_time(start, "valid_from")
+    ):
+        raise InvalidValueError(f"valid_to {end} is not after valid_from {start}")
+    return record

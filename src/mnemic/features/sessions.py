@@ -1,0 +1,372 @@
+"""Conversations: a log of messages with limits, retention, and a window for the prompt."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from datetime import datetime, timedelta
+from os import PathLike
+from typing import Any, Literal, TypeAlias, get_args
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ..checks import check_count, shown
+from ..driving import off_loop
+from ..errors import ConflictError, InvalidValueError, NotFoundError
+from ..records import Message, Record, Ref, Role, Scope, Stream, now
+from ..store.protocol import Store, scan_all
+from ..store.query import Condition, Delete, Expect, Op, Purge, Put, Scan, StreamScan, Touch, Write
+from ..tokens import TokenCounter, count_message
+from .filters import conditions
+from .messages import ARCHIVED, MESSAGE, SYSTEM_KEY, decode, encode, tokens_of
+from .overflow import LimitedLog, Limits, last_user_record
+from .summary import SUMMARY, SUMMARY_KEY
+from .turns import Entry, Window
+
+Retention: TypeAlias = Literal["single_run", "session", "persistent"]
+RETENTIONS: tuple[Retention, ...] = get_args(Retention)
+
+PAGE = 200
+"""How many messages are read at once to fill a window."""
+COPIED_AT_ONCE = 1000
+"""How many messages are read at once to copy a session."""
+
+
+class SessionInfo(Struct, frozen=True, kw_only=True):
+    """What a list of sessions shows."""
+
+    name: str
+    scope: Scope
+    messages: int
+    tokens: int
+    started: datetime
+    last_activity: datetime
+    expires: datetime | None = None
+
+    @classmethod
+    def of(cls, stream: Stream) -> SessionInfo:
+        """Return what there is to show of a session's stream."""
+        return cls(
+            name=stream.scope.name,
+            scope=stream.scope,
+            messages=stream.count,
+            tokens=stream.weight,
+            started=stream.created,
+            last_activity=stream.updated,
+            expires=stream.expires,
+        )
+
+
+class AsyncSession:
+    """One conversation.
+
+    With `ttl` it is gone that long after its last message. Its retention says when it is cleared:
+    after each `run()`, at its `end()`, which the end of an `async with` calls, or never.
+    """
+
+    home: Scope
+    limits: Limits
+    retention: Retention
+    ttl: timedelta | None
+
+    def __init__(
+        self,
+        store: Store,
+        home: Scope,
+        tokens: TokenCounter,
+        limits: Limits,
+        retention: Retention = "persistent",
+        ttl: timedelta | None = None,
+    ) -> None:
+        """Raise InvalidValueError for an unknown retention, or a time to live that is not positive."""
+        if retention not in RETENTIONS:
+            raise InvalidValueError(f"retention must be one of {', '.join(RETENTIONS)}: {shown(retention)}")
+        self.home = home
+        self.limits = limits
+        self.retention = retention
+        self.ttl = None if ttl is None else _positive(ttl)
+        self._store = store
+        self._tokens = tokens
+        self._log = LimitedLog(store, home, tokens, limits)
+
+    @property
+    def name(self) -> str:
+        """The last segment of the session's scope."""
+        return self.home.name
+
+    async def add(
+        self,
+        message: Message | Role,
+        content: Any = None,
+        /,
+        *,
+        ttl: timedelta | None = None,
+        **fields: Any,
+    ) -> Message:
+        """Add a message, or a role and content with any other fields of a message.
+
+        With `ttl` it is gone after that long. Adding a message again does nothing; raises
+        ConflictError if another message has its id, InvalidValueError for what cannot be stored.
+        """
+        if not isinstance(message, Message):
+            message = Message(message, content, **fields)
+        await self._add([message], ttl)
+        return message
+
+    async def add_many(self, messages: Iterable[Message]) -> list[Message]:
+        """Add messages in their order, all or none; raises as `add` does."""
+        added = list(messages)
+        await self._add(added, None)
+        return added
+
+    async def messages(
+        self,
+        limit: int | None = None,
+        offset: int = 0,
+        *,
+        roles: Sequence[Role] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> list[Message]:
+        """Return the messages that pass every filter, oldest first.
+
+        `limit` and `offset` count back from the newest. `metadata` compares by equality, or with a
+        list by any of it. `since` and `until` include their moments.
+        """
+        if limit is not None:
+            check_count(limit, "limit")
+        scan = Scan(
+            scope=self.home,
+            kinds=(MESSAGE,),
+            where=conditions(metadata, roles=roles, since=since, until=until),
+            reverse=True,
+            skip=check_count(offset, "offset"),
+            limit=limit if limit is not None else COPIED_AT_ONCE,
+        )
+        if limit is not None:
+            found = list((await self._store.scan(scan)).items)
+        else:
+            found = [record async for record in scan_all(self._store, scan)]
+        found.reverse()
+        return [decode(record) for record in found]
+
+    async def recent(self, n: int = 10) -> list[Message]:
+        """Return the newest `n` messages, oldest first."""
+        return await self.messages(limit=n)
+
+    async def transcript(self, n: int = 10) -> str:
+        """Return the newest `n` messages as text for a prompt, a line each: who said what."""
+        lines = (f"{message.name or message.role}: {message.text or ''}" for message in await self.recent(n))
+        return "\n".join(lines)
+
+    async def get(self, id: str) -> Message:
+        """Return one message; raises NotFoundError."""
+        return decode(await self._record(id))
+
+    async def system(self) -> Message | None:
+        """Return the system message: the one that was set, or else the newest that was added."""
+        found = await self._system_records()
+        chosen = next((record for record in found if record.key == SYSTEM_KEY), found[-1] if found else None)
+        return decode(chosen) if chosen is not None else None
+
+    async def set_system(self, content: str) -> Message:
+        """Set the system message, in place of the one set before; limits never drop it."""
+        message = Message("system", content)
+        record = encode(message, self.home, self._tokens, key=SYSTEM_KEY)
+        await self._log.write([Put(record), *self._touch()], [record])
+        return message
+
+    async def clear(self, *, keep_system: bool = False) -> None:
+        """Remove all messages, the archive and the summary; with `keep_system`, not the system messages."""
+        keep = tuple(record.key for record in await self._system_records()) if keep_system else ()
+        purges = (Purge(self.home, kind) for kind in (ARCHIVED, SUMMARY))
+        await self._store.write(Write((Purge(self.home, MESSAGE, keep), *purges)))
+
+    async def pop(self) -> Message | None:
+        """Remove the newest message and return it; None if there is none."""
+        while True:
+            page = await self._store.scan(Scan(scope=self.home, kinds=(MESSAGE,), reverse=True, limit=1))
+            if not page.items:
+                return None
+            newest = page.items[0]
+            try:
+                await self._store.write(Write((Delete(newest.ref, newest.version),)))
+            except ConflictError:
+                continue
+            return decode(newest)
+
+    async def fork(self, name: str, at: str | None = None) -> AsyncSession:
+        """Copy the session up to the message `at`, or all of it, to a new session beside it.
+
+        Raises NotFoundError if there is no such message, ConflictError if that session has messages.
+        """
+        last = (await self._record(at)).seq if at is not None else None
+        target = self.home.parent / name
+        twin = AsyncSession(self._store, target, self._tokens, self.limits, self.retention, self.ttl)
+        scan = Scan(scope=self.home, kinds=(MESSAGE,), limit=COPIED_AT_ONCE)
+        copies: list[Op] = []
+        async with aclosing(scan_all(self._store, scan)) as records:
+            async for record in records:
+                if last is not None and record.seq > last:
+                    break
+                copies.append(Put(replace(record, scope=target), if_version=0))
+        await self._store.write(Write((await twin._if_empty(), *copies, *twin._touch())))
+        return twin
+
+    async def prefill(self, messages: Iterable[Message]) -> bool:
+        """Add messages if the session has none yet; tell whether it had none."""
+        records = [self._encode(message) for message in messages]
+        try:
+            ops: list[Op] = [await self._if_empty(), *(Put(record) for record in records), *self._touch()]
+            await self._log.write(ops, records)
+        except ConflictError:
+            return False
+        return True
+
+    async def window(self, max_tokens: int) -> list[Message]:
+        """Return what fits a prompt of `max_tokens`: the newest messages, oldest first.
+
+        The system messages and the user's last message are always in, and a running summary if
+        there is room for it. A tool's answer never stands without its call, nor a call without its
+        answers. Raises BudgetError if the budget is too small for what must be in.
+        """
+        window = Window(check_count(max_tokens, "max_tokens", least=1))
+        required = [self._entry(record) for record in await self._system_records()]
+        if (asked := await last_user_record(self._store, self.home)) is not None:
+            required.append(self._entry(asked))
+        window.require(required)
+        if (summary := await self._summary_entry()) is not None and summary.tokens <= window.left:
+            window.require([summary])
+            required.append(summary)
+        present = {entry.key for entry in required}
+        scan = Scan(scope=self.home, kinds=(MESSAGE,), reverse=True, limit=PAGE)
+        async with aclosing(scan_all(self._store, scan)) as records:
+            async for record in records:
+                if record.key not in present:
+                    window.offer(self._entry(record))
+                if window.full:
+                    break
+        return window.messages(required)
+
+    async def archived(self) -> list[Message]:
+        """Return the messages that were moved to the archive, oldest first."""
+        scan = Scan(scope=self.home, kinds=(ARCHIVED,), limit=COPIED_AT_ONCE)
+        return [decode(record) async for record in scan_all(self._store, scan)]
+
+    async def summary(self) -> str | None:
+        """Return the running summary of what left the session; None if there is none."""
+        (record,) = await self._store.read([Ref(self.home, SUMMARY, SUMMARY_KEY)])
+        return record.text if record is not None else None
+
+    async def info(self) -> SessionInfo | None:
+        """Return counts, tokens and last activity; None if the session holds nothing."""
+        page = await self._store.streams(StreamScan(scope=self.home, kinds=(MESSAGE,), below=False))
+        return SessionInfo.of(page.items[0]) if page.items else None
+
+    async def save(self, path: str | PathLike[str]) -> int:
+        """Write all messages to a JSON file, which is replaced whole or not at all; return how many."""
+        from .transfer import write_messages
+
+        messages = await self.messages()
+        await off_loop(lambda: write_messages(path, messages))
+        return len(messages)
+
+    async def load(self, path: str | PathLike[str]) -> int:
+        """Replace all messages by those of a file that `save` wrote; return how many.
+
+        Raises NotFoundError if there is no such file, InvalidValueError if it is not one of ours; the
+        session is then as it was.
+        """
+        from .transfer import read_messages
+
+        messages = await off_loop(lambda: read_messages(path))
+        records = [self._encode(message) for message in messages]
+        ops: list[Op] = [Purge(self.home, MESSAGE), *map(Put, records), *self._touch()]
+        await self._log.write(ops, records)
+        return len(messages)
+
+    @asynccontextmanager
+    async def run(self) -> AsyncIterator[AsyncSession]:
+        """Mark one run of an agent; a session kept for a single run is cleared before and after it."""
+        single = self.retention == "single_run"
+        if single:
+            await self.clear(keep_system=True)
+        try:
+            yield self
+        finally:
+            if single:
+                await self.clear(keep_system=True)
+
+    async def end(self) -> None:
+        """End the session: unless it is persistent, it is cleared but for its system messages."""
+        if self.retention != "persistent":
+            await self.clear(keep_system=True)
+
+    async def __aenter__(self) -> AsyncSession:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.end()
+
+    async def _add(self, messages: list[Message], ttl: timedelta | None) -> None:
+        expires = None if ttl is None else now() + _positive(ttl)
+        records = [self._encode(message, expires) for message in messages]
+        try:
+            ops: list[Op] = [*(Put(record, if_version=0) for record in records), *self._touch()]
+            await self._log.write(ops, records)
+        except ConflictError:
+            if not await self._has_all(messages):
+                raise
+
+    async def _has_all(self, messages: list[Message]) -> bool:
+        """Tell whether these messages are stored already, as they are when an add is sent again."""
+        found = await self._store.read([Ref(self.home, MESSAGE, message.id) for message in messages])
+        return all(
+            record is not None and replace(decode(record), timestamp=message.timestamp) == message
+            for record, message in zip(found, messages, strict=True)
+        )
+
+    async def _record(self, id: str) -> Record:
+        (record,) = await self._store.read([Ref(self.home, MESSAGE, id)])
+        if record is None:
+            raise NotFoundError(f"session {self.home.path!r} has no message with the id {shown(id)}")
+        return record
+
+    async def _system_records(self) -> list[Record]:
+        where = (Condition("labels.role", "eq", "system"),)
+        scan = Scan(scope=self.home, kinds=(MESSAGE,), where=where)
+        return [record async for record in scan_all(self._store, scan)]
+
+    async def _summary_entry(self) -> Entry | None:
+        if (text := await self.summary()) is None:
+            return None
+        message = Message("system", f"Summary of the earlier conversation: {text}")
+        return Entry(SUMMARY_KEY, 0, message, count_message(message, self._tokens))
+
+    async def _if_empty(self) -> Expect:
+        """Return the operation that fails a write unless the session is as empty as it is now.
+
+        Raises ConflictError if it is not empty.
+        """
+        scan = StreamScan(scope=self.home, kinds=(MESSAGE,), below=False, empty=True)
+        page = await self._store.streams(scan)
+        if page.items and page.items[0].count:
+            raise ConflictError(f"session {self.home.path!r} already has messages")
+        return Expect(self.home, MESSAGE, page.items[0].version if page.items else 0)
+
+    def _encode(self, message: Message, expires: datetime | None = None) -> Record:
+        return encode(message, self.home, self._tokens, expires=expires)
+
+    def _entry(self, record: Record) -> Entry:
+        return Entry(record.key, record.seq, decode(record), tokens_of(record, self._tokens))
+
+    def _touch(self) -> tuple[Touch, ...]:
+        return (Touch(self.home, MESSAGE, now() + self.ttl),) if self.ttl is not None else ()
+
+
+def _positive(ttl: timedelta) -> timedelta:
+    if not isinstance(ttl, timedelta) or ttl <= timedelta(0):
+        raise InvalidValueError(f"ttl must be a positive timedelta: {shown(ttl)}")
+    return ttl

@@ -1,0 +1,48 @@
+"""A running summary of what left a session, written by a model that the user brings."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from msgspec import Struct
+
+from ..checks import check_text
+from ..driving import call
+from ..records import Message, Record, Scope
+from ..store.query import Put
+
+SUMMARY = "summary"
+"""The kind of a summary."""
+SUMMARY_KEY = "running"
+"""The key of a session's running summary."""
+
+
+class Summarise(Struct, frozen=True):
+    """Summarise with `model`, a function, sync or async, from messages to text.
+
+    It is given the summary so far, as a system message, and then the messages that leave.
+    """
+
+    model: Callable[[list[Message]], Awaitable[str] | str]
+
+
+async def summary_record(
+    summarise: Summarise, scope: Scope, old: Record | None, leaving: list[Record], messages: list[Message]
+) -> Put:
+    """Return the write of the new running summary, which says which messages it covers.
+
+    It fails with a conflict if someone else has summarised meanwhile. Raises InvalidValueError if
+    the model returns no text.
+    """
+    before: dict[str, Any] = old.data if old is not None and isinstance(old.data, dict) else {}
+    given = [Message("system", f"Summary so far: {old.text}")] if old is not None else []
+    text = check_text(await call(summarise.model, given + messages), "summary")
+    seqs = [record.seq for record in leaving]
+    data = {
+        "first_seq": before.get("first_seq", min(seqs)),
+        "last_seq": max(seqs),
+        "messages": before.get("messages", 0) + len(leaving),
+    }
+    record = Record(scope=scope, kind=SUMMARY, key=SUMMARY_KEY, text=text, data=data)
+    return Put(record, if_version=old.version if old is not None else 0)

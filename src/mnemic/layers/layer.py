@@ -1,0 +1,45 @@
+"""The layer that changes nothing, from which the others differ in what they change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..records import Hit, Record, Ref, Stream
+from ..store.protocol import Capability, Page, Store
+from ..store.query import Outcome, Scan, Search, StreamScan, Write
+
+
+class Layer:
+    """Passes every call on to the store below."""
+
+    def __init__(self, below: Store) -> None:
+        self._below = below
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """What the store below can do."""
+        return self._below.capabilities
+
+    async def write(self, write: Write) -> list[Outcome]:
+        """Pass on."""
+        return await self._below.write(write)
+
+    async def read(self, refs: Sequence[Ref]) -> list[Record | None]:
+        """Pass on."""
+        return await self._below.read(refs)
+
+    async def scan(self, scan: Scan) -> Page[Record]:
+        """Pass on."""
+        return await self._below.scan(scan)
+
+    async def streams(self, scan: StreamScan) -> Page[Stream]:
+        """Pass on."""
+        return await self._below.streams(scan)
+
+    async def search(self, search: Search) -> list[Hit]:
+        """Pass on."""
+        return await self._below.search(search)
+
+    async def close(self) -> None:
+        """Pass on."""
+        await self._below.close()

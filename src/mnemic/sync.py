@@ -1,0 +1,647 @@
+"""The sync API: each class drives its async twin. Made by tools/generate_sync.py; do not edit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from msgspec import UNSET, UnsetType
+
+from .checks import JSON
+from .driving import Driver, Inline, Portal
+from .features.catalogue import AsyncCatalogue, Entry, EntryInfo
+from .features.graph import MAX_LINKS, AsyncGraph, Link, Neighbourhood
+from .features.longterm import AsyncLongTerm, Experience
+from .features.overflow import Limits, Overflow
+from .features.sessions import AsyncSession, Retention, SessionInfo
+from .memory import AsyncMemory, AsyncSpace, Tokens, open_async
+from .records import Hit, Message, Record, Role, Scope
+from .store import registry
+from .tokens import DEFAULT_ENCODING
+
+if TYPE_CHECKING:
+    import networkx
+
+
+class Session:
+    """One conversation.
+
+    With `ttl` it is gone that long after its last message. Its retention says when it is cleared:
+    after each `run()`, at its `end()`, which the end of a `with` calls, or never.
+    """
+
+    def __init__(self, twin: AsyncSession, driver: Driver) -> None:
+        self._driver = driver
+        self._twin = twin
+
+    @property
+    def home(self) -> Scope:
+        return self._twin.home
+
+    @property
+    def limits(self) -> Limits:
+        return self._twin.limits
+
+    @property
+    def retention(self) -> Retention:
+        return self._twin.retention
+
+    @property
+    def ttl(self) -> timedelta | None:
+        return self._twin.ttl
+
+    @property
+    def name(self) -> str:
+        """The last segment of the session's scope."""
+        return self._twin.name
+
+    def add(
+        self, message: Message | Role, content: Any = None, /, *, ttl: timedelta | None = None, **fields: Any
+    ) -> Message:
+        """Add a message, or a role and content with any other fields of a message.
+
+        With `ttl` it is gone after that long. Adding a message again does nothing; raises
+        ConflictError if another message has its id, InvalidValueError for what cannot be stored.
+        """
+        return self._driver.run(self._twin.add(message, content, ttl=ttl, **fields))
+
+    def add_many(self, messages: Iterable[Message]) -> list[Message]:
+        """Add messages in their order, all or none; raises as `add` does."""
+        return self._driver.run(self._twin.add_many(messages))
+
+    def messages(
+        self,
+        limit: int | None = None,
+        offset: int = 0,
+        *,
+        roles: Sequence[Role] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> list[Message]:
+        """Return the messages that pass every filter, oldest first.
+
+        `limit` and `offset` count back from the newest. `metadata` compares by equality, or with a
+        list by any of it. `since` and `until` include their moments.
+        """
+        return self._driver.run(
+            self._twin.messages(limit, offset, roles=roles, metadata=metadata, since=since, until=until)
+        )
+
+    def recent(self, n: int = 10) -> list[Message]:
+        """Return the newest `n` messages, oldest first."""
+        return self._driver.run(self._twin.recent(n))
+
+    def transcript(self, n: int = 10) -> str:
+        """Return the newest `n` messages as text for a prompt, a line each: who said what."""
+        return self._driver.run(self._twin.transcript(n))
+
+    def get(self, id: str) -> Message:
+        """Return one message; raises NotFoundError."""
+        return self._driver.run(self._twin.get(id))
+
+    def system(self) -> Message | None:
+        """Return the system message: the one that was set, or else the newest that was added."""
+        return self._driver.run(self._twin.system())
+
+    def set_system(self, content: str) -> Message:
+        """Set the system message, in place of the one set before; limits never drop it."""
+        return self._driver.run(self._twin.set_system(content))
+
+    def clear(self, *, keep_system: bool = False) -> None:
+        """Remove all messages, the archive and the summary; with `keep_system`, not the system messages."""
+        self._driver.run(self._twin.clear(keep_system=keep_system))
+
+    def pop(self) -> Message | None:
+        """Remove the newest message and return it; None if there is none."""
+        return self._driver.run(self._twin.pop())
+
+    def fork(self, name: str, at: str | None = None) -> Session:
+        """Copy the session up to the message `at`, or all of it, to a new session beside it.
+
+        Raises NotFoundError if there is no such message, ConflictError if that session has messages.
+        """
+        return Session(self._driver.run(self._twin.fork(name, at)), self._driver)
+
+    def prefill(self, messages: Iterable[Message]) -> bool:
+        """Add messages if the session has none yet; tell whether it had none."""
+        return self._driver.run(self._twin.prefill(messages))
+
+    def window(self, max_tokens: int) -> list[Message]:
+        """Return what fits a prompt of `max_tokens`: the newest messages, oldest first.
+
+        The system messages and the user's last message are always in, and a running summary if
+        there is room for it. A tool's answer never stands without its call, nor a call without its
+        answers. Raises BudgetError if the budget is too small for what must be in.
+        """
+        return self._driver.run(self._twin.window(max_tokens))
+
+    def archived(self) -> list[Message]:
+        """Return the messages that were moved to the archive, oldest first."""
+        return self._driver.run(self._twin.archived())
+
+    def summary(self) -> str | None:
+        """Return the running summary of what left the session; None if there is none."""
+        return self._driver.run(self._twin.summary())
+
+    def info(self) -> SessionInfo | None:
+        """Return counts, tokens and last activity; None if the session holds nothing."""
+        return self._driver.run(self._twin.info())
+
+    def save(self, path: str | PathLike[str]) -> int:
+        """Write all messages to a JSON file, which is replaced whole or not at all; return how many."""
+        return self._driver.run(self._twin.save(path))
+
+    def load(self, path: str | PathLike[str]) -> int:
+        """Replace all messages by those of a file that `save` wrote; return how many.
+
+        Raises NotFoundError if there is no such file, InvalidValueError if it is not one of ours; the
+        session is then as it was.
+        """
+        return self._driver.run(self._twin.load(path))
+
+    @contextmanager
+    def run(self) -> Iterator[Session]:
+        """Mark one run of an agent; a session kept for a single run is cleared before and after it."""
+        twin = self._twin.run()
+        self._driver.run(twin.__aenter__())
+        try:
+            yield self
+        finally:
+            self._driver.run(twin.__aexit__(None, None, None))
+
+    def end(self) -> None:
+        """End the session: unless it is persistent, it is cleared but for its system messages."""
+        self._driver.run(self._twin.end())
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._driver.run(self._twin.__aexit__(*error))
+
+
+class Catalogue:
+    """The notes of one scope: any JSON value under a key, with a description.
+
+    With limits, a write that would go past them raises LimitError and changes nothing.
+    """
+
+    def __init__(self, twin: AsyncCatalogue, driver: Driver) -> None:
+        self._driver = driver
+        self._twin = twin
+
+    @property
+    def home(self) -> Scope:
+        return self._twin.home
+
+    @property
+    def max_entries(self) -> int | None:
+        return self._twin.max_entries
+
+    @property
+    def max_bytes(self) -> int | None:
+        return self._twin.max_bytes
+
+    def write(
+        self,
+        key: str,
+        value: JSON,
+        *,
+        description: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        if_version: int | None = None,
+    ) -> EntryInfo:
+        """Write a value under a key, in place of the one before.
+
+        A description or metadata that is not given stays as it was. With `if_version` the note must
+        be at that version, 0 for new: raises ConflictError, whose `current` is its version, if
+        another has written it. Raises LimitError if the catalogue would be too large, and
+        InvalidValueError for what JSON cannot hold.
+        """
+        return self._driver.run(
+            self._twin.write(key, value, description=description, metadata=metadata, if_version=if_version)
+        )
+
+    def read(self, key: str) -> JSON:
+        """Return the value under a key; raises NotFoundError."""
+        return self._driver.run(self._twin.read(key))
+
+    def read_many(self, keys: Sequence[str]) -> dict[str, JSON]:
+        """Return the values of those keys that are there; of no keys, none."""
+        return self._driver.run(self._twin.read_many(keys))
+
+    def read_all(self) -> dict[str, JSON]:
+        """Return every key with its value, in the order in which they were first written."""
+        return self._driver.run(self._twin.read_all())
+
+    def get(self, key: str) -> Entry:
+        """Return a note with its value, its description and its version; raises NotFoundError."""
+        return self._driver.run(self._twin.get(key))
+
+    def delete(self, key: str) -> bool:
+        """Remove a note; tell whether it was there."""
+        return self._driver.run(self._twin.delete(key))
+
+    def rename(self, key: str, to: str) -> EntryInfo:
+        """Give a note another key, and keep all else.
+
+        Raises NotFoundError if it is not there, ConflictError if the new key is taken.
+        """
+        return self._driver.run(self._twin.rename(key, to))
+
+    def stale(self, older_than: timedelta) -> list[EntryInfo]:
+        """Return the notes that were last written longer ago than that."""
+        return self._driver.run(self._twin.stale(older_than))
+
+    def prune(self, older_than: timedelta) -> list[str]:
+        """Remove the notes that were last written longer ago than that; return their keys."""
+        return self._driver.run(self._twin.prune(older_than))
+
+    def usage(self) -> tuple[int, int]:
+        """Return how many notes there are, and how many bytes their values take as JSON."""
+        return self._driver.run(self._twin.usage())
+
+    def clear(self) -> None:
+        """Remove all notes."""
+        self._driver.run(self._twin.clear())
+
+    def list(self, metadata: Mapping[str, Any] | None = None) -> list[EntryInfo]:
+        """Return what there is, without the values, in the order in which it was first written."""
+        return self._driver.run(self._twin.list(metadata))
+
+
+class LongTerm:
+    """The remembered texts of one scope."""
+
+    def __init__(self, twin: AsyncLongTerm, driver: Driver) -> None:
+        self._driver = driver
+        self._twin = twin
+
+    @property
+    def home(self) -> Scope:
+        return self._twin.home
+
+    def remember(
+        self,
+        text: str,
+        *,
+        key: str | None = None,
+        importance: float = 1.0,
+        metadata: Mapping[str, Any] | None = None,
+        source: str | None = None,
+        valid_from: datetime | None = None,
+        valid_to: datetime | None = None,
+        created: datetime | None = None,
+        ttl: timedelta | None = None,
+        pinned: bool = False,
+    ) -> Record:
+        """Remember a text, under a new key or in place of what has this key; return its record.
+
+        `source` says where it is from, `valid_from` and `valid_to` when it was true; with `ttl` it
+        is gone after that long. Raises InvalidValueError for what cannot be stored.
+        """
+        return self._driver.run(
+            self._twin.remember(
+                text,
+                key=key,
+                importance=importance,
+                metadata=metadata,
+                source=source,
+                valid_from=valid_from,
+                valid_to=valid_to,
+                created=created,
+                ttl=ttl,
+                pinned=pinned,
+            )
+        )
+
+    def remember_many(self, experiences: Iterable[str | Experience]) -> list[Record]:
+        """Remember texts, all or none; return their records."""
+        return self._driver.run(self._twin.remember_many(experiences))
+
+    def get(self, key: str) -> Record:
+        """Return what is remembered under a key; raises NotFoundError."""
+        return self._driver.run(self._twin.get(key))
+
+    def update(
+        self,
+        key: str,
+        *,
+        text: str | UnsetType = UNSET,
+        importance: float | UnsetType = UNSET,
+        metadata: Mapping[str, Any] | UnsetType = UNSET,
+        source: str | None | UnsetType = UNSET,
+        valid_from: datetime | None | UnsetType = UNSET,
+        valid_to: datetime | None | UnsetType = UNSET,
+        pinned: bool | UnsetType = UNSET,
+    ) -> Record:
+        """Change what is given and keep the rest; return the new record. Raises NotFoundError."""
+        return self._driver.run(
+            self._twin.update(
+                key,
+                text=text,
+                importance=importance,
+                metadata=metadata,
+                source=source,
+                valid_from=valid_from,
+                valid_to=valid_to,
+                pinned=pinned,
+            )
+        )
+
+    def forget(
+        self,
+        key: str | None = None,
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        source: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> int:
+        """Forget what is under a key, or all that passes every filter; return how many records.
+
+        Raises InvalidValueError if neither a key nor a filter is given.
+        """
+        return self._driver.run(
+            self._twin.forget(key, metadata=metadata, source=source, since=since, until=until)
+        )
+
+    def recall(
+        self,
+        query: str,
+        k: int = 5,
+        *,
+        kinds: Sequence[str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        roles: Sequence[Role] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        min_importance: float | None = None,
+        as_of: datetime | None = None,
+    ) -> list[Hit]:
+        """Return the `k` records of this scope, and of those below it, that best match, best first.
+
+        Everything with text is searched: messages, remembered texts, notes, summaries and links, or
+        only the `kinds` given. `as_of` keeps what was true then, which is now unless it is given.
+        """
+        return self._driver.run(
+            self._twin.recall(
+                query,
+                k,
+                kinds=kinds,
+                metadata=metadata,
+                roles=roles,
+                since=since,
+                until=until,
+                min_importance=min_importance,
+                as_of=as_of,
+            )
+        )
+
+    def recent(self, n: int = 10) -> list[Record]:
+        """Return what was remembered last in this scope, oldest first."""
+        return self._driver.run(self._twin.recent(n))
+
+    def all(self) -> list[Record]:
+        """Return everything that is remembered in this scope, oldest first."""
+        return self._driver.run(self._twin.all())
+
+
+class Graph:
+    """The facts of one scope. Questions are answered from indexes, and walks are bounded."""
+
+    def __init__(self, twin: AsyncGraph, driver: Driver) -> None:
+        self._driver = driver
+        self._twin = twin
+
+    @property
+    def home(self) -> Scope:
+        return self._twin.home
+
+    def add(
+        self,
+        subject: str,
+        predicate: str,
+        object: str,
+        *,
+        single: bool = False,
+        valid_from: datetime | None = None,
+        valid_to: datetime | None = None,
+        source: str | None = None,
+        confidence: float = 1.0,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Link:
+        """State a fact, true from now on unless told otherwise; return it as it is kept.
+
+        Stated again, it is kept once, with what was said of it last. A `single` predicate has one
+        object at a time: a new one closes the fact that was true before, which stays as history,
+        and a fact from before the present one goes into the history itself.
+        """
+        return self._driver.run(
+            self._twin.add(
+                subject,
+                predicate,
+                object,
+                single=single,
+                valid_from=valid_from,
+                valid_to=valid_to,
+                source=source,
+                confidence=confidence,
+                metadata=metadata,
+            )
+        )
+
+    def end(
+        self, subject: str, predicate: str, object: str | None = None, *, at: datetime | None = None
+    ) -> int:
+        """Close the facts that are true now, or only that with this object, and keep them as history."""
+        return self._driver.run(self._twin.end(subject, predicate, object, at=at))
+
+    def remove(self, subject: str, predicate: str, object: str | None = None) -> int:
+        """Remove facts, and their history, as if they had never been stated; return how many."""
+        return self._driver.run(self._twin.remove(subject, predicate, object))
+
+    def ask(
+        self,
+        subject: str | None = None,
+        predicate: str | None = None,
+        object: str | None = None,
+        *,
+        as_of: datetime | None = None,
+        history: bool = False,
+        limit: int | None = None,
+    ) -> list[Link]:
+        """Return the facts with this subject, predicate and object, or any where one is left out.
+
+        They are those that are true now, or were true at `as_of`, or with `history` at any time,
+        those that became true first before the others. `limit` keeps the first that were stated.
+        """
+        return self._driver.run(
+            self._twin.ask(subject, predicate, object, as_of=as_of, history=history, limit=limit)
+        )
+
+    def neighbours(
+        self,
+        name: str,
+        depth: int = 1,
+        *,
+        predicates: Sequence[str] | None = None,
+        as_of: datetime | None = None,
+        max_links: int = MAX_LINKS,
+    ) -> Neighbourhood:
+        """Return what is linked with a thing, in either direction, in up to `depth` steps."""
+        return self._driver.run(
+            self._twin.neighbours(name, depth, predicates=predicates, as_of=as_of, max_links=max_links)
+        )
+
+    def path(
+        self,
+        start: str,
+        end: str,
+        *,
+        max_depth: int = 6,
+        predicates: Sequence[str] | None = None,
+        as_of: datetime | None = None,
+        max_links: int = 10 * MAX_LINKS,
+    ) -> list[Link] | None:
+        """Return a shortest chain of links between two things, in either direction; None if there is none.
+
+        Raises LimitError if more than `max_links` links would have to be looked at to tell.
+        """
+        return self._driver.run(
+            self._twin.path(
+                start, end, max_depth=max_depth, predicates=predicates, as_of=as_of, max_links=max_links
+            )
+        )
+
+    def to_networkx(
+        self, *, as_of: datetime | None = None, history: bool = False
+    ) -> networkx.MultiDiGraph[str]:
+        """Return the facts as a networkx graph; raises MissingExtraError if networkx is not installed."""
+        return self._driver.run(self._twin.to_networkx(as_of=as_of, history=history))
+
+    def save_graphml(
+        self, path: str | PathLike[str], *, as_of: datetime | None = None, history: bool = False
+    ) -> int:
+        """Write the facts to a GraphML file; return how many. Raises as `to_networkx` does."""
+        return self._driver.run(self._twin.save_graphml(path, as_of=as_of, history=history))
+
+
+class Memory:
+    """All that is remembered at one URL."""
+
+    def __init__(self, twin: AsyncMemory, driver: Driver) -> None:
+        self._driver = driver
+        self._twin = twin
+
+    @property
+    def url(self) -> str:
+        return self._twin.url
+
+    def scope(self, *segments: Scope | str) -> Space:
+        """Return what is remembered under a scope; each string is one segment.
+
+        Raises InvalidValueError for a segment that is empty, too long, or holds '/' or control
+        characters.
+        """
+        return Space(self._twin.scope(*segments), self._driver)
+
+    def sweep(self) -> int:
+        """Remove from the store what has expired, which reads hide already; return how many records."""
+        return self._driver.run(self._twin.sweep())
+
+    def close(self) -> None:
+        """Let go of files, connections and threads; everything after that raises ClosedError."""
+        self._driver.run(self._twin.close())
+        self._driver.close()
+
+    def __enter__(self) -> Memory:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Memory at {self.url}>"
+
+
+class Space(LongTerm):
+    """What is remembered under one scope, and the ways to it."""
+
+    def __init__(self, twin: AsyncSpace, driver: Driver) -> None:
+        super().__init__(twin, driver)
+        self._twin: AsyncSpace = twin
+
+    def scope(self, *segments: Scope | str) -> Space:
+        """Return what is remembered under a scope below this one; raises InvalidValueError."""
+        return Space(self._twin.scope(*segments), self._driver)
+
+    def session(
+        self,
+        name: str,
+        *,
+        max_messages: int | None = None,
+        max_tokens: int | None = None,
+        overflow: Overflow = "drop",
+        keep: float = 0.8,
+        retention: Retention = "persistent",
+        ttl: timedelta | None = None,
+    ) -> Session:
+        """Return the conversation of this name, which begins with its first message.
+
+        Past `max_messages` or `max_tokens` the oldest messages overflow: "drop" forgets them,
+        "archive" moves them to the session's archive, a function is called with them first, and
+        `Summarise` archives them and keeps a running summary; all but "drop" make room down to
+        `keep` of the limit. Raises InvalidValueError for a name or a limit that is none.
+        """
+        return Session(
+            self._twin.session(
+                name,
+                max_messages=max_messages,
+                max_tokens=max_tokens,
+                overflow=overflow,
+                keep=keep,
+                retention=retention,
+                ttl=ttl,
+            ),
+            self._driver,
+        )
+
+    def sessions(self) -> list[SessionInfo]:
+        """Return the conversations below this scope with their counts, tokens and last activity."""
+        return self._driver.run(self._twin.sessions())
+
+    def catalogue(self, *, max_entries: int | None = None, max_bytes: int | None = None) -> Catalogue:
+        """Return the notes of this scope; writes past a limit raise LimitError."""
+        return Catalogue(self._twin.catalogue(max_entries=max_entries, max_bytes=max_bytes), self._driver)
+
+    def graph(self) -> Graph:
+        """Return the facts of this scope."""
+        return Graph(self._twin.graph(), self._driver)
+
+    def erase(self) -> int:
+        """Remove everything in this scope and below it, of every kind; return how many records."""
+        return self._driver.run(self._twin.erase())
+
+
+def open(url: str, *, tokens: Tokens = DEFAULT_ENCODING) -> Memory:
+    """Open the memory at a URL, such as `sqlite:///agent.db` or `memory://`.
+
+    `tokens` says how tokens are counted. Raises InvalidValueError for a bad URL, UnknownSchemeError,
+    MissingExtraError, or a StoreError if the store cannot be opened.
+    """
+    _, backend = registry.find(url)
+    driver: Driver = Inline() if backend.inline else Portal()
+    try:
+        return Memory(driver.run(_opened(url, tokens)), driver)
+    except BaseException:
+        driver.close()
+        raise
+
+
+async def _opened(url: str, tokens: Tokens) -> AsyncMemory:
+    return await open_async(url, tokens=tokens)

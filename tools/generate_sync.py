@@ -1,0 +1,226 @@
+"""Write src/mnemic/sync.py, the sync API, from the async one: `python tools/generate_sync.py [--check]`."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+PACKAGE = Path(__file__).parent.parent / "src" / "mnemic"
+TARGET = PACKAGE / "sync.py"
+SOURCES = [
+    "features/sessions.py",
+    "features/catalogue.py",
+    "features/longterm.py",
+    "features/graph.py",
+    "memory.py",
+]
+
+HEADER = '''"""The sync API: each class drives its async twin. Made by tools/generate_sync.py; do not edit."""
+
+from __future__ import annotations
+
+'''
+
+OPEN = '''
+def open(url: str, *, tokens: Tokens = DEFAULT_ENCODING) -> Memory:
+    """Open the memory at a URL, such as `sqlite:///agent.db` or `memory://`.
+
+    `tokens` says how tokens are counted. Raises InvalidValueError for a bad URL, UnknownSchemeError,
+    MissingExtraError, or a StoreError if the store cannot be opened.
+    """
+    _, backend = registry.find(url)
+    driver: Driver = Inline() if backend.inline else Portal()
+    try:
+        return Memory(driver.run(_opened(url, tokens)), driver)
+    except BaseException:
+        driver.close()
+        raise
+
+
+async def _opened(url: str, tokens: Tokens) -> AsyncMemory:
+    return await open_async(url, tokens=tokens)
+'''
+
+
+def main() -> int:
+    """Write the file, or with --check tell whether it is up to date."""
+    text = formatted(generate())
+    if "--check" in sys.argv:
+        if TARGET.read_text() == text:
+            return 0
+        print(f"{TARGET} is not what tools/generate_sync.py writes: run it", file=sys.stderr)
+        return 1
+    TARGET.write_text(text)
+    return 0
+
+
+def generate() -> str:
+    """Return the module's text."""
+    classes: list[str] = []
+    imports: dict[str, set[str]] = {}
+    names: set[str] = set()
+    known: dict[str, tuple[str, str | None]] = {}
+    trees = [ast.parse((PACKAGE / source).read_text()) for source in SOURCES]
+    for source, tree in zip(SOURCES, trees, strict=True):
+        for node in tree.body:
+            if isinstance(node, ast.ImportFrom):
+                level = "." * (node.level - source.count("/"))
+                for alias in node.names:
+                    known[alias.asname or alias.name] = (f"{level}{node.module or ''}", alias.name)
+            elif isinstance(node, ast.ClassDef | ast.Assign | ast.AnnAssign):
+                module = "." + source.removesuffix(".py").replace("/", ".")
+                for name in _defined(node):
+                    known[name] = (module, name)
+    for tree in trees:
+        nodes = (node for node in tree.body if isinstance(node, ast.ClassDef))
+        classes += [sync_class(node) for node in nodes if node.name.startswith("Async")]
+    body = "\n\n".join(classes) + "\n\n" + OPEN
+    names |= {found.id for found in ast.walk(ast.parse(body)) if isinstance(found, ast.Name)}
+    needed = {
+        **known,
+        "Driver": (".driving", "Driver"),
+        "Inline": (".driving", "Inline"),
+        "Portal": (".driving", "Portal"),
+        "open_async": (".memory", "open_async"),
+        "registry": (".store", "registry"),
+        "contextmanager": ("contextlib", "contextmanager"),
+        "Iterator": ("collections.abc", "Iterator"),
+    }
+    typing_only = {"networkx"} & names
+    for name in sorted(names & needed.keys()):
+        module, original = needed[name]
+        imports.setdefault(module, set()).add(original or name)
+    if typing_only:
+        imports.setdefault("typing", set()).add("TYPE_CHECKING")
+    lines = [f"from {module} import {', '.join(sorted(found))}" for module, found in sorted(imports.items())]
+    guarded = "\nif TYPE_CHECKING:\n    import networkx\n" if typing_only else ""
+    return HEADER + "\n".join(lines) + "\n" + guarded + "\n\n" + body
+
+
+def sync_class(node: ast.ClassDef) -> str:
+    """Return the sync twin of an async class."""
+    name = _sync_name(node.name)
+    bases = [_sync_name(ast.unparse(base)) for base in node.bases]
+    lines = [f"class {name}{f'({bases[0]})' if bases else ''}:", _doc(node, 1)]
+    lines += [
+        f"    def __init__(self, twin: {node.name}, driver: Driver) -> None:",
+        *(["        super().__init__(twin, driver)"] if bases else ["        self._driver = driver"]),
+        f"        self._twin{f': {node.name}' if bases else ''} = twin",
+        "",
+    ]
+    for item in node.body:
+        if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
+            lines += property_(item.target.id, ast.unparse(item.annotation))
+        elif isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines += method(item, name)
+    if name == "Memory":
+        lines += ["    def __repr__(self) -> str:", '        return f"<Memory at {self.url}>"', ""]
+    return "\n".join(lines)
+
+
+def property_(name: str, annotation: str) -> list[str]:
+    """Return a property that reads the twin's attribute."""
+    return [
+        "    @property",
+        f"    def {name}(self) -> {annotation}:",
+        f"        return self._twin.{name}",
+        "",
+    ]
+
+
+def method(node: ast.FunctionDef | ast.AsyncFunctionDef, owner: str) -> list[str]:
+    """Return the sync twin of a method, or nothing if it is not public."""
+    name = {"__aenter__": "__enter__", "__aexit__": "__exit__"}.get(node.name, node.name)
+    if name.startswith("_") and name not in ("__enter__", "__exit__"):
+        return []
+    decorators = {ast.unparse(decorator) for decorator in node.decorator_list}
+    returned = _sync_names(ast.unparse(node.returns) if node.returns else "None")
+    signature = f"({ast.unparse(node.args)}) -> {returned}"
+    if "overload" in decorators:
+        return ["    @overload", f"    def {name}{signature}: ...", ""]
+    doc = [text] if (text := _doc(node, 2)) else []
+    if name == "__enter__":
+        return [f"    def {name}{signature}:", "        return self", ""]
+    called = f"self._twin.{node.name}({_passed(node.args)})"
+    if "property" in decorators:
+        return ["    @property", f"    def {name}{signature}:", *doc, f"        return self._twin.{name}", ""]
+    if "asynccontextmanager" in decorators:
+        signature = signature.replace("AsyncIterator[", "Iterator[")
+        return [
+            "    @contextmanager",
+            f"    def {name}{signature}:",
+            *doc,
+            f"        twin = {called}",
+            "        self._driver.run(twin.__aenter__())",
+            "        try:",
+            "            yield self",
+            "        finally:",
+            "            self._driver.run(twin.__aexit__(None, None, None))",
+            "",
+        ]
+    run = f"self._driver.run({called})" if isinstance(node, ast.AsyncFunctionDef) else called
+    if _is_ours(returned):
+        run = f"{returned}({run}, self._driver)"
+    lines = [f"    def {name}{signature}:", *doc]
+    lines.append(f"        {'return ' if returned != 'None' else ''}{run}")
+    if owner == "Memory" and name == "close":
+        lines.append("        self._driver.close()")
+    if owner == "Memory" and name == "__exit__":
+        lines[-1] = "        self.close()"
+    return [*lines, ""]
+
+
+def formatted(text: str) -> str:
+    """Return the text as ruff formats it."""
+    for command in (["check", "--select", "I", "--fix", "--quiet", "-"], ["format", "-"]):
+        ruff = [sys.executable, "-m", "ruff", *command, "--stdin-filename", str(TARGET)]
+        text = subprocess.run(ruff, input=text, capture_output=True, text=True, check=True).stdout  # noqa: S603
+    return text
+
+
+def _defined(node: ast.ClassDef | ast.Assign | ast.AnnAssign) -> list[str]:
+    if isinstance(node, ast.ClassDef):
+        return [node.name]
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    return [target.id for target in targets if isinstance(target, ast.Name)]
+
+
+def _doc(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef, depth: int) -> str:
+    text = ast.get_docstring(node, clean=False)
+    if text is None:
+        return ""
+    text = text.replace("an `async with`", "a `with`").replace("`async with", "`with")
+    return f'{"    " * depth}"""{text}"""' + ("\n" if isinstance(node, ast.ClassDef) else "")
+
+
+def _passed(arguments: ast.arguments) -> str:
+    positional = [argument.arg for argument in (*arguments.posonlyargs, *arguments.args)][1:]
+    passed = positional + [f"{argument.arg}={argument.arg}" for argument in arguments.kwonlyargs]
+    if arguments.vararg:
+        passed.insert(len(positional), f"*{arguments.vararg.arg}")
+    if arguments.kwarg:
+        passed.append(f"**{arguments.kwarg.arg}")
+    return ", ".join(passed)
+
+
+def _sync_name(name: str) -> str:
+    return name.removeprefix("Async")
+
+
+OURS = ("AsyncMemory", "AsyncSpace", "AsyncSession", "AsyncCatalogue", "AsyncGraph", "AsyncLongTerm")
+
+
+def _sync_names(annotation: str) -> str:
+    for name in OURS:
+        annotation = annotation.replace(name, _sync_name(name))
+    return annotation
+
+
+def _is_ours(annotation: str) -> bool:
+    return f"Async{annotation}" in OURS
+
+
+if __name__ == "__main__":
+    sys.exit(main())

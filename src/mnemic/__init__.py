@@ -101,7 +101,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Load the public names when the first of them is used, so that importing Mnemic costs next to nothing."""
+    """Load the public names when the first of them is used, so that the import itself costs little."""
     if name not in __all__:
         raise AttributeError(f"module 'mnemic' has no attribute {name!r}")
     from . import api

@@ -20,6 +20,8 @@ MAX_KEY = 500
 """The longest key, and the longest label value, in characters."""
 MAX_SIZE = 8 * 1024 * 1024
 """The most characters that the text, title, data and meta of one record hold together."""
+MAX_COUNT = 2**63 - 1
+"""The largest whole number that every back-end can count to."""
 MAX_JSON_DEPTH = 100
 """How deep lists and objects may be nested."""
 
@@ -105,11 +107,11 @@ def check_number(value: object, field: str, *, least: float | None = None) -> fl
 
 
 def check_count(value: object, field: str, *, least: int = 0) -> int:
-    """Return `value` as a whole number of at least `least`; raises InvalidValueError otherwise."""
+    """Return `value` as a whole number from `least` to MAX_COUNT; raises InvalidValueError otherwise."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise InvalidValueError(f"{field} must be a whole number, not {type(value).__name__}: {shown(value)}")
-    if value < least:
-        raise InvalidValueError(f"{field} must be at least {least}: {value}")
+    if not least <= value <= MAX_COUNT:
+        raise InvalidValueError(f"{field} must be from {least} to {MAX_COUNT}: {shown(value)}")
     return int(value)
 
 

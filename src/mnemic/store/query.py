@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..checks import (
+    MAX_COUNT,
     MAX_SIZE,
     check_count,
     check_json,
@@ -156,8 +157,10 @@ class Condition(Struct, frozen=True):
                     f"{self.field} can be compared with text, numbers, booleans and None, "
                     f"not with {type(value).__name__}: {shown(value)}"
                 )
-            if isinstance(value, int | float):
+            if isinstance(value, float):
                 check_number(value, f"the filter on {self.field}")
+            elif isinstance(value, int):
+                check_count(int(value), f"the filter on {self.field}", least=-MAX_COUNT)
             elif isinstance(value, str):
                 check_text(value, f"the filter on {self.field}")
 

@@ -24,7 +24,7 @@ async def open_sqlite(url: StoreURL) -> SqlStore:
 
 
 def _trial(folder: Path) -> AbstractContextManager[str]:
-    return nullcontext(f"sqlite:///{folder / 'trial.db'}")
+    return nullcontext(f"sqlite:///{folder / 'trial.db'}?synchronous=normal")
 
 
 SQLITE = Backend(open=open_sqlite, inline=True, trial=_trial)

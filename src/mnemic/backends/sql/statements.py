@@ -19,13 +19,13 @@ from sqlalchemy import (
     bindparam,
     delete,
     exists,
+    false,
     func,
     insert,
     literal_column,
     null,
     or_,
     select,
-    true,
     update,
 )
 from sqlalchemy.sql.expression import Executable, FromClause
@@ -241,7 +241,7 @@ def _drives(field: str, op: str, families: tuple[str, ...]) -> bool:
 def _test(here: FromClause, n: int, field: str, op: str, families: tuple[str, ...]) -> ColumnElement[bool]:
     """Return a condition as SQL, with the meaning that `store.matching` gives it."""
     if op == "in":
-        return or_(~true(), *(_compare(here, n, m, field, "eq", kind) for m, kind in enumerate(families)))
+        return or_(false(), *(_compare(here, n, m, field, "eq", kind) for m, kind in enumerate(families)))
     if op == "ne":
         return ~_compare(here, n, 0, field, "eq", families[0])
     return _compare(here, n, 0, field, op, families[0])
@@ -267,16 +267,16 @@ def _compare(here: FromClause, n: int, m: int, field: str, op: str, kind: str) -
     if not dot:
         column = here.c[field]
         if kind == "null":
-            return column.is_(None) if op == "eq" else ~true()
+            return column.is_(None) if op == "eq" else false()
         if _COLUMN_FAMILY[field] != kind or (kind == "bool" and op != "eq"):
-            return ~true()
+            return false()
         return and_(column.is_not(None), _OPERATORS[op](column, value))
     held = func.json_each(here.c[group]).table_valued("key", "value", "type", name=f"j{n}_{m}")
     named = exists().select_from(held).where(held.c.key == bindparam(f"name_{n}"))
     if kind == "null":
-        return ~named.where(held.c.type != "null") if op == "eq" else ~true()
+        return ~named.where(held.c.type != "null") if op == "eq" else false()
     if kind not in _JSON_TYPES or (kind == "bool" and op != "eq"):
-        return ~true()
+        return false()
     types = held.c.type.in_([literal_column(f"'{name}'") for name in _JSON_TYPES[kind]])
     return named.where(types, _OPERATORS[op](held.c.value, value))
 
@@ -286,6 +286,8 @@ def _parameters(table: FromClause, but: tuple[str, ...] = ()) -> dict[str, Any]:
 
 
 def _one_of(column: ColumnElement[Any], count: int, name: str | None = None) -> ColumnElement[bool]:
+    if not count:
+        return false()
     name = name or column.key
     return column.in_([bindparam(f"{name}_{n}") for n in range(count)])
 

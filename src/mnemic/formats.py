@@ -1,0 +1,377 @@
+"""Messages as the chat APIs of OpenAI (Chat Completions) and Anthropic (Messages) write them, and back."""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from msgspec import to_builtins
+from msgspec.structs import replace
+
+from .checks import shown
+from .errors import InvalidValueError, NotFoundError
+from .records import Message, ToolCall
+
+Block: TypeAlias = dict[str, Any]
+
+_URL = re.compile(r"https?://|data:", re.IGNORECASE)
+_DATA_URL = re.compile(r"data:([^;,]*)(?:;[^;,]*)*;base64,(.*)", re.IGNORECASE | re.DOTALL)
+_MAGIC = {
+    "image/png": re.compile(rb"\x89PNG\r\n\x1a\n"),
+    "image/jpeg": re.compile(rb"\xff\xd8\xff"),
+    "image/gif": re.compile(rb"GIF8[79]a"),
+    "image/webp": re.compile(rb"RIFF.{4}WEBP", re.DOTALL),
+}
+_OPENAI_FIELDS = {"role", "content", "name", "tool_calls", "tool_call_id", "function_call"}
+_THINKING = ("thinking", "redacted_thinking")
+_ARGUMENTS = {"function": "arguments", "custom": "input"}
+
+
+def to_openai(messages: Iterable[Message]) -> list[dict[str, Any]]:
+    """Return messages as Chat Completions takes them.
+
+    Raises NotFoundError for an image file that is not there, InvalidValueError for one that is no
+    image, and for content that JSON cannot hold.
+    """
+    return [_openai_message(part) for part in _parts(messages)]
+
+
+def from_openai(messages: Iterable[Mapping[str, Any]]) -> list[Message]:
+    """Return the messages of a Chat Completions conversation.
+
+    Fields that a Message does not have are kept in its metadata, under "openai". Raises
+    InvalidValueError for an unknown role, and for what is not a message.
+    """
+    return [_from_openai(_mapping(value, "a message")) for value in messages]
+
+
+def to_anthropic(messages: Iterable[Message]) -> tuple[str | None, list[dict[str, Any]]]:
+    """Return the system text, None if there is none, and the messages as the Messages API takes them.
+
+    Raises what `to_openai` does, and InvalidValueError for a tool's answer without a `tool_call_id`
+    and an image's data: URL that is not base64.
+    """
+    system: list[str] = []
+    turns: list[dict[str, Any]] = []
+    for part in _parts(messages):
+        if part.role == "system":
+            system += _texts(_anthropic_blocks(part))
+            continue
+        role = "assistant" if part.role == "assistant" else "user"
+        blocks = _anthropic_turn(part)
+        if turns and turns[-1]["role"] == role:
+            turns[-1]["content"] += blocks
+        elif blocks:
+            turns.append({"role": role, "content": blocks})
+    for turn in turns:
+        # The API refuses a tool_result after anything else; the sort is stable.
+        turn["content"].sort(key=lambda block: block.get("type") != "tool_result")
+        turn["content"] = _collapsed(turn["content"])
+    return "\n\n".join(system) or None, turns
+
+
+def from_anthropic(
+    messages: Iterable[Mapping[str, Any]], system: str | list[dict[str, Any]] | None = None
+) -> list[Message]:
+    """Return the messages of a Messages API conversation, its system text first.
+
+    Raises InvalidValueError for an unknown role, and for what is not a message.
+    """
+    found: list[Message] = []
+    for value in [{"role": "system", "content": system}, *messages] if system else messages:
+        fields = _mapping(value, "a message")
+        if (role := fields.get("role")) not in ("user", "assistant", "system"):
+            raise InvalidValueError(f"role must be user, assistant or system: {shown(role)}")
+        parts = _taken_apart(Message(role, fields.get("content")))
+        found += [_tidied(part, _anthropic_blocks) for part in parts]
+    return found
+
+
+def _parts(messages: Iterable[Message]) -> Iterator[Message]:
+    """Yield messages with nothing but content in their content, each answer naming its call by `id`."""
+    ids: dict[str, str] = {}
+    for message in messages:
+        for part in _taken_apart(message):
+            ids.update((call.call_id, call.id) for call in part.tool_calls if call.call_id)
+            if part.tool_call_id in ids:
+                part = replace(part, tool_call_id=ids[part.tool_call_id])
+            yield part
+
+
+def _taken_apart(message: Message) -> Iterator[Message]:
+    """Yield the answers in a message's content, each on its own, then the rest with its tool calls."""
+    if not isinstance(message.content, list):
+        yield message
+        return
+    rest: list[Block] = []
+    calls: list[ToolCall] = []
+    answers: list[Message] = []
+    for block in map(_block, message.content):
+        if block.get("type") == "tool_result":
+            answers.append(_answer(block))
+        elif block.get("type") == "tool_use":
+            calls.append(_tool_call(block.get("id"), block.get("name"), block.get("input")))
+        else:
+            rest.append(block)
+    yield from answers
+    # A call may stand in both places; it is still one call.
+    calls = list({call.id: call for call in calls + message.tool_calls}.values())
+    if rest or calls or message.images or not answers:
+        yield replace(message, content=rest or None, tool_calls=calls)
+
+
+def _tool_call(id: Any, name: Any, arguments: Any, kind: str = "function") -> ToolCall:
+    if not isinstance(arguments, str):
+        arguments = _json({} if arguments is None else arguments, "tool call arguments")
+    return ToolCall(id, name, arguments, kind)
+
+
+def _answer(block: Block) -> Message:
+    content = block.get("content")
+    if isinstance(content, list):
+        content = [_block(item) for item in content]
+        if all(item.get("type") == "text" for item in content):
+            content = "\n".join(str(item.get("text", "")) for item in content)
+    metadata = {"is_error": True} if block.get("is_error") else {}
+    return Message("tool", content, tool_call_id=block.get("tool_use_id"), metadata=metadata)
+
+
+def _blocks(message: Message) -> list[Block]:
+    """Return what a message says and shows; its images as OpenAI writes them."""
+    content = _content(message)
+    items = content if isinstance(content, list) else [] if content is None else [content]
+    said = [_block(item) for item in items]
+    shows = [_openai_image(_url(image)) for image in message.images]
+    return shows + said if message.metadata.get("images_first") else said + shows
+
+
+def _content(message: Message) -> str | list[Any] | None:
+    if isinstance(message.content, dict):
+        return _json(message.content, "content")
+    if message.content:
+        return message.content
+    if message.structured_data is not None:
+        return _json(message.structured_data, "structured_data")
+    if message.agent_calls and not message.tool_calls and not message.images:
+        return _json(to_builtins(message.agent_calls), "agent_calls")
+    return message.content
+
+
+def _tidied(message: Message, written: Callable[[Message], object]) -> Message:
+    """Return a message with its text and images out of their blocks, if it is `written` alike again.
+
+    Otherwise the blocks stay: their order, or what else they hold, means something.
+    """
+    if not isinstance(message.content, list):
+        return message
+    blocks = [_block(item) for item in message.content]
+    texts = _texts(blocks)
+    images = [url for block in blocks if (url := _image_in(block)) is not None]
+    order = {"images_first": True} if images and texts and _image_in(blocks[0]) else {}
+    text = texts[0] if texts else None
+    tidy = replace(message, content=text, images=images, metadata=message.metadata | order)
+    return tidy if written(tidy) == blocks else replace(message, content=blocks)
+
+
+def _mapping(value: Any, what: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        # The objects of the client libraries are what people pass by mistake.
+        raise InvalidValueError(f"{what} must be a mapping, as model_dump() returns: {shown(value)}")
+    return value
+
+
+def _block(value: Any) -> Block:
+    return _text(value) if isinstance(value, str) else dict(_mapping(value, "a content block"))
+
+
+def _text(text: str) -> Block:
+    return {"type": "text", "text": text}
+
+
+def _texts(blocks: list[Block]) -> list[str]:
+    return [text for block in blocks if isinstance(text := block.get("text"), str)]
+
+
+def _json(value: Any, field: str) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidValueError(f"{field} cannot be written as JSON: {shown(value)}: {error}") from None
+
+
+def _image_in(block: Block) -> str | None:
+    """Return the URL of an image block of either format.
+
+    None if it is no image, or names it in another way: a path that a conversation brings along is
+    not one of the user's own, and must not be read from this machine.
+    """
+    match block:
+        case {"type": "image", "source": {"type": "base64", "media_type": str(kind), "data": str(data)}}:
+            return f"data:{kind};base64,{data}"
+        case {"type": "image", "source": {"type": "url", "url": str(url)}} if _URL.match(url):
+            return url
+        case {"type": "image_url", "image_url": {"url": str(url)}} if _URL.match(url):
+            return url
+    return None
+
+
+def _url(image: str) -> str:
+    """Return an image's URL; a file becomes a data URL."""
+    if _URL.match(image):
+        return image
+    try:
+        data = Path(image).read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotFoundError(f"no image at {shown(image)}, nor is it an http(s) or data: URL") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InvalidValueError(f"image cannot be read: {shown(image)}: {reason}") from None
+    return f"data:{_media_type(image, data)};base64,{b64encode(data).decode()}"
+
+
+def _media_type(image: str, data: bytes) -> str:
+    for media_type, magic in _MAGIC.items():
+        if magic.match(data):
+            return media_type
+    by_name = f"image/{Path(image).suffix[1:].lower().replace('jpg', 'jpeg')}"
+    if data and by_name in _MAGIC:
+        return by_name
+    raise InvalidValueError(f"image must be a PNG, JPEG, GIF or WebP file: {shown(image)}")
+
+
+def _openai_image(url: str) -> Block:
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
+def _anthropic_image(url: str) -> Block:
+    if url[:5].lower() != "data:":
+        return {"type": "image", "source": {"type": "url", "url": url}}
+    if (found := _DATA_URL.fullmatch(url)) is None:
+        raise InvalidValueError(f"an image's data: URL must be data:<media type>;base64,…: {shown(url)}")
+    # A common slip, which the API refuses.
+    media_type = "image/jpeg" if found[1] == "image/jpg" else found[1]
+    return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": found[2]}}
+
+
+def _openai_message(message: Message) -> dict[str, Any]:
+    developer = message.role == "system" and message.metadata.get("openai_role") == "developer"
+    optional = {
+        "name": message.name,
+        "tool_calls": [_openai_call(call) for call in message.tool_calls],
+        "tool_call_id": message.tool_call_id,
+    }
+    result = {"role": "developer" if developer else message.role, "content": _openai_content(message)}
+    return _openai_extra(message) | result | {key: value for key, value in optional.items() if value}
+
+
+def _openai_extra(message: Message) -> dict[str, Any]:
+    extra = message.metadata.get("openai")
+    return dict(extra) if isinstance(extra, Mapping) else {}
+
+
+def _openai_content(message: Message) -> str | list[Block] | None:
+    content = _content(message)
+    if isinstance(content, str) and not message.images:
+        return content
+    # Null content is allowed only beside tool calls, or something else such as a refusal.
+    beside = message.role == "assistant" and (message.tool_calls or _openai_extra(message))
+    return _openai_blocks(message) or (None if beside else "")
+
+
+def _openai_blocks(message: Message) -> list[Block]:
+    return [
+        _openai_image(url) if block.get("type") == "image" and (url := _image_in(block)) else block
+        for block in _blocks(message)
+        # Thinking is signed for the API that wrote it, and refused by every other.
+        if block.get("type") not in _THINKING
+    ]
+
+
+def _openai_call(call: ToolCall) -> dict[str, Any]:
+    kind = call.type if call.type in _ARGUMENTS else "function"
+    return {"id": call.id, "type": kind, kind: {"name": call.name, _ARGUMENTS[kind]: call.arguments}}
+
+
+def _from_openai(fields: Mapping[str, Any]) -> Message:
+    role: Any = fields.get("role")
+    name, answered = fields.get("name"), fields.get("tool_call_id")
+    metadata: dict[str, Any] = {}
+    if role == "developer":
+        role, metadata["openai_role"] = "system", role
+    elif role == "function":
+        # This role knows no ids: a function's name ties its answer to its call.
+        role, answered = "tool", answered or name
+    if extra := {key: item for key, item in fields.items() if key not in _OPENAI_FIELDS and item}:
+        metadata["openai"] = extra
+    found = Message(role, fields.get("content"), name=name, tool_call_id=answered, metadata=metadata)
+    return _tidied(replace(found, tool_calls=_calls_in(fields)), _openai_content)
+
+
+def _calls_in(fields: Mapping[str, Any]) -> list[ToolCall]:
+    given = fields.get("tool_calls") or []
+    if not isinstance(given, list):
+        raise InvalidValueError(f"tool_calls must be a list: {shown(given)}")
+    if (legacy := fields.get("function_call")) is not None:
+        given = [*given, {"id": _mapping(legacy, "function_call").get("name"), "function": legacy}]
+    calls = []
+    for call in (_mapping(item, "a tool call") for item in given):
+        kind = "custom" if call.get("type") == "custom" else "function"
+        body = _mapping(call.get(kind), f"the {kind} of a tool call")
+        calls.append(_tool_call(call.get("id"), body.get("name"), body.get(_ARGUMENTS[kind]), kind))
+    return calls
+
+
+def _anthropic_turn(message: Message) -> list[Block]:
+    blocks = _anthropic_blocks(message)
+    if message.role == "tool":
+        return [_tool_result(message, blocks)]
+    return blocks + [
+        {"type": "tool_use", "id": call.id, "name": call.name, "input": _input(call.arguments)}
+        for call in message.tool_calls
+    ]
+
+
+def _anthropic_blocks(message: Message) -> list[Block]:
+    found = []
+    for block in _blocks(message):
+        match block:
+            case {"type": "image_url"} if (url := _image_in(block)) is not None:
+                found.append(_anthropic_image(url))
+            case {"type": "refusal", "refusal": str(text)}:
+                found.append(_text(text))
+            # The API refuses a text block with nothing, or only white space, in it.
+            case {"type": "text", "text": str(text)} if not text.strip():
+                pass
+            case _:
+                found.append(block)
+    return found
+
+
+def _tool_result(message: Message, blocks: list[Block]) -> Block:
+    if message.tool_call_id is None:
+        raise InvalidValueError(f"a tool's answer needs a tool_call_id; message {message.id} has none")
+    result: Block = {"type": "tool_result", "tool_use_id": message.tool_call_id}
+    if blocks:
+        result["content"] = _collapsed(blocks)
+    if message.metadata.get("is_error"):
+        result["is_error"] = True
+    return result
+
+
+def _collapsed(blocks: list[Block]) -> str | list[Block]:
+    text = blocks[0].get("text")
+    return text if isinstance(text, str) and blocks == [_text(text)] else blocks
+
+
+def _input(arguments: str) -> dict[str, Any]:
+    try:
+        value = json.loads(arguments or "{}")
+        # Python reads NaN and infinity, which are not JSON.
+        json.dumps(value, allow_nan=False)
+    except (ValueError, RecursionError):
+        value = None
+    return value if isinstance(value, dict) else {"arguments": arguments}

@@ -1,0 +1,111 @@
+"""A store under test, and short ways to write to it and read from it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from datetime import datetime
+from typing import Any, TypeVar
+
+from msgspec.structs import replace
+
+from ..driving import step
+from ..records import Record, Ref, Scope, Stream
+from ..store import registry
+from ..store.protocol import Page, Store
+from ..store.query import Op, Outcome, Put, Scan, StreamScan, Write
+
+Result = TypeVar("Result")
+
+HOME = Scope("acme/alice/monday")
+"""Where records live unless a test says otherwise."""
+KIND = "message"
+
+
+class Lab:
+    """Opens stores at one URL and runs their coroutines, in place or on an event loop."""
+
+    def __init__(self, url: str, *, on_loop: bool) -> None:
+        self.url = url
+        self.on_loop = on_loop
+        self._runner = asyncio.Runner() if on_loop else None
+        self._stores: list[Store] = []
+        self.store = self.open()
+
+    def __enter__(self) -> Lab:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for store in self._stores:
+            self.run(store.close())
+        if self._runner is not None:
+            self._runner.close()
+
+    def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
+        """Return what a coroutine returns."""
+        return step(coroutine) if self._runner is None else self._runner.run(coroutine)
+
+    def open(self) -> Store:
+        """Open the URL once more, beside the stores that are open already."""
+        url, backend = registry.find(self.url)
+
+        async def opened() -> Store:
+            return await backend.open(url)
+
+        store = self.run(opened())
+        self._stores.append(store)
+        return store
+
+    def write(self, *ops: Op, id: str | None = None) -> list[Outcome]:
+        """Do operations, all or none."""
+        return self.run(self.store.write(Write(ops, id)))
+
+    def put(self, key: str, if_version: int | None = None, **fields: Any) -> Outcome:
+        """Write one record; its scope and kind are those of the tests unless they are given."""
+        return self.write(Put(record(key, **fields), if_version))[0]
+
+    def get(self, key: str, scope: Scope = HOME, kind: str = KIND) -> Record | None:
+        """Read one record."""
+        return self.run(self.store.read([Ref(scope, kind, key)]))[0]
+
+    def page(self, **fields: Any) -> Page[Record]:
+        """Read one page of a scan."""
+        return self.run(self.store.scan(Scan(**{"scope": HOME, "kinds": (KIND,), **fields})))
+
+    def scan(self, **fields: Any) -> list[Record]:
+        """Read all pages of a scan."""
+        found: list[Record] = []
+        while True:
+            page = self.page(**fields)
+            found += page.items
+            if page.cursor is None:
+                return found
+            fields = {**fields, "cursor": page.cursor, "skip": 0}
+
+    def keys(self, **fields: Any) -> list[str]:
+        """Return the keys of all that a scan finds."""
+        return [record.key for record in self.scan(**fields)]
+
+    def streams(self, **fields: Any) -> list[Stream]:
+        """Return the streams of a page."""
+        return list(self.run(self.store.streams(StreamScan(**{"scope": Scope(), **fields}))).items)
+
+    def stream(self, scope: Scope = HOME, kind: str = KIND) -> Stream | None:
+        """Return the totals of one stream; None if it holds nothing."""
+        found = self.streams(scope=scope, kinds=(kind,), below=False)
+        return found[0] if found else None
+
+
+def record(key: str, *, scope: Scope = HOME, kind: str = KIND, **fields: Any) -> Record:
+    """Return a record that a test writes."""
+    return Record(scope=scope, kind=kind, key=key, **fields)
+
+
+def without_times(found: Record | None) -> Record | None:
+    """Return a record without the times that its store gave it, to be compared with another store's."""
+    return None if found is None else replace(found, created=None, updated=None)
+
+
+def moment(text: str) -> datetime:
+    """Return a time in UTC from its ISO form."""
+    return datetime.fromisoformat(text + "+00:00")

@@ -1,0 +1,164 @@
+"""Random operations against a back-end and the in-memory store, which must agree on everything."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+
+from ..errors import MnemicError
+from ..records import Record, Ref, Scope
+from ..store import registry
+from ..store.query import Condition, Delete, Expect, Limit, Op, Purge, Put, Touch
+from .conftest import benches
+from .lab import KIND, Lab, without_times
+
+scopes = st.sampled_from([Scope("a"), Scope("a/b"), Scope("a/b/c"), Scope("a/bc"), Scope("d")])
+kinds = st.sampled_from([KIND, "entry"])
+keys = st.sampled_from(["k", "l", "m", "K", "é", "a/b"])
+names = st.sampled_from(["x", "y", 'q"', "a.b"])
+scalars = st.one_of(
+    st.none(), st.booleans(), st.integers(-3, 3), st.sampled_from([0.5, 1.0, -2.0]), st.sampled_from(["", "a", "é"])
+)
+long_ago, far_off = datetime(2001, 1, 1, tzinfo=UTC), datetime(2901, 1, 1, tzinfo=UTC)
+times = st.sampled_from([None, None, long_ago, far_off])
+moments = st.integers(0, 3).map(lambda n: long_ago + n * timedelta(days=1))
+records = st.builds(
+    Record,
+    scope=scopes,
+    kind=kinds,
+    key=keys,
+    text=st.none() | st.sampled_from(["", "hello", "it's %_*"]),
+    data=scalars | st.dictionaries(names, scalars, max_size=2) | st.lists(scalars, max_size=2),
+    meta=st.dictionaries(names, scalars, max_size=2),
+    labels=st.dictionaries(names, st.sampled_from(["1", "2"]), max_size=2),
+    importance=st.none() | st.sampled_from([0.0, 1.0, 2.5]),
+    weight=st.integers(0, 5),
+    pinned=st.booleans(),
+    created=moments,
+    expires=times,
+    valid_from=st.none() | moments,
+    valid_to=st.none() | moments,
+)
+versions = st.sampled_from([None, None, None, 0, 1, 2, 5])
+refs = st.builds(Ref, scopes, kinds, keys)
+groups = st.lists(st.lists(keys, min_size=1, max_size=2).map(tuple), max_size=4).map(tuple)
+counts = st.none() | st.integers(0, 4)
+operations = st.one_of(
+    st.builds(Put, records, versions),
+    st.builds(Put, records, versions),
+    st.builds(Delete, refs, versions),
+    st.builds(Limit, scopes, kinds, counts, counts, groups, st.booleans()),
+    st.builds(Purge, scopes, kinds, st.lists(keys, max_size=2).map(tuple), st.booleans()),
+    st.builds(Touch, scopes, kinds, times),
+    st.builds(Expect, scopes, kinds, st.integers(0, 6)),
+)
+fields = st.one_of(
+    st.builds("{}.{}".format, st.sampled_from(["meta", "data", "labels"]), names),
+    st.sampled_from(["key", "importance", "weight", "pinned", "created", "valid_from", "valid_to"]),
+)
+conditions = st.one_of(
+    st.builds(
+        Condition, fields, st.sampled_from(["eq", "ne", "lt", "le", "gt", "ge"]), scalars | moments | st.just("1")
+    ),
+    st.builds(Condition, fields, st.just("in"), st.lists(scalars | st.just("1"), max_size=3).map(tuple)),
+)
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Plays the same operations on both stores, and compares what they answer and what they hold."""
+
+    bench = ""
+
+    @initialize()
+    def open(self) -> None:
+        scheme, _, drive = self.bench.rpartition("-")
+        _, backend = registry.find(f"{scheme}://")
+        assert backend.trial is not None
+        self.stack = ExitStack()
+        folder = Path(self.stack.enter_context(tempfile.TemporaryDirectory()))
+        url = self.stack.enter_context(backend.trial(folder))
+        self.lab = self.stack.enter_context(Lab(url, on_loop=drive == "loop"))
+        self.model = self.stack.enter_context(Lab("memory://", on_loop=False))
+        self.ids = 0
+
+    def teardown(self) -> None:
+        if hasattr(self, "stack"):
+            self.stack.close()
+
+    @rule(ops=st.lists(operations, min_size=1, max_size=5), repeat=st.booleans())
+    def write(self, ops: list[Op], repeat: bool) -> None:
+        self.ids += 1
+        for _ in range(2 if repeat else 1):
+            answers = [_answer(lab, ops, f"w{self.ids}" if repeat else None) for lab in self.both]
+            assert answers[0] == answers[1]
+
+    @rule(asked=st.lists(refs, max_size=4))
+    def read(self, asked: list[Ref]) -> None:
+        found = [[without_times(item) for item in lab.run(lab.store.read(asked))] for lab in self.both]
+        assert found[0] == found[1]
+
+    @rule(
+        scope=scopes | st.just(Scope()),
+        kinds=st.lists(kinds, max_size=2, unique=True).map(tuple),
+        below=st.booleans(),
+        where=st.lists(conditions, max_size=3).map(tuple),
+        reverse=st.booleans(),
+        skip=st.integers(0, 3),
+        limit=st.integers(1, 4),
+        as_of=st.none() | moments,
+        after_version=st.none() | st.integers(0, 5),
+        bodies=st.booleans(),
+    )
+    def scan(self, **asked: Any) -> None:
+        found = [[without_times(item) for item in lab.scan(**asked)] for lab in self.both]
+        assert found[0] == found[1]
+
+    @invariant()
+    def the_same_is_held(self) -> None:
+        if not hasattr(self, "lab"):
+            return
+        everything = [lab.scan(scope=Scope(), kinds=(), below=True, limit=7) for lab in self.both]
+        assert [without_times(item) for item in everything[0]] == [without_times(i) for i in everything[1]]
+        totals = [
+            [
+                (s.scope, s.kind, s.count, s.weight, s.last_seq, s.version, s.expires)
+                for s in lab.streams(empty=True)
+            ]
+            for lab in self.both
+        ]
+        assert totals[0] == totals[1]
+
+    @property
+    def both(self) -> tuple[Lab, Lab]:
+        return (self.lab, self.model)
+
+
+def _answer(lab: Lab, ops: list[Op], id: str | None) -> Any:
+    """Return what a write answers, without the times that the store gave."""
+    try:
+        outcomes = lab.write(*ops, id=id)
+    except MnemicError as error:
+        return type(error), str(error)
+    return [(did.seq, did.version, did.removed, did.count) for did in outcomes]
+
+
+@pytest.mark.parametrize("bench", [bench for bench in benches() if not bench.startswith("memory-")])
+def test_it_agrees_with_the_model(bench: str) -> None:
+    machine = type("Machine", (StoreMachine,), {"bench": bench})
+    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+        machine,
+        settings=settings(
+            max_examples=60,
+            stateful_step_count=25,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )

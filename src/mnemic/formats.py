@@ -27,7 +27,7 @@ _MAGIC = {
     "image/webp": re.compile(rb"RIFF.{4}WEBP", re.DOTALL),
 }
 _OPENAI_FIELDS = {"role", "content", "name", "tool_calls", "tool_call_id", "function_call"}
-_THINKING = ("thinking", "redacted_thinking")
+_ORDER = {"tool_result": -1, "tool_use": 1}
 _ARGUMENTS = {"function": "arguments", "custom": "input"}
 
 
@@ -68,8 +68,8 @@ def to_anthropic(messages: Iterable[Message]) -> tuple[str | None, list[dict[str
         elif blocks:
             turns.append({"role": role, "content": blocks})
     for turn in turns:
-        # The API refuses a tool_result after anything else; the sort is stable.
-        turn["content"].sort(key=lambda block: block.get("type") != "tool_result")
+        # The API demands it of results, and models write it so of uses; the sort is stable.
+        turn["content"].sort(key=lambda block: _ORDER.get(str(block.get("type")), 0))
         turn["content"] = _collapsed(turn["content"])
     return "\n\n".join(system) or None, turns
 
@@ -119,7 +119,8 @@ def _taken_apart(message: Message) -> Iterator[Message]:
             rest.append(block)
     yield from answers
     # A call may stand in both places; it is still one call.
-    calls = list({call.id: call for call in calls + message.tool_calls}.values())
+    ids = {call.id for call in calls}
+    calls += [call for call in message.tool_calls if call.id not in ids]
     if rest or calls or message.images or not answers:
         yield replace(message, content=rest or None, tool_calls=calls)
 
@@ -179,7 +180,6 @@ def _tidied(message: Message, written: Callable[[Message], object]) -> Message:
 
 def _mapping(value: Any, what: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        # The objects of the client libraries are what people pass by mistake.
         raise InvalidValueError(f"{what} must be a mapping, as model_dump() returns: {shown(value)}")
     return value
 
@@ -228,8 +228,7 @@ def _url(image: str) -> str:
     except (FileNotFoundError, NotADirectoryError):
         raise NotFoundError(f"no image at {shown(image)}, nor is it an http(s) or data: URL") from None
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InvalidValueError(f"image cannot be read: {shown(image)}: {reason}") from None
+        raise InvalidValueError(f"image cannot be read ({type(error).__name__}): {shown(image)}") from None
     return f"data:{_media_type(image, data)};base64,{b64encode(data).decode()}"
 
 
@@ -258,37 +257,35 @@ def _anthropic_image(url: str) -> Block:
 
 
 def _openai_message(message: Message) -> dict[str, Any]:
-    developer = message.role == "system" and message.metadata.get("openai_role") == "developer"
-    optional = {
-        "name": message.name,
-        "tool_calls": [_openai_call(call) for call in message.tool_calls],
-        "tool_call_id": message.tool_call_id,
-    }
-    result = {"role": "developer" if developer else message.role, "content": _openai_content(message)}
-    return _openai_extra(message) | result | {key: value for key, value in optional.items() if value}
-
-
-def _openai_extra(message: Message) -> dict[str, Any]:
     extra = message.metadata.get("openai")
-    return dict(extra) if isinstance(extra, Mapping) else {}
+    result: dict[str, Any] = dict(extra) if isinstance(extra, Mapping) else {}
+    content = _openai_content(message)
+    # Null content is allowed only beside tool calls, or something else such as a refusal.
+    if content is None and not (message.role == "assistant" and (message.tool_calls or result)):
+        content = ""
+    developer = message.role == "system" and message.metadata.get("openai_role") == "developer"
+    result |= {"role": "developer" if developer else message.role, "content": content}
+    if message.name:
+        result["name"] = message.name
+    if message.tool_calls:
+        result["tool_calls"] = [_openai_call(call) for call in message.tool_calls]
+    if message.tool_call_id:
+        result["tool_call_id"] = message.tool_call_id
+    return result
 
 
 def _openai_content(message: Message) -> str | list[Block] | None:
     content = _content(message)
     if isinstance(content, str) and not message.images:
         return content
-    # Null content is allowed only beside tool calls, or something else such as a refusal.
-    beside = message.role == "assistant" and (message.tool_calls or _openai_extra(message))
-    return _openai_blocks(message) or (None if beside else "")
-
-
-def _openai_blocks(message: Message) -> list[Block]:
-    return [
-        _openai_image(url) if block.get("type") == "image" and (url := _image_in(block)) else block
-        for block in _blocks(message)
+    found = []
+    for block in _blocks(message):
+        kind = block.get("type")
         # Thinking is signed for the API that wrote it, and refused by every other.
-        if block.get("type") not in _THINKING
-    ]
+        if kind not in ("thinking", "redacted_thinking"):
+            url = _image_in(block) if kind == "image" else None
+            found.append(_openai_image(url) if url else block)
+    return found or None
 
 
 def _openai_call(call: ToolCall) -> dict[str, Any]:

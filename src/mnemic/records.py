@@ -211,6 +211,8 @@ class Message(Struct, frozen=True):
             raise InvalidValueError(
                 f"content must be text, an object or a list of blocks, not {type(self.content).__name__}"
             )
+        if not isinstance(self.metadata, dict):
+            raise InvalidValueError(f"metadata must be a dict: {shown(self.metadata)}")
         _check_items(self.tool_calls, ToolCall, "tool_calls")
         _check_items(self.agent_calls, AgentCall, "agent_calls")
         _check_items(self.images, str, "images")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from ..checks import check_json, check_time
+from ..checks import check_json, check_text, check_time
 from ..records import AgentCall, Message, Record, Scope, ToolCall
 from ..tokens import DEFAULT_ENCODING, TokenCounter, count_message
 
@@ -37,6 +37,8 @@ def encode(
         data["id"] = message.id
     if not isinstance(message.content, str) and (message.content, message.structured_data) != (None, None):
         data["content"] = check_json(message.content, "content")[0]
+    elif message.content is not None:
+        check_text(message.content, "content")
     if message.name is not None:
         data["name"] = message.name
     if message.tool_calls:

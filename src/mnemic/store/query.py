@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
@@ -237,6 +238,10 @@ def force(struct: Struct, name: str, value: Any) -> None:
 def checked(record: Record) -> Record:
     """Return a copy of `record` that is fit to be stored, or raise InvalidValueError or TooLargeError."""
     check_kind(record.kind)
+    if not isinstance(record.meta, Mapping) or not isinstance(record.labels, Mapping):
+        raise InvalidValueError(
+            f"metadata and labels are objects: {shown(record.meta)}, {shown(record.labels)}"
+        )
     data, data_size = check_json(record.data, "data") if record.data is not None else (None, 0)
     meta, meta_size = check_json(record.meta, "metadata") if record.meta else ({}, 0)
     text = None if record.text is None else check_text(record.text, "text")

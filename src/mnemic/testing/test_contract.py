@@ -111,7 +111,9 @@ def test_values_come_back_as_they_were(lab: Lab, fields: dict[str, Any]) -> None
             assert repr(read) == repr(value)
 
 
-@pytest.mark.parametrize("name", ["a b", "%", "_", "*?[a]", "{x}", "'", '"', "\\", "a:b", "#", "é", "💡", ".."])
+@pytest.mark.parametrize(
+    "name", ["a b", "%", "_", "*?[a]", "{x}", "'", '"', "\\", "a:b", "#", "é", "💡", ".."]
+)
 def test_names_are_only_names(lab: Lab, name: str) -> None:
     scope = Scope.of("acme", name)
     lab.put(name, scope=scope, labels={name: name})

@@ -25,7 +25,11 @@ kinds = st.sampled_from([KIND, "entry"])
 keys = st.sampled_from(["k", "l", "m", "K", "é", "a/b"])
 names = st.sampled_from(["x", "y", 'q"', "a.b"])
 scalars = st.one_of(
-    st.none(), st.booleans(), st.integers(-3, 3), st.sampled_from([0.5, 1.0, -2.0]), st.sampled_from(["", "a", "é"])
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 3),
+    st.sampled_from([0.5, 1.0, -2.0]),
+    st.sampled_from(["", "a", "é"]),
 )
 long_ago, far_off = datetime(2001, 1, 1, tzinfo=UTC), datetime(2901, 1, 1, tzinfo=UTC)
 times = st.sampled_from([None, None, long_ago, far_off])
@@ -66,7 +70,10 @@ fields = st.one_of(
 )
 conditions = st.one_of(
     st.builds(
-        Condition, fields, st.sampled_from(["eq", "ne", "lt", "le", "gt", "ge"]), scalars | moments | st.just("1")
+        Condition,
+        fields,
+        st.sampled_from(["eq", "ne", "lt", "le", "gt", "ge"]),
+        scalars | moments | st.just("1"),
     ),
     st.builds(Condition, fields, st.just("in"), st.lists(scalars | st.just("1"), max_size=3).map(tuple)),
 )

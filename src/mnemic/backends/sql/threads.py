@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...driving import running_loop
+from ...errors import ClosedError
 from .commit import GroupCommit, Pending, Tx
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class Threads:
         self._readers: ThreadPoolExecutor | None = None
         self._writer: ThreadPoolExecutor | None = None
         self._drain_is_due = False
+        self._closed = False
 
     async def read(self, work: Callable[[], Result]) -> Result:
         """Return what `work` returns."""
@@ -51,6 +53,7 @@ class Threads:
     def close(self) -> None:
         """Wait for the work that is under way, and end the threads."""
         with self._lock:
+            self._closed = True
             pools = [pool for pool in (self._readers, self._writer) if pool is not None]
             self._readers = self._writer = None
         for pool in pools:
@@ -63,6 +66,8 @@ class Threads:
 
     def _pools(self) -> tuple[ThreadPoolExecutor, ThreadPoolExecutor]:
         with self._lock:
+            if self._closed:
+                raise ClosedError("the store is closed")
             self._readers = self._readers or ThreadPoolExecutor(READERS, "mnemic-read")
             self._writer = self._writer or ThreadPoolExecutor(1, "mnemic-write")
             return self._readers, self._writer

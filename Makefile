@@ -1,0 +1,59 @@
+# Everything runs in a virtual environment of its own, which is made once and again when a pin changes.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/ready
+PACKAGES := src tests benchmarks tools examples
+
+.DEFAULT_GOAL := help
+
+$(READY): requirements.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit("Mnemic needs Python 3.11 or newer, this is %d.%d; say which with make PYTHON=…" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) 2>/dev/null || \
+		{ $(PYTHON) -m pip install --quiet --user virtualenv && $(PYTHON) -m virtualenv --quiet $(VENV); }
+	@echo "Installing what Mnemic needs into $(VENV) …"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $(READY)
+
+.PHONY: help setup demo test check format types imports generated tests contract bench generate clean
+
+help: ## list the commands
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY) ## make the virtual environment
+
+demo: $(READY) ## see it remember, across two processes and one file
+	@$(BIN)/python examples/demo.py
+
+test: check tests ## run every check and every test
+
+check: format types imports generated ## run the checks that run no code of ours
+
+format: $(READY) ## check format and style
+	@$(BIN)/ruff format --check --quiet $(PACKAGES)
+	@$(BIN)/ruff check --quiet $(PACKAGES)
+
+types: $(READY) ## check the types, strictly
+	@$(BIN)/mypy
+
+imports: $(READY) ## check that imports point down only
+	@$(BIN)/lint-imports --no-cache > $(VENV)/imports.log || { cat $(VENV)/imports.log; exit 1; }
+
+generated: $(READY) ## check that the sync API is what the async one gives
+	@$(BIN)/python tools/generate_sync.py --check
+
+tests: $(READY) ## run the tests, the contract suite and the README's examples
+	@$(BIN)/python -m pytest
+
+contract: $(READY) ## run the contract suite over every installed back-end
+	@$(BIN)/python -m pytest --pyargs mnemic.testing
+
+bench: $(READY) ## measure, as ratios, and write benchmarks/results.md
+	@$(BIN)/python -m benchmarks
+
+generate: $(READY) ## write the sync API from the async one
+	@$(BIN)/python tools/generate_sync.py
+
+clean: ## remove the virtual environment and the caches
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

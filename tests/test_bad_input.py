@@ -1,0 +1,196 @@
+"""Bad input gets one clear error of ours, and what was stored before is still there."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+import mnemic
+from mnemic import Message, Scope, ToolCall
+
+
+@pytest.fixture
+def kept(chat: mnemic.Session) -> mnemic.Session:
+    """A session that already holds something."""
+    chat.add("user", "kept")
+    return chat
+
+
+def assert_kept(chat: mnemic.Session) -> None:
+    assert [message.text for message in chat.messages()] == ["kept"]
+
+
+@pytest.mark.parametrize(
+    ("segment", "named"),
+    [
+        ("", "empty"),
+        ("a/b", "'/'"),
+        ("/", "'/'"),
+        ("a\x00b", "NUL"),
+        ("a\nb", "control character"),
+        ("\x7f", "control character"),
+        ("\ud800", "lone surrogate"),
+        ("x" * 201, "201 characters"),
+        (None, "must be a string"),
+        (7, "must be a string"),
+        (b"a", "must be a string"),
+    ],
+)
+def test_a_segment_that_is_none_is_refused(memory: mnemic.Memory, segment: Any, named: str) -> None:
+    for use in (
+        lambda: memory.scope(segment),
+        lambda: memory.scope("acme", segment),
+        lambda: memory.scope("acme").session(segment),
+        lambda: Scope("a") / segment,
+    ):
+        with pytest.raises(mnemic.InvalidValueError, match=named):
+            use()
+
+
+@pytest.mark.parametrize("path", ["/a", "a/", "a//b", "/", "a/" * 17 + "b"])
+def test_a_path_with_an_empty_segment_or_too_many_is_refused(path: str) -> None:
+    with pytest.raises(mnemic.InvalidValueError):
+        Scope(path)
+
+
+@pytest.mark.parametrize("segment", ["..", ".", "C:", "~", "$HOME", "%2e", "*", "con", " "])
+def test_a_name_is_never_a_path(memory: mnemic.Memory, segment: str) -> None:
+    chat = memory.scope(segment).session(segment)
+    chat.add("user", "hi")
+    assert [message.text for message in chat.messages()] == ["hi"]
+    assert [info.name for info in memory.scope(segment).sessions()] == [segment]
+
+
+@pytest.mark.parametrize("role", ["", "User", "human", "function", None, 1])
+def test_an_unknown_role_is_refused(kept: mnemic.Session, role: Any) -> None:
+    with pytest.raises(mnemic.InvalidValueError, match="system, user, assistant, tool"):
+        kept.add(role, "hi")
+    assert_kept(kept)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"content": "a\x00b"},
+        {"content": "\ud800"},
+        {"content": 3},
+        {"content": {"a": math.nan}},
+        {"content": {"a": {1: 2}}},
+        {"content": [object()]},
+        {"id": ""},
+        {"id": "x" * 501},
+        {"metadata": {"a": math.inf}},
+        {"metadata": {"a": {1, 2}}},
+        {"metadata": {"a": b"bytes"}},
+        {"metadata": {"a": datetime.now(UTC)}},
+        {"metadata": {3: "a"}},
+        {"metadata": {"a": "\udfff"}},
+        {"metadata": [1]},
+        {"structured_data": {"a": math.nan}},
+        {"tool_calls": [{"id": "a"}]},
+        {"tool_calls": "x"},
+        {"images": [1]},
+        {"timestamp": "yesterday"},
+    ],
+    ids=str,
+)
+def test_what_cannot_be_kept_whole_is_refused(kept: mnemic.Session, fields: dict[str, Any]) -> None:
+    def send() -> None:
+        given = dict(fields)
+        kept.add("user", given.pop("content", "hi"), **given)
+
+    with pytest.raises(mnemic.InvalidValueError):
+        send()
+    assert_kept(kept)
+
+
+def test_an_unknown_field_is_refused(kept: mnemic.Session) -> None:
+    with pytest.raises(TypeError, match="colour"):
+        kept.add("user", "hi", colour="red")
+    assert_kept(kept)
+
+
+def test_the_error_names_the_path_to_the_value(kept: mnemic.Session) -> None:
+    with pytest.raises(mnemic.InvalidValueError, match=r"metadata\.a\[1\]\.b must be finite"):
+        kept.add("user", "hi", metadata={"a": [1, {"b": math.nan}]})
+
+
+def test_what_holds_itself_is_refused(kept: mnemic.Session) -> None:
+    loop: dict[str, Any] = {}
+    loop["self"] = loop
+    for fields in ({"metadata": loop}, {"structured_data": loop}):
+        with pytest.raises(mnemic.InvalidValueError, match="nested more than"):
+            kept.add("user", "hi", **fields)
+    with pytest.raises(mnemic.InvalidValueError, match="nested more than"):
+        kept.add("user", loop)
+    assert_kept(kept)
+
+
+def test_a_message_of_50_megabytes_is_refused(kept: mnemic.Session) -> None:
+    huge = "x" * 50_000_000
+    for content in (huge, {"text": huge}, [{"type": "text", "text": huge}]):
+        with pytest.raises(mnemic.TooLargeError, match="50,000,0"):
+            kept.add("user", content)
+    with pytest.raises(mnemic.TooLargeError):
+        kept.add("user", {"parts": ["x" * 1_000_000] * 20})
+    assert_kept(kept)
+
+
+def test_one_bad_message_of_many_stores_none(kept: mnemic.Session) -> None:
+    with pytest.raises(mnemic.InvalidValueError):
+        kept.add_many([Message("user", "a"), Message("user", "b", metadata={"x": math.nan})])
+    assert_kept(kept)
+
+
+@pytest.mark.parametrize("importance", [math.nan, math.inf, -math.inf, -1, "high", None, True, 10**400])
+def test_an_importance_that_is_none_is_refused(alice: mnemic.Space, importance: Any) -> None:
+    with pytest.raises(mnemic.InvalidValueError, match="importance"):
+        alice.remember("x", importance=importance)
+    record = alice.remember("kept")
+    with pytest.raises(mnemic.InvalidValueError, match="importance"):
+        alice.update(record.key, importance=importance)
+    assert [found.text for found in alice.all()] == ["kept"]
+
+
+@pytest.mark.parametrize("text", [None, 3, b"x", "\x00", "\ud800"])
+def test_a_text_that_is_none_is_refused(alice: mnemic.Space, text: Any) -> None:
+    with pytest.raises(mnemic.InvalidValueError, match="text"):
+        alice.remember(text)
+    with pytest.raises(mnemic.InvalidValueError, match="query"):
+        alice.recall(text)
+
+
+def test_validity_that_ends_before_it_begins_is_refused(alice: mnemic.Space) -> None:
+    now = datetime.now(UTC)
+    with pytest.raises(mnemic.InvalidValueError, match="valid_to"):
+        alice.remember("x", valid_from=now, valid_to=now - timedelta(days=1))
+
+
+def test_times_of_any_zone_are_the_same_moment(chat: mnemic.Session) -> None:
+    east = timezone(timedelta(hours=9))
+    chat.add("user", "a", timestamp=datetime(2026, 1, 1, 9, tzinfo=east))
+    (found,) = chat.messages(since=datetime(2026, 1, 1, tzinfo=UTC), until=datetime(2026, 1, 1, tzinfo=UTC))
+    assert found.timestamp == datetime(2026, 1, 1, tzinfo=UTC)
+    naive = datetime(2026, 6, 1, 12)  # noqa: DTZ001
+    chat.add("user", "b", timestamp=naive)
+    assert chat.messages()[1].timestamp == naive.astimezone(UTC)
+
+
+def test_a_tool_call_that_is_none_is_refused() -> None:
+    for id, name in (("", "f"), ("c", ""), (None, "f")):
+        with pytest.raises(mnemic.InvalidValueError, match="tool call"):
+            ToolCall(id, name)  # type: ignore[arg-type]
+
+
+def test_our_errors_are_also_those_that_people_catch() -> None:
+    assert issubclass(mnemic.InvalidValueError, ValueError)
+    assert issubclass(mnemic.NotFoundError, LookupError)
+    assert issubclass(mnemic.StorePermissionError, PermissionError)
+    assert issubclass(mnemic.StoreBusyError, TimeoutError)
+    assert issubclass(mnemic.StoreUnavailableError, ConnectionError)
+    assert issubclass(mnemic.MissingExtraError, ImportError)
+    names = [name for name in mnemic.__all__ if name.endswith("Error")]
+    assert all(issubclass(getattr(mnemic, name), mnemic.MnemicError) for name in names)

@@ -1,0 +1,341 @@
+"""Limits on a session, what overflows, and what fits a prompt."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import mnemic
+from mnemic import Message, Summarise, ToolCall
+from mnemic.tokens import count_message, encoding
+
+
+def texts(messages: list[Message]) -> list[str | None]:
+    return [message.text for message in messages]
+
+
+def call(*ids: str) -> Message:
+    return Message("assistant", f"call {','.join(ids)}", tool_calls=[ToolCall(id, "f") for id in ids])
+
+
+def answer(id: str) -> Message:
+    return Message("tool", f"answer {id}", tool_call_id=id)
+
+
+def test_the_oldest_messages_go(alice: mnemic.Space) -> None:
+    chat = alice.session("x", max_messages=5)
+    for n in range(10):
+        chat.add("user", f"Message {n}")
+    assert texts(chat.messages()) == [f"Message {n}" for n in range(5, 10)]
+
+
+def test_tokens_are_a_limit_too(alice: mnemic.Space) -> None:
+    chat = alice.session("x", max_tokens=20, max_messages=100)
+    for _ in range(10):
+        chat.add("user", "one two")
+    info = chat.info()
+    assert info is not None
+    assert (info.messages, info.tokens) == (3, 18)
+
+
+def test_a_batch_larger_than_the_limit_keeps_its_end(alice: mnemic.Space) -> None:
+    chat = alice.session("x", max_messages=3)
+    chat.add("user", "old")
+    chat.add_many([Message("user", str(n)) for n in range(7)])
+    assert texts(chat.messages()) == ["4", "5", "6"]
+
+
+def test_the_system_message_is_never_dropped(alice: mnemic.Space) -> None:
+    chat = alice.session("x", max_messages=3)
+    chat.set_system("Be brief.")
+    chat.add("system", "Note.")
+    for n in range(6):
+        chat.add("user", str(n))
+    assert texts(chat.messages()) == ["Be brief.", "Note.", "5"]
+
+
+def test_a_call_goes_with_its_answers(alice: mnemic.Space) -> None:
+    chat = alice.session("x", max_messages=5)
+    chat.add_many(
+        [Message("user", "q"), call("a", "b"), answer("a"), answer("b"), Message("assistant", "done")]
+    )
+    chat.add("user", "next")
+    assert texts(chat.messages()) == ["call a,b", "answer a", "answer b", "done", "next"]
+    chat.add("assistant", "more")
+    assert texts(chat.messages()) == ["done", "next", "more"]
+
+
+def test_the_current_user_turn_stays(alice: mnemic.Space) -> None:
+    chat = alice.session("x", max_messages=4)
+    chat.add("user", "old question")
+    chat.add("assistant", "old answer")
+    chat.add("user", "the question")
+    for n in range(5):
+        chat.add(call(f"c{n}"))
+        chat.add(answer(f"c{n}"))
+    found = texts(chat.messages())
+    assert found[0] == "the question"
+    assert found[1:] == ["call c4", "answer c4"]
+
+
+def test_a_call_that_waits_for_its_answer_stays(alice: mnemic.Space) -> None:
+    chat = alice.session("x", max_messages=3)
+    chat.add("user", "q")
+    chat.add(call("a", "b"))
+    chat.add(answer("a"))
+    chat.add(answer("b"))
+    assert texts(chat.messages()) == ["q", "call a,b", "answer a", "answer b"]
+    chat.add("user", "next")
+    assert texts(chat.messages()) == ["next"]
+
+
+def test_a_message_over_the_limit_is_still_kept(alice: mnemic.Space) -> None:
+    chat = alice.session("x", max_tokens=10)
+    chat.add("user", "short")
+    chat.add("user", "word " * 50)
+    assert texts(chat.messages()) == ["word " * 50]
+
+
+def test_a_lowered_limit_takes_effect_with_the_next_message(alice: mnemic.Space) -> None:
+    alice.session("x").add_many([Message("user", str(n)) for n in range(500)])
+    alice.session("x", max_messages=10).add("user", "last")
+    assert texts(alice.session("x").messages()) == [str(n) for n in range(491, 500)] + ["last"]
+
+
+def test_what_overflows_may_be_archived(alice: mnemic.Space) -> None:
+    chat = alice.session("x", max_messages=10, overflow="archive", keep=0.5)
+    added = [chat.add("user", str(n), metadata={"n": n}) for n in range(23)]
+    kept = chat.messages()
+    assert chat.archived() + kept == added
+    assert 5 <= len(kept) <= 10
+    chat.clear()
+    assert chat.archived() == []
+
+
+def test_a_batch_larger_than_the_limit_is_archived_as_well(alice: mnemic.Space) -> None:
+    chat = alice.session("x", max_messages=10, overflow="archive", keep=0.5)
+    added = chat.add_many([Message("user", str(n)) for n in range(40)])
+    assert len(chat.messages()) <= 10
+    assert chat.archived() + chat.messages() == added
+
+
+def test_a_handler_is_called_before_they_go(alice: mnemic.Space) -> None:
+    seen: list[Message] = []
+    chat = alice.session("x", max_messages=5, overflow=seen.extend, keep=0.8)
+    added = [chat.add("user", str(n)) for n in range(12)]
+    assert seen + chat.messages() == added
+
+
+def test_a_handler_may_be_async(alice: mnemic.Space) -> None:
+    seen: list[Message] = []
+
+    async def handler(messages: list[Message]) -> None:
+        await asyncio.sleep(0)
+        seen.extend(messages)
+
+    chat = alice.session("x", max_messages=2, overflow=handler, keep=0.5)
+    added = [chat.add("user", str(n)) for n in range(5)]
+    assert seen + chat.messages() == added
+
+
+def test_a_handler_that_fails_loses_nothing(alice: mnemic.Space) -> None:
+    def handler(_: list[Message]) -> None:
+        raise RuntimeError("down")
+
+    chat = alice.session("x", max_messages=2, overflow=handler)
+    for n in range(2):
+        chat.add("user", str(n))
+    with pytest.raises(RuntimeError, match="down"):
+        chat.add("user", "2")
+    assert texts(chat.messages()) == ["0", "1"]
+
+
+def test_what_overflows_may_be_summarised(alice: mnemic.Space) -> None:
+    given: list[list[str | None]] = []
+
+    def model(messages: list[Message]) -> str:
+        given.append(texts(messages))
+        return f"summary {len(given)}"
+
+    chat = alice.session("x", max_messages=4, overflow=Summarise(model), keep=0.5)
+    added = [chat.add("user", str(n)) for n in range(8)]
+    assert given[0] == ["0", "1", "2"]
+    assert given[1][0] == "Summary so far: summary 1"
+    assert chat.summary() == f"summary {len(given)}"
+    assert chat.archived() + chat.messages() == added
+    window = chat.window(200)
+    assert (window[0].role, window[0].content) == (
+        "system",
+        f"Summary of the earlier conversation: {chat.summary()}",
+    )
+    assert window[1:] == chat.messages()
+
+
+def test_messages_that_come_while_the_model_thinks_are_not_lost(alice: mnemic.Space) -> None:
+    other = alice.session("x")
+
+    added: list[Message] = []
+
+    def model(messages: list[Message]) -> str:
+        added.append(other.add("user", "meanwhile"))
+        return "summary"
+
+    chat = alice.session("x", max_messages=4, overflow=Summarise(model), keep=0.5)
+    for n in range(8):
+        added.append(chat.add("user", str(n)))
+    everything = chat.archived() + chat.messages()
+    assert sorted(message.id for message in everything) == sorted(message.id for message in added)
+    assert "meanwhile" in texts(everything)
+
+
+def test_many_writers_hold_the_limit_together(memory: mnemic.Memory) -> None:
+    def write(writer: int) -> None:
+        chat = memory.scope("team").session("x", max_messages=7)
+        for n in range(30):
+            chat.add("user", f"{writer}-{n}")
+            assert len(chat.messages()) <= 7
+
+    errors: list[BaseException] = []
+
+    def guarded(writer: int) -> None:
+        try:
+            write(writer)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(n,)) for n in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    info = memory.scope("team").session("x").info()
+    assert info is not None
+    assert info.messages == 7
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"max_messages": 0},
+        {"max_tokens": -1},
+        {"max_messages": 1.5},
+        {"keep": 0},
+        {"keep": 2},
+        {"overflow": "explode"},
+    ],
+)
+def test_a_limit_that_is_none_is_refused(alice: mnemic.Space, limits: dict[str, Any]) -> None:
+    with pytest.raises(mnemic.InvalidValueError):
+        alice.session("x", **limits)
+
+
+# ---------------------------------------------------------------- the window
+
+
+def test_the_window_holds_the_newest_that_fit(alice: mnemic.Space) -> None:
+    chat = alice.session("x")
+    chat.set_system("one two")
+    added = [chat.add("user", "three four") for _ in range(10)]
+    cost = 4 + 2
+    for room in (cost * 4, cost * 5 - 1):
+        window = chat.window(room)
+        assert window[0].content == "one two"
+        assert window[1:] == added[-3:]
+    assert len(chat.window(100_000)) == 11
+
+
+def test_the_window_keeps_calls_and_answers_together(alice: mnemic.Space) -> None:
+    chat = alice.session("x")
+    chat.add_many(
+        [Message("user", "q"), call("a", "b"), answer("a"), answer("b"), Message("assistant", "ok")]
+    )
+    tokens = encoding()
+    ends = count_message(Message("user", "q"), tokens) + count_message(Message("assistant", "ok"), tokens)
+    assert texts(chat.window(ends + 20)) == ["q", "ok"]
+    assert len(chat.window(1000)) == 5
+
+
+def test_a_call_without_its_answers_stays_out_of_the_window(alice: mnemic.Space) -> None:
+    chat = alice.session("x")
+    chat.add_many([answer("lost"), Message("user", "q"), call("a", "b"), answer("a")])
+    assert texts(chat.window(1000)) == ["q"]
+    chat.add(answer("b"))
+    assert texts(chat.window(1000)) == ["q", "call a,b", "answer a", "answer b"]
+
+
+def test_answers_of_others_between_do_not_confuse_the_window(alice: mnemic.Space) -> None:
+    chat = alice.session("x")
+    chat.add_many(
+        [Message("user", "q"), call("a"), call("b"), Message("assistant", "note"), answer("b"), answer("a")]
+    )
+    assert texts(chat.window(1000)) == ["q", "call a", "call b", "note", "answer b", "answer a"]
+
+
+def test_a_budget_too_small_says_so(alice: mnemic.Space) -> None:
+    chat = alice.session("x")
+    assert chat.window(1) == []
+    chat.add("user", "a rather long question that needs a few tokens")
+    with pytest.raises(mnemic.BudgetError, match="need 13 tokens"):
+        chat.window(12)
+    assert len(chat.window(13)) == 1
+    for bad in (0, -1, 1.5):
+        with pytest.raises(mnemic.InvalidValueError):
+            chat.window(bad)  # type: ignore[arg-type]
+
+
+turns = st.lists(
+    st.one_of(
+        st.tuples(st.just("user"), st.integers(1, 30)),
+        st.tuples(st.just("assistant"), st.integers(1, 30)),
+        st.tuples(st.just("system"), st.integers(1, 5)),
+        st.tuples(st.just("call"), st.integers(1, 3)),
+    ),
+    max_size=25,
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(turns=turns, limit=st.integers(1, 12), budget=st.integers(60, 400), unanswered=st.booleans())
+def test_whatever_was_said_the_window_and_the_log_make_sense(
+    turns: list[tuple[str, int]], limit: int, budget: int, unanswered: bool
+) -> None:
+    with mnemic.open("memory://") as memory:
+        chat = memory.scope("u").session("x", max_messages=limit)
+        log: list[Message] = []
+        for n, (kind, size) in enumerate(turns):
+            if kind == "call":
+                ids = [f"c{n}-{i}" for i in range(size)]
+                log += [call(*ids)] + [answer(id) for id in (ids[:-1] if unanswered else ids)]
+            else:
+                log.append(Message(kind, "word " * size))  # type: ignore[arg-type]
+        for message in log:
+            chat.add(message)
+        kept = chat.messages()
+        assert kept == [message for message in log if message in kept]
+        assert [m for m in kept if m.role == "system"] == [m for m in log if m.role == "system"]
+        asked = [message for message in log if message.role == "user"]
+        assert not asked or asked[-1] in kept
+        assert not log or log[-1] in kept
+        _no_answer_without_its_call(kept)
+        try:
+            window = chat.window(budget)
+        except mnemic.BudgetError:
+            return
+        assert sum(count_message(message, encoding()) for message in window) <= budget
+        _no_answer_without_its_call(window)
+        answered = {message.tool_call_id for message in window if message.role == "tool"}
+        assert all(c.id in answered for message in window for c in message.tool_calls)
+        assert not asked or asked[-1] in window
+
+
+def _no_answer_without_its_call(messages: list[Message]) -> None:
+    called: set[str | None] = set()
+    for message in messages:
+        called |= {c.id for c in message.tool_calls}
+        assert message.role != "tool" or message.tool_call_id in called

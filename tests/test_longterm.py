@@ -1,0 +1,247 @@
+"""Long-term memory: remembering, changing, forgetting, and recall by words."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+import mnemic
+from mnemic import Experience, Message
+
+
+def found(hits: list[mnemic.Hit]) -> list[str | None]:
+    return [hit.record.text for hit in hits]
+
+
+def test_what_is_remembered_comes_back(alice: mnemic.Space) -> None:
+    start, end = datetime(2025, 1, 1, tzinfo=UTC), datetime(2027, 1, 1, tzinfo=UTC)
+    kept = alice.remember(
+        "Alice is allergic to peanuts",
+        importance=2,
+        metadata={"topic": "health"},
+        source="intake form",
+        valid_from=start,
+        valid_to=end,
+        pinned=True,
+    )
+    assert alice.get(kept.key) == kept
+    assert (kept.importance, kept.meta, kept.labels["source"]) == (2.0, {"topic": "health"}, "intake form")
+    assert (kept.valid_from, kept.valid_to, kept.pinned) == (start, end, True)
+
+
+def test_many_are_remembered_at_once(alice: mnemic.Space) -> None:
+    kept = alice.remember_many(["one", Experience(text="two", importance=3, key="second")])
+    assert [record.text for record in alice.all()] == ["one", "two"]
+    assert kept[1].key == "second"
+    with pytest.raises(mnemic.InvalidValueError):
+        alice.remember_many(["three", Experience(text="four", importance=float("nan"))])
+    assert len(alice.all()) == 2
+
+
+def test_keys_are_not_used_again_after_forgetting(alice: mnemic.Space) -> None:
+    kept = [alice.remember(f"fact {n}") for n in range(3)]
+    alice.forget(kept[1].key)
+    fresh = alice.remember("fact 3")
+    assert fresh.key not in {record.key for record in kept}
+    assert [record.text for record in alice.all()] == ["fact 0", "fact 2", "fact 3"]
+
+
+def test_a_key_of_ones_own_is_replaced(alice: mnemic.Space) -> None:
+    alice.remember("likes tea", key="drink")
+    alice.remember("likes coffee", key="drink")
+    assert [record.text for record in alice.all()] == ["likes coffee"]
+    assert found(alice.recall("tea")) == []
+
+
+def test_update_changes_what_is_given(alice: mnemic.Space) -> None:
+    kept = alice.remember("likes tea", metadata={"a": 1}, source="chat", importance=2)
+    changed = alice.update(kept.key, text="likes green tea", importance=5)
+    assert (changed.text, changed.importance, changed.meta, changed.labels) == (
+        "likes green tea", 5.0, {"a": 1}, {"source": "chat"},
+    )  # fmt: skip
+    assert changed.created == kept.created
+    assert changed.version > kept.version
+    assert alice.get(kept.key) == changed
+    cleared = alice.update(kept.key, source=None, metadata={})
+    assert (cleared.labels, cleared.meta) == ({}, {})
+    with pytest.raises(mnemic.NotFoundError):
+        alice.update("no", text="x")
+
+
+def test_forget_by_key_or_filter(alice: mnemic.Space) -> None:
+    day = datetime(2026, 1, 1, tzinfo=UTC)
+    for n in range(6):
+        alice.remember(
+            f"fact {n}",
+            key=f"k{n}",
+            metadata={"even": n % 2 == 0},
+            source=f"s{n % 3}",
+            created=day + timedelta(days=n),
+        )
+    assert alice.forget("k0") == 1
+    assert alice.forget("k0") == 0
+    assert alice.forget(metadata={"even": True}, source="s2") == 1
+    assert alice.forget(until=day + timedelta(days=1)) == 1
+    assert [record.key for record in alice.all()] == ["k3", "k4", "k5"]
+    with pytest.raises(mnemic.InvalidValueError, match="key or a filter"):
+        alice.forget()
+    assert alice.forget(since=day) == 3
+
+
+def test_what_has_a_time_to_live_is_forgotten_by_itself(alice: mnemic.Space) -> None:
+    alice.remember("the code is 1234", ttl=timedelta(seconds=0.3))
+    assert found(alice.recall("code")) == ["the code is 1234"]
+    time.sleep(0.4)
+    assert alice.recall("code") == []
+    assert alice.all() == []
+
+
+def test_recent_is_the_newest_oldest_first(alice: mnemic.Space) -> None:
+    alice.remember_many([f"fact {n}" for n in range(20)])
+    assert [record.text for record in alice.recent(3)] == ["fact 17", "fact 18", "fact 19"]
+
+
+# ---------------------------------------------------------------- recall
+
+
+def test_recall_finds_words_in_any_form(alice: mnemic.Space) -> None:
+    alice.remember("Alice is allergic to peanuts")
+    alice.remember("She went hiking in the mountains last summer")
+    alice.remember("Her favourite colour is blue")
+    assert found(alice.recall("which peanut is she allergic to?"))[:1] == ["Alice is allergic to peanuts"]
+    assert found(alice.recall("hiked mountain"))[:1] == ["She went hiking in the mountains last summer"]
+    assert alice.recall("quantum chromodynamics") == []
+    assert alice.recall("") == []
+    assert alice.recall("the of and") == []
+
+
+def test_a_hit_says_why(alice: mnemic.Space) -> None:
+    alice.remember("peanuts")
+    (hit,) = alice.recall("peanut")
+    assert hit.score > 0
+    assert sum(hit.why.values()) == pytest.approx(hit.score)
+
+
+def test_recall_reaches_everything_below_the_scope(memory: mnemic.Memory) -> None:
+    alice = memory.scope("acme", "alice")
+    alice.session("monday").add("user", "The wedding is in Lisbon")
+    alice.scope("work").remember("Lisbon office opens in May")
+    alice.catalogue().write("trip_plan", {"city": "Lisbon"}, description="where we go")
+    alice.graph().add("Alice", "travels_to", "Lisbon")
+    memory.scope("acme", "alice2").remember("Lisbon is not hers")
+    memory.scope("acme").remember("Lisbon of the tenant")
+    kinds = {hit.record.kind for hit in alice.recall("Lisbon", k=10)}
+    assert kinds == {"message", "experience", "entry", "link"}
+    assert len(alice.recall("Lisbon", k=10)) == 4
+    assert [hit.record.kind for hit in alice.recall("Lisbon", kinds=["link"])] == ["link"]
+    assert len(memory.scope("acme").recall("Lisbon", k=10)) == 6
+
+
+def test_rare_words_count_more_and_only_those_of_the_scope_are_counted(memory: mnemic.Memory) -> None:
+    alice, bob = memory.scope("alice"), memory.scope("bob")
+    alice.remember_many([f"meeting number {n}" for n in range(30)])
+    alice.remember("zebra crossing")
+    alice.remember("meeting with a zebra")
+    bob.remember_many([f"zebra {n}" for n in range(100)])
+    assert found(alice.recall("zebra meeting", k=2)) == ["meeting with a zebra", "zebra crossing"]
+
+
+def test_filters_narrow_recall(alice: mnemic.Space) -> None:
+    day = datetime(2026, 1, 1, tzinfo=UTC)
+    for n in range(200):
+        alice.remember(
+            f"tea number {n}",
+            metadata={"n": n},
+            importance=n / 10,
+            created=day + timedelta(days=n),
+            source="x",
+        )
+    chat = alice.session("s")
+    chat.add_many([Message("user", "tea please"), Message("assistant", "tea it is")])
+    assert found(alice.recall("tea", metadata={"n": 150})) == ["tea number 150"]
+    assert found(alice.recall("tea", min_importance=19.9)) == ["tea number 199"]
+    assert found(alice.recall("tea", roles=["assistant"])) == ["tea it is"]
+    until = alice.recall("tea", k=99, until=day + timedelta(days=4), kinds=["experience"])
+    assert sorted(found(until)) == [f"tea number {n}" for n in range(5)]
+    assert len(alice.recall("tea", k=0)) == 0
+    for bad in (-1, 1.5):
+        with pytest.raises(mnemic.InvalidValueError):
+            alice.recall("tea", k=bad)  # type: ignore[arg-type]
+
+
+def test_recall_as_of_a_date(alice: mnemic.Space) -> None:
+    year = {n: datetime(n, 1, 1, tzinfo=UTC) for n in (2020, 2022, 2024)}
+    alice.remember("lives in Paris", valid_from=year[2020], valid_to=year[2022])
+    alice.remember("lives in Rome", valid_from=year[2022])
+    assert found(alice.recall("lives")) == ["lives in Rome"]
+    assert found(alice.recall("lives", as_of=year[2020])) == ["lives in Paris"]
+
+
+def test_recall_sees_changes_at_once(alice: mnemic.Space) -> None:
+    kept = alice.remember("green tea")
+    assert found(alice.recall("tea")) == ["green tea"]
+    alice.update(kept.key, text="black coffee")
+    assert alice.recall("tea") == []
+    assert found(alice.recall("coffee")) == ["black coffee"]
+    chat = alice.session("s")
+    chat.add("user", "more coffee")
+    assert len(alice.recall("coffee")) == 2
+    chat.clear()
+    alice.forget(kept.key)
+    alice.remember("no drinks")
+    assert alice.recall("coffee") == []
+
+
+def test_recall_sees_what_another_handle_wrote(file_url: str) -> None:
+    with mnemic.open(file_url) as mine, mnemic.open(file_url) as other:
+        mine.scope("a").remember("tea")
+        assert found(other.scope("a").recall("tea coffee")) == ["tea"]
+        record = mine.scope("a").remember("coffee")
+        assert sorted(map(str, found(other.scope("a").recall("tea coffee")))) == ["coffee", "tea"]
+        mine.scope("a").forget(record.key)
+        assert found(other.scope("a").recall("tea coffee")) == ["tea"]
+
+
+@pytest.mark.parametrize(
+    ("text", "query"),
+    [
+        ("Sie wohnt in München", "munchen"),
+        ("她住在北京大学附近", "北京"),
+        ("東京タワーへ行きました", "タワー"),
+        ("서울에서 만나요", "서울"),
+        ("Она любит мороженое", "мороженое"),
+        ("user_preferences: dark_mode", "dark mode preferences"),
+        ("Don’t call before 9", "call"),
+    ],
+)
+def test_recall_in_many_scripts(alice: mnemic.Space, text: str, query: str) -> None:
+    alice.remember(text)
+    alice.remember("something else altogether 別のこと 另外")
+    assert found(alice.recall(query))[:1] == [text]
+
+
+def test_an_index_that_is_mostly_gone_is_built_anew(alice: mnemic.Space) -> None:
+    alice.remember_many([Experience(text=f"tea {n}", key=f"k{n}") for n in range(1500)])
+    assert len(alice.recall("tea", k=5000)) == 1500
+    alice.forget(since=datetime(2000, 1, 1, tzinfo=UTC))
+    alice.remember("tea again")
+    assert found(alice.recall("tea")) == ["tea again"]
+    assert found(alice.recall("tea")) == ["tea again"]
+
+
+def test_erase_leaves_nothing_behind(memory: mnemic.Memory, tmp_path: Path) -> None:
+    alice, bob = memory.scope("acme", "alice"), memory.scope("acme", "bob")
+    for space in (alice, bob):
+        space.session("s", max_messages=1, overflow="archive").add_many(
+            [Message("user", f"tea {n}") for n in range(4)]
+        )
+        space.remember("tea")
+        space.catalogue().write("k", "tea")
+        space.graph().add("a", "likes", "tea")
+    assert alice.erase() == 7
+    assert alice.recall("tea") == []
+    assert alice.sessions() == []
+    assert len(bob.recall("tea", k=99)) == 7

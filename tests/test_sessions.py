@@ -1,0 +1,334 @@
+"""Conversations: what is added is kept, in order, whole, and found again."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mnemic
+from mnemic import AgentCall, Message, ToolCall
+
+
+def texts(messages: list[Message]) -> list[str | None]:
+    return [message.text for message in messages]
+
+
+FULL = [
+    Message("user", "hi"),
+    Message("user", ""),
+    Message("assistant", None),
+    Message("system", "be kind", name="boss"),
+    Message("assistant", "calling", tool_calls=[ToolCall("c1", "search", '{"q": 1}'), ToolCall("c2", "x", "{", "custom", "call-2")]),
+    Message("tool", "found", tool_call_id="c1", name="search"),
+    Message("tool", {"rows": [1, None, 2.5]}, tool_call_id="c2"),
+    Message("assistant", agent_calls=[AgentCall("Writer", {"task": ["a"]}), AgentCall("Other")]),
+    Message("assistant", structured_data={"analysis": "done", "n": [1, 2]}),
+    Message("assistant", "both", structured_data={"analysis": "done"}),
+    Message("user", [{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": "x"}}]),
+    Message("user", "see", images=["path/to/image.jpg", "https://example.org/a.png"]),
+    Message("user", "dated", timestamp=datetime(2020, 2, 29, 1, 2, 3, 456789, tzinfo=UTC), metadata={"a": {"b": [1]}}),
+    Message("user", "named", id="my-own-id", metadata={"": None, "role": "tool", "é": True}),
+]  # fmt: skip
+
+
+def test_nothing_of_a_message_is_lost(chat: mnemic.Session) -> None:
+    for message in FULL:
+        assert chat.add(message) == message
+    assert chat.messages() == FULL
+    assert [chat.get(message.id) for message in FULL] == FULL
+
+
+@pytest.mark.parametrize("message", FULL, ids=lambda message: str(message.content))
+def test_a_message_becomes_a_dict_and_back(message: Message) -> None:
+    assert Message.from_dict(json.loads(json.dumps(message.to_dict()))) == message
+
+
+def test_a_dict_with_a_field_that_would_be_lost_is_refused() -> None:
+    with pytest.raises(mnemic.InvalidValueError, match="no field colour"):
+        Message.from_dict({"role": "user", "content": "hi", "colour": "red"})
+
+
+def test_a_role_and_a_text_are_enough(chat: mnemic.Session) -> None:
+    added = chat.add("user", "hello", name="Alice", metadata={"mood": "good"})
+    assert (added.role, added.content, added.name, added.metadata) == (
+        "user",
+        "hello",
+        "Alice",
+        {"mood": "good"},
+    )
+    assert chat.messages() == [added]
+
+
+def test_many_are_added_all_or_none(chat: mnemic.Session) -> None:
+    chat.add(Message("user", "there", id="taken"))
+    with pytest.raises(mnemic.ConflictError):
+        chat.add_many([Message("user", "a"), Message("user", "not the same", id="taken")])
+    assert texts(chat.messages()) == ["there"]
+    chat.add_many([Message("user", str(n)) for n in range(3)])
+    assert texts(chat.messages()) == ["there", "0", "1", "2"]
+
+
+def test_adding_again_after_a_lost_answer_adds_once(chat: mnemic.Session) -> None:
+    batch = [Message("user", "a"), Message("assistant", "b", tool_calls=[ToolCall("c", "f")])]
+    chat.add_many(batch)
+    chat.add_many(batch)
+    chat.add(batch[0])
+    assert chat.messages() == batch
+
+
+def test_limit_and_offset_count_back_from_the_newest(chat: mnemic.Session) -> None:
+    chat.add_many([Message("user", str(n)) for n in range(25)])
+    assert texts(chat.messages(limit=3)) == ["22", "23", "24"]
+    assert texts(chat.messages(limit=3, offset=2)) == ["20", "21", "22"]
+    assert texts(chat.messages(offset=23)) == ["0", "1"]
+    assert texts(chat.recent()) == [str(n) for n in range(15, 25)]
+    assert texts(chat.recent(2)) == ["23", "24"]
+    assert chat.messages(limit=0) == []
+    assert chat.messages(limit=5, offset=99) == []
+    for bad in ({"limit": -1}, {"offset": -1}, {"limit": 1.5}, {"limit": True}):
+        with pytest.raises(mnemic.InvalidValueError):
+            chat.messages(**bad)  # type: ignore[arg-type]
+
+
+def test_filters_combine(chat: mnemic.Session) -> None:
+    day = datetime(2026, 1, 1, tzinfo=UTC)
+    for n in range(12):
+        chat.add(
+            "user" if n % 2 == 0 else "assistant",
+            str(n),
+            timestamp=day + timedelta(days=n),
+            metadata={"priority": ["low", "mid", "high"][n % 3], "n": n},
+        )
+    assert texts(chat.messages(roles=["user"], limit=2)) == ["8", "10"]
+    assert texts(chat.messages(roles=["user", "assistant"], limit=1)) == ["11"]
+    assert chat.messages(roles=[]) == []
+    assert texts(chat.messages(metadata={"priority": "high"})) == ["2", "5", "8", "11"]
+    assert texts(chat.messages(metadata={"priority": ["low", "mid"], "n": [0, 1, 2]})) == ["0", "1"]
+    assert texts(chat.messages(since=day + timedelta(days=3), until=day + timedelta(days=5))) == [
+        "3",
+        "4",
+        "5",
+    ]
+    everything: dict[str, Any] = {
+        "roles": ["user"], "metadata": {"priority": "high"}, "since": day + timedelta(days=1),
+        "until": day + timedelta(days=9), "limit": 1, "offset": 1,
+    }  # fmt: skip
+    assert texts(chat.messages(**everything)) == ["2"]
+    with pytest.raises(mnemic.InvalidValueError, match="robot"):
+        chat.messages(roles=["robot"])  # type: ignore[list-item]
+
+
+def test_the_system_message_is_set_in_place(chat: mnemic.Session) -> None:
+    assert chat.system() is None
+    chat.set_system("Be brief.")
+    chat.add("user", "hi")
+    chat.set_system("Be kind.")
+    found = chat.system()
+    assert found is not None
+    assert found.content == "Be kind."
+    assert texts(chat.messages()) == ["Be kind.", "hi"]
+
+
+def test_a_system_message_may_also_be_added(chat: mnemic.Session) -> None:
+    chat.add("system", "first")
+    chat.add("user", "hi")
+    chat.add("system", "second")
+    found = chat.system()
+    assert found is not None
+    assert found.content == "second"
+    chat.clear(keep_system=True)
+    assert texts(chat.messages()) == ["first", "second"]
+
+
+def test_clear_with_and_without_the_system_message(chat: mnemic.Session) -> None:
+    chat.set_system("Be brief.")
+    chat.add("user", "hi")
+    chat.clear(keep_system=True)
+    assert texts(chat.messages()) == ["Be brief."]
+    chat.add("user", "again")
+    chat.clear()
+    assert chat.messages() == []
+    assert chat.info() is None
+
+
+def test_pop_takes_the_newest(chat: mnemic.Session) -> None:
+    chat.add("user", "a")
+    last = chat.add("assistant", "b")
+    assert chat.pop() == last
+    assert texts(chat.messages()) == ["a"]
+    chat.pop()
+    assert chat.pop() is None
+
+
+def test_a_fork_goes_its_own_way(alice: mnemic.Space, chat: mnemic.Session) -> None:
+    added = chat.add_many([Message("user", str(n), metadata={"n": n}) for n in range(5)])
+    branch = chat.fork("tuesday", at=added[2].id)
+    assert branch.messages() == added[:3]
+    branch.add("user", "another way")
+    assert texts(chat.messages()) == ["0", "1", "2", "3", "4"]
+    assert texts(branch.messages()) == ["0", "1", "2", "another way"]
+    assert chat.fork("wednesday").messages() == added
+    with pytest.raises(mnemic.ConflictError, match="already has messages"):
+        chat.fork("tuesday")
+    with pytest.raises(mnemic.NotFoundError):
+        chat.fork("thursday", at="no such message")
+    assert sorted(info.name for info in alice.sessions()) == ["monday", "tuesday", "wednesday"]
+
+
+def test_sessions_are_listed_with_counts_tokens_and_activity(alice: mnemic.Space) -> None:
+    before = datetime.now(UTC)
+    alice.session("one").add_many([Message("user", "hello world"), Message("assistant", "hi")])
+    alice.session("two").add("user", "hello")
+    alice.scope("deeper").session("three").add("user", "x")
+    one, two, three = sorted(alice.sessions(), key=lambda info: info.started)
+    assert (one.name, one.messages, one.tokens) == ("one", 2, 2 + 4 + 1 + 4)
+    assert (two.name, two.messages, two.tokens) == ("two", 1, 1 + 4)
+    assert three.scope.path == "acme/alice/deeper/three"
+    assert before <= one.started <= one.last_activity <= two.last_activity <= datetime.now(UTC)
+    assert alice.session("one").info() == one
+
+
+def test_sessions_of_like_names_do_not_mix(alice: mnemic.Space) -> None:
+    for name in ("sess1", "sess10", "sess", "Sess1"):
+        alice.session(name).add("user", name)
+    for name in ("sess1", "sess10", "sess", "Sess1"):
+        assert texts(alice.session(name).messages()) == [name]
+    alice.session("sess1").clear()
+    assert texts(alice.session("sess10").messages()) == ["sess10"]
+
+
+def test_agents_share_a_session_and_keep_private_scopes_beside_it(memory: mnemic.Memory) -> None:
+    team = memory.scope("acme", "team")
+    shared = [team.session("plan") for _ in range(2)]
+    private = [team.scope(name).session("notes") for name in ("analyst", "writer")]
+    shared[0].add("assistant", "from the analyst", name="analyst")
+    shared[1].add("assistant", "from the writer", name="writer")
+    private[0].add("user", "secret")
+    assert (
+        texts(shared[0].messages()) == texts(shared[1].messages()) == ["from the analyst", "from the writer"]
+    )
+    assert private[1].messages() == []
+
+
+def test_the_transcript_is_text_for_a_prompt(chat: mnemic.Session) -> None:
+    chat.add("user", "My name is Alice", name="Alice")
+    chat.add("assistant", "Hello!")
+    assert chat.transcript() == "Alice: My name is Alice\nassistant: Hello!"
+    assert chat.transcript(1) == "assistant: Hello!"
+
+
+def test_prefill_happens_once(chat: mnemic.Session) -> None:
+    greeting = [Message("assistant", "How can I help?")]
+    assert chat.prefill(greeting)
+    assert not chat.prefill(greeting)
+    assert texts(chat.messages()) == ["How can I help?"]
+    chat.clear()
+    assert chat.prefill(greeting)
+
+
+def test_a_session_is_saved_and_loaded_whole(
+    alice: mnemic.Space, chat: mnemic.Session, tmp_path: Path
+) -> None:
+    chat.add_many(FULL)
+    path = tmp_path / "chat.json"
+    assert chat.save(path) == len(FULL)
+    other = alice.session("other")
+    other.add("user", "replaced")
+    assert other.load(path) == len(FULL)
+    assert other.messages() == FULL
+    assert [entry.name for entry in tmp_path.iterdir() if "chat" in entry.name] == ["chat.json"]
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", '{"format": "else"}', '{"format": "mnemic.session/1", "messages": [{}]}']
+)
+def test_a_file_that_is_not_ours_changes_nothing(chat: mnemic.Session, tmp_path: Path, content: str) -> None:
+    chat.add("user", "kept")
+    path = tmp_path / "bad.json"
+    path.write_text(content)
+    with pytest.raises(mnemic.InvalidValueError):
+        chat.load(path)
+    with pytest.raises(mnemic.NotFoundError):
+        chat.load(tmp_path / "missing.json")
+    assert texts(chat.messages()) == ["kept"]
+
+
+def test_a_failed_save_leaves_the_old_file(
+    chat: mnemic.Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chat.add("user", "first")
+    path = tmp_path / "chat.json"
+    chat.save(path)
+    before = path.read_bytes()
+    chat.add("user", "second")
+
+    def broken(_: int) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr("os.fsync", broken)
+    with pytest.raises(OSError, match="no space"):
+        chat.save(path)
+    assert path.read_bytes() == before
+    assert [entry.name for entry in tmp_path.iterdir() if "chat" in entry.name] == ["chat.json"]
+
+
+def test_retention_acts(alice: mnemic.Space) -> None:
+    kept, session, single = (
+        alice.session(name, retention=name)  # type: ignore[arg-type]
+        for name in ("persistent", "session", "single_run")
+    )
+    for chat in (kept, session, single):
+        with chat:
+            chat.set_system("stay")
+            with chat.run():
+                chat.add("user", "hi")
+                assert texts(chat.messages()) == ["stay", "hi"]
+            between = texts(chat.messages())
+            assert between == (["stay"] if chat is single else ["stay", "hi"])
+        after = texts(chat.messages())
+        assert after == (["stay", "hi"] if chat is kept else ["stay"])
+    with pytest.raises(mnemic.InvalidValueError, match="retention"):
+        alice.session("x", retention="for ever")  # type: ignore[arg-type]
+
+
+def test_a_run_that_fails_is_cleared_as_well(alice: mnemic.Space) -> None:
+    chat = alice.session("x", retention="single_run")
+
+    def run() -> None:
+        with chat.run():
+            chat.add("user", "hi")
+            raise KeyError("tool")
+
+    with pytest.raises(KeyError):
+        run()
+    assert chat.messages() == []
+
+
+def test_a_session_lives_as_long_as_it_is_used(alice: mnemic.Space) -> None:
+    chat = alice.session("x", ttl=timedelta(seconds=0.5))
+    for n in range(3):
+        chat.add("user", str(n))
+        time.sleep(0.2)
+    assert texts(chat.messages()) == ["0", "1", "2"]
+    time.sleep(0.6)
+    assert chat.messages() == []
+    assert alice.sessions() == []
+    chat.add("user", "new")
+    assert texts(chat.messages()) == ["new"]
+    with pytest.raises(mnemic.InvalidValueError, match="ttl"):
+        alice.session("y", ttl=timedelta(0))
+
+
+def test_one_message_may_expire_alone(memory: mnemic.Memory, chat: mnemic.Session) -> None:
+    chat.add("user", "code 1234", ttl=timedelta(seconds=0.3))
+    chat.add("user", "stays")
+    assert texts(chat.messages()) == ["code 1234", "stays"]
+    time.sleep(0.4)
+    assert texts(chat.messages()) == ["stays"]
+    assert memory.sweep() == 1
+    assert memory.sweep() == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -150,7 +151,7 @@ def test_a_walk_is_bounded_and_says_so(graph: mnemic.Graph) -> None:
 
 def test_a_path_is_the_shortest(graph: mnemic.Graph) -> None:
     for chain in (["a", "b", "c", "d", "e"], ["a", "x", "e"], ["lonely", "island"]):
-        for start, end in zip(chain, chain[1:], strict=False):
+        for start, end in pairwise(chain):
             graph.add(start, "to", end)
     path = graph.path("a", "e")
     assert path is not None

@@ -186,8 +186,7 @@ def test_messages_that_come_while_the_model_thinks_are_not_lost(alice: mnemic.Sp
         return "summary"
 
     chat = alice.session("x", max_messages=4, overflow=Summarise(model), keep=0.5)
-    for n in range(8):
-        added.append(chat.add("user", str(n)))
+    added += [chat.add("user", str(n)) for n in range(8)]
     everything = chat.archived() + chat.messages()
     assert sorted(message.id for message in everything) == sorted(message.id for message in added)
     assert "meanwhile" in texts(everything)

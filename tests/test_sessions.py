@@ -23,7 +23,8 @@ FULL = [
     Message("user", ""),
     Message("assistant", None),
     Message("system", "be kind", name="boss"),
-    Message("assistant", "calling", tool_calls=[ToolCall("c1", "search", '{"q": 1}'), ToolCall("c2", "x", "{", "custom", "call-2")]),
+    Message("assistant", "calling", tool_calls=[ToolCall("c1", "search", '{"q": 1}')]),
+    Message("assistant", None, tool_calls=[ToolCall("c2", "x", "{", "custom", "i2"), ToolCall("c3", "y")]),
     Message("tool", "found", tool_call_id="c1", name="search"),
     Message("tool", {"rows": [1, None, 2.5]}, tool_call_id="c2"),
     Message("assistant", agent_calls=[AgentCall("Writer", {"task": ["a"]}), AgentCall("Other")]),
@@ -31,7 +32,8 @@ FULL = [
     Message("assistant", "both", structured_data={"analysis": "done"}),
     Message("user", [{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": "x"}}]),
     Message("user", "see", images=["path/to/image.jpg", "https://example.org/a.png"]),
-    Message("user", "dated", timestamp=datetime(2020, 2, 29, 1, 2, 3, 456789, tzinfo=UTC), metadata={"a": {"b": [1]}}),
+    Message("user", "dated", timestamp=datetime(2020, 2, 29, 1, 2, 3, 456789, tzinfo=UTC)),
+    Message("user", "tagged", metadata={"a": {"b": [1]}}),
     Message("user", "named", id="my-own-id", metadata={"": None, "role": "tool", "é": True}),
 ]  # fmt: skip
 

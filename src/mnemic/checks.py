@@ -46,6 +46,8 @@ def check_name(value: object, field: str, longest: int = MAX_KEY) -> str:
     Raises InvalidValueError if it is not a string, empty, too long, or holds control characters
     or lone surrogates.
     """
+    if type(value) is str and 0 < len(value) <= longest and value.isprintable():
+        return value
     if not isinstance(value, str):
         raise InvalidValueError(f"{field} must be a string, not {type(value).__name__}: {shown(value)}")
     if not value:
@@ -82,6 +84,8 @@ def check_text(value: object, field: str) -> str:
     Raises InvalidValueError if it is not a string or holds NUL or lone surrogates, TooLargeError
     if it is over the size limit.
     """
+    if type(value) is str and _is_plain(value):
+        return value
     if not isinstance(value, str):
         raise InvalidValueError(f"{field} must be a string, not {type(value).__name__}: {shown(value)}")
     if len(value) > MAX_SIZE:
@@ -108,6 +112,8 @@ def check_number(value: object, field: str, *, least: float | None = None) -> fl
 
 def check_count(value: object, field: str, *, least: int = 0) -> int:
     """Return `value` as a whole number from `least` to MAX_COUNT; raises InvalidValueError otherwise."""
+    if type(value) is int and least <= value <= MAX_COUNT:
+        return value
     if isinstance(value, bool) or not isinstance(value, int):
         raise InvalidValueError(f"{field} must be a whole number, not {type(value).__name__}: {shown(value)}")
     if not least <= value <= MAX_COUNT:
@@ -142,46 +148,95 @@ def from_microseconds(value: int) -> datetime:
     return _EPOCH + timedelta(microseconds=value)
 
 
-def check_json(value: Any, field: str) -> tuple[JSON, int]:
-    """Return a copy of `value` that shares nothing with it, and how many characters it holds.
+def check_json(value: Any, field: str) -> tuple[Any, int]:
+    """Return a copy of `value` that shares nothing with it, and about how many characters it holds.
 
     Tuples become lists. Raises InvalidValueError, naming the path, for what JSON cannot hold:
     NaN, infinity, keys that are not strings, other types, nesting without end.
     """
-    characters = 0
+    try:
+        return _clean(value, MAX_JSON_DEPTH)
+    except _UnfitError as unfit:
+        path = field + "".join(reversed(unfit.path))
+        raise (TooLargeError if unfit.large else InvalidValueError)(f"{path} {unfit.reason}") from None
 
-    def clean(node: Any, path: str, depth: int) -> JSON:
-        nonlocal characters
-        if node is None or node is True or node is False:
-            return node
-        if isinstance(node, str):
-            characters += len(node)
-            return check_text(node, path)
-        if isinstance(node, int):
-            characters += 8
-            return int(node)
-        if isinstance(node, float):
-            characters += 8
-            if not math.isfinite(node):
-                raise InvalidValueError(f"{path} must be finite, as JSON demands: {node!r}")
-            return float(node)
-        if depth >= MAX_JSON_DEPTH:
-            raise InvalidValueError(f"{field} is nested more than {MAX_JSON_DEPTH} deep, or in itself")
-        if isinstance(node, Mapping):
-            cleaned: dict[str, JSON] = {}
-            for key, item in node.items():
-                if not isinstance(key, str):
-                    raise InvalidValueError(
-                        f"{path} has a key that is not a string, as JSON demands: {shown(key)}"
-                    )
-                characters += len(key)
-                cleaned[check_text(key, f"a key of {path}")] = clean(item, f"{path}.{key}", depth + 1)
-            return cleaned
-        if isinstance(node, list | tuple):
-            return [clean(item, f"{path}[{n}]", depth + 1) for n, item in enumerate(node)]
-        raise InvalidValueError(f"{path} cannot be kept as JSON: {type(node).__name__} {shown(node)}")
 
-    return clean(value, field, 0), characters
+class _UnfitError(Exception):
+    """What is wrong with a value; each level that it passes on its way out adds its part of the path."""
+
+    def __init__(self, reason: str, large: bool = False) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.large = large
+        self.path: list[str] = []
+
+
+def _clean(node: Any, depth: int) -> tuple[Any, int]:
+    kind = type(node)
+    if kind is str:
+        return (node, len(node)) if _is_plain(node) else _clean_text(node)
+    if node is None or kind is bool:
+        return node, 4
+    if kind is dict or isinstance(node, Mapping):
+        return _clean_object(node, depth)
+    if kind is list or isinstance(node, tuple | list):
+        return _clean_list(node, depth)
+    if isinstance(node, int):
+        return int(node), 8
+    if isinstance(node, float):
+        if not math.isfinite(node):
+            raise _UnfitError(f"must be finite, as JSON demands: {node!r}")
+        return float(node), 8
+    if isinstance(node, str):
+        return _clean_text(str(node))
+    raise _UnfitError(f"cannot be kept as JSON: {kind.__name__} {shown(node)}")
+
+
+def _is_plain(text: str) -> bool:
+    """Tell the short way that a text is fit to be stored; False if it takes a longer look."""
+    return text.isascii() and "\0" not in text and len(text) <= MAX_SIZE
+
+
+def _clean_text(text: str) -> tuple[str, int]:
+    if len(text) > MAX_SIZE:
+        raise _UnfitError(f"has {len(text):,} characters, more than {MAX_SIZE:,}", large=True)
+    if (bad := _UNSTORABLE.search(text)) is not None:
+        raise _UnfitError(f"holds {_described(bad.group())} at character {bad.start():,}")
+    return text, len(text)
+
+
+def _clean_object(node: Mapping[Any, Any], depth: int) -> tuple[dict[str, Any], int]:
+    if not depth:
+        raise _UnfitError(f"is nested more than {MAX_JSON_DEPTH} deep, or in itself")
+    cleaned: dict[str, Any] = {}
+    total = 0
+    for key, item in node.items():
+        if not isinstance(key, str):
+            raise _UnfitError(f"has a key that is not a string, as JSON demands: {shown(key)}")
+        try:
+            name = key if _is_plain(key) else _clean_text(key)[0]
+            cleaned[name], size = _clean(item, depth - 1)
+        except _UnfitError as unfit:
+            unfit.path.append(f".{key[:40]}")
+            raise
+        total += len(name) + size
+    return cleaned, total
+
+
+def _clean_list(node: list[Any] | tuple[Any, ...], depth: int) -> tuple[list[Any], int]:
+    if not depth:
+        raise _UnfitError(f"is nested more than {MAX_JSON_DEPTH} deep, or in itself")
+    cleaned = []
+    total = 0
+    for place, item in enumerate(node):
+        try:
+            copy, size = _clean(item, depth - 1)
+        except _UnfitError as unfit:
+            unfit.path.append(f"[{place}]")
+            raise
+        cleaned.append(copy)
+        total += size
+    return cleaned, total
 
 
 def copy_json(value: JSON) -> JSON:

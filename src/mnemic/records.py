@@ -207,15 +207,20 @@ class Message(Struct, frozen=True):
         """Raise InvalidValueError for an unknown role or content of another type."""
         if self.role not in ROLES:
             raise InvalidValueError(f"role must be one of {', '.join(ROLES)}: {shown(self.role)}")
-        if self.content is not None and not isinstance(self.content, str | dict | list):
+        content = self.content.__class__
+        if content is not str and not (self.content is None or issubclass(content, str | dict | list)):
             raise InvalidValueError(
-                f"content must be text, an object or a list of blocks, not {type(self.content).__name__}"
+                f"content must be text, an object or a list of blocks, not {content.__name__}"
             )
         if not isinstance(self.metadata, dict):
             raise InvalidValueError(f"metadata must be a dict: {shown(self.metadata)}")
-        _check_items(self.tool_calls, ToolCall, "tool_calls")
-        _check_items(self.agent_calls, AgentCall, "agent_calls")
-        _check_items(self.images, str, "images")
+        # Nearly every message has none of these, and making one must be fast.
+        if self.tool_calls != []:
+            _check_items(self.tool_calls, ToolCall, "tool_calls")
+        if self.agent_calls != []:
+            _check_items(self.agent_calls, AgentCall, "agent_calls")
+        if self.images != []:
+            _check_items(self.images, str, "images")
 
     @property
     def text(self) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from ..checks import check_json, check_text, check_time
+from ..checks import check_json, check_text
 from ..records import AgentCall, Message, Record, Scope, ToolCall
 from ..tokens import DEFAULT_ENCODING, TokenCounter, count_message
 
@@ -37,8 +37,6 @@ def encode(
         data["id"] = message.id
     if not isinstance(message.content, str) and (message.content, message.structured_data) != (None, None):
         data["content"] = check_json(message.content, "content")[0]
-    elif message.content is not None:
-        check_text(message.content, "content")
     if message.name is not None:
         data["name"] = message.name
     if message.tool_calls:
@@ -57,6 +55,12 @@ def encode(
     if message.tool_call_id is not None:
         data["tool_call_id"] = message.tool_call_id
     system = message.role == "system"
+    try:
+        weight = count_message(message, tokens)
+    except UnicodeEncodeError:
+        # Counters refuse lone surrogates in words of their own.
+        check_text(message.content, "content")
+        raise
     return Record(
         scope=scope,
         kind=MESSAGE,
@@ -65,9 +69,9 @@ def encode(
         data=data,
         meta=message.metadata,
         labels={"role": "system"} if system else {},
-        weight=count_message(message, tokens),
+        weight=weight,
         pinned=system,
-        created=check_time(message.timestamp, "timestamp"),
+        created=message.timestamp,
         expires=expires,
     )
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import force_setattr
 
 from ..checks import (
     MAX_COUNT,
@@ -45,7 +45,7 @@ class Put(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         """Raise InvalidValueError or TooLargeError if the record cannot be stored."""
-        force(self, "record", checked(self.record))
+        force_setattr(self, "record", checked(self.record))
         if self.if_version is not None:
             check_count(self.if_version, "if_version")
 
@@ -228,11 +228,8 @@ class Search(Struct, frozen=True, kw_only=True):
         check_count(self.limit, "limit")
 
 
-def force(struct: Struct, name: str, value: Any) -> None:
-    """Set a field of a frozen value while it is being made."""
-    import msgspec
-
-    msgspec.structs.force_setattr(struct, name, value)
+def _checked_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    return {check_name(name, "label"): check_name(value, f"label {name}") for name, value in labels.items()}
 
 
 def checked(record: Record) -> Record:
@@ -251,19 +248,18 @@ def checked(record: Record) -> Record:
         raise TooLargeError(
             f"{record.kind} {shown(record.key)} holds {size:,} characters, more than {MAX_SIZE:,}"
         )
-    return replace(
-        record,
+    return Record(
+        scope=record.scope,
+        kind=record.kind,
         key=check_name(record.key, "key"),
         text=text,
         title=title,
         data=data,
         meta=meta,
-        labels={
-            check_name(name, "label"): check_name(value, f"label {name}")
-            for name, value in record.labels.items()
-        },
+        labels={} if not record.labels else _checked_labels(record.labels),
         importance=None if record.importance is None else check_number(record.importance, "importance"),
         weight=check_count(record.weight, "weight"),
+        pinned=bool(record.pinned),
         created=None if record.created is None else check_time(record.created, "created"),
         expires=None if record.expires is None else check_time(record.expires, "expires"),
         valid_from=None if record.valid_from is None else check_time(record.valid_from, "valid_from"),

@@ -29,7 +29,7 @@ def benches() -> list[str]:
 
 @pytest.fixture
 def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
-    """An empty store, and what runs its coroutines."""
+    """Lend an empty store, and what runs its coroutines."""
     scheme, _, drive = request.param.rpartition("-")
     _, backend = registry.find(f"{scheme}://")
     assert backend.trial is not None

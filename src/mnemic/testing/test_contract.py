@@ -407,7 +407,7 @@ TESTED: list[dict[str, Any]] = [
     {"valid_from": moment("2021-01-01T00:00:00")},
 ]
 QUESTIONS = [
-    Condition(field, op, value)  # type: ignore[arg-type]
+    Condition(field, op, value)
     for field, values in {
         "meta.a": (1, 1.0, True, False, "1", "", None, 2**60, "é"),
         "meta.q\"": (1,),

@@ -160,7 +160,7 @@ def _answer(lab: Lab, ops: list[Op], id: str | None) -> Any:
 @pytest.mark.parametrize("bench", [bench for bench in benches() if not bench.startswith("memory-")])
 def test_it_agrees_with_the_model(bench: str) -> None:
     machine = type("Machine", (StoreMachine,), {"bench": bench})
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(
         machine,
         settings=settings(
             max_examples=60,

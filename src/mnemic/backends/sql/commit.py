@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any, Generic, Protocol, TypeVar
 
 from ...errors import StoreError
@@ -56,9 +55,9 @@ class Pending(Generic[Tx]):
 class GroupCommit(Generic[Tx]):
     """Runs writes one after another; whoever holds the lock also does what others have queued."""
 
-    def __init__(self, transaction: Callable[[], AbstractContextManager[Tx]]) -> None:
-        """`transaction` begins one, and at the end of the block commits it, or undoes it on an error."""
-        self._transaction = transaction
+    def __init__(self, transact: Callable[[Callable[[Tx], None]], None]) -> None:
+        """Take what does work in a transaction: durable when it returns, undone if it raises."""
+        self._transact = transact
         self._lock = threading.Lock()
         self._queue: deque[Pending[Tx]] = deque()
 
@@ -86,13 +85,15 @@ class GroupCommit(Generic[Tx]):
                 pending.finish(pending)
 
     def _commit(self, batch: list[Pending[Tx]]) -> None:
+        def work(tx: Tx) -> None:
+            if len(batch) == 1:
+                batch[0].result = batch[0].work(tx)
+            else:
+                for pending in batch:
+                    self._attempt(pending, tx)
+
         try:
-            with self._transaction() as tx:
-                if len(batch) == 1:
-                    batch[0].result = batch[0].work(tx)
-                else:
-                    for pending in batch:
-                        self._attempt(pending, tx)
+            self._transact(work)
         except BaseException as error:
             interrupted = not isinstance(error, Exception)
             for pending in batch:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ...errors import NewerSchemaError, UnreadableStoreError
 from .schema import HEAD, VERSION_TABLE
-from .sqlite import BEGIN, SqliteFile
+from .sqlite import BEGIN, Connection, SqliteFile
 
 SCRIPTS = Path(__file__).parent / "migrations"
 
@@ -17,7 +17,8 @@ def migrate(file: SqliteFile, target: str = HEAD) -> None:
 
     Raises NewerSchemaError if the file was written by a newer version.
     """
-    with file.lend() as connection:
+
+    def work(connection: Connection) -> None:
         revision = _revision(connection.raw)
         if revision == target:
             return
@@ -27,6 +28,8 @@ def migrate(file: SqliteFile, target: str = HEAD) -> None:
                 f"which knows schemas up to {HEAD}: upgrade with pip install -U mnemic"
             )
         _upgrade(connection.raw, target)
+
+    file.use(work)
 
 
 def revisions() -> list[str]:
@@ -48,13 +51,17 @@ def _upgrade(raw: sqlite3.Connection, target: str) -> None:
     from alembic import command
     from alembic.config import Config
     from sqlalchemy import create_engine, event
+    from sqlalchemy.exc import DBAPIError
     from sqlalchemy.pool import StaticPool
 
     engine = create_engine("sqlite://", creator=lambda: raw, poolclass=StaticPool, pool_reset_on_return=None)
     event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(BEGIN))
     config = Config()
     config.set_main_option("script_location", str(SCRIPTS))
-    with engine.begin() as config.attributes["connection"]:
-        # Another process may have migrated while this one waited for the lock.
-        if _revision(raw) != target:
-            command.upgrade(config, target)
+    try:
+        with engine.begin() as config.attributes["connection"]:
+            # Another process may have migrated while this one waited for the lock.
+            if _revision(raw) != target:
+                command.upgrade(config, target)
+    except DBAPIError as error:
+        raise (error.orig or error) from error

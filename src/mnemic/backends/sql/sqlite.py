@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Dialect
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
@@ -24,6 +23,8 @@ from ...errors import (
 )
 from ...store.registry import StoreURL
 from .statements import Parameters, Prepared
+
+Result = TypeVar("Result")
 
 BUSY_SECONDS = 30.0
 """How long a writer waits for another process before it gives up."""
@@ -64,13 +65,6 @@ class Connection:
         """Run a statement and return how many rows it changed."""
         return self.raw.execute(statement.text, statement.arguments(parameters)).rowcount
 
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """Hold the write lock for the length of a block and commit at its end."""
-        self.raw.execute(BEGIN)
-        yield
-        self.raw.execute("COMMIT")
-
 
 class SqliteFile:
     """The file: opens connections to it, lends them out, and says in our words what went wrong."""
@@ -92,9 +86,8 @@ class SqliteFile:
         self._process = os.getpid()
         self._closed = False
 
-    @contextmanager
-    def lend(self) -> Iterator[Connection]:
-        """Lend a connection for the length of a block; driver errors leave it as ours."""
+    def use(self, work: Callable[[Connection], Result]) -> Result:
+        """Return what `work` returns for a connection that is lent to it; driver errors leave it as ours."""
         if os.getpid() != self._process:
             # SQLite connections must not cross a fork: the child leaves its parent's alone.
             self._idle, self._process = deque(), os.getpid()
@@ -105,7 +98,7 @@ class SqliteFile:
         except IndexError:
             connection = self._connect()
         try:
-            yield connection
+            return work(connection)
         except (sqlite3.Error, sqlite3.Warning) as error:
             raise self.explain(error) from error
         finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -14,7 +13,7 @@ from ...store.protocol import Capability, Page
 from ...store.query import Outcome, Put, Scan, Search, StreamScan, Write
 from .commit import GroupCommit
 from .rows import to_record, to_row
-from .sqlite import Connection, SqliteFile
+from .sqlite import BEGIN, Connection, SqliteFile
 from .statements import Reach, Statements, scan_values, shape_of
 from .threads import Threads
 from .writing import KEYS_AT_ONCE, Head, SqlTransaction, WriteRun
@@ -41,7 +40,7 @@ class SqlStore:
         self._sql = statements
         self._threads = threads
         self._clock = clock
-        self._commits = GroupCommit(self._transaction)
+        self._commits = GroupCommit(self._transact)
 
     async def write(self, write: Write) -> list[Outcome]:
         rows = [to_row(op.record) if isinstance(op, Put) else None for op in write.ops]
@@ -79,19 +78,20 @@ class SqlStore:
         self._threads.close()
         self._file.close()
 
-    @contextmanager
-    def _transaction(self) -> Iterator[SqlTransaction]:
-        with self._file.lend() as connection, connection.transaction():
+    def _transact(self, work: Callable[[SqlTransaction], None]) -> None:
+        """Do `work` in a transaction, which is durable when this returns and undone if it raises."""
+
+        def body(connection: Connection) -> None:
+            connection.raw.execute(BEGIN)
             tx = SqlTransaction(connection, self._sql, self._moment())
-            yield tx
+            work(tx)
             tx.finish()
+            connection.raw.execute("COMMIT")
+
+        self._file.use(body)
 
     async def _read(self, work: Callable[[Connection], Result]) -> Result:
-        def lent() -> Result:
-            with self._file.lend() as connection:
-                return work(connection)
-
-        return await self._threads.read(lent)
+        return await self._threads.read(lambda: self._file.use(work))
 
     def _moment(self) -> int:
         return to_microseconds(self._clock())

@@ -71,9 +71,10 @@ class SqlTransaction:
         self.connection = connection
         self.sql = sql
         self.moment = moment
+        self.now = from_microseconds(moment)
         self.heads: dict[Name, Head | None] = {}
         self.dirty: set[Name] = set()
-        self._before: dict[Name, Head | None] = {}
+        self._before: dict[Name, Head | None] | None = None
 
     def save(self) -> None:
         """Mark the point to which `restore` goes back."""
@@ -85,7 +86,7 @@ class SqlTransaction:
         if not self.connection.raw.in_transaction:
             raise error
         self.connection.raw.execute("ROLLBACK TO one_write")
-        self.heads.update(self._before)
+        self.heads.update(self._before or {})
         return self.connection.file.explain(error)
 
     def finish(self) -> None:
@@ -100,7 +101,8 @@ class SqlTransaction:
         else:
             row = self.connection.one(self.sql.head, {"scope": name[0], "kind": name[1]})
             head = self.heads[name] = Head(row) if row is not None else None
-        self._before[name] = head.copy() if head else None
+        if self._before is not None:
+            self._before[name] = head.copy() if head else None
         if head is None:
             return 0
         if head.expires is not None and head.expires <= self.moment:
@@ -227,13 +229,16 @@ class WriteRun:
         if slot.labels and slot.stored:
             self._lose_labels(head, slot)
         slot.version, slot.weight, slot.labels = head.version, op.record.weight, op.record.labels
-        slot.created = slot.created if row["created"] is None else row["created"]
-        row.update(
-            stream_id=head.id, seq=slot.seq, version=slot.version, created=slot.created, updated=moment
-        )
+        created = op.record.created
+        if created is None:
+            row["created"] = slot.created
+            created = self.tx.now if slot.created == moment else from_microseconds(slot.created)
+        else:
+            slot.created = row["created"]
+        row["stream_id"], row["seq"], row["version"], row["updated"] = head.id, slot.seq, slot.version, moment
         slot.row = row
         self.tx.touch(head)
-        return Outcome(slot.seq, slot.version, from_microseconds(slot.created), from_microseconds(moment))
+        return Outcome(slot.seq, slot.version, created, self.tx.now)
 
     def _delete(self, op: Delete) -> Outcome:
         head = self._head(op.ref.scope, op.ref.kind)
@@ -247,7 +252,9 @@ class WriteRun:
     def _limit(self, op: Limit, head: Head) -> tuple[str, ...]:
         removed: list[str] = []
         if op.evict and over_limit(op, head.count, head.weight):
-            self._find(head, (key for group in op.evict for key in group))
+            surely = op.evict[: max(0, head.count - op.max_count)] if op.max_count is not None else ()
+            if len(surely) > 1:
+                self._find(head, (key for group in surely for key in group))
             for group in op.evict:
                 if not over_limit(op, head.count, head.weight):
                     break

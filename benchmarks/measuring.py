@@ -1,0 +1,63 @@
+"""How things are measured here: two at a time, in turns, so that a noisy machine disturbs both alike."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from collections.abc import Callable
+
+from msgspec import Struct
+
+Work = Callable[[], object]
+
+
+class Result(Struct, frozen=True):
+    """One line of a table: what was measured, what it must reach, and what it reached."""
+
+    what: str
+    target: str
+    reached: str
+    holds: bool
+
+
+def per_call(work: Work, calls: int) -> float:
+    """Return the seconds that one call takes, from many."""
+    start = time.perf_counter()
+    for _ in range(calls):
+        work()
+    return (time.perf_counter() - start) / calls
+
+
+def in_turns(ours: Work, baseline: Work, *, calls: int, rounds: int = 15) -> tuple[float, float]:
+    """Return the median seconds per call of two things, measured in turns."""
+    for work in (ours, baseline):
+        per_call(work, min(calls, 20))
+    gc.collect()
+    gc.disable()
+    try:
+        times = [(per_call(ours, calls), per_call(baseline, calls)) for _ in range(rounds)]
+    finally:
+        gc.enable()
+    return statistics.median(t[0] for t in times), statistics.median(t[1] for t in times)
+
+
+def rate_share(what: str, least: float, ours: float, baseline: float) -> Result:
+    """Return the share of the baseline's rate that ours reaches, from the seconds of each."""
+    share = baseline / ours
+    reached = f"{share:.0%} ({1 / ours:,.0f} against {1 / baseline:,.0f} a second)"
+    return Result(what, f"at least {least:.0%}", reached, share >= least)
+
+
+def time_ratio(what: str, most: float, ours: float, baseline: float) -> Result:
+    """Return how many times the baseline's time ours takes, from the seconds of each."""
+    ratio = ours / baseline
+    reached = f"{ratio:.2f}× ({ours * 1e6:,.0f} against {baseline * 1e6:,.0f} µs)"
+    return Result(what, f"at most {most:g}×", reached, ratio <= most)
+
+
+def table(results: list[Result]) -> str:
+    """Return results as a Markdown table."""
+    lines = ["| what | must be | is |", "|---|---|---|"]
+    lines += [f"| {r.what} | {r.target} | {r.reached}{'' if r.holds else ' **missed**'} |" for r in results]
+    return "\n".join(lines)

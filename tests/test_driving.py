@@ -1,0 +1,249 @@
+"""The sync API drives the async one, in place, and both behave the same."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+import inspect
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mnemic
+from mnemic import AsyncMemory, Message
+from mnemic.driving import Inline, Portal
+from mnemic.store.registry import Backend, StoreURL
+
+TWINS = ["Memory", "Space", "Session", "Catalogue", "Graph"]
+
+
+def test_the_async_api_does_what_the_sync_one_does(file_url: str) -> None:
+    async def talk() -> list[str | None]:
+        async with mnemic.open_async(file_url) as memory:
+            alice = memory.scope("alice")
+            async with alice.session("s", retention="persistent", max_messages=4) as chat:
+                async with chat.run():
+                    await chat.add("user", "I like tea")
+                    await chat.add_many([Message("assistant", "noted")])
+            await alice.catalogue().write("k", {"a": 1})
+            await alice.graph().add("alice", "likes", "tea")
+            await alice.remember("tea with milk")
+            assert [entry.key for entry in await alice.catalogue().list()] == ["k"]
+            return [hit.record.text for hit in await alice.recall("tea", k=9)]
+
+    found = asyncio.run(talk())
+    with mnemic.open(file_url) as memory:
+        assert [hit.record.text for hit in memory.scope("alice").recall("tea", k=9)] == found
+    assert sorted(map(str, found)) == ["I like tea", "alice likes tea", "tea with milk"]
+
+
+def test_opening_may_be_awaited(file_url: str) -> None:
+    async def opened() -> AsyncMemory:
+        memory = await mnemic.open_async(file_url)
+        await memory.scope("a").remember("x")
+        await memory.close()
+        return memory
+
+    assert asyncio.run(opened()).url == file_url
+
+
+def test_a_sync_call_on_a_running_loop_names_the_async_one(memory: mnemic.Memory) -> None:
+    chat = memory.scope("a").session("s")
+
+    async def wrong() -> None:
+        chat.add("user", "hi")
+
+    with pytest.raises(
+        mnemic.EventLoopError, match=r"Session\.add\(\).*await AsyncSession\.add\(\).*open_async"
+    ):
+        asyncio.run(wrong())
+    assert chat.messages() == []
+
+    async def also_wrong() -> None:
+        mnemic.open("memory://")
+
+    with pytest.raises(mnemic.EventLoopError, match="open_async"):
+        asyncio.run(also_wrong())
+
+
+def test_a_sync_call_makes_no_thread(file_url: str) -> None:
+    before = threading.active_count()
+    with mnemic.open(file_url) as memory:
+        space = memory.scope("a")
+        space.remember("x")
+        space.recall("x")
+        space.session("s").add("user", "hi")
+        assert threading.active_count() == before
+
+
+def test_async_calls_do_not_block_the_loop(file_url: str) -> None:
+    """While another process holds the write lock, the loop must go on."""
+
+    async def main() -> int:
+        import sqlite3
+
+        async with mnemic.open_async(file_url) as memory:
+            space = memory.scope("a")
+            await space.remember("first")
+            holder = sqlite3.connect(StoreURL.parse(file_url).split.path[1:], isolation_level=None)
+            holder.execute("BEGIN IMMEDIATE")
+            write = asyncio.create_task(space.remember("second"))
+            ticks = 0
+            for _ in range(10):
+                await asyncio.sleep(0.01)
+                ticks += 1
+                assert len(await space.all()) == 1
+            assert not write.done()
+            holder.execute("ROLLBACK")
+            holder.close()
+            await write
+            assert len(await space.all()) == 2
+            return ticks
+
+    assert asyncio.run(main()) == 10
+
+
+def test_a_cancelled_caller_does_not_hurt_the_others(file_url: str) -> None:
+    async def main() -> None:
+        async with mnemic.open_async(file_url) as memory:
+            space = memory.scope("a")
+            tasks = [asyncio.create_task(space.remember(f"fact {n}")) for n in range(30)]
+            await asyncio.sleep(0)
+            for task in tasks[::3]:
+                task.cancel()
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+            kept = {record.text for record in await space.all()}
+            for n, result in enumerate(results):
+                assert isinstance(result, asyncio.CancelledError) or f"fact {n}" in kept
+
+    asyncio.run(main())
+
+
+def test_concurrent_writers_share_commits(file_url: str) -> None:
+    """Fifty writers at once take far fewer transactions than fifty."""
+    from mnemic.backends.sql import store as module
+
+    begun = 0
+    original = module.SqlStore._transact
+
+    def counted(self: module.SqlStore, work: Any) -> None:
+        nonlocal begun
+        begun += 1
+        original(self, work)
+
+    async def main() -> None:
+        async with mnemic.open_async(file_url) as memory:
+            space = memory.scope("a")
+            await asyncio.gather(*(space.remember(f"fact {n}") for n in range(50)))
+            assert len(await space.all()) == 50
+
+    module.SqlStore._transact = counted  # type: ignore[method-assign]
+    try:
+        asyncio.run(main())
+    finally:
+        module.SqlStore._transact = original  # type: ignore[method-assign]
+    assert begun <= 10
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_the_sync_classes_have_the_methods_of_the_async_ones(name: str) -> None:
+    sync, twin = getattr(mnemic, name), getattr(mnemic, f"Async{name}")
+    renamed = {"__aenter__": "__enter__", "__aexit__": "__exit__"}
+    for method, value in inspect.getmembers(twin, inspect.isfunction):
+        if method.startswith("_") and method not in renamed:
+            continue
+        own = getattr(sync, renamed.get(method, method))
+        assert not inspect.iscoroutinefunction(own)
+        assert list(inspect.signature(own).parameters) == list(inspect.signature(value).parameters), method
+        assert method in renamed or own.__doc__, method
+
+
+def test_the_sync_api_is_what_the_generator_writes() -> None:
+    script = Path(__file__).parent.parent / "tools" / "generate_sync.py"
+    subprocess.run([sys.executable, str(script), "--check"], check=True)
+
+
+def test_a_portal_runs_what_waits() -> None:
+    async def work() -> str:
+        await asyncio.sleep(0.01)
+        return threading.current_thread().name
+
+    before = threading.active_count()
+    portal = Portal()
+    assert portal.run(work()) == "mnemic"
+
+    async def fails() -> None:
+        raise KeyError("x")
+
+    with pytest.raises(KeyError):
+        portal.run(fails())
+
+    async def nested() -> None:
+        portal.run(work())
+
+    with pytest.raises(mnemic.EventLoopError):
+        asyncio.run(nested())
+    portal.close()
+    portal.close()
+    with pytest.raises(mnemic.ClosedError):
+        portal.run(work())
+    assert threading.active_count() == before
+
+
+def test_in_place_nothing_may_wait() -> None:
+    async def work() -> None:
+        await asyncio.sleep(0)
+
+    with pytest.raises(mnemic.EventLoopError, match="work"):
+        Inline().run(work())
+
+
+def test_a_store_that_waits_is_driven_by_a_portal(monkeypatch: pytest.MonkeyPatch) -> None:
+    from mnemic.backends.memory import MemoryStore
+    from mnemic.store.query import Outcome, Write
+
+    class Slow(MemoryStore):
+        async def write(self, write: Write) -> list[Outcome]:
+            await asyncio.sleep(0.001)
+            return await super().write(write)
+
+    async def opened(_: StoreURL) -> Slow:
+        return Slow()
+
+    def load(_: object) -> Backend:
+        return Backend(open=opened)
+
+    entry = importlib.metadata.EntryPoint("slow", "x:y", "mnemic.backends")
+    monkeypatch.setattr(importlib.metadata.EntryPoint, "load", load)
+    monkeypatch.setattr(
+        importlib.metadata,
+        "entry_points",
+        lambda **asked: importlib.metadata.EntryPoints([entry]).select(**asked),
+    )
+    before = threading.active_count()
+    with mnemic.open("slow://") as memory:
+        memory.scope("a").remember("tea")
+        assert [hit.record.text for hit in memory.scope("a").recall("tea")] == ["tea"]
+        assert threading.active_count() == before + 1
+    assert threading.active_count() == before
+
+
+def test_a_child_of_a_fork_uses_connections_of_its_own(file_url: str) -> None:
+    with mnemic.open(file_url) as memory:
+        space = memory.scope("a")
+        space.remember("parent")
+        child = os.fork()
+        if child == 0:
+            try:
+                space.remember("child")
+                os._exit(0 if len(space.all()) == 2 else 1)
+            except BaseException:
+                os._exit(2)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        space.remember("parent again")
+        assert sorted(str(record.text) for record in space.all()) == ["child", "parent", "parent again"]

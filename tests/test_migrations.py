@@ -1,0 +1,129 @@
+"""Files of earlier versions open, files of newer ones say so, and a failed migration changes nothing."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import create_engine
+
+import mnemic
+from mnemic.backends.sql import migrate as migrating
+from mnemic.backends.sql.migrate import migrate, revisions
+from mnemic.backends.sql.schema import HEAD, VERSION_TABLE, metadata
+from mnemic.backends.sql.sqlite import SqliteFile
+from mnemic.store.registry import StoreURL
+
+
+def file(path: Path) -> SqliteFile:
+    return SqliteFile(StoreURL.parse(f"sqlite:///{path}"))
+
+
+def test_the_newest_revision_is_the_one_that_the_code_expects() -> None:
+    assert revisions()[-1] == HEAD
+
+
+def test_the_migrations_give_the_schema_that_the_code_expects(tmp_path: Path) -> None:
+    opened = file(tmp_path / "a.db")
+    migrate(opened)
+    opened.close()
+    engine = create_engine(f"sqlite:///{tmp_path / 'a.db'}")
+    with engine.connect() as connection:
+        context = MigrationContext.configure(
+            connection,
+            opts={"version_table": VERSION_TABLE, "compare_type": True, "include_name": lambda *_: True},
+        )
+        assert compare_metadata(context, metadata) == []
+    engine.dispose()
+
+
+@pytest.mark.parametrize("revision", revisions())
+def test_a_file_of_any_earlier_schema_opens_with_all_its_data(tmp_path: Path, revision: str) -> None:
+    path = tmp_path / "old.db"
+    opened = file(path)
+    migrate(opened, revision)
+    opened.close()
+    with sqlite3.connect(path) as old:
+        old.execute(
+            "INSERT INTO mnemic_streams "
+            "(id, scope, kind, last_seq, version, count, weight, created, updated) "
+            "VALUES (1, 'acme/alice/s', 'message', 1, 1, 1, 5, 0, 0)"
+        )
+        old.execute(
+            "INSERT INTO mnemic_records "
+            "(stream_id, seq, key, version, text, data, weight, pinned, created, updated) "
+            "VALUES (1, 1, 'k', 1, 'from long ago', '{\"role\":\"user\"}', 5, 0, 0, 0)"
+        )
+    old.close()
+    with mnemic.open(f"sqlite:///{path}") as memory:
+        chat = memory.scope("acme", "alice").session("s")
+        chat.add("user", "from now")
+        assert [message.text for message in chat.messages()] == ["from long ago", "from now"]
+        assert len(memory.scope("acme").recall("long ago")) == 1
+    with sqlite3.connect(path) as new:
+        assert new.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchall() == [(HEAD,)]
+
+
+def test_a_file_of_a_newer_version_says_so_and_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "new.db"
+    with mnemic.open(f"sqlite:///{path}") as memory:
+        memory.scope("x").remember("kept")
+    with sqlite3.connect(path) as future:
+        future.execute(f"UPDATE {VERSION_TABLE} SET version_num = '9999'")
+    with pytest.raises(mnemic.NewerSchemaError, match=r"9999.*newer version.*pip install -U mnemic"):
+        mnemic.open(f"sqlite:///{path}")
+    with sqlite3.connect(path) as future:
+        future.execute(f"UPDATE {VERSION_TABLE} SET version_num = '{HEAD}'")
+    with mnemic.open(f"sqlite:///{path}") as memory:
+        assert [record.text for record in memory.scope("x").all()] == ["kept"]
+
+
+def test_a_migration_that_fails_leaves_the_file_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripts = tmp_path / "migrations"
+    (scripts / "versions").mkdir(parents=True)
+    (scripts / "env.py").write_text((migrating.SCRIPTS / "env.py").read_text())
+    for script in sorted((migrating.SCRIPTS / "versions").glob("0*.py")):
+        (scripts / "versions" / script.name).write_text(script.read_text())
+    (scripts / "versions" / "9998_breaks.py").write_text(
+        "from alembic import op\nimport sqlalchemy as sa\n"
+        f"revision = '9998'\ndown_revision = '{HEAD}'\n"
+        "def upgrade():\n"
+        "    op.create_table('mnemic_half', sa.Column('id', sa.Integer))\n"
+        "    op.execute('DELETE FROM mnemic_records')\n"
+        "    op.execute('SELECT * FROM no_such_table')\n"
+    )
+    path = tmp_path / "a.db"
+    with mnemic.open(f"sqlite:///{path}") as memory:
+        memory.scope("x").remember("kept")
+    monkeypatch.setattr(migrating, "SCRIPTS", scripts)
+    opened = file(path)
+    with pytest.raises(mnemic.StoreError, match="no_such_table"):
+        migrate(opened, "9998")
+    opened.close()
+    monkeypatch.undo()
+    with mnemic.open(f"sqlite:///{path}") as memory:
+        assert [record.text for record in memory.scope("x").all()] == ["kept"]
+    with sqlite3.connect(path) as raw:
+        assert raw.execute("SELECT count(*) FROM sqlite_master WHERE name = 'mnemic_half'").fetchone() == (0,)
+
+
+def test_alembic_is_loaded_only_when_a_migration_is_due(tmp_path: Path) -> None:
+    program = (
+        "import sys, mnemic\n"
+        "memory = mnemic.open(sys.argv[1])\n"
+        "memory.scope('x').remember('y')\n"
+        "print('alembic' in sys.modules, 'numpy' in sys.modules, 'asyncio' in sys.modules)\n"
+    )
+    command = [sys.executable, "-c", program, f"sqlite:///{tmp_path / 'a.db'}"]
+    runs = [
+        subprocess.run(command, capture_output=True, text=True, check=True).stdout.split() for _ in range(2)
+    ]
+    assert [run[0] for run in runs] == ["True", "False"]
+    assert [run[1] for run in runs] == ["False", "False"]

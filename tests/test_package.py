@@ -1,0 +1,62 @@
+"""The package itself: its public names, what importing it loads, and that it is typed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.resources import files
+
+import mnemic
+import mnemic.api
+
+NAMES = """
+    AgentCall AsyncCatalogue AsyncGraph AsyncMemory AsyncSession AsyncSpace BudgetError Catalogue ClosedError
+    ConflictError Entry EntryInfo EventLoopError Experience Graph Hit InvalidValueError LimitError Limits Link
+    Memory Message MissingExtraError MnemicError Neighbourhood NewerSchemaError NotFoundError Record Scope
+    Session SessionInfo Space StoreBusyError StoreError StoreFullError StorePermissionError
+    StoreUnavailableError Summarise TokenCounter ToolCall TooLargeError UnknownSchemeError
+    UnreadableStoreError open open_async
+"""
+
+
+def test_the_public_names_are_these() -> None:
+    assert (
+        sorted(mnemic.__all__) == sorted(NAMES.split()) == sorted(mnemic.api.__all__) == sorted(dir(mnemic))
+    )
+    for name in mnemic.__all__:
+        assert getattr(mnemic, name) is getattr(mnemic.api, name)
+
+
+def test_a_name_that_is_not_there_is_an_ordinary_error() -> None:
+    assert not hasattr(mnemic, "nothing")
+
+
+def test_importing_loads_nothing_heavy() -> None:
+    heavy = [
+        "sqlalchemy",
+        "alembic",
+        "numpy",
+        "splintr",
+        "Stemmer",
+        "asyncio",
+        "networkx",
+        "sqlite3",
+        "msgspec",
+    ]
+    program = f"import sys, mnemic; print([name for name in {heavy!r} if name in sys.modules])"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
+    program = (
+        f"import sys, mnemic; mnemic.open; print([name for name in {heavy[:-1]!r} if name in sys.modules])"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
+
+
+def test_the_package_is_typed() -> None:
+    assert files("mnemic").joinpath("py.typed").is_file()
+
+
+def test_every_name_is_documented() -> None:
+    for name in mnemic.__all__:
+        assert getattr(mnemic, name).__doc__, name

@@ -1,0 +1,113 @@
+"""Several processes on one file, and processes that die while they write."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import mnemic
+
+APPEND = textwrap.dedent("""
+    import sys
+    import mnemic
+    url, writer, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    with mnemic.open(url) as memory:
+        chat = memory.scope("acme").session("shared")
+        for n in range(count):
+            chat.add("user", f"{writer}-{n}")
+            print(n, flush=True)
+""")
+
+
+def start(program: str, *arguments: object) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", program, *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_eight_processes_append_to_one_session(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'a.db'}?synchronous=normal"
+    writers = [start(APPEND, url, writer, 250) for writer in range(8)]
+    for writer in writers:
+        _, errors = writer.communicate(timeout=120)
+        assert writer.returncode == 0, errors
+    with mnemic.open(url) as memory:
+        texts = [message.text or "" for message in memory.scope("acme").session("shared").messages()]
+        info = memory.scope("acme").session("shared").info()
+    assert len(texts) == 8 * 250
+    for writer_number in range(8):
+        own = [text for text in texts if text.startswith(f"{writer_number}-")]
+        assert own == [f"{writer_number}-{n}" for n in range(250)]
+    assert info is not None
+    assert info.messages == 2000
+
+
+def test_many_processes_open_a_new_file_at_once(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'a.db'}"
+    writers = [start(APPEND, url, writer, 1) for writer in range(6)]
+    for writer in writers:
+        _, errors = writer.communicate(timeout=60)
+        assert writer.returncode == 0, errors
+    with mnemic.open(url) as memory:
+        assert len(memory.scope("acme").session("shared").messages()) == 6
+
+
+def test_a_killed_process_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+    """Fifty times: a process appends as fast as it can and is killed at a random moment."""
+    url = f"sqlite:///{tmp_path / 'a.db'}"
+    rng = random.Random(7)
+    with mnemic.open(url) as memory:
+        chat = memory.scope("acme").session("shared")
+        acknowledged: list[str] = []
+        for round_number in range(50):
+            writer = start(APPEND, url, round_number, 100_000)
+            assert writer.stdout is not None
+            assert writer.stdout.readline() == "0\n"
+            time.sleep(rng.random() * 0.03)
+            os.kill(writer.pid, signal.SIGKILL)
+            seen = writer.stdout.read().split("\n")
+            writer.wait()
+            last = max((int(line) for line in seen[:-1]), default=0)
+            acknowledged += [f"{round_number}-{n}" for n in range(last + 1)]
+            if writer.stderr is not None:
+                writer.stderr.close()
+            writer.stdout.close()
+        texts = [message.text or "" for message in chat.messages()]
+    assert set(acknowledged) <= set(texts)
+    assert len(texts) - len(acknowledged) <= 50
+    for round_number in range(50):
+        own = [text for text in texts if text.startswith(f"{round_number}-")]
+        assert own == [f"{round_number}-{n}" for n in range(len(own))]
+    with mnemic.open(url) as memory:
+        info = memory.scope("acme").session("shared").info()
+        assert info is not None
+        assert info.messages == len(texts)
+
+
+def test_a_process_killed_in_a_batch_leaves_all_of_it_or_none(tmp_path: Path) -> None:
+    program = textwrap.dedent("""
+        import sys
+        import mnemic
+        with mnemic.open(sys.argv[1]) as memory:
+            chat = memory.scope("acme").session("shared")
+            for batch in range(1000):
+                chat.add_many([mnemic.Message("user", f"{batch}-{n}") for n in range(50)])
+                print(batch, flush=True)
+    """)
+    url = f"sqlite:///{tmp_path / 'a.db'}?synchronous=normal"
+    for _ in range(5):
+        writer = start(program, url)
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        time.sleep(0.02)
+        writer.kill()
+        writer.communicate()
+        with mnemic.open(url) as memory:
+            messages = memory.scope("acme").session("shared").messages()
+            assert len(messages) % 50 == 0
+            memory.scope("acme").erase()

@@ -12,6 +12,7 @@ import textwrap
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -114,6 +115,14 @@ def session(path: Path, **limits: int) -> Iterator[mnemic.Session]:
         yield memory.scope("acme", "alice").session("chat", **limits)  # type: ignore[arg-type]
 
 
+def _add_next(chat: mnemic.Session, numbers: Iterator[int]) -> None:
+    chat.add("user", text(next(numbers)))
+
+
+def _add_thousand(chat: mnemic.Session, numbers: Iterator[int]) -> None:
+    chat.add_many([Message("user", text(next(numbers))) for _ in range(1000)])
+
+
 def appends(folder: Path) -> list[Result]:
     """Measure one message at a time, and a thousand."""
     results = []
@@ -122,16 +131,10 @@ def appends(folder: Path) -> list[Result]:
         against = "bare row and full-text entry" if full_text else "bare row alone"
         with session(folder / f"ours-{full_text}.db") as chat:
             numbers = count()
-
-            def one(chat: mnemic.Session = chat, numbers: Iterator[int] = numbers) -> None:
-                chat.add("user", text(next(numbers)))
-
-            def many(chat: mnemic.Session = chat, numbers: Iterator[int] = numbers) -> None:
-                chat.add_many([Message("user", text(next(numbers))) for _ in range(1000)])
-
+            one, many = partial(_add_next, chat, numbers), partial(_add_thousand, chat, numbers)
             ours, theirs = in_turns(one, bare.append, calls=300)
             results.append(rate_share(f"append one message, against a {against}", least_one, ours, theirs))
-            ours, theirs = in_turns(many, lambda bare=bare: bare.batch(1000), calls=1, rounds=15)
+            ours, theirs = in_turns(many, partial(bare.batch, 1000), calls=1)
             what = f"append 1,000 messages at once, against `executemany` of a {against}"
             results.append(rate_share(what, least_many, ours / 1000, theirs / 1000))
         bare.raw.close()
@@ -165,10 +168,7 @@ def limited(folder: Path) -> list[Result]:
         info = space.session("chat").info()
         assert info is not None
         chat = space.session("chat", max_tokens=info.tokens)
-        numbers = count(size)
-        sessions.append(
-            (memory, lambda chat=chat, numbers=numbers: chat.add("user", text(next(numbers))))  # type: ignore[misc]
-        )
+        sessions.append((memory, partial(_add_next, chat, count(size))))
     long, short = in_turns(sessions[0][1], sessions[1][1], calls=200)
     for memory, _ in sessions:
         memory.close()

@@ -121,7 +121,8 @@ def test_the_error_names_the_path_to_the_value(kept: mnemic.Session) -> None:
 def test_what_holds_itself_is_refused(kept: mnemic.Session) -> None:
     loop: dict[str, Any] = {}
     loop["self"] = loop
-    for fields in ({"metadata": loop}, {"structured_data": loop}):
+    looped: list[dict[str, Any]] = [{"metadata": loop}, {"structured_data": loop}]
+    for fields in looped:
         with pytest.raises(mnemic.InvalidValueError, match="nested more than"):
             kept.add("user", "hi", **fields)
     with pytest.raises(mnemic.InvalidValueError, match="nested more than"):

@@ -165,7 +165,7 @@ def test_filters_narrow_recall(alice: mnemic.Space) -> None:
     assert found(alice.recall("tea", min_importance=19.9)) == ["tea number 199"]
     assert found(alice.recall("tea", roles=["assistant"])) == ["tea it is"]
     until = alice.recall("tea", k=99, until=day + timedelta(days=4), kinds=["experience"])
-    assert sorted(found(until)) == [f"tea number {n}" for n in range(5)]
+    assert sorted(map(str, found(until))) == [f"tea number {n}" for n in range(5)]
     assert len(alice.recall("tea", k=0)) == 0
     for bad in (-1, 1.5):
         with pytest.raises(mnemic.InvalidValueError):

@@ -15,7 +15,7 @@ NAMES = """
     Memory Message MissingExtraError MnemicError Neighbourhood NewerSchemaError NotFoundError Record Scope
     Session SessionInfo Space StoreBusyError StoreError StoreFullError StorePermissionError
     StoreUnavailableError Summarise TokenCounter ToolCall TooLargeError UnknownSchemeError
-    UnreadableStoreError open open_async
+    UnreadableStoreError from_anthropic from_openai open open_async to_anthropic to_openai
 """
 
 

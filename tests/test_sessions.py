@@ -94,7 +94,7 @@ def test_limit_and_offset_count_back_from_the_newest(chat: mnemic.Session) -> No
     assert chat.messages(limit=5, offset=99) == []
     for bad in ({"limit": -1}, {"offset": -1}, {"limit": 1.5}, {"limit": True}):
         with pytest.raises(mnemic.InvalidValueError):
-            chat.messages(**bad)  # type: ignore[arg-type]
+            chat.messages(**bad)
 
 
 def test_filters_combine(chat: mnemic.Session) -> None:
@@ -281,8 +281,7 @@ def test_a_failed_save_leaves_the_old_file(
 
 def test_retention_acts(alice: mnemic.Space) -> None:
     kept, session, single = (
-        alice.session(name, retention=name)  # type: ignore[arg-type]
-        for name in ("persistent", "session", "single_run")
+        alice.session(name, retention=name) for name in ("persistent", "session", "single_run")
     )
     for chat in (kept, session, single):
         with chat:

@@ -47,8 +47,12 @@ if TYPE_CHECKING:
         ToolCall,
         UnknownSchemeError,
         UnreadableStoreError,
+        from_anthropic,
+        from_openai,
         open,
         open_async,
+        to_anthropic,
+        to_openai,
     )
 
 __all__ = [
@@ -95,8 +99,12 @@ __all__ = [
     "ToolCall",
     "UnknownSchemeError",
     "UnreadableStoreError",
+    "from_anthropic",
+    "from_openai",
     "open",
     "open_async",
+    "to_anthropic",
+    "to_openai",
 ]
 
 

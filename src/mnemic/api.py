@@ -26,6 +26,7 @@ from .features.longterm import Experience
 from .features.overflow import Limits
 from .features.sessions import AsyncSession, SessionInfo
 from .features.summary import Summarise
+from .formats import from_anthropic, from_openai, to_anthropic, to_openai
 from .memory import AsyncMemory, AsyncSpace, open_async
 from .records import AgentCall, Hit, Message, Record, Scope, ToolCall
 from .sync import Catalogue, Graph, Memory, Session, Space, open
@@ -75,6 +76,10 @@ __all__ = [
     "ToolCall",
     "UnknownSchemeError",
     "UnreadableStoreError",
+    "from_anthropic",
+    "from_openai",
     "open",
     "open_async",
+    "to_anthropic",
+    "to_openai",
 ]

@@ -10,7 +10,8 @@ from typing import Any, TypeAlias
 
 from .errors import InvalidValueError, TooLargeError
 
-JSON: TypeAlias = None | bool | int | float | str | list[Any] | dict[str, Any]
+JSON: TypeAlias = Any
+"""Text, numbers, booleans, None, and lists and objects of them; `check_json` tells what is none."""
 
 MAX_SEGMENT = 200
 """The longest scope segment, in characters."""

@@ -1,4 +1,4 @@
-"""`python -m benchmarks [NAME …]`: run the benchmarks and write benchmarks/results.md."""
+"""`python -m benchmarks [NAME …]`: run the benchmarks; all of them write results.md and the README."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from .measuring import table
 
 BENCHMARKS = {"embedded": embedded.run}
 TARGET = Path(__file__).parent / "results.md"
+README = Path(__file__).parent.parent / "README.md"
+MARKS = ("<!-- results -->", "<!-- /results -->")
 
 
 def main(names: list[str]) -> int:
@@ -30,7 +32,15 @@ def main(names: list[str]) -> int:
         TARGET.write_text(
             f"# Results\n\nWritten by `make bench`. {machine}.\n\n" + "\n".join(sections), encoding="utf-8"
         )
+        show(sections[0].partition("\n\n")[2])
     return int(missed)
+
+
+def show(text: str) -> None:
+    """Put a table into the README, between its marks."""
+    before, _, rest = README.read_text(encoding="utf-8").partition(MARKS[0])
+    after = rest.partition(MARKS[1])[2]
+    README.write_text(f"{before}{MARKS[0]}\n{text.strip()}\n{MARKS[1]}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":

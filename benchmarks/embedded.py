@@ -126,7 +126,7 @@ def _add_thousand(chat: mnemic.Session, numbers: Iterator[int]) -> None:
 def appends(folder: Path) -> list[Result]:
     """Measure one message at a time, and a thousand."""
     results = []
-    for full_text, least_one, least_many in ((True, 0.4, 0.5), (False, 0.0, 0.0)):
+    for full_text, least_one, least_many in ((True, 0.4, 0.5), (False, None, None)):
         bare = Bare(folder / f"bare-{full_text}.db", full_text=full_text)
         against = "bare row and full-text entry" if full_text else "bare row alone"
         with session(folder / f"ours-{full_text}.db") as chat:

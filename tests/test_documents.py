@@ -1,0 +1,37 @@
+"""The examples in the README and the docs run, and the figures are those that were measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sybil import Sybil
+from sybil.example import Example
+from sybil.parsers.markdown import PythonCodeBlockParser
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def examples(path: Path) -> list[Example]:
+    return list(Sybil(parsers=[PythonCodeBlockParser()]).parse(path))
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_the_examples_run(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for example in examples(path):
+        example.evaluate()
+
+
+def test_there_are_examples() -> None:
+    assert len(examples(ROOT / "README.md")) >= 4
+
+
+def test_the_readme_shows_the_results_that_were_measured() -> None:
+    readme = (ROOT / "README.md").read_text()
+    shown = readme.partition("<!-- results -->")[2].partition("<!-- /results -->")[0].strip()
+    assert shown
+    assert shown in (ROOT / "benchmarks" / "results.md").read_text()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import mnemic
+import mnemic.api
 from mnemic import Message, Scope, ToolCall
 
 
@@ -193,5 +194,5 @@ def test_our_errors_are_also_those_that_people_catch() -> None:
     assert issubclass(mnemic.StoreBusyError, TimeoutError)
     assert issubclass(mnemic.StoreUnavailableError, ConnectionError)
     assert issubclass(mnemic.MissingExtraError, ImportError)
-    names = [name for name in mnemic.__all__ if name.endswith("Error")]
+    names = [name for name in mnemic.api.__all__ if name.endswith("Error")]
     assert all(issubclass(getattr(mnemic, name), mnemic.MnemicError) for name in names)

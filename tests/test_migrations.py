@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -48,7 +49,7 @@ def test_a_file_of_any_earlier_schema_opens_with_all_its_data(tmp_path: Path, re
     opened = file(path)
     migrate(opened, revision)
     opened.close()
-    with sqlite3.connect(path) as old:
+    with closing(sqlite3.connect(path, isolation_level=None)) as old:
         old.execute(
             "INSERT INTO mnemic_streams "
             "(id, scope, kind, last_seq, version, count, weight, created, updated) "
@@ -59,13 +60,12 @@ def test_a_file_of_any_earlier_schema_opens_with_all_its_data(tmp_path: Path, re
             "(stream_id, seq, key, version, text, data, weight, pinned, created, updated) "
             "VALUES (1, 1, 'k', 1, 'from long ago', '{\"role\":\"user\"}', 5, 0, 0, 0)"
         )
-    old.close()
     with mnemic.open(f"sqlite:///{path}") as memory:
         chat = memory.scope("acme", "alice").session("s")
         chat.add("user", "from now")
         assert [message.text for message in chat.messages()] == ["from long ago", "from now"]
         assert len(memory.scope("acme").recall("long ago")) == 1
-    with sqlite3.connect(path) as new:
+    with closing(sqlite3.connect(path, isolation_level=None)) as new:
         assert new.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchall() == [(HEAD,)]
 
 
@@ -73,11 +73,11 @@ def test_a_file_of_a_newer_version_says_so_and_is_left_alone(tmp_path: Path) -> 
     path = tmp_path / "new.db"
     with mnemic.open(f"sqlite:///{path}") as memory:
         memory.scope("x").remember("kept")
-    with sqlite3.connect(path) as future:
+    with closing(sqlite3.connect(path, isolation_level=None)) as future:
         future.execute(f"UPDATE {VERSION_TABLE} SET version_num = '9999'")
     with pytest.raises(mnemic.NewerSchemaError, match=r"9999.*newer version.*pip install -U mnemic"):
         mnemic.open(f"sqlite:///{path}")
-    with sqlite3.connect(path) as future:
+    with closing(sqlite3.connect(path, isolation_level=None)) as future:
         future.execute(f"UPDATE {VERSION_TABLE} SET version_num = '{HEAD}'")
     with mnemic.open(f"sqlite:///{path}") as memory:
         assert [record.text for record in memory.scope("x").all()] == ["kept"]
@@ -110,7 +110,7 @@ def test_a_migration_that_fails_leaves_the_file_as_it_was(
     monkeypatch.undo()
     with mnemic.open(f"sqlite:///{path}") as memory:
         assert [record.text for record in memory.scope("x").all()] == ["kept"]
-    with sqlite3.connect(path) as raw:
+    with closing(sqlite3.connect(path, isolation_level=None)) as raw:
         assert raw.execute("SELECT count(*) FROM sqlite_master WHERE name = 'mnemic_half'").fetchone() == (0,)
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -117,13 +118,13 @@ def test_a_damaged_database_says_so(tmp_path: Path) -> None:
 
 def test_we_share_a_database_with_other_tables(tmp_path: Path) -> None:
     path = tmp_path / "app.db"
-    with sqlite3.connect(path) as app:
+    with closing(sqlite3.connect(path, isolation_level=None)) as app:
         app.execute("CREATE TABLE users (name TEXT)")
         app.execute("CREATE TABLE alembic_version (version_num TEXT)")
         app.execute("INSERT INTO alembic_version VALUES ('their own')")
     with mnemic.open(f"sqlite:///{path}") as memory:
         memory.scope("x").remember("y")
-    with sqlite3.connect(path) as app:
+    with closing(sqlite3.connect(path, isolation_level=None)) as app:
         assert app.execute("SELECT version_num FROM alembic_version").fetchall() == [("their own",)]
         tables = {name for (name,) in app.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     assert {name for name in tables if not name.startswith("mnemic_")} == {"users", "alembic_version"}
@@ -229,7 +230,7 @@ def test_a_lock_held_for_too_long_says_so(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     with mnemic.open(f"sqlite:///{path}?busy_timeout=0.2") as memory:
         memory.scope("x").remember("kept")
-        with sqlite3.connect(path, isolation_level=None) as other:
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
             with pytest.raises(mnemic.StoreBusyError, match="another process"):
                 memory.scope("x").remember("late")

@@ -3,120 +3,20 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .api import (
-        AgentCall,
-        AsyncCatalogue,
-        AsyncGraph,
-        AsyncMemory,
-        AsyncSession,
-        AsyncSpace,
-        BudgetError,
-        Catalogue,
-        ClosedError,
-        ConflictError,
-        Entry,
-        EntryInfo,
-        EventLoopError,
-        Experience,
-        Graph,
-        Hit,
-        InvalidValueError,
-        LimitError,
-        Limits,
-        Link,
-        Memory,
-        Message,
-        MissingExtraError,
-        MnemicError,
-        Neighbourhood,
-        NewerSchemaError,
-        NotFoundError,
-        Record,
-        Scope,
-        Session,
-        SessionInfo,
-        Space,
-        StoreBusyError,
-        StoreError,
-        StoreFullError,
-        StorePermissionError,
-        StoreUnavailableError,
-        Summarise,
-        TokenCounter,
-        TooLargeError,
-        ToolCall,
-        UnknownSchemeError,
-        UnreadableStoreError,
-        from_anthropic,
-        from_openai,
-        open,
-        open_async,
-        to_anthropic,
-        to_openai,
-    )
+    from .api import *  # noqa: F403
+else:
 
-__all__ = [
-    "AgentCall",
-    "AsyncCatalogue",
-    "AsyncGraph",
-    "AsyncMemory",
-    "AsyncSession",
-    "AsyncSpace",
-    "BudgetError",
-    "Catalogue",
-    "ClosedError",
-    "ConflictError",
-    "Entry",
-    "EntryInfo",
-    "EventLoopError",
-    "Experience",
-    "Graph",
-    "Hit",
-    "InvalidValueError",
-    "LimitError",
-    "Limits",
-    "Link",
-    "Memory",
-    "Message",
-    "MissingExtraError",
-    "MnemicError",
-    "Neighbourhood",
-    "NewerSchemaError",
-    "NotFoundError",
-    "Record",
-    "Scope",
-    "Session",
-    "SessionInfo",
-    "Space",
-    "StoreBusyError",
-    "StoreError",
-    "StoreFullError",
-    "StorePermissionError",
-    "StoreUnavailableError",
-    "Summarise",
-    "TokenCounter",
-    "TooLargeError",
-    "ToolCall",
-    "UnknownSchemeError",
-    "UnreadableStoreError",
-    "from_anthropic",
-    "from_openai",
-    "open",
-    "open_async",
-    "to_anthropic",
-    "to_openai",
-]
+    def __getattr__(name: str) -> object:
+        """Load the public names when the first of them is used, so that the import itself costs little."""
+        from importlib import import_module
 
+        api = import_module("mnemic.api")
+        if name != "__all__" and name not in api.__all__:
+            raise AttributeError(f"module 'mnemic' has no attribute {name!r}")
+        value = globals()[name] = getattr(api, name)
+        return value
 
-def __getattr__(name: str) -> object:
-    """Load the public names when the first of them is used, so that the import itself costs little."""
-    if name not in __all__:
-        raise AttributeError(f"module 'mnemic' has no attribute {name!r}")
-    from . import api
+    def __dir__() -> list[str]:
+        from importlib import import_module
 
-    value = globals()[name] = getattr(api, name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return __all__
+        return list(import_module("mnemic.api").__all__)

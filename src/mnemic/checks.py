@@ -49,15 +49,14 @@ def check_name(value: object, field: str, longest: int = MAX_KEY) -> str:
     """
     if type(value) is str and 0 < len(value) <= longest and value.isprintable():
         return value
-    if not isinstance(value, str):
-        raise InvalidValueError(f"{field} must be a string, not {type(value).__name__}: {shown(value)}")
+    value = _check_string(value, field)
     if not value:
         raise InvalidValueError(f"{field} is empty")
     if len(value) > longest:
         raise InvalidValueError(f"{field} has {len(value):,} characters, more than {longest}: {shown(value)}")
     if (bad := _UNPRINTABLE.search(value)) is not None:
         raise InvalidValueError(f"{field} holds {_described(bad.group())}: {shown(value)}")
-    return str(value)
+    return value
 
 
 def check_segment(value: object, field: str = "scope segment") -> str:
@@ -87,13 +86,12 @@ def check_text(value: object, field: str) -> str:
     """
     if type(value) is str and _is_plain(value):
         return value
-    if not isinstance(value, str):
-        raise InvalidValueError(f"{field} must be a string, not {type(value).__name__}: {shown(value)}")
+    value = _check_string(value, field)
     if len(value) > MAX_SIZE:
         raise TooLargeError(f"{field} has {len(value):,} characters, more than {MAX_SIZE:,}")
     if (bad := _UNSTORABLE.search(value)) is not None:
         raise InvalidValueError(f"{field} holds {_described(bad.group())} at character {bad.start():,}")
-    return str(value)
+    return value
 
 
 def check_number(value: object, field: str, *, least: float | None = None) -> float:
@@ -247,6 +245,12 @@ def copy_json(value: JSON) -> JSON:
     if isinstance(value, list):
         return [copy_json(item) for item in value]
     return value
+
+
+def _check_string(value: object, field: str) -> str:
+    if not isinstance(value, str):
+        raise InvalidValueError(f"{field} must be a string, not {type(value).__name__}: {shown(value)}")
+    return str(value)
 
 
 def _described(character: str) -> str:

@@ -19,7 +19,12 @@ async def open_sqlite(url: StoreURL) -> SqlStore:
     """Open the file, made if it is not there, and bring it to the newest schema."""
     file = SqliteFile(url)
     threads = Threads()
-    await threads.read(lambda: migrate(file))
+    try:
+        await threads.read(lambda: migrate(file))
+    except BaseException:
+        threads.close()
+        file.close()
+        raise
     return SqlStore(file, _statements, threads)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
+from functools import partial
 from typing import Any
 
 import pytest
@@ -95,6 +97,14 @@ def test_an_unknown_role_is_refused(kept: mnemic.Session, role: Any) -> None:
         {"tool_calls": "x"},
         {"images": [1]},
         {"timestamp": "yesterday"},
+        {"name": 5},
+        {"name": "\ud800"},
+        {"tool_call_id": 5},
+        {"structured_data": [1]},
+        {"metadata": {"n": 2**2000}},
+        {"ttl": timedelta.max},
+        {"ttl": timedelta(0)},
+        {"ttl": 5},
     ],
     ids=str,
 )
@@ -106,6 +116,56 @@ def test_what_cannot_be_kept_whole_is_refused(kept: mnemic.Session, fields: dict
     with pytest.raises(mnemic.InvalidValueError):
         send()
     assert_kept(kept)
+
+
+def test_anything_odd_gets_an_error_of_ours(alice: mnemic.Space, kept: mnemic.Session) -> None:
+    deep: Any = []
+    for _ in range(5000):
+        deep = [deep]
+    odd: list[Callable[[], object]] = [
+        lambda: kept.add_many([{"role": "user"}]),  # type: ignore[list-item]
+        lambda: kept.prefill([5]),  # type: ignore[list-item]
+        lambda: kept.add(Message("user", "a"), "b"),
+        lambda: kept.get("\ud800"),
+        lambda: kept.get(5),  # type: ignore[arg-type]
+        lambda: kept.messages(metadata="x"),  # type: ignore[arg-type]
+        lambda: kept.messages(metadata={"a": list(range(2000))}),
+        lambda: kept.messages(metadata={"a": deep}),
+        lambda: kept.messages(metadata={"a": 10**5000}),
+        lambda: kept.messages(roles=5),  # type: ignore[arg-type]
+        lambda: kept.messages(limit=2**70),
+        lambda: kept.messages(since="yesterday"),  # type: ignore[arg-type]
+        lambda: Message.from_dict(None),  # type: ignore[arg-type]
+        lambda: Message.from_dict({"role": "user", "tool_calls": 5}),
+        lambda: mnemic.to_openai([{"role": "user"}]),  # type: ignore[list-item]
+        lambda: alice.remember("x", ttl=5),  # type: ignore[arg-type]
+        lambda: alice.remember("x", ttl=-timedelta(days=1)),
+        lambda: alice.remember("x", metadata=[1]),  # type: ignore[arg-type]
+        lambda: alice.remember_many("abc"),
+        lambda: alice.recall("x", kinds=5),  # type: ignore[arg-type]
+        lambda: alice.recall("x", min_importance="high"),  # type: ignore[arg-type]
+        lambda: alice.catalogue().write("k", 1, description=5),  # type: ignore[arg-type]
+        lambda: alice.catalogue().stale(timedelta(days=10**6)),
+        lambda: alice.graph().neighbours("a", predicates=5),  # type: ignore[arg-type]
+        lambda: alice.session("x", overflow=5),  # type: ignore[arg-type]
+        lambda: mnemic.open("memory://", tokens="nonsense"),
+        lambda: mnemic.open("memory://", tokens=partial(len)),
+    ]
+    for call in odd:
+        with pytest.raises(mnemic.InvalidValueError):
+            call()
+    assert str(Message("user", [deep]).text or "") == ""
+    assert len(kept.messages(limit=2**53)) == 1
+    with mnemic.open("memory://", tokens=lambda _: None) as memory, pytest.raises(mnemic.InvalidValueError):  # type: ignore[arg-type,return-value]
+        memory.scope("a").session("s").add("user", "hi")
+    assert_kept(kept)
+
+
+def test_one_name_does_where_several_may_be_given(alice: mnemic.Space, kept: mnemic.Session) -> None:
+    assert len(alice.recall("kept", kinds="message")) == 1
+    assert len(kept.messages(roles="user")) == 1
+    alice.graph().add("a", "likes", "b")
+    assert alice.graph().neighbours("a", predicates="likes").distances == {"a": 0, "b": 1}
 
 
 def test_an_unknown_field_is_refused(kept: mnemic.Session) -> None:

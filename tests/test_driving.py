@@ -233,17 +233,32 @@ def test_a_store_that_waits_is_driven_by_a_portal(monkeypatch: pytest.MonkeyPatc
     assert threading.active_count() == before
 
 
-def test_a_child_of_a_fork_uses_connections_of_its_own(file_url: str) -> None:
-    with mnemic.open(file_url) as memory:
+def test_parent_and_child_of_a_fork_lose_nothing(tmp_path: Path) -> None:
+    """Whoever closes first, what the other one writes is there."""
+    url = f"sqlite:///{tmp_path / 'a.db'}"
+    with mnemic.open(url) as memory:
         space = memory.scope("a")
-        space.remember("parent")
+        space.remember("before")
+        ready, go = os.pipe(), os.pipe()
         child = os.fork()
         if child == 0:
             try:
                 space.remember("child")
-                os._exit(0 if len(space.all()) == 2 else 1)
+                os.write(ready[1], b"x")
+                os.read(go[0], 1)
+                space.remember("child after the parent closed")
+                os._exit(0)
             except BaseException:
-                os._exit(2)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-        space.remember("parent again")
-        assert sorted(str(record.text) for record in space.all()) == ["child", "parent", "parent again"]
+                os._exit(1)
+        os.read(ready[0], 1)
+        space.remember("parent")
+    with mnemic.open(url) as memory:
+        memory.scope("a").remember("parent opened again")
+    os.write(go[1], b"x")
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    for pipe in (*ready, *go):
+        os.close(pipe)
+    with mnemic.open(url) as memory:
+        assert sorted(str(record.text) for record in memory.scope("a").all()) == [
+            "before", "child", "child after the parent closed", "parent", "parent opened again",
+        ]  # fmt: skip

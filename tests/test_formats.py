@@ -603,7 +603,7 @@ class TestErrors:
     def test_a_message_that_is_not_a_mapping(self, read: Any, message: Any) -> None:
         with pytest.raises(InvalidValueError, match="a message must be a mapping") as caught:
             read([message])
-        assert repr(message)[:60] in str(caught.value)
+        assert repr(message)[:10] in str(caught.value)
 
     @pytest.mark.parametrize("read", [from_openai, from_anthropic])
     def test_a_block_that_is_not_a_mapping(self, read: Any) -> None:

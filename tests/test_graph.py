@@ -89,6 +89,45 @@ def test_news_from_the_past_goes_into_the_history(graph: mnemic.Graph) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "order", [("Rome", "Oslo", "Paris"), ("Paris", "Oslo", "Rome"), ("Oslo", "Rome", "Paris")]
+)
+def test_a_single_predicate_has_one_object_at_every_moment(
+    graph: mnemic.Graph, order: tuple[str, ...]
+) -> None:
+    year = {"Rome": 2020, "Paris": 2022, "Oslo": 2040}
+    for city in order:
+        graph.add("a", "lives_in", city, single=True, valid_from=datetime(year[city], 1, 1, tzinfo=UTC))
+    for asked, expected in ((2019, []), (2021, ["Rome"]), (2030, ["Paris"]), (2041, ["Oslo"])):
+        found = graph.ask("a", "lives_in", as_of=datetime(asked, 1, 1, tzinfo=UTC))
+        assert [link.object for link in found] == expected
+    assert [link.object for link in graph.ask("a", history=True)] == ["Rome", "Paris", "Oslo"]
+
+
+def test_a_fact_for_a_time_replaces_what_was_open(graph: mnemic.Graph) -> None:
+    graph.add("a", "is", "open", valid_from=DAY)
+    graph.add(
+        "a",
+        "is",
+        "closed",
+        single=True,
+        valid_from=DAY + timedelta(days=1),
+        valid_to=DAY + timedelta(days=9999),
+    )
+    assert [link.object for link in graph.ask("a")] == ["closed"]
+    assert graph.end("a", "is") == 1
+    assert graph.ask("a") == []
+
+
+def test_an_end_concerns_only_what_is_true_then(graph: mnemic.Graph) -> None:
+    graph.add("a", "works_at", "X", valid_from=DAY)
+    graph.add("a", "works_at", "Y", valid_from=DAY + timedelta(days=9999))
+    assert graph.end("a", "works_at") == 1
+    assert [link.object for link in graph.ask("a", as_of=DAY + timedelta(days=10_000))] == ["Y"]
+    with pytest.raises(mnemic.InvalidValueError, match="not both"):
+        graph.ask("a", as_of=DAY, history=True)
+
+
 def test_a_predicate_that_becomes_single_closes_all_that_was_open(graph: mnemic.Graph) -> None:
     graph.add("a", "p", "x", valid_from=DAY)
     graph.add("a", "p", "y", valid_from=DAY)
@@ -171,6 +210,9 @@ def test_a_path_among_too_many_links_says_so(graph: mnemic.Graph) -> None:
         graph.add("b", "to", f"m{n}")
     with pytest.raises(mnemic.LimitError, match="first 5 links"):
         graph.path("a", "b", max_links=5)
+    found = graph.path("a", "n1", max_links=5) or graph.path("n1", "a", max_links=5)
+    assert found is not None
+    assert len(found) == 1
 
 
 def test_walks_see_the_present_or_a_past_moment(graph: mnemic.Graph) -> None:
@@ -215,6 +257,8 @@ def test_export_without_networkx_names_the_extra(
         {"object": "x" * 501},
         {"confidence": float("nan")},
         {"confidence": -1},
+        {"confidence": 1.5},
+        {"metadata": [1]},
         {"valid_from": DAY, "valid_to": DAY},
         {"metadata": {"x": object()}},
         {"source": ""},

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mnemic
-from mnemic import Message, Summarise, ToolCall
+from mnemic import AgentCall, Message, Summarise, ToolCall
 from mnemic.tokens import count_message, encoding
 
 
@@ -152,7 +154,11 @@ def test_a_handler_that_fails_loses_nothing(alice: mnemic.Space) -> None:
         chat.add("user", str(n))
     with pytest.raises(RuntimeError, match="down"):
         chat.add("user", "2")
-    assert texts(chat.messages()) == ["0", "1"]
+    assert texts(chat.messages()) == ["0", "1", "2"]
+    seen: list[Message] = []
+    again = alice.session("x", max_messages=2, overflow=seen.extend)
+    again.add("user", "3")
+    assert texts(seen + again.messages()) == ["0", "1", "2", "3"]
 
 
 def test_what_overflows_may_be_summarised(alice: mnemic.Space) -> None:
@@ -234,6 +240,115 @@ def test_a_limit_that_is_none_is_refused(alice: mnemic.Space, limits: dict[str, 
         alice.session("x", **limits)
 
 
+def test_many_writers_archive_together(file_url: str) -> None:
+    """Nobody's message is refused or lost, and nothing is handed over twice."""
+    handed: list[Message] = []
+    asked = 0
+
+    async def model(messages: list[Message]) -> str:
+        nonlocal asked
+        asked += 1
+        await asyncio.sleep(0.001)
+        return "summary"
+
+    async def main() -> None:
+        async with mnemic.open_async(file_url) as memory:
+            team = memory.scope("team")
+            for name, overflow in (("a", "archive"), ("h", handed.extend), ("s", Summarise(model))):
+                sessions = [team.session(name, max_messages=5, overflow=overflow) for _ in range(8)]  # type: ignore[arg-type]
+
+                async def talk(chat: mnemic.AsyncSession, writer: int) -> None:
+                    for n in range(10):
+                        await chat.add("user", f"{writer}-{n}")
+
+                await asyncio.gather(*(talk(chat, n) for n, chat in enumerate(sessions)))
+                await sessions[0].add("user", "last")
+                kept = await sessions[0].messages()
+                out = handed if name == "h" else await sessions[0].archived()
+                ids = [message.id for message in [*out, *kept]]
+                assert len(ids) == len(set(ids)) == 81, name
+                assert len(kept) <= 5
+
+    asyncio.run(main())
+    assert asked <= 40
+
+
+def test_what_was_taken_back_does_not_cost_the_user_their_message(alice: mnemic.Space) -> None:
+    chat = alice.session("x", max_messages=4)
+    for role, text in (
+        ("user", "u1"),
+        ("assistant", "a1"),
+        ("user", "u2"),
+        ("assistant", "a2"),
+        ("user", "u3"),
+    ):
+        chat.add(role, text)  # type: ignore[arg-type]
+    for _ in range(2):
+        chat.pop()
+    assert texts(chat.messages())[-1] == "u2"
+    for n in range(4):
+        chat.add("assistant", f"z{n}")
+    assert "u2" in texts(chat.messages())
+
+
+def test_a_session_of_agents_alone_is_limited_too(alice: mnemic.Space) -> None:
+    chat = alice.session("x", max_messages=3)
+    for n in range(9):
+        chat.add("assistant", str(n))
+    assert texts(chat.messages()) == ["6", "7", "8"]
+    assert texts(chat.window(1000)) == ["6", "7", "8"]
+
+
+def test_the_archive_and_the_summary_expire_with_the_session(alice: mnemic.Space) -> None:
+    life = timedelta(seconds=0.6)
+    chat = alice.session("x", max_messages=2, overflow=Summarise(lambda _: "secret"), keep=0.5, ttl=life)
+    for n in range(6):
+        chat.add("user", f"tea {n}")
+    assert chat.summary() == "secret"
+    assert chat.archived()
+    time.sleep(0.8)
+    assert (chat.messages(), chat.archived(), chat.summary()) == ([], [], None)
+    assert alice.recall("tea secret") == []
+    chat.add("user", "new")
+    assert texts(chat.window(500)) == ["new"]
+
+
+def test_a_handle_without_a_time_to_live_keeps_the_session_alive(alice: mnemic.Space) -> None:
+    alice.session("x", ttl=timedelta(seconds=0.8)).add("user", "a")
+    for text in "bc":
+        time.sleep(0.5)
+        alice.session("x").add("user", text)
+    assert texts(alice.session("x").messages()) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message("tool", {"rows": list(range(500))}, tool_call_id="c"),
+        Message("assistant", structured_data={"rows": list(range(500))}),
+        Message("assistant", "", structured_data={"rows": list(range(500))}),
+        Message("assistant", [{"type": "thinking", "thinking": "word " * 500, "signature": "x" * 5000}]),
+        Message("assistant", [{"type": "tool_use", "id": "c", "name": "f", "input": list(range(500))}]),
+        Message("user", [{"type": "tool_result", "tool_use_id": "c", "content": "word " * 500}]),
+        Message("user", [{"type": "document", "source": {"type": "text", "data": "word " * 500}}]),
+        Message("assistant", agent_calls=[AgentCall("writer", {"rows": list(range(500))})]),
+        Message("assistant", tool_calls=[ToolCall("c", "f", str(list(range(500))))]),
+    ],
+    ids=lambda message: f"{message.role}-{str(message.content)[:20]}",
+)
+def test_all_that_is_sent_is_counted(message: Message) -> None:
+    assert 400 < count_message(message, encoding()) < 4000
+
+
+def test_images_are_not_counted_as_text() -> None:
+    blocks = [{"type": "image", "source": {"type": "base64", "data": "x" * 100_000}}]
+    assert count_message(Message("user", blocks), encoding()) < 20
+    assert (
+        count_message(Message("user", "look", images=["data:image/png;base64," + "x" * 9999]), encoding())
+        < 20
+    )
+
+
 # ---------------------------------------------------------------- the window
 
 
@@ -266,6 +381,18 @@ def test_a_call_without_its_answers_stays_out_of_the_window(alice: mnemic.Space)
     assert texts(chat.window(1000)) == ["q"]
     chat.add(answer("b"))
     assert texts(chat.window(1000)) == ["q", "call a,b", "answer a", "answer b"]
+
+
+def test_blocks_that_call_and_answer_belong_together(alice: mnemic.Space) -> None:
+    chat = alice.session("x")
+    asking = Message("assistant", [{"type": "tool_use", "id": "t1", "name": "f", "input": {}}])
+    answering = Message("user", [{"type": "tool_result", "tool_use_id": "t1", "content": "done"}])
+    chat.add_many([Message("user", "q"), asking, answering, Message("assistant", "ok")])
+    assert chat.window(1000) == chat.messages()
+    chat.get(asking.id)
+    other = alice.session("y")
+    other.add_many([answering, Message("user", "q"), Message("tool", "no id")])
+    assert texts(other.window(1000)) == ["q"]
 
 
 def test_answers_of_others_between_do_not_confuse_the_window(alice: mnemic.Space) -> None:

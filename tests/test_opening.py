@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import mnemic
+from mnemic.backends.sql.sqlite import SqliteFile
 from mnemic.store import registry
 from mnemic.store.registry import StoreURL
 
@@ -35,7 +36,14 @@ from mnemic.store.registry import StoreURL
         ("sqlite:///a.db?busy_timeout=-1", mnemic.InvalidValueError, "busy_timeout"),
         ("sqlite:///a.db?mode=ro", mnemic.InvalidValueError, "unknown option 'mode'"),
         ("memory://?x=1", mnemic.InvalidValueError, "unknown option 'x'"),
-        ("sqlite:////no/such/folder/a.db", mnemic.StorePermissionError, "does not exist"),
+        ("sqlite:////no/such/folder/a.db", mnemic.InvalidValueError, "does not exist"),
+        ("sqlite:agent.db", mnemic.InvalidValueError, "sqlite:///memory.db"),
+        ("sqlite:/tmp/agent.db", mnemic.InvalidValueError, "sqlite:///memory.db"),
+        ("sqlite:///a\tb.db", mnemic.InvalidValueError, "control character"),
+        ("sqlite:///a\x00b.db", mnemic.InvalidValueError, "NUL"),
+        ("sqlite:///\ud800.db", mnemic.InvalidValueError, "surrogate"),
+        ("sqlite:///" + "x" * 5000, mnemic.InvalidValueError, "characters"),
+        ("sqlite:////tmp/" + "x" * 1000 + ".db", mnemic.StorePermissionError, "cannot be opened"),
     ],
 )
 def test_a_bad_url_says_what_is_wrong(url: str, error: type[Exception], named: str) -> None:
@@ -50,6 +58,9 @@ def test_a_bad_url_says_what_is_wrong(url: str, error: type[Exception], named: s
 
 
 def test_a_url_is_shown_without_its_password() -> None:
+    with pytest.raises(mnemic.InvalidValueError) as caught:
+        mnemic.open("foo://u:s3cret@[bad/x")
+    assert "s3cret" not in str(caught.value)
     url = StoreURL.parse("redis://user:s3cr:t@localhost:6379/0?a=b")
     assert str(url) == "redis://user:***@localhost:6379/0?a=b"
     assert "s3cr" not in str(url)
@@ -84,6 +95,33 @@ def test_relative_and_odd_file_names(tmp_path: Path, monkeypatch: pytest.MonkeyP
         with mnemic.open(f"sqlite:///{name}") as memory:
             memory.scope("x").remember("y")
         assert (tmp_path / name).exists()
+    with mnemic.open("sqlite:///with%20space.db") as memory:
+        assert len(memory.scope("x").all()) == 1
+
+
+def test_the_working_folder_may_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with mnemic.open("sqlite:///a.db") as memory:
+        monkeypatch.chdir(tmp_path / "other")
+        threads = [threading.Thread(target=memory.scope("x").remember, args=(str(n),)) for n in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(memory.scope("x").all()) == 8
+    assert list((tmp_path / "other").iterdir()) == []
+
+
+@pytest.mark.parametrize(("option", "level"), [("", 2), ("?synchronous=full", 2), ("?synchronous=normal", 1)])
+def test_acknowledged_means_on_disk_unless_told_otherwise(tmp_path: Path, option: str, level: int) -> None:
+    file = SqliteFile(StoreURL.parse(f"sqlite:///{tmp_path / 'a.db'}{option}"))
+    try:
+        assert file.use(lambda c: c.raw.execute("PRAGMA synchronous").fetchone()) == (level,)
+        assert file.use(lambda c: c.raw.execute("PRAGMA journal_mode").fetchone()) == ("wal",)
+        assert file.use(lambda c: c.raw.execute("PRAGMA busy_timeout").fetchone()) == (30_000,)
+    finally:
+        file.close()
 
 
 @pytest.mark.parametrize(
@@ -169,8 +207,6 @@ def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
 def test_a_database_that_may_not_grow_says_that_it_is_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from mnemic.backends.sql.sqlite import SqliteFile
-
     connect = SqliteFile._connect
 
     def small(self: SqliteFile) -> object:

@@ -11,7 +11,7 @@ import mnemic.api
 
 NAMES = """
     AgentCall AsyncCatalogue AsyncGraph AsyncMemory AsyncSession AsyncSpace BudgetError Catalogue ClosedError
-    ConflictError Entry EntryInfo EventLoopError Experience Graph Hit InvalidValueError LimitError Limits Link
+    ConflictError Entry EntryInfo EventLoopError Experience Graph Hit InvalidValueError LimitError Link
     Memory Message MissingExtraError MnemicError Neighbourhood NewerSchemaError NotFoundError Record Scope
     Session SessionInfo Space StoreBusyError StoreError StoreFullError StorePermissionError
     StoreUnavailableError Summarise TokenCounter ToolCall TooLargeError UnknownSchemeError

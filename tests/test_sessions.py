@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import time
 from datetime import UTC, datetime, timedelta
@@ -83,6 +84,26 @@ def test_adding_again_after_a_lost_answer_adds_once(chat: mnemic.Session) -> Non
     assert chat.messages() == batch
 
 
+def test_a_retry_may_hold_more_or_other_types_than_the_first_try(chat: mnemic.Session) -> None:
+    first = Message("user", "a", metadata={"pair": (1, 2)})
+    chat.add(first)
+    chat.add(first)
+    second = Message("user", "b")
+    chat.add_many([first, second])
+    assert texts(chat.messages()) == ["a", "b"]
+
+
+def test_a_call_with_a_name_is_done_once(alice: mnemic.Space) -> None:
+    chat = alice.session("x", max_messages=2)
+    chat.add("user", "first", once="request-1")
+    for n in range(3):
+        chat.add("user", str(n))
+    chat.add("user", "first", once="request-1")
+    assert texts(chat.messages()) == ["1", "2"]
+    kept = [alice.remember("tea", once="request-2") for _ in range(3)]
+    assert len({record.seq for record in kept}) == len(alice.all()) == 1
+
+
 def test_limit_and_offset_count_back_from_the_newest(chat: mnemic.Session) -> None:
     chat.add_many([Message("user", str(n)) for n in range(25)])
     assert texts(chat.messages(limit=3)) == ["22", "23", "24"]
@@ -134,6 +155,20 @@ def test_the_system_message_is_set_in_place(chat: mnemic.Session) -> None:
     assert found is not None
     assert found.content == "Be kind."
     assert texts(chat.messages()) == ["Be kind.", "hi"]
+
+
+def test_the_system_message_is_a_message_like_others(chat: mnemic.Session) -> None:
+    set_ = chat.set_system("Be brief.")
+    assert chat.get(set_.id) == chat.system() == set_
+    assert chat.prefill([Message("assistant", "Hello!")])
+    assert texts(chat.fork("other", at=set_.id).messages()) == ["Be brief."]
+    assert [message.text for message in (chat.pop(), chat.pop()) if message] == ["Hello!"]
+    assert texts(chat.messages()) == ["Be brief."]
+    with pytest.raises(mnemic.InvalidValueError, match="kept for the system message"):
+        chat.add(Message("user", "x", id=set_.id))
+    for bad in (None, 5, ["x"]):
+        with pytest.raises(mnemic.InvalidValueError):
+            chat.set_system(bad)  # type: ignore[arg-type]
 
 
 def test_a_system_message_may_also_be_added(chat: mnemic.Session) -> None:
@@ -224,6 +259,17 @@ def test_the_transcript_is_text_for_a_prompt(chat: mnemic.Session) -> None:
     assert chat.transcript(1) == "assistant: Hello!"
 
 
+def test_calls_and_results_can_be_read_and_found(alice: mnemic.Space, chat: mnemic.Session) -> None:
+    chat.add("assistant", None, tool_calls=[ToolCall("c", "search_flights", '{"to": "Lisbon"}')])
+    chat.add("tool", {"airline": "TAP", "price": 120}, tool_call_id="c")
+    chat.add("assistant", agent_calls=[AgentCall("Booker", {"task": "reserve"})])
+    assert (
+        chat.transcript()
+        == 'assistant: search_flights({"to": "Lisbon"})\ntool: TAP\nassistant: Booker reserve'
+    )
+    assert len(alice.recall("Lisbon flights")) == len(alice.recall("reserve")) == 1
+
+
 def test_prefill_happens_once(chat: mnemic.Session) -> None:
     greeting = [Message("assistant", "How can I help?")]
     assert chat.prefill(greeting)
@@ -270,11 +316,17 @@ def test_a_failed_save_leaves_the_old_file(
     chat.add("user", "second")
 
     def broken(_: int) -> None:
-        raise OSError("no space left on device")
+        raise OSError(errno.ENOSPC, "no space left on device")
 
     monkeypatch.setattr("os.fsync", broken)
-    with pytest.raises(OSError, match="no space"):
+    with pytest.raises(mnemic.StoreFullError, match="no space"):
         chat.save(path)
+    monkeypatch.undo()
+    for bad in (tmp_path, tmp_path / "no" / "folder.json"):
+        with pytest.raises(mnemic.StorePermissionError):
+            chat.save(bad)
+    with pytest.raises(mnemic.StorePermissionError):
+        chat.load(tmp_path)
     assert path.read_bytes() == before
     assert [entry.name for entry in tmp_path.iterdir() if "chat" in entry.name] == ["chat.json"]
 
@@ -311,12 +363,12 @@ def test_a_run_that_fails_is_cleared_as_well(alice: mnemic.Space) -> None:
 
 
 def test_a_session_lives_as_long_as_it_is_used(alice: mnemic.Space) -> None:
-    chat = alice.session("x", ttl=timedelta(seconds=0.5))
+    chat = alice.session("x", ttl=timedelta(seconds=1))
     for n in range(3):
         chat.add("user", str(n))
-        time.sleep(0.2)
+        time.sleep(0.4)
     assert texts(chat.messages()) == ["0", "1", "2"]
-    time.sleep(0.6)
+    time.sleep(1.1)
     assert chat.messages() == []
     assert alice.sessions() == []
     chat.add("user", "new")
@@ -326,10 +378,10 @@ def test_a_session_lives_as_long_as_it_is_used(alice: mnemic.Space) -> None:
 
 
 def test_one_message_may_expire_alone(memory: mnemic.Memory, chat: mnemic.Session) -> None:
-    chat.add("user", "code 1234", ttl=timedelta(seconds=0.3))
+    chat.add("user", "code 1234", ttl=timedelta(seconds=1))
     chat.add("user", "stays")
     assert texts(chat.messages()) == ["code 1234", "stays"]
-    time.sleep(0.4)
+    time.sleep(1.1)
     assert texts(chat.messages()) == ["stays"]
     assert memory.sweep() == 1
     assert memory.sweep() == 0

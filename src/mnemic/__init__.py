@@ -4,12 +4,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .api import *  # noqa: F403
+
+    __version__: str
 else:
 
     def __getattr__(name: str) -> object:
         """Load the public names when the first of them is used, so that the import itself costs little."""
         from importlib import import_module
 
+        if name == "__version__":
+            return import_module("importlib.metadata").version("mnemic")
         api = import_module("mnemic.api")
         if name != "__all__" and name not in api.__all__:
             raise AttributeError(f"module 'mnemic' has no attribute {name!r}")

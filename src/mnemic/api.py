@@ -23,7 +23,6 @@ from .errors import (
 from .features.catalogue import AsyncCatalogue, Entry, EntryInfo
 from .features.graph import AsyncGraph, Link, Neighbourhood
 from .features.longterm import Experience
-from .features.overflow import Limits
 from .features.sessions import AsyncSession, SessionInfo
 from .features.summary import Summarise
 from .formats import from_anthropic, from_openai, to_anthropic, to_openai
@@ -51,7 +50,6 @@ __all__ = [
     "Hit",
     "InvalidValueError",
     "LimitError",
-    "Limits",
     "Link",
     "Memory",
     "Message",

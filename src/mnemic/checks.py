@@ -21,8 +21,12 @@ MAX_KEY = 500
 """The longest key, and the longest label value, in characters."""
 MAX_SIZE = 8 * 1024 * 1024
 """The most characters that the text, title, data and meta of one record hold together."""
-MAX_COUNT = 2**63 - 1
-"""The largest whole number that every back-end can count to."""
+MAX_COUNT = 2**53
+"""The largest whole number that every back-end can count to, and add to, exactly."""
+MAX_BITS = 1024
+"""The longest whole number within JSON, in bits; Python itself reads no more than about 14,000."""
+MAX_TTL = timedelta(days=365_000)
+"""The longest time to live."""
 MAX_JSON_DEPTH = 100
 """How deep lists and objects may be nested."""
 
@@ -30,15 +34,22 @@ _KIND = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 _UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
+MICROSECOND = timedelta(microseconds=1)
 _EXACT = 2**32 * 1_000_000
 """Up to here a float of seconds still tells microseconds apart, and is the faster way."""
 
 
 def shown(value: object) -> str:
-    """Return `value` as an error message quotes it, shortened."""
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:60]}… ({len(text):,} characters)"
+    """Return `value` as an error message quotes it, shortened, whatever it is."""
+    if isinstance(value, str):
+        return repr(value) if len(value) <= 80 else f"{value[:60]!r}… ({len(value):,} characters)"
+    from reprlib import Repr
+
+    try:
+        return Repr().repr(value)
+    except Exception:
+        # A whole number of thousands of digits, or an object that cannot even show itself.
+        return f"a value of the type {type(value).__name__}"
 
 
 def check_name(value: object, field: str, longest: int = MAX_KEY) -> str:
@@ -135,9 +146,18 @@ def check_time(value: object, field: str) -> datetime:
         raise InvalidValueError(f"{field} is out of range: {shown(value)}") from None
 
 
+def check_ttl(value: object, field: str = "ttl") -> timedelta:
+    """Return `value` if it is a positive timedelta of at most a thousand years, or raise an error."""
+    if not isinstance(value, timedelta):
+        raise InvalidValueError(f"{field} must be a timedelta, not {type(value).__name__}: {shown(value)}")
+    if not timedelta(0) < value <= MAX_TTL:
+        raise InvalidValueError(f"{field} must be positive, and at most {MAX_TTL.days:,} days: {value}")
+    return value
+
+
 def to_microseconds(time: datetime) -> int:
     """Return an aware time as whole microseconds since 1970, exactly."""
-    return (time - _EPOCH) // _MICROSECOND
+    return (time - _EPOCH) // MICROSECOND
 
 
 def from_microseconds(value: int) -> datetime:
@@ -156,7 +176,8 @@ def check_json(value: Any, field: str) -> tuple[Any, int]:
     try:
         return _clean(value, MAX_JSON_DEPTH)
     except _UnfitError as unfit:
-        path = field + "".join(reversed(unfit.path))
+        steps = unfit.path[::-1]
+        path = field + "".join(steps if len(steps) < 10 else [*steps[:4], "…", *steps[-2:]])
         raise (TooLargeError if unfit.large else InvalidValueError)(f"{path} {unfit.reason}") from None
 
 
@@ -181,6 +202,8 @@ def _clean(node: Any, depth: int) -> tuple[Any, int]:
     if kind is list or isinstance(node, tuple | list):
         return _clean_list(node, depth)
     if isinstance(node, int):
+        if node.bit_length() > MAX_BITS:
+            raise _UnfitError(f"is a whole number of {node.bit_length():,} bits, more than {MAX_BITS:,}")
         return int(node), 8
     if isinstance(node, float):
         if not math.isfinite(node):

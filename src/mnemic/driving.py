@@ -92,8 +92,8 @@ class Portal:
 
 
 async def call(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a user's function, sync or async, and return its result."""
-    result = function(*arguments)
+    """Call a user's function, sync or async, and return its result; a sync one must not block the loop."""
+    result = await off_loop(lambda: function(*arguments))
     if not isinstance(result, Awaitable):
         return result
     if running_loop() is not None:

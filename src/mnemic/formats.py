@@ -95,6 +95,8 @@ def _parts(messages: Iterable[Message]) -> Iterator[Message]:
     """Yield messages with nothing but content in their content, each answer naming its call by `id`."""
     ids: dict[str, str] = {}
     for message in messages:
+        if not isinstance(message, Message):
+            raise InvalidValueError(f"only messages can be converted, not {shown(message)}")
         for part in _taken_apart(message):
             ids.update((call.call_id, call.id) for call in part.tool_calls if call.call_id)
             if part.tool_call_id in ids:

@@ -40,7 +40,7 @@ class AsyncMemory:
         """`store` is any store; `open_async` finds one by its URL."""
         self.url = url
         self._store = layered(store)
-        self._tokens = _LazyCounter(tokens)
+        self._tokens = counter(tokens)
 
     def scope(self, *segments: Scope | str) -> AsyncSpace:
         """Return what is remembered under a scope; each string is one segment.
@@ -52,7 +52,7 @@ class AsyncMemory:
 
     async def sweep(self) -> int:
         """Remove from the store what has expired, which reads hide already; return how many records."""
-        return await _purge_all(self._store, StreamScan(scope=Scope(), empty=True), expired_only=True)
+        return await _purge_all(self._store, Scope(), expired_only=True)
 
     async def close(self) -> None:
         """Let go of files, connections and threads; everything after that raises ClosedError."""
@@ -111,8 +111,11 @@ class AsyncSpace(AsyncLongTerm):
         return AsyncGraph(self._store, self.home)
 
     async def erase(self) -> int:
-        """Remove everything in this scope and below it, of every kind; return how many records."""
-        return await _purge_all(self._store, StreamScan(scope=self.home), expired_only=False)
+        """Remove everything in this scope and below it, of every kind; return how many records.
+
+        Not even the names of the scopes are left behind.
+        """
+        return await _purge_all(self._store, self.home, drop=True)
 
 
 class Opening:
@@ -147,23 +150,10 @@ def open_async(url: str, *, tokens: Tokens = DEFAULT_ENCODING) -> Opening:
     return Opening(url, tokens)
 
 
-class _LazyCounter:
-    """A token counter whose tables are loaded when something is first counted."""
-
-    def __init__(self, choice: Tokens) -> None:
-        self._choice = choice
-        self._counter: TokenCounter | None = None
-        self.name = choice if isinstance(choice, str) else counter(choice).name
-
-    def count(self, text: str) -> int:
-        if self._counter is None:
-            self._counter = counter(self._choice)
-        return self._counter.count(text)
-
-
-async def _purge_all(store: Store, scan: StreamScan, *, expired_only: bool) -> int:
+async def _purge_all(store: Store, scope: Scope, *, expired_only: bool = False, drop: bool = False) -> int:
     removed = 0
-    async for stream in all_streams(store, scan):
-        purge = Purge(stream.scope, stream.kind, expired_only=expired_only)
-        removed += (await store.write(Write((purge,))))[0].count
+    streams = [stream async for stream in all_streams(store, StreamScan(scope=scope, empty=True))]
+    for stream in streams:
+        (did,) = await store.write(Write((Purge(stream.scope, stream.kind, (), expired_only, drop),)))
+        removed += did.count
     return removed

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
-from typing import Any, Literal, TypeAlias, TypeVar, get_args
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, TypeAlias, get_args
 
 from msgspec import Struct, field
 
 from .checks import (
     JSON,
     MAX_DEPTH,
+    MAX_JSON_DEPTH,
     check_json,
     check_name,
     check_segment,
@@ -146,6 +147,7 @@ class Stream(Struct, frozen=True, kw_only=True):
     created: datetime
     updated: datetime
     expires: datetime | None = None
+    ttl: timedelta | None = None
 
 
 class Hit(Struct, frozen=True, kw_only=True):
@@ -204,7 +206,7 @@ class Message(Struct, frozen=True):
     timestamp: datetime = field(default_factory=now)
 
     def __post_init__(self) -> None:
-        """Raise InvalidValueError for an unknown role or content of another type."""
+        """Raise InvalidValueError for an unknown role, or a field of another type."""
         if self.role not in ROLES:
             raise InvalidValueError(f"role must be one of {', '.join(ROLES)}: {shown(self.role)}")
         content = self.content.__class__
@@ -212,9 +214,11 @@ class Message(Struct, frozen=True):
             raise InvalidValueError(
                 f"content must be text, an object or a list of blocks, not {content.__name__}"
             )
-        if not isinstance(self.metadata, dict):
+        if self.metadata.__class__ is not dict:
             raise InvalidValueError(f"metadata must be a dict: {shown(self.metadata)}")
         # Nearly every message has none of these, and making one must be fast.
+        if self.name is not None or self.tool_call_id is not None or self.structured_data is not None:
+            _check_optional(self)
         if self.tool_calls != []:
             _check_items(self.tool_calls, ToolCall, "tool_calls")
         if self.agent_calls != []:
@@ -224,10 +228,13 @@ class Message(Struct, frozen=True):
 
     @property
     def text(self) -> str | None:
-        """What a person would read of the message: its text, or the texts within its content."""
+        """What a person would read of the message: its text, the texts within it, or what it calls."""
         if isinstance(self.content, str):
             return self.content
-        parts = list(texts_in(self.content)) + list(texts_in(self.structured_data))
+        parts = [*texts_in(self.content), *texts_in(self.structured_data)]
+        if not parts:
+            parts = [f"{call.name}({call.arguments})" for call in self.tool_calls]
+            parts += [" ".join([call.agent_name, *texts_in(call.request)]) for call in self.agent_calls]
         return "\n".join(parts) if parts else None
 
     def to_dict(self) -> dict[str, Any]:
@@ -252,13 +259,16 @@ class Message(Struct, frozen=True):
 
         Raises InvalidValueError for a field that a message does not have, since it would be lost.
         """
+        if not isinstance(value, dict):
+            raise InvalidValueError(f"a message is made from a dict, not {shown(value)}")
         if unknown := set(value) - set(cls.__struct_fields__):
             raise InvalidValueError(f"a message has no field {', '.join(sorted(map(str, unknown)))}")
         fields: dict[str, Any] = {name: item for name, item in value.items() if item is not None}
         if "role" not in fields:
             raise InvalidValueError(f"a message needs a role: {shown(value)}")
-        fields["tool_calls"] = [_from_dict(ToolCall, call) for call in fields.get("tool_calls", ())]
-        fields["agent_calls"] = [_from_dict(AgentCall, call) for call in fields.get("agent_calls", ())]
+        for name, kind in (("tool_calls", ToolCall), ("agent_calls", AgentCall)):
+            if isinstance(calls := fields.get(name), list):
+                fields[name] = [_from_dict(kind, call) for call in calls]
         if isinstance(stamp := fields.get("timestamp"), str):
             try:
                 fields["timestamp"] = check_time(datetime.fromisoformat(stamp), "timestamp")
@@ -270,25 +280,36 @@ class Message(Struct, frozen=True):
         return cls(**fields)
 
 
+def texts_in(value: Any, depth: int = MAX_JSON_DEPTH) -> Iterator[str]:
+    """Yield the strings that a reader would see: all values, but of typed blocks only their text."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list) and depth:
+        for item in value:
+            yield from texts_in(item, depth - 1)
+    elif isinstance(value, dict) and depth:
+        seen = (
+            ("text", "content", "input", "thinking") if isinstance(value.get("type"), str) else tuple(value)
+        )
+        for key in seen:
+            yield from texts_in(value.get(key), depth - 1)
+
+
+def _check_optional(message: Message) -> None:
+    if message.name is not None:
+        check_name(message.name, "name")
+    if message.tool_call_id is not None:
+        check_name(message.tool_call_id, "tool_call_id")
+    if not isinstance(message.structured_data, dict | None):
+        raise InvalidValueError(f"structured_data must be a dict: {shown(message.structured_data)}")
+
+
 def _check_items(items: Any, kind: type, field: str) -> None:
     if not isinstance(items, list):
         raise InvalidValueError(f"{field} must be a list, not {type(items).__name__}: {shown(items)}")
     for item in items:
         if not isinstance(item, kind):
             raise InvalidValueError(f"{field} holds {kind.__name__} values, not {shown(item)}")
-
-
-def texts_in(value: Any) -> Iterator[str]:
-    """Yield the strings that a reader would see: all values, but of typed blocks only their text."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, list):
-        for item in value:
-            yield from texts_in(item)
-    elif isinstance(value, dict):
-        seen = ("text", "content", "input") if isinstance(value.get("type"), str) else tuple(value)
-        for key in seen:
-            yield from texts_in(value.get(key))
 
 
 def _as_dict(call: ToolCall | AgentCall) -> dict[str, Any]:
@@ -299,10 +320,7 @@ def _as_dict(call: ToolCall | AgentCall) -> dict[str, Any]:
     }
 
 
-_Call = TypeVar("_Call", ToolCall, AgentCall)
-
-
-def _from_dict(kind: type[_Call], value: Any) -> _Call:
+def _from_dict(kind: type[ToolCall] | type[AgentCall], value: Any) -> ToolCall | AgentCall:
     if isinstance(value, kind):
         return value
     try:

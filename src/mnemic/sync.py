@@ -59,25 +59,36 @@ class Session:
         return self._twin.name
 
     def add(
-        self, message: Message | Role, content: Any = None, /, *, ttl: timedelta | None = None, **fields: Any
+        self,
+        message: Message | Role,
+        content: Any = None,
+        /,
+        *,
+        ttl: timedelta | None = None,
+        once: str | None = None,
+        **fields: Any,
     ) -> Message:
         """Add a message, or a role and content with any other fields of a message.
 
-        With `ttl` it is gone after that long. Adding a message again does nothing; raises
+        With `ttl` it is gone after that long. A message that is there already is not added again;
+        with `once`, a name for this call, not even if it has left the session since. Raises
         ConflictError if another message has its id, InvalidValueError for what cannot be stored.
         """
-        return self._driver.run(self._twin.add(message, content, ttl=ttl, **fields))
+        return self._driver.run(self._twin.add(message, content, ttl=ttl, once=once, **fields))
 
-    def add_many(self, messages: Iterable[Message]) -> list[Message]:
-        """Add messages in their order, all or none; raises as `add` does."""
-        return self._driver.run(self._twin.add_many(messages))
+    def add_many(self, messages: Iterable[Message], *, once: str | None = None) -> list[Message]:
+        """Add messages in their order, all or none; those that are there already are not added again.
+
+        With `once`, and raising, as `add` does.
+        """
+        return self._driver.run(self._twin.add_many(messages, once=once))
 
     def messages(
         self,
         limit: int | None = None,
         offset: int = 0,
         *,
-        roles: Sequence[Role] | None = None,
+        roles: Sequence[Role] | Role | None = None,
         metadata: Mapping[str, Any] | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
@@ -116,18 +127,19 @@ class Session:
         self._driver.run(self._twin.clear(keep_system=keep_system))
 
     def pop(self) -> Message | None:
-        """Remove the newest message and return it; None if there is none."""
+        """Remove the newest message that is not a system message and return it; None if there is none."""
         return self._driver.run(self._twin.pop())
 
     def fork(self, name: str, at: str | None = None) -> Session:
         """Copy the session up to the message `at`, or all of it, to a new session beside it.
 
-        Raises NotFoundError if there is no such message, ConflictError if that session has messages.
+        Its archive and summary are copied as well. Raises NotFoundError if there is no such message,
+        ConflictError if that session has messages.
         """
         return Session(self._driver.run(self._twin.fork(name, at)), self._driver)
 
     def prefill(self, messages: Iterable[Message]) -> bool:
-        """Add messages if the session has none yet; tell whether it had none."""
+        """Add messages if the session has none yet, but for system messages; tell whether it had none."""
         return self._driver.run(self._twin.prefill(messages))
 
     def window(self, max_tokens: int) -> list[Message]:
@@ -152,11 +164,15 @@ class Session:
         return self._driver.run(self._twin.info())
 
     def save(self, path: str | PathLike[str]) -> int:
-        """Write all messages to a JSON file, which is replaced whole or not at all; return how many."""
+        """Write the session to a JSON file, which is replaced whole or not at all; return how many messages.
+
+        The archive and the summary are in it as well. Raises StorePermissionError or StoreFullError
+        if the file cannot be written.
+        """
         return self._driver.run(self._twin.save(path))
 
     def load(self, path: str | PathLike[str]) -> int:
-        """Replace all messages by those of a file that `save` wrote; return how many.
+        """Replace the session by one that `save` wrote; return how many messages it has, within its limits.
 
         Raises NotFoundError if there is no such file, InvalidValueError if it is not one of ours; the
         session is then as it was.
@@ -298,11 +314,13 @@ class LongTerm:
         created: datetime | None = None,
         ttl: timedelta | None = None,
         pinned: bool = False,
+        once: str | None = None,
     ) -> Record:
         """Remember a text, under a new key or in place of what has this key; return its record.
 
         `source` says where it is from, `valid_from` and `valid_to` when it was true; with `ttl` it
-        is gone after that long. Raises InvalidValueError for what cannot be stored.
+        is gone after that long; with `once`, a name for this call, it is done once however often it
+        is sent. Raises InvalidValueError for what cannot be stored.
         """
         return self._driver.run(
             self._twin.remember(
@@ -316,12 +334,15 @@ class LongTerm:
                 created=created,
                 ttl=ttl,
                 pinned=pinned,
+                once=once,
             )
         )
 
-    def remember_many(self, experiences: Iterable[str | Experience]) -> list[Record]:
-        """Remember texts, all or none; return their records."""
-        return self._driver.run(self._twin.remember_many(experiences))
+    def remember_many(
+        self, experiences: Iterable[str | Experience], *, once: str | None = None
+    ) -> list[Record]:
+        """Remember texts, all or none, and once if `once` is given; return their records."""
+        return self._driver.run(self._twin.remember_many(experiences, once=once))
 
     def get(self, key: str) -> Record:
         """Return what is remembered under a key; raises NotFoundError."""
@@ -364,7 +385,7 @@ class LongTerm:
     ) -> int:
         """Forget what is under a key, or all that passes every filter; return how many records.
 
-        Raises InvalidValueError if neither a key nor a filter is given.
+        Raises InvalidValueError if neither a key nor a filter is given, or both.
         """
         return self._driver.run(
             self._twin.forget(key, metadata=metadata, source=source, since=since, until=until)
@@ -375,9 +396,9 @@ class LongTerm:
         query: str,
         k: int = 5,
         *,
-        kinds: Sequence[str] | None = None,
+        kinds: Sequence[str] | str | None = None,
         metadata: Mapping[str, Any] | None = None,
-        roles: Sequence[Role] | None = None,
+        roles: Sequence[Role] | Role | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
         min_importance: float | None = None,
@@ -438,8 +459,9 @@ class Graph:
         """State a fact, true from now on unless told otherwise; return it as it is kept.
 
         Stated again, it is kept once, with what was said of it last. A `single` predicate has one
-        object at a time: a new one closes the fact that was true before, which stays as history,
-        and a fact from before the present one goes into the history itself.
+        object at a time: the fact that was true when this one begins ends then and stays as history,
+        and this one ends when the next begins. Raises InvalidValueError for names or numbers that
+        are none.
         """
         return self._driver.run(
             self._twin.add(
@@ -458,7 +480,10 @@ class Graph:
     def end(
         self, subject: str, predicate: str, object: str | None = None, *, at: datetime | None = None
     ) -> int:
-        """Close the facts that are true now, or only that with this object, and keep them as history."""
+        """Let the facts that are true at a moment, by default now, end then; return how many.
+
+        Those with another object than the one given go on. What ended stays as history.
+        """
         return self._driver.run(self._twin.end(subject, predicate, object, at=at))
 
     def remove(self, subject: str, predicate: str, object: str | None = None) -> int:
@@ -489,7 +514,7 @@ class Graph:
         name: str,
         depth: int = 1,
         *,
-        predicates: Sequence[str] | None = None,
+        predicates: Sequence[str] | str | None = None,
         as_of: datetime | None = None,
         max_links: int = MAX_LINKS,
     ) -> Neighbourhood:
@@ -504,7 +529,7 @@ class Graph:
         end: str,
         *,
         max_depth: int = 6,
-        predicates: Sequence[str] | None = None,
+        predicates: Sequence[str] | str | None = None,
         as_of: datetime | None = None,
         max_links: int = 10 * MAX_LINKS,
     ) -> list[Link] | None:
@@ -624,7 +649,10 @@ class Space(LongTerm):
         return Graph(self._twin.graph(), self._driver)
 
     def erase(self) -> int:
-        """Remove everything in this scope and below it, of every kind; return how many records."""
+        """Remove everything in this scope and below it, of every kind; return how many records.
+
+        Not even the names of the scopes are left behind.
+        """
         return self._driver.run(self._twin.erase())
 
 

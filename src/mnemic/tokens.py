@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from msgspec import json
 
-from .checks import shown
+from .checks import check_count, shown
 from .errors import InvalidValueError
 from .records import Message
 
@@ -30,18 +30,23 @@ class TokenCounter(Protocol):
 
 
 class _Encoding:
-    """An encoding whose tables come with the package splintr-rs; loaded when it first counts."""
+    """An encoding whose tables come with the package splintr-rs; they are loaded when it first counts."""
 
     def __init__(self, name: str) -> None:
-        from splintr import Tokenizer
+        from splintr import base_vocab_size
 
         try:
-            self._encode = Tokenizer.from_pretrained(name).encode_ordinary
+            base_vocab_size(name)
         except ValueError as error:
             raise InvalidValueError(f"no token encoding is called {shown(name)}: {error}") from None
         self.name = name
+        self._encode: Callable[[str], list[int]] | None = None
 
     def count(self, text: str) -> int:
+        if self._encode is None:
+            from splintr import Tokenizer
+
+            self._encode = Tokenizer.from_pretrained(self.name).encode_ordinary
         return len(self._encode(text))
 
 
@@ -49,11 +54,17 @@ class _Function:
     """A plain function as a counter."""
 
     def __init__(self, function: Callable[[str], int]) -> None:
+        name = getattr(function, "__qualname__", None)
+        if name is None:
+            raise InvalidValueError(
+                f"{shown(function)} has no name to tell its counts from another's: "
+                "give it a `name` and a `count` method, or wrap it in a function"
+            )
         self._function = function
-        self.name = getattr(function, "__qualname__", type(function).__qualname__)
+        self.name = f"{function.__module__}.{name}"
 
     def count(self, text: str) -> int:
-        return int(self._function(text))
+        return check_count(self._function(text), f"the count of {self.name}")
 
 
 @lru_cache(maxsize=16)
@@ -77,19 +88,52 @@ def counter(choice: str | TokenCounter | Callable[[str], int]) -> TokenCounter:
 
 
 def count_message(message: Message, tokens: TokenCounter) -> int:
-    """Return what a message costs in a prompt: all its text, and the envelope. Images are not counted."""
+    """Return what a message costs in a prompt: all that would be sent, and the envelope.
+
+    Images are not counted: what they cost is each model's own affair.
+    """
     total = ENVELOPE
-    if isinstance(message.content, str):
+    if isinstance(message.content, str) and message.content:
         total += tokens.count(message.content)
-    elif message.content is not None:
-        total += tokens.count(message.text or "")
-    elif message.structured_data is not None:
-        total += tokens.count(json.encode(message.structured_data).decode())
+    else:
+        total += sum(tokens.count(part) for part in _sent(message))
     if message.name:
         total += 1 + tokens.count(message.name)
     for call in message.tool_calls:
         total += ENVELOPE + tokens.count(call.name) + tokens.count(call.arguments)
-    for request in message.agent_calls:
-        total += ENVELOPE + tokens.count(request.agent_name)
-        total += tokens.count(json.encode(request.request).decode())
     return total
+
+
+def _sent(message: Message) -> Iterator[str]:
+    """Yield the texts that the chat formats send for content that is not plain text."""
+    if isinstance(message.content, list):
+        for block in message.content:
+            yield from _sent_of_block(block)
+    elif message.content:
+        yield _compact(message.content)
+    elif message.structured_data is not None:
+        yield _compact(message.structured_data)
+    elif message.agent_calls and not message.tool_calls:
+        yield _compact(message.agent_calls)
+
+
+def _sent_of_block(block: Any) -> Iterator[str]:
+    if isinstance(block, str):
+        yield block
+        return
+    kind = block.get("type") if isinstance(block, dict) else None
+    if kind == "text":
+        yield str(block.get("text", ""))
+    elif kind not in _IMAGES:
+        # What a file holds is not text, and a signature is not read by the model.
+        yield _compact({name: item for name, item in block.items() if name not in ("source", "signature")})
+        source = block.get("source")
+        if isinstance(source, dict) and source.get("type") == "text":
+            yield str(source.get("data", ""))
+
+
+_IMAGES = ("image", "image_url", "input_image", "input_audio")
+
+
+def _compact(value: Any) -> str:
+    return json.encode(value).decode()

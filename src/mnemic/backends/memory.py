@@ -9,7 +9,7 @@ import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
@@ -34,7 +34,7 @@ from ..store.query import (
     Write,
 )
 from ..store.registry import Backend, StoreURL
-from ..store.rules import check_limit, check_stream, check_version, over_limit
+from ..store.rules import check_expected, check_limit, check_version, over_limit
 
 
 class _Stream:
@@ -47,6 +47,7 @@ class _Stream:
         self.by_key: dict[str, int] = {}
         self.last_seq = self.version = self.weight = 0
         self.created = self.updated = created
+        self.ttl: timedelta | None = None
         self.expires: datetime | None = None
         self.soonest: datetime | None = None
         """When the first of the records expires, or earlier."""
@@ -186,6 +187,7 @@ class MemoryStore:
                         created=held.created,
                         updated=held.updated,
                         expires=held.expires,
+                        ttl=held.ttl,
                     )
                 )
         return Page(tuple(items))
@@ -232,20 +234,25 @@ class _Change:
             return self.put(op)
         if isinstance(op, Delete):
             return self.delete(op)
-        before = self.data.streams.get((op.scope.path, op.kind))
+        name = (op.scope.path, op.kind)
+        before = self.data.streams.get(name)
         held = len(before.records) if before else 0
         stream = self.stream(op.scope, op.kind, make=isinstance(op, Touch))
         if isinstance(op, Expect):
-            check_stream(op, stream.version)
-            return Outcome(version=stream.version)
+            record = stream.get(op.key) if op.key is not None else None
+            version = stream.version if op.key is None else record.version if record else 0
+            check_expected(op, version)
+            return Outcome(version=version)
         if isinstance(op, Touch):
-            self.note(stream)
-            stream.expires = op.expires
+            self.note(stream, ttl=op.ttl)
             return Outcome()
         if isinstance(op, Purge):
-            if not op.expired_only:
-                keep = set(op.keep)
+            if op.drop or not op.expired_only:
+                keep = set() if op.drop else set(op.keep)
                 self.remove(stream, [r.key for r in stream.walk(None, reverse=False) if r.key not in keep])
+            if op.drop and name in self.data.streams:
+                self.undone.append(partial(self.data.streams.__setitem__, name, stream))
+                del self.data.streams[name]
             return Outcome(count=held - len(stream.records))
         removed: list[str] = []
         for group in op.evict:
@@ -253,7 +260,7 @@ class _Change:
                 break
             removed.extend(self.remove(stream, group))
         check_limit(op, len(stream.records), stream.weight)
-        return Outcome(removed=tuple(removed))
+        return Outcome(removed=tuple(removed), count=len(stream.records), weight=stream.weight)
 
     def put(self, op: Put) -> Outcome:
         stream = self.stream(op.record.scope, op.record.kind, make=True)
@@ -306,22 +313,24 @@ class _Change:
                 self.undone.append(partial(self.data.streams.pop, name))
             return stream
         if name not in self.entered:
-            self.remove(stream, stream.expired(self.moment))
+            gone = stream.expired(self.moment)
             if _live(stream, self.moment) is None:
-                self.note(stream)
-                stream.expires = None
+                self.note(stream, ttl=None)
+            self.remove(stream, gone)
         self.entered.add(name)
         return stream
 
-    def note(self, stream: _Stream) -> None:
-        """Note that the stream is written now, and what it was before."""
-        before = (stream.last_seq, stream.version, stream.updated, stream.expires)
+    def note(self, stream: _Stream, **changed: timedelta | None) -> None:
+        """Note that the stream is written now, with another time to live if given, and what it was before."""
+        before = (stream.last_seq, stream.version, stream.updated, stream.expires, stream.ttl)
 
         def put_back() -> None:
-            stream.last_seq, stream.version, stream.updated, stream.expires = before
+            stream.last_seq, stream.version, stream.updated, stream.expires, stream.ttl = before
 
         self.undone.append(put_back)
         stream.updated = self.moment
+        stream.ttl = changed.get("ttl", stream.ttl)
+        stream.expires = None if stream.ttl is None else self.moment + stream.ttl
 
 
 _shared: dict[str, _Data] = {}

@@ -9,12 +9,12 @@ from typing import Any
 from msgspec import Struct, json
 from msgspec.structs import replace
 
-from ..checks import JSON, check_count, check_json, check_name, shown
-from ..errors import ConflictError, InvalidValueError, NotFoundError
+from ..checks import JSON, MAX_TTL, check_count, check_json, check_name, check_text, shown
+from ..errors import ConflictError, InvalidValueError, LimitError, NotFoundError
 from ..records import Record, Ref, Scope, now, texts_in
 from ..store.protocol import Store, scan_all
 from ..store.query import Condition, Delete, Limit, Op, Purge, Put, Scan, StreamScan, Write
-from .filters import conditions
+from .filters import conditions, names
 
 ENTRY = "entry"
 """The kind of a note in the catalogue."""
@@ -96,10 +96,10 @@ class AsyncCatalogue:
                 kept,
                 data=value,
                 title=kept.title if description is None else description,
-                meta=kept.meta if metadata is None else dict(metadata),
+                meta=kept.meta if metadata is None else metadata,
             )
             try:
-                return await self._put(entry, kept.version if if_version is None else if_version)
+                return await self._put(entry, kept.version if if_version is None else if_version, old)
             except ConflictError:
                 if if_version is not None:
                     raise
@@ -110,7 +110,7 @@ class AsyncCatalogue:
 
     async def read_many(self, keys: Sequence[str]) -> dict[str, JSON]:
         """Return the values of those keys that are there; of no keys, none."""
-        refs = [self._ref(key) for key in keys]
+        refs = [self._ref(key) for key in names(keys, "keys")]
         return {record.key: record.data for record in await self._store.read(refs) if record is not None}
 
     async def read_all(self) -> dict[str, JSON]:
@@ -141,7 +141,7 @@ class AsyncCatalogue:
             if to == key:
                 return EntryInfo.of(old)
             try:
-                return await self._put(replace(old, key=to), 0, Delete(old.ref, old.version))
+                return await self._put(replace(old, key=to), 0, old, Delete(old.ref, old.version))
             except ConflictError as error:
                 if error.key == to:
                     raise
@@ -175,16 +175,30 @@ class AsyncCatalogue:
         """Return what there is, without the values, in the order in which it was first written."""
         return [EntryInfo.of(record) async for record in self._scan(conditions(metadata))]
 
-    async def _put(self, entry: Record, if_version: int, *before: Op) -> EntryInfo:
+    async def _put(self, entry: Record, if_version: int, old: Record | None, *before: Op) -> EntryInfo:
+        """Write an entry in place of the old one; one that is no larger is never refused."""
         value, _ = check_json(entry.data, "value")
-        seen = [check_name(entry.key, "key"), entry.title or "", *texts_in(value)]
-        entry = replace(entry, data=value, text="\n".join(filter(None, seen)), weight=len(json.encode(value)))
-        ops: list[Op] = [*before, Put(entry, if_version)]
-        if self.max_entries is not None or self.max_bytes is not None:
+        title = None if entry.title is None else check_text(entry.title, "description")
+        seen = [check_name(entry.key, "key"), title or "", *texts_in(value)]
+        put = Put(
+            replace(entry, data=value, text="\n".join(filter(None, seen)), weight=len(json.encode(value))),
+            if_version,
+        )
+        ops: list[Op] = [*before, put]
+        limited = self.max_entries is not None or self.max_bytes is not None
+        if limited and (old is None or put.record.weight > old.weight):
             ops.append(Limit(self.home, ENTRY, self.max_entries, self.max_bytes))
-        outcome = (await self._store.write(Write(tuple(ops))))[len(before)]
+        try:
+            did = (await self._store.write(Write(tuple(ops))))[len(before)]
+        except LimitError as error:
+            raise LimitError(
+                f"the catalogue of {self.home.path!r} would hold {error.count:,} entries of {error.weight:,} "
+                f"bytes; allowed are {_shown(self.max_entries)} entries of {_shown(self.max_bytes)} bytes",
+                count=error.count,
+                weight=error.weight,
+            ) from None
         return EntryInfo.of(
-            replace(entry, version=outcome.version, created=outcome.created, updated=outcome.updated)
+            replace(put.record, version=did.version, created=did.created, updated=did.updated)
         )
 
     async def _find(self, key: str) -> Record | None:
@@ -198,7 +212,11 @@ class AsyncCatalogue:
         return scan_all(self._store, Scan(scope=self.home, kinds=(ENTRY,), where=where, bodies=bodies))
 
 
+def _shown(limit: int | None) -> str:
+    return "any number of" if limit is None else f"{limit:,}"
+
+
 def _older(than: timedelta) -> tuple[Condition, ...]:
-    if not isinstance(than, timedelta) or than < timedelta(0):
-        raise InvalidValueError(f"older_than must be a timedelta that is not negative: {shown(than)}")
+    if not isinstance(than, timedelta) or not timedelta(0) <= than <= MAX_TTL:
+        raise InvalidValueError(f"older_than must be a timedelta from 0 to a thousand years: {shown(than)}")
     return (Condition("updated", "lt", now() - than),)

@@ -13,15 +13,19 @@ from msgspec.structs import replace
 from ..checks import check_count, check_name, check_number, check_time, to_microseconds
 from ..driving import off_loop
 from ..errors import ConflictError, InvalidValueError, LimitError
-from ..records import Record, Scope, now
+from ..records import Record, Ref, Scope, now
+from ..store.matching import true_at
 from ..store.protocol import Store, scan_all
 from ..store.query import Condition, Delete, Op, Put, Scan, Write
+from .filters import names
 
 if TYPE_CHECKING:
     import networkx
 
 LINK = "link"
 """The kind of a fact."""
+GUARD = "link-guard"
+"""The kind of the record on which writers of a single predicate notice one another."""
 MAX_LINKS = 1000
 """How many links a walk looks at unless it is told otherwise."""
 NAMES_AT_ONCE = 50
@@ -77,8 +81,9 @@ class AsyncGraph:
         """State a fact, true from now on unless told otherwise; return it as it is kept.
 
         Stated again, it is kept once, with what was said of it last. A `single` predicate has one
-        object at a time: a new one closes the fact that was true before, which stays as history,
-        and a fact from before the present one goes into the history itself.
+        object at a time: the fact that was true when this one begins ends then and stays as history,
+        and this one ends when the next begins. Raises InvalidValueError for names or numbers that
+        are none.
         """
         given = Link(
             subject=check_name(subject, "subject"),
@@ -87,14 +92,23 @@ class AsyncGraph:
             valid_from=now() if valid_from is None else check_time(valid_from, "valid_from"),
             valid_to=None if valid_to is None else check_time(valid_to, "valid_to"),
             source=None if source is None else check_name(source, "source"),
-            confidence=check_number(confidence, "confidence", least=0),
-            metadata=dict(metadata or {}),
+            confidence=_confidence(confidence),
+            metadata={} if metadata is None else metadata,  # type: ignore[arg-type]
         )
         if given.valid_to is not None and given.valid_to <= given.valid_from:
             raise InvalidValueError(f"valid_to {given.valid_to} is not after valid_from {given.valid_from}")
+        guard = Ref(self.home, GUARD, _key(given.subject, given.predicate))
         while True:
-            present = await self._present(given.subject, given.predicate)
-            link, ops = self._change(given, present, single=single, dated=valid_from is not None)
+            if single:
+                (held,) = await self._store.read([guard])
+                known = await self._known("pair", guard.key)
+                link, ops = self._in_line(given, known)
+                # Two writers must not both find nothing that has to end.
+                record = Record(scope=guard.scope, kind=guard.kind, key=guard.key)
+                ops.append(Put(record, held.version if held is not None else 0))
+            else:
+                known = await self._known("fact", _key(*_names(given)))
+                link, ops = self._beside(given, known)
             try:
                 await self._store.write(Write(tuple(ops)))
             except ConflictError:
@@ -104,25 +118,32 @@ class AsyncGraph:
     async def end(
         self, subject: str, predicate: str, object: str | None = None, *, at: datetime | None = None
     ) -> int:
-        """Close the facts that are true now, or only that with this object, and keep them as history."""
-        moment = now() if at is None else check_time(at, "at")
+        """Let the facts that are true at a moment, by default now, end then; return how many.
+
+        Those with another object than the one given go on. What ended stays as history.
+        """
+        moment = _moment(at)
+        pair = _key(check_name(subject, "subject"), check_name(predicate, "predicate"))
         while True:
-            going = [
+            ending = [
                 record
-                for record in await self._present(subject, predicate)
-                if object is None or record.labels["object"] == object
+                for record in await self._known("pair", pair)
+                if true_at(record, moment) and object in (None, record.labels["object"])
             ]
-            ops = [op for record in going for op in (*self._close(record, moment), _gone(record))]
             try:
+                ops = [op for record in ending for op in self._close(record, moment)]
                 await self._store.write(Write(tuple(ops)))
             except ConflictError:
                 continue
-            return len(going)
+            return len(ending)
 
     async def remove(self, subject: str, predicate: str, object: str | None = None) -> int:
         """Remove facts, and their history, as if they had never been stated; return how many."""
-        where = _where(subject, predicate, object)
-        found = [record async for record in self._scan(where, None)]
+        names = (check_name(subject, "subject"), check_name(predicate, "predicate"))
+        if object is None:
+            found = await self._known("pair", _key(*names))
+        else:
+            found = await self._known("fact", _key(*names, check_name(object, "object")))
         outcomes = await self._store.write(Write(tuple(Delete(record.ref) for record in found)))
         return sum(len(outcome.removed) for outcome in outcomes)
 
@@ -141,6 +162,8 @@ class AsyncGraph:
         They are those that are true now, or were true at `as_of`, or with `history` at any time,
         those that became true first before the others. `limit` keeps the first that were stated.
         """
+        if history and as_of is not None:
+            raise InvalidValueError("ask for a moment with as_of, or for all times with history, not both")
         moment = None if history else _moment(as_of)
         where = _where(subject, predicate, object)
         if limit is not None:
@@ -155,7 +178,7 @@ class AsyncGraph:
         name: str,
         depth: int = 1,
         *,
-        predicates: Sequence[str] | None = None,
+        predicates: Sequence[str] | str | None = None,
         as_of: datetime | None = None,
         max_links: int = MAX_LINKS,
     ) -> Neighbourhood:
@@ -173,7 +196,7 @@ class AsyncGraph:
         end: str,
         *,
         max_depth: int = 6,
-        predicates: Sequence[str] | None = None,
+        predicates: Sequence[str] | str | None = None,
         as_of: datetime | None = None,
         max_links: int = 10 * MAX_LINKS,
     ) -> list[Link] | None:
@@ -190,14 +213,14 @@ class AsyncGraph:
                 middle = min(met)
                 return [*reversed(here.way_from(middle)), *there.way_from(middle)]
             walk = here if len(here.frontier) <= len(there.frontier) else there
-            if step == max_depth or not await walk.step():
-                return None
             if not walk.complete:
                 raise LimitError(
                     f"no path from {start!r} to {end!r} among the first {max_links:,} links looked at",
                     count=len(walk.links),
                     weight=0,
                 )
+            if (step == max_depth or not await walk.step()) and walk.complete:
+                return None
         return None
 
     async def to_networkx(
@@ -218,48 +241,59 @@ class AsyncGraph:
         await off_loop(lambda: write_graphml(graph, path))
         return int(graph.number_of_edges())
 
-    async def _present(self, subject: str, predicate: str) -> list[Record]:
-        """Return the facts of a subject and predicate that have no end."""
-        where = (*_where(subject, predicate, None), Condition("valid_to", "eq", None))
-        return [record async for record in self._scan(where, None)]
+    async def _known(self, label: str, key: str) -> list[Record]:
+        """Return all that was ever stated under a label that stands for several names at once."""
+        return [record async for record in self._scan((Condition(f"labels.{label}", "eq", key),), None)]
 
-    def _change(
-        self, given: Link, present: list[Record], *, single: bool, dated: bool
-    ) -> tuple[Link, list[Op]]:
-        """Return the link that is to be kept, and the operations that keep it."""
+    def _beside(self, given: Link, known: list[Record]) -> tuple[Link, list[Op]]:
+        """Keep a fact beside the others of its predicate; `known` are the times that it was stated before."""
+        present = next((record for record in known if record.valid_to is None), None)
+        if present is not None and given.valid_to is None:
+            assert present.valid_from is not None
+            given = replace(given, valid_from=min(present.valid_from, given.valid_from))
+        return self._keep(given, known)
+
+    def _in_line(self, given: Link, known: list[Record]) -> tuple[Link, list[Op]]:
+        """Keep a fact as the only one of its predicate for its time; `known` are all others, ever."""
         ops: list[Op] = []
-        same = next((record for record in present if record.labels["object"] == given.object), None)
-        if same is not None and not dated:
+        before = [record for record in known if true_at(record, given.valid_from)]
+        same = next((record for record in before if record.labels["object"] == given.object), None)
+        if same is not None:
+            # It is true already, and goes on being true from when it became so.
             assert same.valid_from is not None
             given = replace(given, valid_from=same.valid_from)
-        others = [record for record in present if record is not same] if single else []
-        later = [r.valid_from for r in others if r.valid_from is not None and r.valid_from > given.valid_from]
-        if given.valid_to is None and later:
-            given = replace(given, valid_to=min(later))
-        if given.valid_to is not None:
-            return given, [Put(self._record(given, _past_key(given)))]
-        key = _key(given.subject, given.predicate) if single else _key(*_names(given))
-        for other in others:
-            ops += self._close(other, given.valid_from)
-        ops += [_gone(record) for record in (*others, same) if record is not None and record.key != key]
-        held = next((record for record in present if record.key == key), None)
-        ops.append(Put(self._record(given, key), held.version if held is not None else 0))
-        return given, ops
+        for record in before:
+            if record.labels["object"] != given.object:
+                ops += self._close(record, given.valid_from)
+        later = [r.valid_from for r in known if r.valid_from is not None and r.valid_from > given.valid_from]
+        if later:
+            given = replace(given, valid_to=min([*later, *filter(None, [given.valid_to])]))
+        link, kept = self._keep(given, known)
+        return link, [*ops, *kept]
 
-    def _close(self, record: Record, moment: datetime) -> tuple[Op, ...]:
-        """Return what keeps a fact as history; its present record is the caller's to replace or remove."""
-        assert record.valid_from is not None
-        past = replace(_link(record), valid_to=max(moment, record.valid_from))
-        return (Put(self._record(past, _past_key(past))),)
+    def _keep(self, link: Link, known: list[Record]) -> tuple[Link, list[Op]]:
+        """Write a link in place of what was stated of it before, and return it as it is kept."""
+        put = Put(self._record(link))
+        held = next((record for record in known if record.key == put.record.key), None)
+        return _link(put.record), [Put(put.record, held.version if held is not None else 0)]
 
-    def _record(self, link: Link, key: str) -> Record:
+    def _close(self, record: Record, moment: datetime) -> list[Op]:
+        """Let a fact end; what has no end, and what has one, have different keys."""
+        past = self._record(replace(_link(record), valid_to=moment))
+        if past.key == record.key:
+            return [Put(past, record.version)]
+        return [Delete(record.ref, record.version), Put(past)]
+
+    def _record(self, link: Link) -> Record:
         labels = {"subject": link.subject, "predicate": link.predicate, "object": link.object}
+        labels |= {"pair": _key(link.subject, link.predicate), "fact": _key(*_names(link))}
         if link.source is not None:
             labels["source"] = link.source
+        since = "" if link.valid_to is None else f"@{to_microseconds(link.valid_from)}"
         return Record(
             scope=self.home,
             kind=LINK,
-            key=key,
+            key=f"{labels['fact']}{since}",
             text=f"{link.subject} {link.predicate} {link.object}",
             data={"confidence": link.confidence},
             meta=link.metadata,
@@ -282,7 +316,7 @@ class _Walk:
         self,
         graph: AsyncGraph,
         start: str,
-        predicates: Sequence[str] | None,
+        predicates: Sequence[str] | str | None,
         moment: datetime,
         max_links: int,
     ) -> None:
@@ -290,7 +324,9 @@ class _Walk:
         self.moment = moment
         self.room = check_count(max_links, "max_links", least=1)
         self.narrowed = (
-            () if predicates is None else (Condition("labels.predicate", "in", tuple(predicates)),)
+            ()
+            if predicates is None
+            else (Condition("labels.predicate", "in", names(predicates, "predicates")),)
         )
         self.distances = {start: 0}
         self.frontier = [start]
@@ -307,9 +343,9 @@ class _Walk:
         """Go one link further in every direction; False if that leads nowhere new."""
         reached: list[str] = []
         for start in range(0, len(self.frontier), NAMES_AT_ONCE):
-            names = tuple(self.frontier[start : start + NAMES_AT_ONCE])
+            here = tuple(self.frontier[start : start + NAMES_AT_ONCE])
             for end, other in (("subject", "object"), ("object", "subject")):
-                where = (Condition(f"labels.{end}", "in", names), *self.narrowed)
+                where = (Condition(f"labels.{end}", "in", here), *self.narrowed)
                 async for record in self.graph._scan(where, self.moment):
                     if record.key not in self._found and len(self._found) == self.room:
                         self.complete = False
@@ -353,18 +389,16 @@ def _names(link: Link) -> tuple[str, str, str]:
 
 
 def _key(*names: str) -> str:
-    """Return the key of a fact that has no end: one per subject and predicate if that is single."""
+    """Return what stands for several names at once."""
     from hashlib import sha256
 
     return sha256("\0".join(names).encode()).hexdigest()[:32]
 
 
-def _past_key(link: Link) -> str:
-    return f"{_key(*_names(link))}@{to_microseconds(link.valid_from)}"
-
-
-def _gone(record: Record) -> Delete:
-    return Delete(record.ref, record.version)
+def _confidence(value: float) -> float:
+    if check_number(value, "confidence", least=0) > 1:
+        raise InvalidValueError(f"confidence is a share from 0 to 1: {value}")
+    return float(value)
 
 
 def _moment(as_of: datetime | None) -> datetime:

@@ -9,12 +9,12 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from ..checks import check_count, check_name, check_number, check_text, check_time, shown
+from ..checks import check_count, check_name, check_number, check_text, check_time, check_ttl, shown
 from ..errors import ConflictError, InvalidValueError, NotFoundError
 from ..records import Hit, Record, Ref, Role, Scope, new_id, now
 from ..store.protocol import Store, scan_all
 from ..store.query import Condition, Delete, Put, Scan, Search, Write
-from .filters import conditions
+from .filters import conditions, names
 
 EXPERIENCE = "experience"
 """The kind of a remembered text."""
@@ -59,11 +59,13 @@ class AsyncLongTerm:
         created: datetime | None = None,
         ttl: timedelta | None = None,
         pinned: bool = False,
+        once: str | None = None,
     ) -> Record:
         """Remember a text, under a new key or in place of what has this key; return its record.
 
         `source` says where it is from, `valid_from` and `valid_to` when it was true; with `ttl` it
-        is gone after that long. Raises InvalidValueError for what cannot be stored.
+        is gone after that long; with `once`, a name for this call, it is done once however often it
+        is sent. Raises InvalidValueError for what cannot be stored.
         """
         experience = Experience(
             text=text,
@@ -77,15 +79,19 @@ class AsyncLongTerm:
             ttl=ttl,
             pinned=pinned,
         )
-        return (await self.remember_many([experience]))[0]
+        return (await self.remember_many([experience], once=once))[0]
 
-    async def remember_many(self, experiences: Iterable[str | Experience]) -> list[Record]:
-        """Remember texts, all or none; return their records."""
-        records = [self._record(given) for given in experiences]
-        outcomes = await self._store.write(Write(tuple(map(Put, records))))
+    async def remember_many(
+        self, experiences: Iterable[str | Experience], *, once: str | None = None
+    ) -> list[Record]:
+        """Remember texts, all or none, and once if `once` is given; return their records."""
+        if isinstance(experiences, str):
+            raise InvalidValueError("remember_many takes several texts; remember takes one")
+        puts = [Put(self._record(given)) for given in experiences]
+        outcomes = await self._store.write(Write(tuple(puts), once))
         return [
-            replace(record, seq=did.seq, version=did.version, created=did.created, updated=did.updated)
-            for record, did in zip(records, outcomes, strict=True)
+            replace(put.record, seq=did.seq, version=did.version, created=did.created, updated=did.updated)
+            for put, did in zip(puts, outcomes, strict=True)
         ]
 
     async def get(self, key: str) -> Record:
@@ -111,7 +117,7 @@ class AsyncLongTerm:
         changes: dict[str, Any] = {
             "text": text if text is UNSET else check_text(text, "text"),
             "importance": importance if importance is UNSET else _importance(importance),
-            "meta": metadata if metadata is UNSET else dict(metadata),
+            "meta": metadata,
             "labels": source if source is UNSET else _labels(source),
             "valid_from": valid_from,
             "valid_to": valid_to,
@@ -138,8 +144,13 @@ class AsyncLongTerm:
     ) -> int:
         """Forget what is under a key, or all that passes every filter; return how many records.
 
-        Raises InvalidValueError if neither a key nor a filter is given.
+        Raises InvalidValueError if neither a key nor a filter is given, or both.
         """
+        filtered = any(value is not None for value in (metadata, source, since, until))
+        if filtered == (key is not None):
+            raise InvalidValueError(
+                "forget needs a key or a filter, and not both; it never forgets all unasked"
+            )
         if key is not None:
             outcomes = await self._store.write(Write((Delete(self._ref(key)),)))
             return len(outcomes[0].removed)
@@ -147,7 +158,7 @@ class AsyncLongTerm:
         if source is not None:
             where += (Condition("labels.source", "eq", source),)
         if not where:
-            raise InvalidValueError("forget needs a key or a filter: it does not forget everything unasked")
+            raise InvalidValueError("forget needs a filter that says something: it never forgets all unasked")
         scan = Scan(scope=self.home, kinds=(EXPERIENCE,), where=where, bodies=False, limit=FORGOTTEN_AT_ONCE)
         forgotten = 0
         while (page := await self._store.scan(scan)).items:
@@ -160,9 +171,9 @@ class AsyncLongTerm:
         query: str,
         k: int = 5,
         *,
-        kinds: Sequence[str] | None = None,
+        kinds: Sequence[str] | str | None = None,
         metadata: Mapping[str, Any] | None = None,
-        roles: Sequence[Role] | None = None,
+        roles: Sequence[Role] | Role | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
         min_importance: float | None = None,
@@ -176,7 +187,7 @@ class AsyncLongTerm:
         search = Search(
             scope=self.home,
             query=query,
-            kinds=tuple(kinds or ()),
+            kinds=() if kinds is None else names(kinds, "kinds"),
             where=conditions(metadata, roles=roles, since=since, until=until, min_importance=min_importance),
             as_of=now() if as_of is None else check_time(as_of, "as_of"),
             limit=check_count(k, "k"),
@@ -201,11 +212,11 @@ class AsyncLongTerm:
                 key=new_id() if item.key is None else item.key,
                 text=check_text(item.text, "text"),
                 importance=_importance(item.importance),
-                meta=dict(item.metadata or {}),
+                meta=item.metadata or {},  # type: ignore[arg-type]
                 labels=_labels(item.source),
                 pinned=item.pinned,
                 created=item.created,
-                expires=None if item.ttl is None else now() + item.ttl,
+                expires=None if item.ttl is None else now() + check_ttl(item.ttl),
                 valid_from=item.valid_from,
                 valid_to=item.valid_to,
             )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from ..checks import check_json, check_text
+from ..checks import MAX_SIZE, check_json, check_name, check_text, check_time
+from ..errors import InvalidValueError, TooLargeError
 from ..records import AgentCall, Message, Record, Scope, ToolCall
 from ..tokens import DEFAULT_ENCODING, TokenCounter, count_message
 
@@ -13,65 +14,67 @@ MESSAGE = "message"
 """The kind of a message in the log of a session."""
 ARCHIVED = "archived"
 """The kind of a message that was moved out of the log to keep it within its limits."""
-SYSTEM_KEY = "@system"
-"""The key of the message that `set_system` writes."""
+SYSTEM_ID = "@system"
+"""The id of the message that `set_system` writes; no other message may have it."""
 
 
 def encode(
-    message: Message,
-    scope: Scope,
-    tokens: TokenCounter,
-    *,
-    expires: datetime | None = None,
-    key: str | None = None,
+    message: Message, scope: Scope, tokens: TokenCounter, *, expires: datetime | None = None
 ) -> Record:
-    """Return a message as a record; raises InvalidValueError for what JSON cannot hold.
+    """Return a message as a record; raises InvalidValueError or TooLargeError for what cannot be kept.
 
-    Plain text stands in the record's text alone, so that it is not stored twice. The system role is
-    also a label, since a prompt always needs those messages and must find them without a scan.
+    Plain text stands in the record's text alone, so that it is not stored twice.
     """
+    if not isinstance(message, Message):
+        raise InvalidValueError(f"a session holds messages, not {type(message).__name__} values")
+    if message.id == SYSTEM_ID and message.role != "system":
+        raise InvalidValueError(f"the id {SYSTEM_ID!r} is kept for the system message")
     data: dict[str, Any] = {"role": message.role}
+    size = 0
+
+    def kept(value: Any, field: str) -> Any:
+        nonlocal size
+        copy, characters = check_json(value, field)
+        size += characters
+        return copy
+
     if tokens.name != DEFAULT_ENCODING:
         data["encoding"] = tokens.name
-    if key is not None:
-        data["id"] = message.id
-    if not isinstance(message.content, str) and (message.content, message.structured_data) != (None, None):
-        data["content"] = check_json(message.content, "content")[0]
+    if isinstance(message.content, str):
+        check_text(message.content, "content")
+    elif (content := kept(message.content, "content")) is not None:
+        data["content"] = content
     if message.name is not None:
         data["name"] = message.name
     if message.tool_calls:
-        data["tool_calls"] = [
-            [call.id, call.name, call.arguments, call.type, call.call_id] for call in message.tool_calls
-        ]
+        calls = [[call.id, call.name, call.arguments, call.type, call.call_id] for call in message.tool_calls]
+        data["tool_calls"] = kept(calls, "tool_calls")
     if message.agent_calls:
-        data["agent_calls"] = [
-            [call.agent_name, check_json(call.request, "agent call request")[0]]
-            for call in message.agent_calls
-        ]
+        requests = [[call.agent_name, call.request] for call in message.agent_calls]
+        data["agent_calls"] = kept(requests, "agent_calls")
     if message.structured_data is not None:
-        data["structured_data"] = check_json(message.structured_data, "structured_data")[0]
+        data["structured_data"] = kept(message.structured_data, "structured_data")
     if message.images:
-        data["images"] = list(message.images)
+        data["images"] = kept(message.images, "images")
     if message.tool_call_id is not None:
         data["tool_call_id"] = message.tool_call_id
-    system = message.role == "system"
-    try:
-        weight = count_message(message, tokens)
-    except UnicodeEncodeError:
-        # Counters refuse lone surrogates in words of their own.
-        check_text(message.content, "content")
-        raise
+    # Counting the tokens of what is too large to be stored would take far longer than to refuse it.
+    if size > MAX_SIZE:
+        raise TooLargeError(f"message {message.id!r} holds {size:,} characters, more than {MAX_SIZE:,}")
+    text = message.text
+    if message.content is None and text is not None:
+        data["content"] = None
     return Record(
         scope=scope,
         kind=MESSAGE,
-        key=message.id if key is None else key,
-        text=message.text,
+        key=check_name(message.id, "message id"),
+        text=text,
         data=data,
         meta=message.metadata,
-        labels={"role": "system"} if system else {},
-        weight=weight,
-        pinned=system,
-        created=message.timestamp,
+        labels={"role": message.role},
+        weight=count_message(message, tokens),
+        pinned=message.role == "system",
+        created=check_time(message.timestamp, "timestamp"),
         expires=expires,
     )
 
@@ -86,7 +89,7 @@ def decode(record: Record) -> Message:
     return Message(
         role=data["role"],
         content=data.get("content", record.text),
-        id=data.get("id", record.key),
+        id=record.key,
         name=data.get("name"),
         tool_calls=[ToolCall(*call) for call in data.get("tool_calls", ())],
         agent_calls=[AgentCall(*call) for call in data.get("agent_calls", ())],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
@@ -11,13 +12,14 @@ from msgspec.structs import replace
 from ..checks import check_count, check_number, shown
 from ..driving import call
 from ..errors import ConflictError, InvalidValueError, LimitError
-from ..records import Message, Record, Ref, Scope
+from ..records import Message, Record, Ref, Scope, now
 from ..store.protocol import Store
-from ..store.query import Condition, Delete, Limit, Op, Outcome, Put, Scan, Write
+from ..store.query import Condition, Delete, Expect, Limit, Op, Outcome, Put, Scan, StreamScan, Write
+from ..store.rules import over_limit
 from ..tokens import TokenCounter
 from .messages import ARCHIVED, MESSAGE, decode, tokens_of
 from .summary import SUMMARY, SUMMARY_KEY, Summarise, summary_record
-from .turns import Entry, Group, evictable
+from .turns import Entry, Group, evictable, spoken
 
 Handler: TypeAlias = Callable[[list[Message]], Awaitable[Any] | Any]
 Overflow: TypeAlias = Literal["drop", "archive"] | Summarise | Handler
@@ -28,15 +30,14 @@ AT_ONCE = 10_000
 """The most messages that one add makes room by, when a limit was lowered far below what is there."""
 ATTEMPTS = 100
 """How often a write is planned anew because others wrote meanwhile; each time one of them gets through."""
+LEASE = "lease"
+"""The kind of the record that tells other writers that one of them is making room."""
+LEASE_TIME = timedelta(minutes=5)
+"""How long others wait for one who is making room, and may have died, before one of them takes over."""
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """How much a session may hold, and what happens past that.
-
-    "drop" forgets the oldest messages; "archive" moves them out of the log into the session's
-    archive; a function is called with them before they go; `Summarise` archives them and keeps a
-    running summary in their place. All but "drop" make room down to `keep` of the limit at once.
-    """
+    """How much a session may hold, and what happens past that."""
 
     max_messages: int | None = None
     max_tokens: int | None = None
@@ -51,18 +52,25 @@ class Limits(Struct, frozen=True, kw_only=True):
             check_count(self.max_tokens, "max_tokens", least=1)
         if not 0 < check_number(self.keep, "keep") <= 1:
             raise InvalidValueError(f"keep is a share of the limit, above 0 and up to 1: {self.keep}")
-        if isinstance(self.overflow, str) and self.overflow not in ("drop", "archive"):
+        known = self.overflow in ("drop", "archive") if isinstance(self.overflow, str) else True
+        if not known or not isinstance(self.overflow, str | Summarise | Callable):
             raise InvalidValueError(
                 f"overflow is 'drop', 'archive', a function or Summarise(…): {shown(self.overflow)}"
             )
 
-    def __bool__(self) -> bool:
-        """Tell whether anything is limited."""
+    @property
+    def any(self) -> bool:
+        """Whether anything is limited."""
         return self.max_messages is not None or self.max_tokens is not None
+
+    @property
+    def archives(self) -> bool:
+        """Whether what overflows is kept beside the log."""
+        return self.overflow == "archive" or isinstance(self.overflow, Summarise)
 
 
 class LimitedLog:
-    """Adds messages to a session and holds it to its limits, in one atomic write each time."""
+    """Adds messages to a session and holds it to its limits."""
 
     def __init__(self, store: Store, scope: Scope, tokens: TokenCounter, limits: Limits) -> None:
         self._store = store
@@ -70,91 +78,149 @@ class LimitedLog:
         self._tokens = tokens
         self._limits = limits
         self._next_to_go: list[tuple[str, ...]] = []
-        """Groups that may go, oldest first; others may have removed some, which does no harm."""
+        """Groups that may go, oldest first, while `_spare` is there; others may have removed some."""
+        self._spare: str | None = None
+        """The user's last message, when that was last looked up."""
 
-    async def write(self, ops: list[Op], added: list[Record]) -> list[Outcome]:
-        """Do `ops`, which add the records `added`, and make room for them if there is too little."""
-        if not self._limits:
-            return await self._store.write(Write(tuple(ops)))
-        over: LimitError | None = None
-        for _ in range(ATTEMPTS):
-            try:
-                if over is None:
-                    return await self._attempt(ops, self._next_to_go)
-                return await self._make_room(ops, added, over)
-            except LimitError as error:
-                over = error
-            except ConflictError as error:
-                if over is None or error.key in {record.key for record in added}:
-                    raise
-        assert over is not None
-        raise over
+    async def write(self, ops: list[Op], added: list[Record], once: str | None = None) -> list[Outcome]:
+        """Do `ops`, which add the records `added`, and make room if there is too little.
 
-    async def _make_room(self, ops: list[Op], added: list[Record], over: LimitError) -> list[Outcome]:
-        groups, strict = await self._plan(added, over)
+        What is to be dropped goes in the same atomic write. What is to be kept elsewhere, or handed
+        to someone, goes after it, by one writer at a time, so that an add never fails for want of
+        room and a model is not asked twice.
+        """
+        if not self._limits.any:
+            return await self._store.write(Write(tuple(ops), once))
         if self._limits.overflow == "drop":
-            return await self._attempt(ops, [group.keys for group in groups], strict=strict)
-        fresh = {record.key for record in added}
-        leaving = [group for group in groups if not fresh.intersection(group.keys)]
-        refs = [Ref(self._scope, MESSAGE, key) for group in leaving for key in group.keys]
-        stored = [record for record in await self._store.read(refs) if record is not None]
-        whole = len(leaving) == len(groups)
-        outcomes = await self._attempt([*ops, *await self._moves(stored)], [], strict=strict and whole)
-        if not whole:
-            # What was just added has to leave as well, which it can do now that it is stored.
-            await self.write([], [])
+            return await self._write_and_drop(ops, added, once)
+        limit = self._limit((), strict=False)
+        outcomes = await self._store.write(Write((*ops, limit), once))
+        if over_limit(limit, outcomes[-1].count, outcomes[-1].weight):
+            await self._make_room()
         return outcomes
 
-    async def _attempt(
-        self, ops: list[Op], evict: list[tuple[str, ...]], strict: bool = True
-    ) -> list[Outcome]:
-        limits = self._limits
-        limit = Limit(
-            self._scope, MESSAGE, limits.max_messages, limits.max_tokens, tuple(evict), strict=strict
+    # ------------------------------------------------------------ dropping
+
+    async def _write_and_drop(self, ops: list[Op], added: list[Record], once: str | None) -> list[Outcome]:
+        said = next((record.key for record in reversed(added) if spoken(decode(record))), None)
+        groups, strict = self._next_to_go, True
+        for _ in range(ATTEMPTS):
+            guard: list[Op] = []
+            if said is None and groups and self._spare is not None:
+                # The plan spares the user's last message; if that was taken back, it is another.
+                guard.append(Expect(self._scope, MESSAGE, key=self._spare))
+            try:
+                outcomes = await self._store.write(
+                    Write((*ops, *guard, self._limit(tuple(groups), strict)), once)
+                )
+            except LimitError as error:
+                planned, strict = await self._plan(added, said, error.count, error.weight, 1.0)
+                groups = [group.keys for group in planned]
+            except ConflictError as error:
+                if not guard or error.key != self._spare:
+                    raise
+                groups, strict = [], True
+            else:
+                gone = set(outcomes[-1].removed)
+                self._next_to_go = [group for group in groups if gone.isdisjoint(group)] if gone else groups
+                self._spare = said or self._spare
+                return outcomes
+        raise LimitError(
+            f"session {self._scope.path!r} could not be held to its limits: too many others write to it",
+            count=0,
+            weight=0,
         )
-        outcomes = await self._store.write(Write((*ops, limit)))
-        gone = set(outcomes[-1].removed)
-        self._next_to_go = [group for group in evict if not gone.intersection(group)] if gone else evict
-        return outcomes
+
+    # ------------------------------------------------------------ keeping elsewhere
+
+    async def _make_room(self) -> None:
+        """Move out what no longer fits, unless another writer is about it."""
+        lease = Ref(self._scope, LEASE, "room")
+        record = Record(scope=lease.scope, kind=lease.kind, key=lease.key, expires=now() + LEASE_TIME)
+        try:
+            (held,) = await self._store.write(Write((Put(record, if_version=0),)))
+        except ConflictError:
+            return
+        try:
+            for _ in range(ATTEMPTS):
+                if not await self._move_out():
+                    return
+        finally:
+            await self._let_go(lease, held.version)
+
+    async def _let_go(self, lease: Ref, version: int) -> None:
+        try:
+            await self._store.write(Write((Delete(lease, version),)))
+        except ConflictError:
+            return  # it took so long that another has taken over
+
+    async def _move_out(self) -> bool:
+        """Move out the oldest messages; tell whether there may be more to move."""
+        page = await self._store.streams(StreamScan(scope=self._scope, kinds=(MESSAGE,), below=False))
+        if not page.items:
+            return False
+        stream = page.items[0]
+        if not over_limit(self._limit(()), stream.count, stream.weight):
+            return False
+        groups, _ = await self._plan([], None, stream.count, stream.weight, self._limits.keep)
+        refs = [Ref(self._scope, MESSAGE, key) for group in groups for key in group.keys]
+        leaving = [record for record in await self._store.read(refs) if record is not None]
+        if not leaving:
+            return False
+        try:
+            await self._store.write(Write(tuple(await self._moves(leaving))))
+        except ConflictError:
+            return True  # someone else changed one of them meanwhile
+        return True
 
     async def _moves(self, leaving: list[Record]) -> list[Op]:
         """Hand the messages that leave to whoever is to have them, and return what moves them out."""
         overflow = self._limits.overflow
         moves: list[Op] = [Delete(record.ref, record.version) for record in leaving]
-        if not leaving or overflow == "drop":
-            return moves
         messages = [decode(record) for record in leaving]
-        if overflow != "archive" and not isinstance(overflow, Summarise):
+        if not self._limits.archives:
+            assert callable(overflow)
             await call(overflow, messages)
             return moves
-        moves += [Put(replace(record, kind=ARCHIVED, labels={})) for record in leaving]
+        moves += [Put(replace(record, kind=ARCHIVED)) for record in leaving]
         if isinstance(overflow, Summarise):
             (old,) = await self._store.read([Ref(self._scope, SUMMARY, SUMMARY_KEY)])
             moves.append(await summary_record(overflow, self._scope, old, leaving, messages))
         return moves
 
-    async def _plan(self, added: list[Record], over: LimitError) -> tuple[list[Group], bool]:
-        """Return the groups that are to go, oldest first, and whether that has to be enough."""
+    # ------------------------------------------------------------ planning
+
+    async def _plan(
+        self, added: list[Record], said: str | None, count: int, weight: int, share: float
+    ) -> tuple[list[Group], bool]:
+        """Return the groups that are to go, oldest first, and whether they are enough.
+
+        For a share of 1 these are all that were looked at, so that the next adds need not look again.
+        """
         limits = self._limits
-        drop = limits.overflow == "drop"
-        share = 1.0 if drop else limits.keep
-        too_many = over.count - int((limits.max_messages or over.count) * share)
-        too_much = over.weight - int((limits.max_tokens or over.weight) * share)
+        too_many = count - int((limits.max_messages or count) * share)
+        too_much = weight - int((limits.max_tokens or weight) * share)
         new = [self._entry(record) for record in added]
-        spare = next((entry.key for entry in reversed(new) if entry.message.role == "user"), None)
-        if spare is None and (asked := await last_user_record(self._store, self._scope)) is not None:
-            spare = asked.key
+        if said is None:
+            asked = await last_user_record(self._store, self._scope)
+            self._spare = asked.key if asked is not None else None
         entries: list[Entry] = []
         scan = Scan(scope=self._scope, kinds=(MESSAGE,), limit=SPARE_MESSAGES)
         while True:
             page = await self._store.scan(scan)
             entries += [self._entry(record) for record in page.items]
             complete = page.cursor is None
-            groups = evictable(entries + new if complete else entries, spare=spare, complete=complete)
+            groups = evictable(
+                entries + new if complete else entries, spare=said or self._spare, complete=complete
+            )
             going = _enough(groups, too_many, too_much)
             if complete or going is not None or len(entries) >= AT_ONCE:
-                return groups if drop else groups[:going], going is not None
+                return groups if share == 1 else groups[:going], going is not None
             scan = replace(scan, cursor=page.cursor, limit=2 * scan.limit)
+
+    def _limit(self, evict: tuple[tuple[str, ...], ...], strict: bool = True) -> Limit:
+        limits = self._limits
+        return Limit(self._scope, MESSAGE, limits.max_messages, limits.max_tokens, evict, strict)
 
     def _entry(self, record: Record) -> Entry:
         return Entry(record.key, record.seq, decode(record), tokens_of(record, self._tokens))
@@ -171,7 +237,7 @@ def _enough(groups: list[Group], too_many: int, too_much: int) -> int | None:
 
 
 async def last_user_record(store: Store, scope: Scope) -> Record | None:
-    """Return the newest message of a user in a session; None if there is none."""
-    where = (Condition("data.role", "eq", "user"),)
-    page = await store.scan(Scan(scope=scope, kinds=(MESSAGE,), where=where, reverse=True, limit=1))
-    return page.items[0] if page.items else None
+    """Return the newest message in which a user speaks; None if there is none among the newest."""
+    where = (Condition("labels.role", "eq", "user"),)
+    page = await store.scan(Scan(scope=scope, kinds=(MESSAGE,), where=where, reverse=True, limit=20))
+    return next((record for record in page.items if spoken(decode(record))), None)

@@ -11,15 +11,15 @@ from typing import Any, Literal, TypeAlias, get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..checks import check_count, shown
+from ..checks import check_count, check_name, check_text, check_ttl, shown
 from ..driving import off_loop
 from ..errors import ConflictError, InvalidValueError, NotFoundError
 from ..records import Message, Record, Ref, Role, Scope, Stream, now
 from ..store.protocol import Store, scan_all
-from ..store.query import Condition, Delete, Expect, Op, Purge, Put, Scan, StreamScan, Touch, Write
+from ..store.query import Condition, Delete, Expect, Op, Purge, Put, Scan, StreamScan, Touch, Write, checked
 from ..tokens import TokenCounter, count_message
 from .filters import conditions
-from .messages import ARCHIVED, MESSAGE, SYSTEM_KEY, decode, encode, tokens_of
+from .messages import ARCHIVED, MESSAGE, SYSTEM_ID, decode, encode, tokens_of
 from .overflow import LimitedLog, Limits, last_user_record
 from .summary import SUMMARY, SUMMARY_KEY
 from .turns import Entry, Window
@@ -31,6 +31,8 @@ PAGE = 200
 """How many messages are read at once to fill a window."""
 COPIED_AT_ONCE = 1000
 """How many messages are read at once to copy a session."""
+LONG = 50_000
+"""From so many characters on, counting tokens would hold up an event loop."""
 
 
 class SessionInfo(Struct, frozen=True, kw_only=True):
@@ -85,7 +87,7 @@ class AsyncSession:
         self.home = home
         self.limits = limits
         self.retention = retention
-        self.ttl = None if ttl is None else _positive(ttl)
+        self.ttl = None if ttl is None else check_ttl(ttl)
         self._store = store
         self._tokens = tokens
         self._log = LimitedLog(store, home, tokens, limits)
@@ -102,22 +104,29 @@ class AsyncSession:
         /,
         *,
         ttl: timedelta | None = None,
+        once: str | None = None,
         **fields: Any,
     ) -> Message:
         """Add a message, or a role and content with any other fields of a message.
 
-        With `ttl` it is gone after that long. Adding a message again does nothing; raises
+        With `ttl` it is gone after that long. A message that is there already is not added again;
+        with `once`, a name for this call, not even if it has left the session since. Raises
         ConflictError if another message has its id, InvalidValueError for what cannot be stored.
         """
         if not isinstance(message, Message):
             message = Message(message, content, **fields)
-        await self._add([message], ttl)
+        elif content is not None or fields:
+            raise InvalidValueError("give either a message, or a role with content and fields, not both")
+        await self._add([message], ttl, once)
         return message
 
-    async def add_many(self, messages: Iterable[Message]) -> list[Message]:
-        """Add messages in their order, all or none; raises as `add` does."""
+    async def add_many(self, messages: Iterable[Message], *, once: str | None = None) -> list[Message]:
+        """Add messages in their order, all or none; those that are there already are not added again.
+
+        With `once`, and raising, as `add` does.
+        """
         added = list(messages)
-        await self._add(added, None)
+        await self._add(added, None, once)
         return added
 
     async def messages(
@@ -125,7 +134,7 @@ class AsyncSession:
         limit: int | None = None,
         offset: int = 0,
         *,
-        roles: Sequence[Role] | None = None,
+        roles: Sequence[Role] | Role | None = None,
         metadata: Mapping[str, Any] | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
@@ -135,15 +144,13 @@ class AsyncSession:
         `limit` and `offset` count back from the newest. `metadata` compares by equality, or with a
         list by any of it. `since` and `until` include their moments.
         """
-        if limit is not None:
-            check_count(limit, "limit")
         scan = Scan(
             scope=self.home,
             kinds=(MESSAGE,),
             where=conditions(metadata, roles=roles, since=since, until=until),
             reverse=True,
             skip=check_count(offset, "offset"),
-            limit=limit if limit is not None else COPIED_AT_ONCE,
+            limit=COPIED_AT_ONCE if limit is None else check_count(limit, "limit"),
         )
         if limit is not None:
             found = list((await self._store.scan(scan)).items)
@@ -168,58 +175,59 @@ class AsyncSession:
     async def system(self) -> Message | None:
         """Return the system message: the one that was set, or else the newest that was added."""
         found = await self._system_records()
-        chosen = next((record for record in found if record.key == SYSTEM_KEY), found[-1] if found else None)
+        chosen = next((record for record in found if record.key == SYSTEM_ID), found[-1] if found else None)
         return decode(chosen) if chosen is not None else None
 
     async def set_system(self, content: str) -> Message:
         """Set the system message, in place of the one set before; limits never drop it."""
-        message = Message("system", content)
-        record = encode(message, self.home, self._tokens, key=SYSTEM_KEY)
+        message = Message("system", check_text(content, "content"), SYSTEM_ID)
+        record = self._encode(message)
         await self._log.write([Put(record), *self._touch()], [record])
         return message
 
     async def clear(self, *, keep_system: bool = False) -> None:
         """Remove all messages, the archive and the summary; with `keep_system`, not the system messages."""
         keep = tuple(record.key for record in await self._system_records()) if keep_system else ()
-        purges = (Purge(self.home, kind) for kind in (ARCHIVED, SUMMARY))
-        await self._store.write(Write((Purge(self.home, MESSAGE, keep), *purges)))
+        await self._store.write(Write((Purge(self.home, MESSAGE, keep), *self._purge_kept())))
 
     async def pop(self) -> Message | None:
-        """Remove the newest message and return it; None if there is none."""
-        while True:
-            page = await self._store.scan(Scan(scope=self.home, kinds=(MESSAGE,), reverse=True, limit=1))
-            if not page.items:
-                return None
-            newest = page.items[0]
+        """Remove the newest message that is not a system message and return it; None if there is none."""
+        where = (Condition("data.role", "ne", "system"),)
+        scan = Scan(scope=self.home, kinds=(MESSAGE,), where=where, reverse=True, limit=1)
+        while (page := await self._store.scan(scan)).items:
+            (newest,) = page.items
             try:
                 await self._store.write(Write((Delete(newest.ref, newest.version),)))
             except ConflictError:
                 continue
             return decode(newest)
+        return None
 
     async def fork(self, name: str, at: str | None = None) -> AsyncSession:
         """Copy the session up to the message `at`, or all of it, to a new session beside it.
 
-        Raises NotFoundError if there is no such message, ConflictError if that session has messages.
+        Its archive and summary are copied as well. Raises NotFoundError if there is no such message,
+        ConflictError if that session has messages.
         """
         last = (await self._record(at)).seq if at is not None else None
         target = self.home.parent / name
         twin = AsyncSession(self._store, target, self._tokens, self.limits, self.retention, self.ttl)
-        scan = Scan(scope=self.home, kinds=(MESSAGE,), limit=COPIED_AT_ONCE)
-        copies: list[Op] = []
-        async with aclosing(scan_all(self._store, scan)) as records:
-            async for record in records:
-                if last is not None and record.seq > last:
-                    break
-                copies.append(Put(replace(record, scope=target), if_version=0))
-        await self._store.write(Write((await twin._if_empty(), *copies, *twin._touch())))
+        ops: list[Op] = [await twin._if_empty()]
+        for kind in (ARCHIVED, SUMMARY, MESSAGE):
+            scan = Scan(scope=self.home, kinds=(kind,), limit=COPIED_AT_ONCE)
+            async with aclosing(scan_all(self._store, scan)) as records:
+                async for record in records:
+                    if kind == MESSAGE and last is not None and record.seq > last:
+                        break
+                    ops.append(Put(replace(record, scope=target)))
+        await self._store.write(Write((*ops, *twin._touch())))
         return twin
 
     async def prefill(self, messages: Iterable[Message]) -> bool:
-        """Add messages if the session has none yet; tell whether it had none."""
+        """Add messages if the session has none yet, but for system messages; tell whether it had none."""
         records = [self._encode(message) for message in messages]
         try:
-            ops: list[Op] = [await self._if_empty(), *(Put(record) for record in records), *self._touch()]
+            ops: list[Op] = [await self._if_empty(), *map(Put, records), *self._touch()]
             await self._log.write(ops, records)
         except ConflictError:
             return False
@@ -266,26 +274,34 @@ class AsyncSession:
         return SessionInfo.of(page.items[0]) if page.items else None
 
     async def save(self, path: str | PathLike[str]) -> int:
-        """Write all messages to a JSON file, which is replaced whole or not at all; return how many."""
-        from .transfer import write_messages
+        """Write the session to a JSON file, which is replaced whole or not at all; return how many messages.
 
-        messages = await self.messages()
-        await off_loop(lambda: write_messages(path, messages))
-        return len(messages)
+        The archive and the summary are in it as well. Raises StorePermissionError or StoreFullError
+        if the file cannot be written.
+        """
+        from .transfer import Saved, write_session
+
+        saved = Saved(await self.messages(), await self.archived(), await self.summary())
+        await off_loop(lambda: write_session(path, saved))
+        return len(saved.messages)
 
     async def load(self, path: str | PathLike[str]) -> int:
-        """Replace all messages by those of a file that `save` wrote; return how many.
+        """Replace the session by one that `save` wrote; return how many messages it has, within its limits.
 
         Raises NotFoundError if there is no such file, InvalidValueError if it is not one of ours; the
         session is then as it was.
         """
-        from .transfer import read_messages
+        from .transfer import read_session
 
-        messages = await off_loop(lambda: read_messages(path))
-        records = [self._encode(message) for message in messages]
-        ops: list[Op] = [Purge(self.home, MESSAGE), *map(Put, records), *self._touch()]
-        await self._log.write(ops, records)
-        return len(messages)
+        saved = await off_loop(lambda: read_session(path))
+        records = [self._encode(message) for message in saved.messages]
+        ops: list[Op] = [Purge(self.home, MESSAGE), *self._purge_kept(), *map(Put, records)]
+        ops += [Put(replace(self._encode(message), kind=ARCHIVED)) for message in saved.archived]
+        if saved.summary is not None:
+            ops.append(Put(Record(scope=self.home, kind=SUMMARY, key=SUMMARY_KEY, text=saved.summary)))
+        await self._log.write([*ops, *self._touch()], records)
+        info = await self.info()
+        return info.messages if info is not None else 0
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[AsyncSession]:
@@ -310,26 +326,41 @@ class AsyncSession:
     async def __aexit__(self, *error: object) -> None:
         await self.end()
 
-    async def _add(self, messages: list[Message], ttl: timedelta | None) -> None:
-        expires = None if ttl is None else now() + _positive(ttl)
-        records = [self._encode(message, expires) for message in messages]
-        try:
+    async def _add(self, messages: list[Message], ttl: timedelta | None, once: str | None) -> None:
+        expires = None if ttl is None else now() + check_ttl(ttl)
+        if any(isinstance(message, Message) and len(message.text or "") > LONG for message in messages):
+            records = await off_loop(lambda: [self._encode(message, expires) for message in messages])
+        else:
+            records = [self._encode(message, expires) for message in messages]
+        while records:
             ops: list[Op] = [*(Put(record, if_version=0) for record in records), *self._touch()]
-            await self._log.write(ops, records)
-        except ConflictError:
-            if not await self._has_all(messages):
-                raise
+            try:
+                await self._log.write(ops, records, once)
+                return
+            except ConflictError:
+                # Some are there already, as they are when an add is sent again after a lost answer.
+                missing = await self._missing(records)
+                if len(missing) == len(records):
+                    raise
+                records = missing
 
-    async def _has_all(self, messages: list[Message]) -> bool:
-        """Tell whether these messages are stored already, as they are when an add is sent again."""
-        found = await self._store.read([Ref(self.home, MESSAGE, message.id) for message in messages])
-        return all(
-            record is not None and replace(decode(record), timestamp=message.timestamp) == message
-            for record, message in zip(found, messages, strict=True)
-        )
+    async def _missing(self, records: list[Record]) -> list[Record]:
+        """Return the records that are not stored yet; raises ConflictError for one that is another."""
+        found = await self._store.read([record.ref for record in records])
+        missing = []
+        for record, stored in zip(records, found, strict=True):
+            if stored is None:
+                missing.append(record)
+            elif _said(checked(record)) != _said(stored):
+                raise ConflictError(
+                    f"session {self.home.path!r} has another message with the id {record.key!r}",
+                    key=record.key,
+                    current=stored.version,
+                )
+        return missing
 
     async def _record(self, id: str) -> Record:
-        (record,) = await self._store.read([Ref(self.home, MESSAGE, id)])
+        (record,) = await self._store.read([Ref(self.home, MESSAGE, check_name(id, "message id"))])
         if record is None:
             raise NotFoundError(f"session {self.home.path!r} has no message with the id {shown(id)}")
         return record
@@ -343,16 +374,16 @@ class AsyncSession:
         if (text := await self.summary()) is None:
             return None
         message = Message("system", f"Summary of the earlier conversation: {text}")
-        return Entry(SUMMARY_KEY, 0, message, count_message(message, self._tokens))
+        return Entry("@summary", 0, message, count_message(message, self._tokens))
 
     async def _if_empty(self) -> Expect:
         """Return the operation that fails a write unless the session is as empty as it is now.
 
-        Raises ConflictError if it is not empty.
+        Raises ConflictError if it has messages that are not system messages.
         """
         scan = StreamScan(scope=self.home, kinds=(MESSAGE,), below=False, empty=True)
         page = await self._store.streams(scan)
-        if page.items and page.items[0].count:
+        if page.items and page.items[0].count > len(await self._system_records()):
             raise ConflictError(f"session {self.home.path!r} already has messages")
         return Expect(self.home, MESSAGE, page.items[0].version if page.items else 0)
 
@@ -362,11 +393,17 @@ class AsyncSession:
     def _entry(self, record: Record) -> Entry:
         return Entry(record.key, record.seq, decode(record), tokens_of(record, self._tokens))
 
-    def _touch(self) -> tuple[Touch, ...]:
-        return (Touch(self.home, MESSAGE, now() + self.ttl),) if self.ttl is not None else ()
+    def _purge_kept(self) -> list[Op]:
+        return [Purge(self.home, kind) for kind in (ARCHIVED, SUMMARY)]
+
+    def _touch(self) -> list[Op]:
+        """Return what lets the session live on, and with it what is kept beside its log."""
+        if self.ttl is None:
+            return []
+        kinds = (MESSAGE, ARCHIVED, SUMMARY) if self.limits.archives else (MESSAGE,)
+        return [Touch(self.home, kind, self.ttl) for kind in kinds]
 
 
-def _positive(ttl: timedelta) -> timedelta:
-    if not isinstance(ttl, timedelta) or ttl <= timedelta(0):
-        raise InvalidValueError(f"ttl must be a positive timedelta: {shown(ttl)}")
-    return ttl
+def _said(record: Record) -> tuple[Any, ...]:
+    """Return what makes a message the one that it is: all but its times."""
+    return (record.text, record.data, record.meta, record.weight)

@@ -3,36 +3,59 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
-from msgspec import DecodeError, json
+from msgspec import DecodeError, Struct, json
 
-from ..checks import shown
-from ..errors import InvalidValueError, NotFoundError
-from ..files import replace_file
+from ..checks import check_text, shown
+from ..errors import InvalidValueError
+from ..files import read_file, replace_file
 from ..records import Message
 
 FORMAT = "mnemic.session/1"
 
 
-def write_messages(path: str | PathLike[str], messages: Sequence[Message]) -> None:
-    """Write messages to a file, which is replaced whole or not at all."""
-    content = {"format": FORMAT, "messages": [message.to_dict() for message in messages]}
+class Saved(Struct, frozen=True):
+    """A session as a file holds it."""
+
+    messages: list[Message]
+    archived: list[Message]
+    summary: str | None
+
+
+def write_session(path: str | PathLike[str], saved: Saved) -> None:
+    """Write a session to a file, which is replaced whole or not at all; raises a StoreError."""
+    content = {
+        "format": FORMAT,
+        "messages": [message.to_dict() for message in saved.messages],
+        "archived": [message.to_dict() for message in saved.archived],
+        "summary": saved.summary,
+    }
     replace_file(path, json.format(json.encode(content), indent=1))
 
 
-def read_messages(path: str | PathLike[str]) -> list[Message]:
-    """Return the messages of a file; raises NotFoundError, or InvalidValueError if it is not one of ours."""
+def read_session(path: str | PathLike[str]) -> Saved:
+    """Return the session of a file; raises NotFoundError, or InvalidValueError if it is not one of ours."""
     name = os.fspath(path)
     try:
-        content: Any = json.decode(Path(path).read_bytes())
-    except FileNotFoundError:
-        raise NotFoundError(f"there is no file {name}") from None
-    except (DecodeError, UnicodeDecodeError) as error:
+        content: Any = json.decode(read_file(path))
+    except (DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidValueError(f"{name} is not a saved session: {error}") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise InvalidValueError(f"{name} is not a saved session of format {FORMAT!r}: {shown(content)}")
-    return [Message.from_dict(value) for value in content.get("messages", ())]
+    summary = content.get("summary")
+    return Saved(
+        _messages(content.get("messages"), name),
+        _messages(content.get("archived", []), name),
+        None if summary is None else check_text(summary, "summary"),
+    )
+
+
+def _messages(values: Any, name: str) -> list[Message]:
+    if not isinstance(values, list):
+        raise InvalidValueError(f"{name} is not a saved session: it holds no list of messages")
+    messages = [Message.from_dict(value) for value in values]
+    if len({message.id for message in messages}) != len(messages):
+        raise InvalidValueError(f"{name} is not a saved session: two of its messages have one id")
+    return messages

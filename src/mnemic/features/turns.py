@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from msgspec import Struct, field
 
@@ -33,9 +34,28 @@ class Group(Struct):
         return tuple(entry.key for entry in self.entries)
 
 
-def call_ids(message: Message) -> list[tuple[str, str | None]]:
+def calls_of(message: Message) -> list[tuple[str, str | None]]:
     """Return the names that an answer may use for each tool call of a message."""
-    return [(call.id, call.call_id) for call in message.tool_calls]
+    calls: list[tuple[str, str | None]] = [(call.id, call.call_id) for call in message.tool_calls]
+    return calls + [(block.get("id", ""), None) for block in _blocks(message, "tool_use")]
+
+
+def answers_of(message: Message) -> list[str]:
+    """Return the names of the calls that a message answers."""
+    own = [message.tool_call_id] if message.role == "tool" and message.tool_call_id else []
+    return own + [block.get("tool_use_id", "") for block in _blocks(message, "tool_result")]
+
+
+def spoken(message: Message) -> bool:
+    """Tell whether a user speaks in a message, and not only a tool answers in a user's name."""
+    return message.role == "user" and not answers_of(message)
+
+
+def _blocks(message: Message, kind: str) -> Iterator[dict[str, Any]]:
+    if isinstance(message.content, list):
+        for block in message.content:
+            if isinstance(block, dict) and block.get("type") == kind:
+                yield block
 
 
 def grouped(entries: Sequence[Entry]) -> list[Group]:
@@ -48,19 +68,20 @@ def grouped(entries: Sequence[Entry]) -> list[Group]:
     waiting: list[Group] = []
     for entry in entries:
         message = entry.message
-        home = asked.get(message.tool_call_id) if message.role == "tool" and message.tool_call_id else None
+        answers = answers_of(message)
+        home = next((asked[answer] for answer in answers if answer in asked), None)
         if home is not None:
             home.entries.append(entry)
-            for ids in call_ids(home.entries[0].message):
-                if message.tool_call_id in ids:
+            for ids in calls_of(home.entries[0].message):
+                if not set(answers).isdisjoint(ids):
                     home.unanswered.discard(ids[0])
             continue
-        if message.role == "user":
+        if spoken(message):
             for group in waiting:
                 group.over = True
             waiting.clear()
         group = Group([entry])
-        for call_id, other_id in call_ids(message):
+        for call_id, other_id in calls_of(message):
             group.unanswered.add(call_id)
             asked[call_id] = group
             if other_id is not None:
@@ -103,7 +124,7 @@ class Window:
         self.left = budget
         self.full = False
         self._taken: list[Entry] = []
-        self._answers: dict[str, list[Entry]] = {}
+        self._answers: dict[str, Entry] = {}
 
     def require(self, entries: Sequence[Entry]) -> None:
         """Make room for what must be in; raises BudgetError if it is more than there is."""
@@ -118,21 +139,22 @@ class Window:
     def offer(self, entry: Entry) -> None:
         """Take the next older message if it fits; after the first that does not, the window is full."""
         message = entry.message
-        if message.role == "tool" and message.tool_call_id:
-            self._answers.setdefault(message.tool_call_id, []).append(entry)
+        answers = answers_of(message)
+        if answers or message.role == "tool":
+            self._answers.update((answer, entry) for answer in answers)
             return
-        group = [entry]
-        for ids in call_ids(message):
-            answers = [a for call in ids if call is not None for a in self._answers.pop(call, [])]
-            if not answers:
+        group = {entry.key: entry}
+        for ids in calls_of(message):
+            answer = next((self._answers[name] for name in ids if name in self._answers), None)
+            if answer is None:
                 return
-            group.extend(answers)
-        cost = sum(one.tokens for one in group)
+            group[answer.key] = answer
+        cost = sum(one.tokens for one in group.values())
         if cost > self.left:
             self.full = True
             return
         self.left -= cost
-        self._taken.extend(group)
+        self._taken.extend(group.values())
 
     def messages(self, required: Sequence[Entry]) -> list[Message]:
         """Return what was taken and what must be in, oldest first, the system messages before all."""

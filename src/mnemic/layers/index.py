@@ -11,11 +11,13 @@ import threading
 from array import array
 from collections import Counter, OrderedDict
 from collections.abc import Iterable
+from datetime import datetime
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ..checks import to_microseconds
+from ..driving import off_loop
 from ..records import Hit, Record, Ref, Scope, Stream, now
 from ..store.analysis import terms
 from ..store.matching import matches, true_at
@@ -54,6 +56,7 @@ class ScopeIndex:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.versions: dict[Name, int] = {}
+        self.born: dict[Name, datetime] = {}
         self.places: dict[Name, dict[str, int]] = {}
         """By stream and key, the number of the document; numbers are not used again."""
         self.refs: list[Ref | None] = []
@@ -68,6 +71,11 @@ class ScopeIndex:
     def __len__(self) -> int:
         return len(self.refs)
 
+    def seen(self, stream: Stream) -> int:
+        """Return up to which version the stream was taken in; 0 if it is new, or another of that name."""
+        name = (stream.scope.path, stream.kind)
+        return self.versions.get(name, 0) if self.born.get(name) == stream.created else 0
+
     @property
     def worn(self) -> bool:
         """Whether most of what it holds is gone, so that it is better built anew."""
@@ -76,9 +84,15 @@ class ScopeIndex:
     def take_in(self, change: Change) -> bool:
         """Apply a change; False if the stream is no longer at the version that it starts from."""
         name = (change.stream.scope.path, change.stream.kind)
-        if self.versions.get(name, 0) != change.since:
+        if self.seen(change.stream) != change.since:
             return False
         places = self.places.setdefault(name, {})
+        if not change.since:
+            # A stream that was dropped and begun anew has nothing of the old one.
+            for number in places.values():
+                self._drop(number)
+            places.clear()
+        self.born[name] = change.stream.created
         for record in change.written:
             self._drop(places.pop(record.key, NO_DOCUMENT))
             places[record.key] = self._add(record) if record.text else NO_DOCUMENT
@@ -97,13 +111,15 @@ class ScopeIndex:
         scores = np.zeros(len(self), dtype=np.float32)
         lengths = np.frombuffer(self.lengths, dtype=np.float32)
         mean = self.total_length / self.alive
+        alive = np.frombuffer(self.expiries, dtype=np.int64) > 0
         for term, times in Counter(query).items():
             if term not in self.postings:
                 continue
             held, counts = self.postings[term]
             documents = np.frombuffer(held, dtype=np.int32)
             occurrences = np.frombuffer(counts, dtype=np.float32)
-            weight = times * rarity(max(self.alive, len(documents)), len(documents))
+            holding = int(np.count_nonzero(alive[documents]))
+            weight = times * rarity(self.alive, holding)
             scores[documents] += bm25(occurrences, lengths[documents], mean, weight)
         visible = np.frombuffer(self.expiries, dtype=np.int64) > moment
         if kinds:
@@ -194,19 +210,24 @@ class IndexLayer(Layer):
                 continue
 
     async def _catch_up_stream(self, index: ScopeIndex, stream: Stream) -> bool:
-        name = (stream.scope.path, stream.kind)
-        since = index.versions.get(name, 0)
-        if since >= stream.version:
+        since = index.seen(stream)
+        if since and since >= stream.version:
             return True
+        name = (stream.scope.path, stream.kind)
         everything = Scan(scope=stream.scope, kinds=(stream.kind,))
         written = [r async for r in scan_all(self._below, replace(everything, after_version=since))]
-        known = index.places.get(name, {}).keys() | {record.key for record in written}
+        known = (index.places.get(name, {}).keys() if since else set()) | {r.key for r in written}
         present = None
         if len(known) != stream.count:
             keys = scan_all(self._below, replace(everything, bodies=False))
             present = {record.key async for record in keys}
-        with index.lock:
-            return index.take_in(Change(stream, since, written, present))
+
+        def take_in() -> bool:
+            with index.lock:
+                return index.take_in(Change(stream, since, written, present))
+
+        # A few records are taken in faster than a thread is found.
+        return take_in() if len(written) < 50 else await off_loop(take_in)
 
 
 def _wanted(record: Record, search: Search) -> bool:

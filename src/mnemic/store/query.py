@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from ..checks import (
-    MAX_COUNT,
     MAX_SIZE,
     check_count,
     check_json,
@@ -19,6 +18,7 @@ from ..checks import (
     check_number,
     check_text,
     check_time,
+    check_ttl,
     shown,
 )
 from ..errors import InvalidValueError, TooLargeError
@@ -26,6 +26,9 @@ from ..records import Record, Ref, Scope
 
 FIELDS = ("key", "importance", "weight", "pinned", "created", "updated", "valid_from", "valid_to")
 """The fields of a record that a condition may name, beside `meta.x`, `data.x` and `labels.x`."""
+
+MAX_CHOICES = 1000
+"""The most values that one condition may choose among."""
 
 Operator: TypeAlias = Literal["eq", "ne", "in", "lt", "le", "gt", "ge"]
 Scalar: TypeAlias = None | bool | int | float | str | datetime
@@ -74,28 +77,45 @@ class Limit(Struct, frozen=True):
 
 
 class Purge(Struct, frozen=True):
-    """Empty a stream, but for the keys in `keep`; or, with `expired_only`, remove what has expired."""
+    """Empty a stream, but for the keys in `keep`; or, with `expired_only`, remove what has expired.
+
+    With `drop` all of it goes, the stream itself and its numbering too; nothing tells that it was.
+    """
 
     scope: Scope
     kind: str
     keep: tuple[str, ...] = ()
     expired_only: bool = False
+    drop: bool = False
 
 
 class Touch(Struct, frozen=True):
-    """Set when a whole stream expires; None for never. An expired stream reads as empty."""
+    """From now on, let a whole stream expire that long after its last write; None for never.
+
+    This counts as a write. An expired stream reads as empty.
+    """
 
     scope: Scope
     kind: str
-    expires: datetime | None = None
+    ttl: timedelta | None = None
+
+    def __post_init__(self) -> None:
+        """Raise InvalidValueError for a time to live that is not positive, or longer than time."""
+        if self.ttl is not None:
+            check_ttl(self.ttl)
 
 
 class Expect(Struct, frozen=True):
-    """Raise ConflictError, and store nothing, unless the stream is at this version; 0 is empty and new."""
+    """Raise ConflictError, and store nothing, unless all is as expected.
+
+    Without a key, the stream must be at `version`; 0 is one that never was. With a key, that record
+    must be at `version`, or merely be there if that is None.
+    """
 
     scope: Scope
     kind: str
-    version: int
+    version: int | None = None
+    key: str | None = None
 
 
 Op: TypeAlias = Put | Delete | Limit | Purge | Touch | Expect
@@ -120,7 +140,8 @@ class Outcome(Struct, frozen=True, omit_defaults=True):
     """What one operation did.
 
     A Put gives the record's seq, version and times; a Delete and a Limit the keys that they
-    removed; a Purge how many it removed; an Expect the stream's version.
+    removed, and a Limit what the stream holds then; a Purge how many it removed; an Expect the
+    version that it found.
     """
 
     seq: int = 0
@@ -129,6 +150,7 @@ class Outcome(Struct, frozen=True, omit_defaults=True):
     updated: datetime | None = None
     removed: tuple[str, ...] = ()
     count: int = 0
+    weight: int = 0
 
 
 class Condition(Struct, frozen=True):
@@ -151,8 +173,15 @@ class Condition(Struct, frozen=True):
                 "or a name within 'meta.', 'data.' or 'labels.'"
             )
         if (self.op == "in") != isinstance(self.value, tuple):
-            raise InvalidValueError(f"a filter takes a tuple of values with 'in', and only there: {self}")
-        for value in self.value if isinstance(self.value, tuple) else (self.value,):
+            raise InvalidValueError(
+                f"a filter takes a tuple with 'in', and only there: {self.field} {shown(self.value)}"
+            )
+        choices = self.value if isinstance(self.value, tuple) else (self.value,)
+        if len(choices) > MAX_CHOICES:
+            raise InvalidValueError(
+                f"a filter on {self.field} takes at most {MAX_CHOICES:,} values, not {len(choices):,}"
+            )
+        for value in choices:
             if not isinstance(value, None | bool | int | float | str | datetime):
                 raise InvalidValueError(
                     f"{self.field} can be compared with text, numbers, booleans and None, "
@@ -161,7 +190,10 @@ class Condition(Struct, frozen=True):
             if isinstance(value, float):
                 check_number(value, f"the filter on {self.field}")
             elif isinstance(value, int):
-                check_count(int(value), f"the filter on {self.field}", least=-MAX_COUNT)
+                if abs(value) >= 2**63:
+                    raise InvalidValueError(
+                        f"the filter on {self.field} has more than 64 bits: {shown(value)}"
+                    )
             elif isinstance(value, str):
                 check_text(value, f"the filter on {self.field}")
 

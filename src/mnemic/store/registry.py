@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from ..checks import shown
+from ..checks import check_name, shown
 from ..errors import InvalidValueError, MissingExtraError, UnknownSchemeError
 from .protocol import Store
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 GROUP = "mnemic.backends"
 """The entry point group: the name is the URL scheme, the object a `Backend`."""
 
-_SCHEME = re.compile(r"([a-z][a-z0-9+.-]*):", re.IGNORECASE)
+_SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
+_SECRET = re.compile(r"//[^/?#]*@")
 
 
 class StoreURL(Struct, frozen=True):
@@ -41,11 +42,13 @@ class StoreURL(Struct, frozen=True):
             raise InvalidValueError(
                 f"a store is named by a URL such as 'sqlite:///memory.db' or 'memory://', not by {shown(url)}"
             )
+        safe = _SECRET.sub("//***@", url)
+        check_name(safe, "the store URL", longest=4096)
         try:
             split = urlsplit(url, allow_fragments=False)
             pairs = parse_qsl(split.query, keep_blank_values=True, strict_parsing=bool(split.query))
         except ValueError as error:
-            raise InvalidValueError(f"cannot read the store URL {shown(url)}: {error}") from None
+            raise InvalidValueError(f"cannot read the store URL {shown(safe)}: {error}") from None
         return cls(url, found[1].lower(), split, dict(pairs))
 
     def take(self, **kinds: Callable[[str], object]) -> dict[str, object]:

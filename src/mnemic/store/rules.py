@@ -14,15 +14,20 @@ def check_version(ref: Ref, expected: int | None, current: int) -> None:
     state = f"is at version {current}" if current else "is not there"
     wanted = f"version {expected}" if expected else "it to be new"
     raise ConflictError(
-        f"{ref.kind} {ref.key!r} in scope {ref.scope.path!r} {state}; the writer expected {wanted}",
+        f"{_named(ref)} {state}; the writer expected {wanted}",
         key=ref.key,
         current=current,
     )
 
 
-def check_stream(op: Expect, current: int) -> None:
-    """Raise ConflictError unless the stream is at the version that `op` expects."""
-    if op.version != current:
+def check_expected(op: Expect, current: int) -> None:
+    """Raise ConflictError unless the stream, or the record, is at the version that `op` expects."""
+    if op.key is not None:
+        ref = Ref(op.scope, op.kind, op.key)
+        if op.version is None and not current:
+            raise ConflictError(f"{_named(ref)} is not there", key=op.key)
+        check_version(ref, op.version, current)
+    elif op.version is not None and op.version != current:
         raise ConflictError(
             f"the {op.kind} stream of scope {op.scope.path!r} is at version {current}; "
             f"the writer expected {op.version}",
@@ -46,6 +51,10 @@ def check_limit(op: Limit, count: int, weight: int) -> None:
             count=count,
             weight=weight,
         )
+
+
+def _named(ref: Ref) -> str:
+    return f"{ref.kind} {ref.key!r} in scope {ref.scope.path!r}"
 
 
 def _shown(limit: int | None) -> str:

@@ -55,14 +55,16 @@ versions = st.sampled_from([None, None, None, 0, 1, 2, 5])
 refs = st.builds(Ref, scopes, kinds, keys)
 groups = st.lists(st.lists(keys, min_size=1, max_size=2).map(tuple), max_size=4).map(tuple)
 counts = st.none() | st.integers(0, 4)
+rarely = st.sampled_from([False, False, False, True])
 operations = st.one_of(
     st.builds(Put, records, versions),
     st.builds(Put, records, versions),
     st.builds(Delete, refs, versions),
     st.builds(Limit, scopes, kinds, counts, counts, groups, st.booleans()),
-    st.builds(Purge, scopes, kinds, st.lists(keys, max_size=2).map(tuple), st.booleans()),
-    st.builds(Touch, scopes, kinds, times),
+    st.builds(Purge, scopes, kinds, st.lists(keys, max_size=2).map(tuple), st.booleans(), rarely),
+    st.builds(Touch, scopes, kinds, st.sampled_from([None, timedelta(days=1), timedelta(days=2)])),
     st.builds(Expect, scopes, kinds, st.integers(0, 6)),
+    st.builds(Expect, scopes, kinds, st.none() | st.integers(0, 6), keys),
 )
 fields = st.one_of(
     st.builds("{}.{}".format, st.sampled_from(["meta", "data", "labels"]), names),
@@ -136,7 +138,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert [without_times(item) for item in everything[0]] == [without_times(i) for i in everything[1]]
         totals = [
             [
-                (s.scope, s.kind, s.count, s.weight, s.last_seq, s.version, s.expires)
+                (s.scope, s.kind, s.count, s.weight, s.last_seq, s.version, s.ttl, s.expires is None)
                 for s in lab.streams(empty=True)
             ]
             for lab in self.both
@@ -154,7 +156,7 @@ def _answer(lab: Lab, ops: list[Op], id: str | None) -> Any:
         outcomes = lab.write(*ops, id=id)
     except MnemicError as error:
         return type(error), str(error)
-    return [(did.seq, did.version, did.removed, did.count) for did in outcomes]
+    return [(did.seq, did.version, did.removed, did.count, did.weight) for did in outcomes]
 
 
 @pytest.mark.parametrize("bench", [bench for bench in benches() if not bench.startswith("memory-")])

@@ -74,8 +74,8 @@ class GroupCommit(Generic[Tx]):
         """Leave work for the next `drain`, which calls `pending.finish`."""
         self._queue.append(pending)
 
-    def drain(self) -> None:
-        """Do what is queued, in one transaction."""
+    def drain(self) -> bool:
+        """Do what is queued, at most BATCH writes, in one transaction; tell whether more is queued."""
         with self._lock:
             batch = [self._queue.popleft() for _ in range(min(len(self._queue), BATCH))]
             if batch:
@@ -83,6 +83,7 @@ class GroupCommit(Generic[Tx]):
         for pending in batch:
             if pending.finish is not None:
                 pending.finish(pending)
+        return bool(self._queue)
 
     def _commit(self, batch: list[Pending[Tx]]) -> None:
         def work(tx: Tx) -> None:

@@ -37,6 +37,7 @@ streams = Table(
     Column("weight", BigInteger, nullable=False),
     Column("created", BigInteger, nullable=False),
     Column("updated", BigInteger, nullable=False),
+    Column("ttl", BigInteger),
     Column("expires", BigInteger),
     Column("soonest", BigInteger),
     UniqueConstraint("scope", "kind", name="mnemic_streams_scope_kind"),

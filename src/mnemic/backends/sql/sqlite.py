@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import unquote
 
 from sqlalchemy import Dialect
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
@@ -25,6 +26,9 @@ from ...store.registry import StoreURL
 from .statements import Parameters, Prepared
 
 Result = TypeVar("Result")
+
+MAGIC = b"SQLite format 3\0"
+"""How every SQLite database begins."""
 
 BUSY_SECONDS = 30.0
 """How long a writer waits for another process before it gives up."""
@@ -75,22 +79,19 @@ class SqliteFile:
         options = url.take(synchronous=_synchronous, busy_timeout=_seconds)
         self.synchronous = options.get("synchronous", "FULL")
         self.busy_seconds: Any = options.get("busy_timeout", BUSY_SECONDS)
-        path = url.split.path
-        if url.split.netloc or path in ("", "/", "/:memory:"):
+        name = unquote(url.split.path[1:])
+        if url.split.netloc or name in ("", ":memory:"):
             raise InvalidValueError(
                 f"{url} names no file: use sqlite:///relative.db or sqlite:////absolute.db, "
                 "and memory:// for what need not last"
             )
-        self.path = Path(path[1:])
+        # Made absolute once: the working folder may be another when the next connection is opened.
+        self.path = Path(name).absolute()
         self._idle: deque[Connection] = deque()
-        self._process = os.getpid()
         self._closed = False
 
     def use(self, work: Callable[[Connection], Result]) -> Result:
         """Return what `work` returns for a connection that is lent to it; driver errors leave it as ours."""
-        if os.getpid() != self._process:
-            # SQLite connections must not cross a fork: the child leaves its parent's alone.
-            self._idle, self._process = deque(), os.getpid()
         if self._closed:
             raise ClosedError(f"{self.url} is closed")
         try:
@@ -106,11 +107,15 @@ class SqliteFile:
                 self._roll_back(connection)
             self._idle.append(connection)
             if self._closed:
-                self.close()
+                self.let_go()
 
     def close(self) -> None:
         """Close all connections that are not lent; the others close when they come back."""
         self._closed = True
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Close the connections that are not lent."""
         while self._idle:
             self._idle.pop().raw.close()
 
@@ -123,8 +128,7 @@ class SqliteFile:
         return kind(f"{self.url}: {hint} ({error})")
 
     def _connect(self) -> Connection:
-        if not self.path.parent.is_dir():
-            raise StorePermissionError(f"{self.url}: the folder {self.path.parent} does not exist")
+        self._check_file()
         try:
             raw = sqlite3.connect(
                 self.path, timeout=self.busy_seconds, isolation_level=None, check_same_thread=False
@@ -134,10 +138,29 @@ class SqliteFile:
         try:
             raw.execute("PRAGMA journal_mode = WAL")
             raw.execute(f"PRAGMA synchronous = {self.synchronous}")
+            # What is forgotten must not be found in the free pages of the file.
+            raw.execute("PRAGMA secure_delete = ON")
         except sqlite3.Error as error:
             raw.close()
             raise self.explain(error) from error
         return Connection(raw, self)
+
+    def _check_file(self) -> None:
+        """Raise one of our errors if there can be no file of ours at this path."""
+        if not os.path.isdir(self.path.parent):  # noqa: PTH112 - which, unlike Path, never raises
+            raise InvalidValueError(f"{self.url}: the folder {self.path.parent} does not exist")
+        try:
+            with self.path.open("rb") as file:
+                start = file.read(len(MAGIC))
+        except FileNotFoundError:
+            return
+        except IsADirectoryError:
+            raise StorePermissionError(f"{self.url}: the file cannot be opened: it is a folder") from None
+        except (OSError, ValueError) as error:
+            raise StorePermissionError(f"{self.url}: the file cannot be opened ({error})") from None
+        # SQLite itself takes a file of a few bytes for an empty one, and would write over it.
+        if start and start != MAGIC:
+            raise UnreadableStoreError(f"{self.url}: the file is not an SQLite database")
 
     def _roll_back(self, connection: Connection) -> None:
         try:

@@ -86,6 +86,7 @@ class Statements:
             .where(streams.c.id == bindparam("id"))
             .values(_parameters(streams, but=("id", "scope", "kind", "created")))
         )
+        self.remove_head = prepared(delete(streams).where(streams.c.id == bindparam("id")))
         self.slot = prepared(
             select(*(records.c[name] for name in SLOT)).where(of_stream, same(records.c.key))
         )
@@ -240,19 +241,21 @@ def _drives(field: str, op: str, families: tuple[str, ...]) -> bool:
 
 def _test(here: FromClause, n: int, field: str, op: str, families: tuple[str, ...]) -> ColumnElement[bool]:
     """Return a condition as SQL, with the meaning that `store.matching` gives it."""
-    if op == "in":
-        return or_(false(), *(_compare(here, n, m, field, "eq", kind) for m, kind in enumerate(families)))
     if op == "ne":
-        return ~_compare(here, n, 0, field, "eq", families[0])
-    return _compare(here, n, 0, field, op, families[0])
+        return ~_compare(here, n, field, "eq", families[0], [0])
+    by_family: dict[str, list[int]] = {}
+    for m, kind in enumerate(families):
+        by_family.setdefault(kind, []).append(m)
+    return or_(false(), *(_compare(here, n, field, op, kind, places) for kind, places in by_family.items()))
 
 
-_OPERATORS: dict[str, Callable[[Any, Any], ColumnElement[bool]]] = {
-    "eq": lambda a, b: a == b,
-    "lt": lambda a, b: a < b,
-    "le": lambda a, b: a <= b,
-    "gt": lambda a, b: a > b,
-    "ge": lambda a, b: a >= b,
+_OPERATORS: dict[str, Callable[[Any, list[Any]], ColumnElement[bool]]] = {
+    "eq": lambda a, b: a == b[0],
+    "in": lambda a, b: a.in_(b),
+    "lt": lambda a, b: a < b[0],
+    "le": lambda a, b: a <= b[0],
+    "gt": lambda a, b: a > b[0],
+    "ge": lambda a, b: a >= b[0],
 }
 _COLUMN_FAMILY = {
     "key": "text", "importance": "number", "weight": "number", "pinned": "bool",
@@ -261,24 +264,28 @@ _COLUMN_FAMILY = {
 _JSON_TYPES = {"number": ("integer", "real"), "text": ("text",), "bool": ("true", "false")}
 
 
-def _compare(here: FromClause, n: int, m: int, field: str, op: str, kind: str) -> ColumnElement[bool]:
-    value: Any = bindparam(f"value_{n}_{m}")
+def _compare(
+    here: FromClause, n: int, field: str, op: str, kind: str, places: list[int]
+) -> ColumnElement[bool]:
+    """Return a comparison of a field with those of a condition's values that are of one family."""
+    values: list[Any] = [bindparam(f"value_{n}_{m}") for m in places]
+    equal = op in ("eq", "in")
     group, dot, _ = field.partition(".")
     if not dot:
         column = here.c[field]
         if kind == "null":
-            return column.is_(None) if op == "eq" else false()
-        if _COLUMN_FAMILY[field] != kind or (kind == "bool" and op != "eq"):
+            return column.is_(None) if equal else false()
+        if _COLUMN_FAMILY[field] != kind or (kind == "bool" and not equal):
             return false()
-        return and_(column.is_not(None), _OPERATORS[op](column, value))
-    held = func.json_each(here.c[group]).table_valued("key", "value", "type", name=f"j{n}_{m}")
+        return and_(column.is_not(None), _OPERATORS[op](column, values))
+    held = func.json_each(here.c[group]).table_valued("key", "value", "type", name=f"j{n}_{places[0]}")
     named = exists().select_from(held).where(held.c.key == bindparam(f"name_{n}"))
     if kind == "null":
-        return ~named.where(held.c.type != "null") if op == "eq" else false()
-    if kind not in _JSON_TYPES or (kind == "bool" and op != "eq"):
+        return ~named.where(held.c.type != "null") if equal else false()
+    if kind not in _JSON_TYPES or (kind == "bool" and not equal):
         return false()
     types = held.c.type.in_([literal_column(f"'{name}'") for name in _JSON_TYPES[kind]])
-    return named.where(types, _OPERATORS[op](held.c.value, value))
+    return named.where(types, _OPERATORS[op](held.c.value, values))
 
 
 def _parameters(table: FromClause, but: tuple[str, ...] = ()) -> dict[str, Any]:

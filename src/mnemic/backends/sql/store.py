@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
+from weakref import WeakSet
 
-from ...checks import from_microseconds, to_microseconds
+from ...checks import MICROSECOND, from_microseconds, to_microseconds
+from ...driving import off_loop
 from ...records import Hit, Record, Ref, Scope, Stream, now
 from ...store.matching import Position, from_cursor, to_cursor
 from ...store.protocol import Capability, Page
@@ -22,6 +25,10 @@ Result = TypeVar("Result")
 
 STREAMS_AT_ONCE = 500
 """How many streams a scan looks at before it gives its page back, full or not."""
+
+
+_stores: WeakSet[SqlStore] = WeakSet()
+"""The stores that are open, which a fork concerns."""
 
 
 class SqlStore:
@@ -41,6 +48,7 @@ class SqlStore:
         self._threads = threads
         self._clock = clock
         self._commits = GroupCommit(self._transact)
+        _stores.add(self)
 
     async def write(self, write: Write) -> list[Outcome]:
         rows = [to_row(op.record) if isinstance(op, Put) else None for op in write.ops]
@@ -75,8 +83,20 @@ class SqlStore:
         raise NotImplementedError("SQLite has no search of its own here; the index layer has")
 
     async def close(self) -> None:
-        self._threads.close()
-        self._file.close()
+        def work() -> None:
+            self._threads.close()
+            self._file.close()
+
+        await off_loop(work)
+
+    def before_fork(self) -> None:
+        """Let go of the file: SQLite's locks do not survive a child that holds the same connections."""
+        self._file.let_go()
+
+    def after_fork(self) -> None:
+        """Begin anew in a child, whose threads are gone and whose locks may be held by them."""
+        self._threads = Threads()
+        self._commits = GroupCommit(self._transact)
 
     def _transact(self, work: Callable[[SqlTransaction], None]) -> None:
         """Do `work` in a transaction, which is durable when this returns and undone if it raises."""
@@ -195,6 +215,20 @@ class SqlStore:
             at = seen_at = (head.scope, head.kind)
 
 
+def _before_fork() -> None:
+    for store in list(_stores):
+        store.before_fork()
+
+
+def _after_fork() -> None:
+    for store in list(_stores):
+        store.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
+
+
 def _position(record: Record) -> Position:
     return (record.scope.path, record.kind, record.seq)
 
@@ -210,4 +244,5 @@ def _stream(head: Head, count: int, weight: int) -> Stream:
         created=from_microseconds(head.created),
         updated=from_microseconds(head.updated),
         expires=None if head.expires is None else from_microseconds(head.expires),
+        ttl=None if head.ttl is None else head.ttl * MICROSECOND,
     )

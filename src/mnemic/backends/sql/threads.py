@@ -25,52 +25,53 @@ class Threads:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._readers: ThreadPoolExecutor | None = None
-        self._writer: ThreadPoolExecutor | None = None
+        self._pools: tuple[ThreadPoolExecutor, ThreadPoolExecutor] | None = None
         self._drain_is_due = False
         self._closed = False
 
     async def read(self, work: Callable[[], Result]) -> Result:
-        """Return what `work` returns."""
+        """Return what `work` returns; raises ClosedError after `close`."""
         loop = running_loop()
         if loop is None:
             return work()
-        return await loop.run_in_executor(self._pools()[0], work)
+        with self._lock:
+            readers, _ = self._started()
+        return await loop.run_in_executor(readers, work)
 
     async def commit(self, group: GroupCommit[Tx], work: Callable[[Tx], Result]) -> Result:
-        """Return what `work` returns, once the group's transaction is durable."""
+        """Return what `work` returns, once the group's transaction is durable; raises ClosedError."""
         loop = running_loop()
         if loop is None:
             return group.run(work)
         future: Future[Result] = loop.create_future()
-        group.enqueue(Pending(work, lambda pending: _settle(loop, future, pending)))
         with self._lock:
-            due, self._drain_is_due = self._drain_is_due, True
-        if not due:
-            self._pools()[1].submit(self._drain, group)
+            _, writer = self._started()
+            group.enqueue(Pending(work, lambda pending: _settle(loop, future, pending)))
+            if not self._drain_is_due:
+                self._drain_is_due = True
+                writer.submit(self._drain, group)
         return await future
 
     def close(self) -> None:
         """Wait for the work that is under way, and end the threads."""
         with self._lock:
             self._closed = True
-            pools = [pool for pool in (self._readers, self._writer) if pool is not None]
-            self._readers = self._writer = None
+            pools, self._pools = self._pools or (), None
         for pool in pools:
             pool.shutdown()
 
     def _drain(self, group: GroupCommit[Tx]) -> None:
         with self._lock:
             self._drain_is_due = False
-        group.drain()
+        while group.drain():
+            pass
 
-    def _pools(self) -> tuple[ThreadPoolExecutor, ThreadPoolExecutor]:
-        with self._lock:
-            if self._closed:
-                raise ClosedError("the store is closed")
-            self._readers = self._readers or ThreadPoolExecutor(READERS, "mnemic-read")
-            self._writer = self._writer or ThreadPoolExecutor(1, "mnemic-write")
-            return self._readers, self._writer
+    def _started(self) -> tuple[ThreadPoolExecutor, ThreadPoolExecutor]:
+        if self._closed:
+            raise ClosedError("the store is closed")
+        if self._pools is None:
+            self._pools = (ThreadPoolExecutor(READERS, "mnemic-read"), ThreadPoolExecutor(1, "mnemic-write"))
+        return self._pools
 
 
 def _settle(loop: AbstractEventLoop, future: Future[Any], pending: Pending[Tx]) -> None:

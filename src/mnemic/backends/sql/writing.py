@@ -7,10 +7,10 @@ from typing import Any
 
 from msgspec import json
 
-from ...checks import from_microseconds, to_microseconds
+from ...checks import MICROSECOND, from_microseconds
 from ...records import Ref, Scope
 from ...store.query import Delete, Expect, Limit, Outcome, Purge, Put, Touch, Write
-from ...store.rules import check_limit, check_stream, check_version, over_limit
+from ...store.rules import check_expected, check_limit, check_version, over_limit
 from .sqlite import Connection
 from .statements import Statements
 
@@ -30,14 +30,14 @@ class Head:
     """A stream's row, as this transaction will leave it."""
 
     __slots__ = (
-        "count", "created", "expires", "id", "kind", "last_seq", "scope", "soonest", "updated",
+        "count", "created", "expires", "id", "kind", "last_seq", "scope", "soonest", "ttl", "updated",
         "version", "weight",
     )  # fmt: skip
 
     def __init__(self, row: Sequence[Any]) -> None:
         (
             self.id, self.scope, self.kind, self.last_seq, self.version, self.count, self.weight,
-            self.created, self.updated, self.expires, self.soonest,
+            self.created, self.updated, self.ttl, self.expires, self.soonest,
         ) = row  # fmt: skip
 
     def row(self) -> dict[str, Any]:
@@ -106,7 +106,7 @@ class SqlTransaction:
         if head is None:
             return 0
         if head.expires is not None and head.expires <= self.moment:
-            head.expires = None
+            head.ttl = None
             self.touch(head)
             return self.purge(head, ())
         if head.soonest is not None and head.soonest <= self.moment:
@@ -119,7 +119,7 @@ class SqlTransaction:
         """Return the stream's head, made if there is none."""
         head = self.heads[name]
         if head is None:
-            head = Head((0, *name, 0, 0, 0, 0, self.moment, self.moment, None, None))
+            head = Head((0, *name, 0, 0, 0, 0, self.moment, self.moment, None, None, None))
             head.id = self.connection.run(self.sql.add_head, head.row())
             self.heads[name] = head
         return head
@@ -127,7 +127,13 @@ class SqlTransaction:
     def touch(self, head: Head) -> None:
         """Note that something in the stream is written now."""
         head.updated = self.moment
+        head.expires = None if head.ttl is None else self.moment + head.ttl
         self.dirty.add((head.scope, head.kind))
+
+    def drop(self, head: Head) -> None:
+        """Remove a stream itself, once it is empty."""
+        self.connection.run(self.sql.remove_head, {"id": head.id})
+        self.heads[head.scope, head.kind] = None
 
     def purge(self, head: Head, keep: tuple[str, ...]) -> int:
         """Remove all records of a stream but those of the keys in `keep`."""
@@ -187,17 +193,21 @@ class WriteRun:
         head = self._head(op.scope, op.kind)
         if isinstance(op, Expect):
             version = head.version if head else 0
-            check_stream(op, version)
+            if op.key is not None:
+                slot = self._slot(head, op.key) if head else None
+                version = slot.version if slot else 0
+            check_expected(op, version)
             return Outcome(version=version)
         if isinstance(op, Touch):
             head = head or self.tx.make((op.scope.path, op.kind))
-            head.expires = None if op.expires is None else to_microseconds(op.expires)
+            head.ttl = None if op.ttl is None else op.ttl // MICROSECOND
             self.tx.touch(head)
             return Outcome()
         if head is None:
             return Outcome()
         if isinstance(op, Limit):
-            return Outcome(removed=self._limit(op, head))
+            removed = self._limit(op, head)
+            return Outcome(removed=removed, count=head.count, weight=head.weight)
         return Outcome(count=self.swept + self._purge(op, head))
 
     def _head(self, scope: Scope, kind: str) -> Head | None:
@@ -266,12 +276,15 @@ class WriteRun:
         return tuple(removed)
 
     def _purge(self, op: Purge, head: Head) -> int:
-        if op.expired_only:
+        if op.expired_only and not op.drop:
             return 0
         self._flush()
         for name in [name for name in self.slots if name[0] == head.id]:
             del self.slots[name]
-        return self.tx.purge(head, op.keep)
+        removed = self.tx.purge(head, () if op.drop else op.keep)
+        if op.drop:
+            self.tx.drop(head)
+        return removed
 
     def _remove(self, head: Head, key: str, slot: Slot) -> None:
         if slot.stored:

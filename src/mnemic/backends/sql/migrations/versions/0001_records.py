@@ -24,6 +24,7 @@ def upgrade() -> None:
         sa.Column("weight", sa.BigInteger, nullable=False),
         sa.Column("created", sa.BigInteger, nullable=False),
         sa.Column("updated", sa.BigInteger, nullable=False),
+        sa.Column("ttl", sa.BigInteger),
         sa.Column("expires", sa.BigInteger),
         sa.Column("soonest", sa.BigInteger),
         sa.UniqueConstraint("scope", "kind", name="mnemic_streams_scope_kind"),

@@ -1,0 +1,138 @@
+"""Many callers at once, several handles, and the protocol itself."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from typing import Any
+
+import pytest
+
+from ..errors import ClosedError, ConflictError
+from ..store.protocol import Capability, Store
+from ..store.query import Condition, Put, Scan, Write
+from .lab import HOME, KIND, Lab, record
+
+
+def test_concurrent_writers_lose_nothing(lab: Lab) -> None:
+    async def burst(store: Store, writer: int) -> None:
+        for n in range(10):
+            await store.write(Write((Put(record(f"{writer}-{n}", weight=1), 0),)))
+
+    async def all_at_once() -> None:
+        await asyncio.gather(*(burst(lab.store, writer) for writer in range(20)))
+
+    if lab.on_loop:
+        lab.run(all_at_once())
+    else:
+        threads = [threading.Thread(target=lab.run, args=(burst(lab.store, n),)) for n in range(20)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    _check_burst(lab)
+
+
+def _check_burst(lab: Lab) -> None:
+    found = lab.scan()
+    assert [item.seq for item in found] == list(range(1, 201))
+    for writer in range(20):
+        own = [item.key for item in found if item.key.startswith(f"{writer}-")]
+        assert own == [f"{writer}-{n}" for n in range(10)]
+    stream = lab.stream()
+    assert stream is not None
+    assert (stream.count, stream.weight, stream.last_seq) == (200, 200, 200)
+
+
+def test_a_writer_that_fails_does_not_disturb_the_others(lab: Lab) -> None:
+    if not lab.on_loop:
+        pytest.skip("needs writers that are under way at the same time")
+    lab.put("taken")
+
+    async def all_at_once() -> list[Any]:
+        writes = [Write((Put(record("taken" if n % 3 == 0 else f"k{n}"), 0),)) for n in range(30)]
+        return await asyncio.gather(*map(lab.store.write, writes), return_exceptions=True)
+
+    results = lab.run(all_at_once())
+    for n, result in enumerate(results):
+        assert isinstance(result, ConflictError) if n % 3 == 0 else result[0].seq
+    assert sorted(lab.keys()) == sorted(["taken"] + [f"k{n}" for n in range(30) if n % 3])
+    assert [item.seq for item in lab.scan()] == list(range(1, 22))
+    stream = lab.stream()
+    assert stream is not None
+    assert (stream.count, stream.last_seq) == (21, 21)
+
+
+def test_more_writers_than_one_transaction_takes(lab: Lab) -> None:
+    if not lab.on_loop:
+        pytest.skip("needs writers that are under way at the same time")
+
+    async def all_at_once() -> None:
+        writes = [Write((Put(record(f"k{n}"), 0),)) for n in range(2500)]
+        await asyncio.wait_for(asyncio.gather(*map(lab.store.write, writes)), timeout=60)
+
+    lab.run(all_at_once())
+    stream = lab.stream()
+    assert stream is not None
+    assert stream.count == 2500
+
+
+def test_compare_and_set_lets_one_of_many_through(lab: Lab) -> None:
+    version = lab.put("counter", data=0).version
+    won = 0
+    for n in range(10):
+        try:
+            lab.put("counter", if_version=version, data=n)
+            won += 1
+        except ConflictError:
+            continue
+    assert won == 1
+
+
+def test_another_handle_sees_what_was_written(lab: Lab) -> None:
+    if Capability.SHARED not in lab.store.capabilities:
+        pytest.skip("not shared")
+    other = lab.open()
+    lab.put("a", text="mine")
+    lab.run(other.write(Write((Put(record("b", text="theirs")),))))
+    assert lab.keys() == ["a", "b"]
+    page = lab.run(other.scan(Scan(scope=HOME, kinds=(KIND,))))
+    assert [found.text for found in page.items] == ["mine", "theirs"]
+
+
+def test_what_was_acknowledged_is_there_after_reopening(lab: Lab) -> None:
+    if Capability.DURABLE not in lab.store.capabilities:
+        pytest.skip("not durable")
+    lab.write(Put(record("a", text="kept", labels={"x": "y"})), id="w")
+    lab.run(lab.store.close())
+    lab.store = lab.open()
+    assert lab.keys(where=(Condition("labels.x", "eq", "y"),)) == ["a"]
+    lab.write(Put(record("a", text="again")), id="w")
+    found = lab.get("a")
+    assert found is not None
+    assert found.text == "kept"
+    assert lab.put("b").seq == 2
+
+
+def test_a_closed_store_says_so(lab: Lab) -> None:
+    lab.put("a")
+    lab.run(lab.store.close())
+    lab.run(lab.store.close())
+    for call in (
+        lambda: lab.put("b"),
+        lambda: lab.get("a"),
+        lambda: lab.scan(),
+        lambda: lab.streams(),
+    ):
+        for _ in range(3):
+            with pytest.raises(ClosedError):
+                call()
+
+
+def test_the_methods_have_the_signatures_of_the_protocol(lab: Lab) -> None:
+    for name, method in inspect.getmembers(Store, inspect.isfunction):
+        if not name.startswith("_"):
+            own = inspect.signature(getattr(type(lab.store), name))
+            assert list(own.parameters) == list(inspect.signature(method).parameters), name
+    assert isinstance(lab.store.capabilities, frozenset)

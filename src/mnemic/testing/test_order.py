@@ -1,0 +1,169 @@
+"""Order, identity, values and scopes: what is put in comes out, as it was and where it was."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from ..records import Ref, Scope
+from ..store.query import Condition, Delete, Purge, Put
+from .lab import HOME, KIND, Lab, moment, record
+
+
+def test_order_is_that_of_the_writes(lab: Lab) -> None:
+    outcomes = [lab.put(f"k{n}") for n in range(20)]
+    assert [outcome.seq for outcome in outcomes] == list(range(1, 21))
+    assert lab.keys() == [f"k{n}" for n in range(20)]
+    assert lab.keys(reverse=True) == [f"k{n}" for n in reversed(range(20))]
+
+
+def test_order_is_not_that_of_the_times(lab: Lab) -> None:
+    same = moment("2026-01-01T00:00:00")
+    for n in range(5):
+        lab.put(f"k{n}", created=same - timedelta(days=n))
+    lab.write(*(Put(record(f"same{n}", created=same)) for n in range(5)))
+    assert lab.keys() == [f"k{n}" for n in range(5)] + [f"same{n}" for n in range(5)]
+
+
+def test_a_new_version_keeps_its_place_and_its_time_of_creation(lab: Lab) -> None:
+    first = lab.put("a", text="old")
+    lab.put("b")
+    second = lab.put("a", text="new")
+    assert second.seq == first.seq
+    assert second.version > first.version
+    assert second.created == first.created
+    found = lab.get("a")
+    assert found is not None
+    assert (found.text, found.seq, found.version) == ("new", first.seq, second.version)
+    assert lab.keys() == ["a", "b"]
+
+
+def test_versions_grow_with_every_change_of_a_stream(lab: Lab) -> None:
+    versions = [lab.put("a").version, lab.put("b").version, lab.put("a").version]
+    assert versions == sorted(set(versions))
+    changed = [found.key for found in lab.scan(after_version=versions[1])]
+    assert changed == ["a"]
+
+
+def test_a_seq_is_never_used_again(lab: Lab) -> None:
+    lab.put("a")
+    last = lab.put("b").seq
+    lab.write(Delete(Ref(HOME, KIND, "b")))
+    assert lab.put("c").seq > last
+    again = lab.put("b").seq
+    assert again > last + 1
+    lab.write(Purge(HOME, KIND))
+    assert lab.put("d").seq > again
+
+
+def test_streams_count_on_their_own(lab: Lab) -> None:
+    other = Scope("acme/bob")
+    assert [lab.put("a").seq, lab.put("a", scope=other).seq, lab.put("a", kind="entry").seq] == [1, 1, 1]
+    assert lab.keys() == lab.keys(scope=other) == lab.keys(kinds=("entry",)) == ["a"]
+
+
+VALUES: list[dict[str, Any]] = [
+    {"text": ""},
+    {"text": None},
+    {"text": "a\nb\tc 'quoted' \"twice\" %_*?[x] -- ; /* */ \\ \u2028 \U0001f600 é e\u0301 漢字"},
+    {"title": "", "data": ""},
+    {"data": None},
+    {"data": []},
+    {"data": {}},
+    {"data": 0},
+    {"data": False},
+    {"data": {"a": [1, 2.5, None, True, {"b": ""}], "": "empty key", "a.b": 1, '"': 2, "$": 3}},
+    {"data": [2**70, -(2**70), 1e308, 5e-324, 0.1, -0.0, 1.0, 10**15]},
+    {"meta": {"a": 1, "b": "x", "c": None, "d": [1], "e": {"f": 1.5}, "g": True}},
+    {"labels": {"a": "x", "b c": "é '%_"}},
+    {"importance": 0.0},
+    {"importance": 3.25},
+    {"weight": 2**40},
+    {"pinned": True},
+    {"created": moment("1969-07-20T20:17:40.000001")},
+    {"created": moment("2500-01-01T00:00:00.999999")},
+    {"expires": moment("2999-12-31T23:59:59.999999")},
+    {"valid_from": moment("2020-02-29T12:00:00.123456"), "valid_to": moment("2021-01-01T00:00:00")},
+]
+
+
+@pytest.mark.parametrize("fields", VALUES, ids=str)
+def test_values_come_back_as_they_were(lab: Lab, fields: dict[str, Any]) -> None:
+    lab.put("k", **fields)
+    for found in (lab.get("k"), lab.scan()[0]):
+        assert found is not None
+        for name, value in fields.items():
+            read = getattr(found, name)
+            assert read == value
+            assert repr(read) == repr(value)
+
+
+@pytest.mark.parametrize(
+    "name", ["a b", "%", "_", "*?[a]", "{x}", "'", '"', "\\", "a:b", "#", "é", "💡", ".."]
+)
+def test_names_are_only_names(lab: Lab, name: str) -> None:
+    scope = Scope.of("acme", name)
+    lab.put(name, scope=scope, labels={name: name})
+    lab.put("other", scope=Scope.of("acme", "other"))
+    assert lab.keys(scope=scope) == [name]
+    found = lab.get(name, scope=scope)
+    assert found is not None
+    assert found.labels == {name: name}
+    assert lab.keys(scope=scope, where=(Condition(f"labels.{name}", "eq", name),)) == [name]
+    assert lab.keys(scope=Scope("acme"), below=True, kinds=()) == sorted([name, "other"], key=lambda k: k)
+
+
+def test_what_is_given_and_what_is_got_are_copies(lab: Lab) -> None:
+    data: dict[str, Any] = {"list": [1]}
+    meta: dict[str, Any] = {"tags": ["a"]}
+    labels = {"a": "b"}
+    lab.put("k", data=data, meta=meta, labels=labels)
+    data["list"].append(2)
+    meta["tags"].append("b")
+    labels["a"] = "c"
+    for _ in range(2):
+        for found in (lab.get("k"), lab.scan()[0]):
+            assert found is not None
+            assert (found.data, found.meta, found.labels) == ({"list": [1]}, {"tags": ["a"]}, {"a": "b"})
+            assert isinstance(found.data, dict)
+            found.data["list"].append(3)
+            found.meta["tags"].append("c")
+            found.labels["a"] = "d"
+
+
+def test_a_scan_without_bodies_leaves_out_text_and_data(lab: Lab) -> None:
+    lab.put("k", text="long", data={"long": 1}, title="short", meta={"a": 1}, weight=7)
+    (found,) = lab.scan(bodies=False)
+    assert (found.text, found.data) == (None, None)
+    assert (found.title, found.meta, found.weight) == ("short", {"a": 1}, 7)
+
+
+def test_a_large_record_comes_back_whole(lab: Lab) -> None:
+    text = "ab\U0001f600" * 400_000
+    lab.put("k", text=text, data={"text": text[:500_000]})
+    found = lab.get("k")
+    assert found is not None
+    assert found.text == text
+    assert found.data == {"text": text[:500_000]}
+
+
+def test_scopes_match_by_whole_segments(lab: Lab) -> None:
+    for path in ("a", "a/sess1", "a/sess10", "a/sess1/x", "a/sess1-b", "a/sess1.b", "ab", "b/sess1"):
+        lab.put(path, scope=Scope(path))
+    assert lab.keys(scope=Scope("a/sess1")) == ["a/sess1"]
+    assert lab.keys(scope=Scope("a/sess1"), below=True) == ["a/sess1", "a/sess1/x"]
+    assert lab.keys(scope=Scope("a"), below=True) == [
+        "a", "a/sess1", "a/sess1-b", "a/sess1.b", "a/sess1/x", "a/sess10",
+    ]  # fmt: skip
+    assert lab.keys(scope=Scope(), below=True)[-2:] == ["ab", "b/sess1"]
+    assert lab.keys(scope=Scope()) == []
+    assert lab.get("a/sess1", scope=Scope("a/sess10")) is None
+
+
+def test_the_root_is_a_scope_too(lab: Lab) -> None:
+    lab.put("k", scope=Scope())
+    lab.put("l", scope=Scope("a"))
+    assert lab.keys(scope=Scope()) == ["k"]
+    assert lab.keys(scope=Scope(), below=True) == ["k", "l"]

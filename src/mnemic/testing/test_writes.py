@@ -1,0 +1,156 @@
+"""Writes: all or nothing, guarded by versions, held to limits."""
+
+from __future__ import annotations
+
+import pytest
+
+from ..errors import ConflictError, LimitError
+from ..records import Ref, Scope
+from ..store.query import Condition, Delete, Expect, Limit, Purge, Put
+from .lab import HOME, KIND, Lab, record
+
+
+def test_read_answers_in_the_order_of_the_question(lab: Lab) -> None:
+    lab.put("a", text="1")
+    lab.put("b", text="2", scope=Scope("x"))
+    refs = [Ref(Scope("x"), KIND, "b"), Ref(HOME, KIND, "no"), Ref(HOME, KIND, "a"), Ref(HOME, KIND, "a")]
+    found = lab.run(lab.store.read(refs))
+    assert [item and item.text for item in found] == ["2", None, "1", "1"]
+
+
+def test_reading_nothing_returns_nothing(lab: Lab) -> None:
+    lab.put("a")
+    assert lab.run(lab.store.read([])) == []
+    assert lab.scan(limit=0) == []
+    assert lab.write() == []
+
+
+def test_many_keys_are_read_at_once(lab: Lab) -> None:
+    lab.write(*(Put(record(f"k{n}", text=str(n))) for n in range(1234)))
+    refs = [Ref(HOME, KIND, f"k{n}") for n in reversed(range(1234))]
+    found = lab.run(lab.store.read(refs))
+    assert [item and item.text for item in found] == [str(n) for n in reversed(range(1234))]
+
+
+def test_a_write_is_all_or_nothing(lab: Lab) -> None:
+    lab.put("a", text="old")
+    before = lab.stream()
+    with pytest.raises(ConflictError):
+        lab.write(
+            Put(record("b")),
+            Put(record("a", text="new")),
+            Put(record("c", scope=Scope("elsewhere"))),
+            Put(record("a"), if_version=999),
+        )
+    assert lab.keys() == ["a"]
+    assert lab.keys(scope=Scope("elsewhere")) == []
+    found = lab.get("a")
+    assert found is not None
+    assert found.text == "old"
+    assert lab.stream() == before
+
+
+def test_versions_guard_writes(lab: Lab) -> None:
+    version = lab.put("a", if_version=0).version
+    with pytest.raises(ConflictError) as caught:
+        lab.put("a", if_version=0)
+    assert (caught.value.key, caught.value.current) == ("a", version)
+    with pytest.raises(ConflictError) as caught:
+        lab.put("b", if_version=7)
+    assert caught.value.current == 0
+    newer = lab.put("a", if_version=version).version
+    with pytest.raises(ConflictError):
+        lab.write(Delete(Ref(HOME, KIND, "a"), version))
+    assert lab.write(Delete(Ref(HOME, KIND, "a"), newer))[0].removed == ("a",)
+    assert lab.write(Delete(Ref(HOME, KIND, "a")))[0].removed == ()
+
+
+def test_operations_see_those_before_them(lab: Lab) -> None:
+    outcomes = lab.write(
+        Put(record("a", text="1", labels={"x": "1"}, weight=5), 0),
+        Put(record("a", text="2", labels={"x": "2"}, weight=7)),
+        Put(record("b", labels={"x": "2"}), 0),
+        Delete(Ref(HOME, KIND, "b")),
+        Put(record("b", text="3"), 0),
+    )
+    assert outcomes[0].seq == outcomes[1].seq == 1
+    assert outcomes[4].seq > outcomes[2].seq
+    assert [(found.key, found.text) for found in lab.scan()] == [("a", "2"), ("b", "3")]
+    assert lab.keys(where=(Condition("labels.x", "eq", "1"),)) == []
+    assert lab.keys(where=(Condition("labels.x", "eq", "2"),)) == ["a"]
+    stream = lab.stream()
+    assert stream is not None
+    assert (stream.count, stream.weight) == (2, 7)
+
+
+def test_a_write_with_an_id_is_done_once(lab: Lab) -> None:
+    first = lab.write(Put(record("a", text="1")), Delete(Ref(HOME, KIND, "z")), id="w1")
+    lab.put("a", text="2")
+    assert lab.write(Put(record("a", text="1")), Delete(Ref(HOME, KIND, "z")), id="w1") == first
+    found = lab.get("a")
+    assert found is not None
+    assert found.text == "2"
+    assert lab.write(Put(record("a", text="3")), id="w2") != first
+
+
+def test_a_failed_write_with_an_id_may_be_tried_again(lab: Lab) -> None:
+    lab.put("a")
+    with pytest.raises(ConflictError):
+        lab.write(Put(record("a"), 0), id="w1")
+    lab.write(Delete(Ref(HOME, KIND, "a")))
+    assert lab.write(Put(record("a"), 0), id="w1")[0].seq > 1
+
+
+def test_expect_guards_a_stream(lab: Lab) -> None:
+    lab.write(Expect(HOME, KIND, 0), Put(record("a")))
+    with pytest.raises(ConflictError) as caught:
+        lab.write(Expect(HOME, KIND, 0), Put(record("b")))
+    version = caught.value.current
+    lab.write(Expect(HOME, KIND, version), Put(record("b")))
+    assert lab.keys() == ["a", "b"]
+
+
+def test_purge_empties_a_stream_but_for_some_keys(lab: Lab) -> None:
+    for n in range(10):
+        lab.put(f"k{n}", weight=n, labels={"n": str(n)})
+    lab.put("other", kind="entry")
+    assert lab.write(Purge(HOME, KIND, keep=("k3", "k7", "no")))[0].count == 8
+    assert lab.keys() == ["k3", "k7"]
+    stream = lab.stream()
+    assert stream is not None
+    assert (stream.count, stream.weight, stream.last_seq) == (2, 10, 10)
+    assert lab.keys(where=(Condition("labels.n", "eq", "5"),)) == []
+    assert lab.keys(where=(Condition("labels.n", "eq", "7"),)) == ["k7"]
+    assert lab.keys(kinds=("entry",)) == ["other"]
+    assert lab.write(Purge(HOME, KIND))[0].count == 2
+    assert lab.stream() is None
+
+
+def test_a_limit_removes_groups_until_the_stream_fits(lab: Lab) -> None:
+    for n in range(6):
+        lab.put(f"k{n}", weight=10)
+    groups = (("k0",), ("k1", "k2"), ("gone",), ("k3",), ("k4",))
+    outcomes = lab.write(Put(record("k6", weight=10)), Limit(HOME, KIND, 5, None, groups))
+    assert outcomes[1].removed == ("k0", "k1", "k2")
+    assert lab.keys() == ["k3", "k4", "k5", "k6"]
+    outcomes = lab.write(Limit(HOME, KIND, None, 25, (("k3",), ("k4",), ("k5",))))
+    assert outcomes[0].removed == ("k3", "k4")
+    stream = lab.stream()
+    assert stream is not None
+    assert (stream.count, stream.weight) == (2, 20)
+
+
+def test_a_strict_limit_that_cannot_be_held_stores_nothing(lab: Lab) -> None:
+    lab.put("a", weight=3)
+    with pytest.raises(LimitError) as caught:
+        lab.write(Put(record("b", weight=4)), Limit(HOME, KIND, None, 5, (("no",),)))
+    assert (caught.value.count, caught.value.weight) == (2, 7)
+    assert lab.keys() == ["a"]
+    lab.write(Put(record("b", weight=4)), Limit(HOME, KIND, None, 5, (("no",),), strict=False))
+    assert lab.keys() == ["a", "b"]
+
+
+def test_a_limit_may_remove_what_the_same_write_added(lab: Lab) -> None:
+    puts = [Put(record(f"k{n}")) for n in range(5)]
+    lab.write(*puts, Limit(HOME, KIND, 2, None, (("k0",), ("k1",), ("k2",))))
+    assert lab.keys() == ["k3", "k4"]

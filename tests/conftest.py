@@ -6,8 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 import mnemic
+
+# A busy machine is slow, which says nothing about the code.
+settings.register_profile("mnemic", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("mnemic")
 
 
 @pytest.fixture

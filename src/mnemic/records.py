@@ -92,7 +92,7 @@ class Scope(Struct, frozen=True, order=True):
         return self.path
 
 
-class Record(Struct, frozen=True, kw_only=True):
+class Record(Struct, frozen=True):
     """One thing remembered, whatever it is: all that a store knows.
 
     `scope`, `kind` and `key` are its identity. `seq` is its place in the stream of its scope and

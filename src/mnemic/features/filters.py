@@ -30,11 +30,7 @@ def conditions(
         for role in wanted:
             if role not in ROLES:
                 raise InvalidValueError(f"role must be one of {', '.join(ROLES)}: {shown(role)}")
-        # The index finds the messages of one role; those of several are most of the log anyway.
-        one = len(wanted) == 1
-        found.append(
-            Condition("labels.role", "eq", wanted[0]) if one else Condition("data.role", "in", wanted)
-        )
+        found.append(Condition("data.role", "in", wanted))
     if metadata is not None and not isinstance(metadata, Mapping):
         raise InvalidValueError(f"a metadata filter is an object, not {shown(metadata)}")
     for name, value in (metadata or {}).items():

@@ -23,7 +23,8 @@ def encode(
 ) -> Record:
     """Return a message as a record; raises InvalidValueError or TooLargeError for what cannot be kept.
 
-    Plain text stands in the record's text alone, so that it is not stored twice.
+    Plain text stands in the record's text alone, so that it is not stored twice. The system role is
+    also a label, since a prompt always needs those messages and must find them without a scan.
     """
     if not isinstance(message, Message):
         raise InvalidValueError(f"a session holds messages, not {type(message).__name__} values")
@@ -41,7 +42,7 @@ def encode(
     if tokens.name != DEFAULT_ENCODING:
         data["encoding"] = tokens.name
     if isinstance(message.content, str):
-        check_text(message.content, "content")
+        size = len(message.content)
     elif (content := kept(message.content, "content")) is not None:
         data["content"] = content
     if message.name is not None:
@@ -61,9 +62,16 @@ def encode(
     # Counting the tokens of what is too large to be stored would take far longer than to refuse it.
     if size > MAX_SIZE:
         raise TooLargeError(f"message {message.id!r} holds {size:,} characters, more than {MAX_SIZE:,}")
+    try:
+        weight = count_message(message, tokens)
+    except UnicodeEncodeError:
+        # A counter refuses lone surrogates in words of its own.
+        check_text(message.content, "content")
+        raise
     text = message.text
     if message.content is None and text is not None:
         data["content"] = None
+    system = message.role == "system"
     return Record(
         scope=scope,
         kind=MESSAGE,
@@ -71,9 +79,9 @@ def encode(
         text=text,
         data=data,
         meta=message.metadata,
-        labels={"role": message.role},
-        weight=count_message(message, tokens),
-        pinned=message.role == "system",
+        labels={"role": "system"} if system else {},
+        weight=weight,
+        pinned=system,
         created=check_time(message.timestamp, "timestamp"),
         expires=expires,
     )
@@ -84,8 +92,10 @@ def decode(record: Record) -> Message:
     data: Any = record.data
     assert record.created is not None, "a stored record has the time of its creation"
     if len(data) == 1:
-        # Nearly every message is a role and a text: the short way is twice as fast.
-        return Message(data["role"], record.text, record.key, metadata=record.meta, timestamp=record.created)
+        # Nearly every message is a role and a text, and is made three times as fast by position.
+        return Message(
+            data["role"], record.text, record.key, None, [], [], None, [], None, record.meta, record.created
+        )
     return Message(
         role=data["role"],
         content=data.get("content", record.text),

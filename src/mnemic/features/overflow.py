@@ -14,7 +14,7 @@ from ..driving import call
 from ..errors import ConflictError, InvalidValueError, LimitError
 from ..records import Message, Record, Ref, Scope, now
 from ..store.protocol import Store
-from ..store.query import Condition, Delete, Expect, Limit, Op, Outcome, Put, Scan, StreamScan, Write
+from ..store.query import Delete, Expect, Limit, Op, Outcome, Put, Scan, StreamScan, Write
 from ..store.rules import over_limit
 from ..tokens import TokenCounter
 from .messages import ARCHIVED, MESSAGE, decode, tokens_of
@@ -26,6 +26,8 @@ Overflow: TypeAlias = Literal["drop", "archive"] | Summarise | Handler
 
 SPARE_MESSAGES = 64
 """How many of the oldest messages are looked at to make room, so that the next adds need not look again."""
+LATELY = 200
+"""Among how many of the newest messages a user must have spoken for a turn to be going on."""
 AT_ONCE = 10_000
 """The most messages that one add makes room by, when a limit was lowered far below what is there."""
 ATTEMPTS = 100
@@ -202,8 +204,7 @@ class LimitedLog:
         too_much = weight - int((limits.max_tokens or weight) * share)
         new = [self._entry(record) for record in added]
         if said is None:
-            asked = await last_user_record(self._store, self._scope)
-            self._spare = asked.key if asked is not None else None
+            self._spare = await _last_spoken(self._store, self._scope)
         entries: list[Entry] = []
         scan = Scan(scope=self._scope, kinds=(MESSAGE,), limit=SPARE_MESSAGES)
         while True:
@@ -236,8 +237,7 @@ def _enough(groups: list[Group], too_many: int, too_much: int) -> int | None:
     return len(groups) if too_many <= 0 and too_much <= 0 else None
 
 
-async def last_user_record(store: Store, scope: Scope) -> Record | None:
-    """Return the newest message in which a user speaks; None if there is none among the newest."""
-    where = (Condition("labels.role", "eq", "user"),)
-    page = await store.scan(Scan(scope=scope, kinds=(MESSAGE,), where=where, reverse=True, limit=20))
-    return next((record for record in page.items if spoken(decode(record))), None)
+async def _last_spoken(store: Store, scope: Scope) -> str | None:
+    """Return the key of the newest message in which a user speaks; None if there is none of late."""
+    page = await store.scan(Scan(scope=scope, kinds=(MESSAGE,), reverse=True, limit=LATELY))
+    return next((record.key for record in page.items if spoken(decode(record))), None)

@@ -20,15 +20,13 @@ from ..store.query import Condition, Delete, Expect, Op, Purge, Put, Scan, Strea
 from ..tokens import TokenCounter, count_message
 from .filters import conditions
 from .messages import ARCHIVED, MESSAGE, SYSTEM_ID, decode, encode, tokens_of
-from .overflow import LimitedLog, Limits, last_user_record
+from .overflow import LATELY, LimitedLog, Limits
 from .summary import SUMMARY, SUMMARY_KEY
-from .turns import Entry, Window
+from .turns import Entry, Window, spoken
 
 Retention: TypeAlias = Literal["single_run", "session", "persistent"]
 RETENTIONS: tuple[Retention, ...] = get_args(Retention)
 
-PAGE = 200
-"""How many messages are read at once to fill a window."""
 COPIED_AT_ONCE = 1000
 """How many messages are read at once to copy a session."""
 LONG = 50_000
@@ -242,21 +240,23 @@ class AsyncSession:
         """
         window = Window(check_count(max_tokens, "max_tokens", least=1))
         required = [self._entry(record) for record in await self._system_records()]
-        if (asked := await last_user_record(self._store, self.home)) is not None:
-            required.append(self._entry(asked))
+        scan = Scan(scope=self.home, kinds=(MESSAGE,), reverse=True, limit=LATELY)
+        page = await self._store.scan(scan)
+        newest = [self._entry(record) for record in page.items]
+        required += [entry for entry in newest if spoken(entry.message)][:1]
         window.require(required)
         if (summary := await self._summary_entry()) is not None and summary.tokens <= window.left:
             window.require([summary])
             required.append(summary)
         present = {entry.key for entry in required}
-        scan = Scan(scope=self.home, kinds=(MESSAGE,), reverse=True, limit=PAGE)
-        async with aclosing(scan_all(self._store, scan)) as records:
-            async for record in records:
-                if record.key not in present:
-                    window.offer(self._entry(record))
-                if window.full:
-                    break
-        return window.messages(required)
+        while True:
+            for entry in newest:
+                if entry.key not in present and not window.full:
+                    window.offer(entry)
+            if window.full or page.cursor is None:
+                return window.messages(required)
+            page = await self._store.scan(replace(scan, cursor=page.cursor))
+            newest = [self._entry(record) for record in page.items]
 
     async def archived(self) -> list[Message]:
         """Return the messages that were moved to the archive, oldest first."""

@@ -8,6 +8,7 @@ MnemicError
 ├── ConflictError                           someone else wrote first, or the key exists already
 ├── LimitError                              a write that would leave a stream over its limit
 ├── BudgetError (ValueError)                a token budget too small for what must be in it
+├── EmbedderError                           an embedder that failed, or is not the one of the stored vectors
 ├── MissingExtraError (ImportError)         an optional dependency is not installed
 ├── EventLoopError (RuntimeError)           a sync call on a running event loop
 ├── ClosedError (RuntimeError)              use after close
@@ -67,6 +68,10 @@ class LimitError(MnemicError):
 
 class BudgetError(MnemicError, ValueError):
     """A token budget too small for the system message and the current turn."""
+
+
+class EmbedderError(MnemicError):
+    """An embedder failed, gave vectors of another shape, or is not the one that made the stored vectors."""
 
 
 class MissingExtraError(MnemicError, ImportError):

@@ -100,6 +100,7 @@ class Record(Struct, frozen=True):
     what search reads, `title` what listings show, `data` the payload, `meta` the user's own
     filterable values, `labels` exact-match strings that every store finds without a scan. `weight`
     is what it counts towards its stream's limit. `pinned` records are spared by limits and decay.
+    `derived` holds what layers computed from it, by name; a scan brings only what it is asked for.
     """
 
     scope: Scope
@@ -120,6 +121,7 @@ class Record(Struct, frozen=True):
     expires: datetime | None = None
     valid_from: datetime | None = None
     valid_to: datetime | None = None
+    derived: dict[str, bytes] = field(default_factory=dict)
 
     @property
     def ref(self) -> Ref:

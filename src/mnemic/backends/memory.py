@@ -22,6 +22,7 @@ from ..store.matching import Position, from_cursor, in_reach, seen, to_cursor
 from ..store.protocol import Capability, Page
 from ..store.query import (
     Delete,
+    Derive,
     Expect,
     Op,
     Outcome,
@@ -45,6 +46,8 @@ class _Stream:
         self.seqs: list[int] = []
         """In order; may hold seqs that are gone, until there are too many of them."""
         self.by_key: dict[str, int] = {}
+        self.derived: dict[int, dict[str, tuple[int, bytes]]] = {}
+        """By seq and name, the values derived from a record, and of which version; 0 for any."""
         self.last_seq = self.version = self.weight = 0
         self.created = self.updated = created
         self.ttl: timedelta | None = None
@@ -74,8 +77,23 @@ class _Stream:
     def remove(self, key: str) -> None:
         record = self.records.pop(self.by_key.pop(key))
         self.weight -= record.weight
+        self.derived.pop(record.seq, None)
         if len(self.seqs) > 2 * len(self.records) + 16:
             self.seqs = sorted(self.records)
+
+    def derive(self, seq: int, name: str, value: tuple[int, bytes] | None) -> Callable[[], object]:
+        """Keep a derived value, or remove it if None; return what undoes that."""
+        before = self.derived.get(seq, {}).get(name)
+        if value is not None:
+            self.derived.setdefault(seq, {})[name] = value
+        elif before is not None:
+            del self.derived[seq][name]
+        return partial(self.derive, seq, name, before)
+
+    def derived_of(self, record: Record, names: Sequence[str]) -> dict[str, bytes]:
+        held = self.derived.get(record.seq, {})
+        found = ((name, held[name]) for name in names if name in held)
+        return {name: value for name, (version, value) in found if version in (0, record.version)}
 
     def expired(self, moment: datetime) -> list[str]:
         """Return the keys of the records that have expired, if any can have."""
@@ -150,13 +168,16 @@ class MemoryStore:
             for record in _walk(data, scan, start, moment):
                 if not seen(record, scan, moment):
                     continue
+                held = data.streams[record.scope.path, record.kind]
+                if scan.lacking is not None and held.derived_of(record, (scan.lacking,)):
+                    continue
                 if skip:
                     skip -= 1
                 elif len(items) == scan.limit:
                     last = items[-1] if items else None
                     return Page(tuple(items), to_cursor(_position(last)) if last else None)
                 else:
-                    items.append(_copy(record, bodies=scan.bodies))
+                    items.append(_copy(record, scan.bodies, held.derived_of(record, scan.derived)))
         return Page(tuple(items))
 
     async def streams(self, scan: StreamScan) -> Page[Stream]:
@@ -234,6 +255,8 @@ class _Change:
             return self.put(op)
         if isinstance(op, Delete):
             return self.delete(op)
+        if isinstance(op, Derive):
+            return self.derive(op)
         name = (op.scope.path, op.kind)
         before = self.data.streams.get(name)
         held = len(before.records) if before else 0
@@ -276,9 +299,12 @@ class _Change:
             version=stream.version,
             created=op.record.created or (old.created if old else self.moment),
             updated=self.moment,
+            derived={},
         )
         stream.put(record)
         self.undone.append(partial(stream.put, old) if old else partial(stream.remove, record.key))
+        for name, value in op.record.derived.items():
+            self.undone.append(stream.derive(record.seq, name, (record.version, value)))
         return Outcome(record.seq, record.version, record.created, record.updated)
 
     def delete(self, op: Delete) -> Outcome:
@@ -287,12 +313,23 @@ class _Change:
         check_version(op.ref, op.if_version, old.version if old else 0)
         return Outcome(removed=self.remove(stream, [op.ref.key]))
 
+    def derive(self, op: Derive) -> Outcome:
+        stream = self.stream(op.ref.scope, op.ref.kind, make=False)
+        record = stream.get(op.ref.key)
+        if record is None or (op.version is not None and op.version != record.version):
+            return Outcome()
+        value = None if op.value is None else (op.version or 0, op.value)
+        self.undone.append(stream.derive(record.seq, op.name, value))
+        return Outcome(count=1)
+
     def remove(self, stream: _Stream, keys: Sequence[str]) -> tuple[str, ...]:
         removed = []
         for key in keys:
             if (record := stream.get(key)) is not None:
                 self.note(stream)
                 stream.version += 1
+                if (derived := stream.derived.get(record.seq)) is not None:
+                    self.undone.append(partial(stream.derived.__setitem__, record.seq, derived))
                 stream.remove(key)
                 self.undone.append(partial(stream.put, record))
                 removed.append(key)
@@ -377,11 +414,12 @@ def _position(record: Record) -> Position:
     return (record.scope.path, record.kind, record.seq)
 
 
-def _copy(record: Record, bodies: bool = True) -> Record:
+def _copy(record: Record, bodies: bool = True, derived: dict[str, bytes] | None = None) -> Record:
     return replace(
         record,
         text=record.text if bodies else None,
         data=copy_json(record.data) if bodies else None,
         meta=copy_json(record.meta),
         labels=dict(record.labels),
+        derived=derived or {},
     )

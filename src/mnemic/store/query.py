@@ -60,6 +60,23 @@ class Delete(Struct, frozen=True):
     if_version: int | None = None
 
 
+class Derive(Struct, frozen=True):
+    """Keep a value that was computed from a record beside it, by a name; None removes it.
+
+    With a `version` it is kept only while the record is at that version. Without one it stays until the
+    record goes. This is no change of the record or of its stream: both keep their versions.
+    """
+
+    ref: Ref
+    name: str
+    value: bytes | None
+    version: int | None = None
+
+    def __post_init__(self) -> None:
+        """Raise InvalidValueError for a name that is none."""
+        check_name(self.name, "name of a derived value")
+
+
 class Limit(Struct, frozen=True):
     """Hold a stream to a limit once the operations before this one are done.
 
@@ -118,7 +135,7 @@ class Expect(Struct, frozen=True):
     key: str | None = None
 
 
-Op: TypeAlias = Put | Delete | Limit | Purge | Touch | Expect
+Op: TypeAlias = Put | Delete | Derive | Limit | Purge | Touch | Expect
 
 
 class Write(Struct, frozen=True):
@@ -140,8 +157,8 @@ class Outcome(Struct, frozen=True, omit_defaults=True):
     """What one operation did.
 
     A Put gives the record's seq, version and times; a Delete and a Limit the keys that they
-    removed, and a Limit what the stream holds then; a Purge how many it removed; an Expect the
-    version that it found.
+    removed, and a Limit what the stream holds then; a Purge how many it removed; a Derive how many
+    records have the value, 1 or 0; an Expect the version that it found.
     """
 
     seq: int = 0
@@ -203,8 +220,9 @@ class Scan(Struct, frozen=True, kw_only=True):
 
     Order is by scope, kind and seq; `reverse` turns it round. `skip` passes over that many matches
     first, `cursor` goes on where a page ended. `after_version` keeps what was written since;
-    `as_of` keeps what was true then; without `bodies`, text and data are left out. Expired records
-    are never seen.
+    `as_of` keeps what was true then; without `bodies`, text and data are left out. `derived` names
+    the derived values to bring along, and `lacking` keeps only records without that one. Expired
+    records are never seen.
     """
 
     scope: Scope
@@ -218,6 +236,8 @@ class Scan(Struct, frozen=True, kw_only=True):
     after_version: int | None = None
     as_of: datetime | None = None
     bodies: bool = True
+    derived: tuple[str, ...] = ()
+    lacking: str | None = None
 
     def __post_init__(self) -> None:
         """Raise InvalidValueError for a negative limit or skip."""
@@ -300,4 +320,5 @@ def checked(record: Record) -> Record:
         None if record.expires is None else check_time(record.expires, "expires"),
         None if record.valid_from is None else check_time(record.valid_from, "valid_from"),
         None if record.valid_to is None else check_time(record.valid_to, "valid_to"),
+        dict(record.derived) if record.derived else {},
     )

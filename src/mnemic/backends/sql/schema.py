@@ -9,13 +9,14 @@ from sqlalchemy import (
     Double,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     Table,
     Text,
     UniqueConstraint,
 )
 
-HEAD = "0001"
+HEAD = "0002"
 """The newest revision in `migrations/versions`."""
 VERSION_TABLE = "mnemic_schema"
 """Where Alembic notes the revision of a database; ours alone, so that we may share one."""
@@ -78,6 +79,18 @@ labels = Table(
     sqlite_with_rowid=False,
 )
 """Which records carry which label, so that they are found without a scan."""
+
+derived = Table(
+    "mnemic_derived",
+    metadata,
+    Column("stream_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("name", Text, primary_key=True),
+    Column("version", BigInteger, nullable=False),
+    Column("value", LargeBinary, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""What layers computed from records; it counts while the record is at `version`, or always if that is 0."""
 
 writes = Table(
     "mnemic_writes",

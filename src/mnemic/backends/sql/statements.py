@@ -15,6 +15,7 @@ from sqlalchemy import (
     ColumnElement,
     Dialect,
     Select,
+    Table,
     and_,
     bindparam,
     delete,
@@ -28,13 +29,14 @@ from sqlalchemy import (
     select,
     update,
 )
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.sql.expression import Executable, FromClause
 
 from ...checks import to_microseconds
 from ...store.matching import family
 from ...store.query import Condition, Scan
 from .rows import COLUMNS
-from .schema import labels, records, streams, writes
+from .schema import derived, labels, records, streams, writes
 
 Parameters = Mapping[str, Any]
 Reach = Literal["here", "below", "everywhere"]
@@ -101,6 +103,17 @@ class Statements:
             delete(labels).where(
                 same(labels.c.stream_id),
                 ~exists().where(records.c.stream_id == labels.c.stream_id, records.c.seq == labels.c.seq),
+            )
+        )
+        self.keep_derived = prepared(_replacing(derived))
+        self.remove_derived = prepared(delete(derived).where(same(derived.c.stream_id), same(derived.c.seq)))
+        self.remove_one_derived = prepared(
+            delete(derived).where(same(derived.c.stream_id), same(derived.c.seq), same(derived.c.name))
+        )
+        self.remove_lost_derived = prepared(
+            delete(derived).where(
+                same(derived.c.stream_id),
+                ~exists().where(records.c.stream_id == derived.c.stream_id, records.c.seq == derived.c.seq),
             )
         )
         self.totals = prepared(totals.where(of_stream))
@@ -177,13 +190,17 @@ def shape_of(scan: Scan, *, by_id: bool, inside: bool) -> Shape:
         inside,
         scan.after_version is not None,
         scan.as_of is not None,
+        len(scan.derived),
+        scan.lacking is not None,
         tuple((test.field, test.op, _families(test)) for test in scan.where),
     )
 
 
 def scan_values(scan: Scan) -> dict[str, Any]:
     """Return the parameters of a scan's conditions."""
-    values: dict[str, Any] = {}
+    values: dict[str, Any] = {f"derived_{n}": name for n, name in enumerate(scan.derived)}
+    if scan.lacking is not None:
+        values["lacking"] = scan.lacking
     if scan.after_version is not None:
         values["after_version"] = scan.after_version
     if scan.as_of is not None:
@@ -197,12 +214,15 @@ def scan_values(scan: Scan) -> dict[str, Any]:
 
 def scan_statement(shape: Shape) -> Select[Any]:
     """Return the statement that reads one stream."""
-    by_id, reverse, bodies, inside, after_version, as_of, where = shape
+    by_id, reverse, bodies, inside, after_version, as_of, brought, lacking, where = shape
     here = records.alias("r")
-    columns = [
+    columns: list[ColumnElement[Any]] = [
         here.c[name] if bodies or name not in ("text", "data") else null().label(name) for name in COLUMNS
     ]
+    columns += [_derived(here, f"derived_{n}") for n in range(brought)]
     query = select(*columns)
+    if lacking:
+        query = query.where(_derived(here, "lacking").is_(None))
     query = query.where(same(here.c.stream_id) if by_id else _live_stream(here))
     query = query.where(_live(here))
     driver = next(
@@ -228,6 +248,29 @@ def scan_statement(shape: Shape) -> Select[Any]:
         )
     order = here.c.seq.desc() if reverse else here.c.seq.asc()
     return query.order_by(order).limit(bindparam("limit")).offset(bindparam("skip"))
+
+
+def _derived(here: FromClause, parameter: str) -> ColumnElement[Any]:
+    """Return the derived value of the parameter's name that a record has now; NULL if it has none."""
+    held = derived.alias()
+    return (
+        select(held.c.value)
+        .where(
+            held.c.stream_id == here.c.stream_id,
+            held.c.seq == here.c.seq,
+            held.c.name == bindparam(parameter),
+            or_(held.c.version == here.c.version, held.c.version == literal_column("0")),
+        )
+        .scalar_subquery()
+    )
+
+
+def _replacing(table: Table) -> Executable:
+    """Return an insert that takes the place of a row with the same primary key."""
+    values = _parameters(table)
+    statement = sqlite_insert(table).values(values)
+    kept = {c.name: statement.excluded[c.name] for c in table.columns if not c.primary_key}
+    return statement.on_conflict_do_update(index_elements=list(table.primary_key), set_=kept)
 
 
 def _families(test: Condition) -> tuple[str, ...]:

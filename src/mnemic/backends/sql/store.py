@@ -165,7 +165,7 @@ class SqlStore:
         values["at_seq"] = after
         shape = shape_of(scan, by_id="stream_id" in values, inside=after is not None)
         rows = connection.all(self._sql.scan(shape), values)
-        found.extend([to_record(scope, kind, row) for row in rows[:room]])
+        found.extend([to_record(scope, kind, row, scan.derived) for row in rows[:room]])
         return len(rows) > room
 
     def _streams(self, connection: Connection, scan: StreamScan, start: Position | None) -> Page[Stream]:

@@ -9,7 +9,7 @@ from msgspec import json
 
 from ...checks import MICROSECOND, from_microseconds
 from ...records import Ref, Scope
-from ...store.query import Delete, Expect, Limit, Outcome, Purge, Put, Touch, Write
+from ...store.query import Delete, Derive, Expect, Limit, Outcome, Purge, Put, Touch, Write
 from ...store.rules import check_expected, check_limit, check_version, over_limit
 from .sqlite import Connection
 from .statements import Statements
@@ -55,13 +55,14 @@ class Head:
 class Slot:
     """A record that is there, as this write will leave it."""
 
-    __slots__ = ("created", "labels", "row", "seq", "stored", "version", "weight")
+    __slots__ = ("created", "derived", "labels", "row", "seq", "stored", "version", "weight")
 
     def __init__(self, row: Sequence[Any]) -> None:
         _key, self.seq, self.version, self.created, self.weight, labels = row
         self.labels: dict[str, str] = _labels(labels) if labels else {}
         self.stored = True
         self.row: dict[str, Any] | None = None
+        self.derived: dict[str, bytes] = {}
 
 
 class SqlTransaction:
@@ -147,6 +148,7 @@ class SqlTransaction:
         values = {"stream_id": head.id}
         before = head.count
         self.connection.run(self.sql.remove_lost_labels, values)
+        self.connection.run(self.sql.remove_lost_derived, values)
         head.count, head.weight, head.soonest = self.connection.one(self.sql.totals, values)
         removed: int = before - head.count
         head.version += removed
@@ -166,6 +168,7 @@ class WriteRun:
         self.slots: dict[tuple[int, str], Slot | None] = {}
         self.removed: list[dict[str, Any]] = []
         self.lost_labels: list[dict[str, Any]] = []
+        self.derived: dict[tuple[int, int, str], dict[str, Any]] = {}
 
     def run(self, write: Write, rows: Sequence[dict[str, Any] | None]) -> list[Outcome]:
         """Do the operations; `rows` holds the row of each Put. Raises ConflictError or LimitError."""
@@ -190,6 +193,8 @@ class WriteRun:
             return self._put(op, row)
         if isinstance(op, Delete):
             return self._delete(op)
+        if isinstance(op, Derive):
+            return self._derive(op)
         head = self._head(op.scope, op.kind)
         if isinstance(op, Expect):
             version = head.version if head else 0
@@ -239,6 +244,7 @@ class WriteRun:
         if slot.labels and slot.stored:
             self._lose_labels(head, slot)
         slot.version, slot.weight, slot.labels = head.version, op.record.weight, op.record.labels
+        slot.derived = op.record.derived
         created = op.record.created
         if created is None:
             row["created"] = slot.created
@@ -258,6 +264,15 @@ class WriteRun:
             return Outcome()
         self._remove(head, op.ref.key, slot)
         return Outcome(removed=(op.ref.key,))
+
+    def _derive(self, op: Derive) -> Outcome:
+        head = self._head(op.ref.scope, op.ref.kind)
+        slot = self._slot(head, op.ref.key) if head else None
+        if head is None or slot is None or (op.version is not None and op.version != slot.version):
+            return Outcome()
+        place = {"stream_id": head.id, "seq": slot.seq, "name": op.name}
+        self.derived[head.id, slot.seq, op.name] = place | {"version": op.version or 0, "value": op.value}
+        return Outcome(count=1)
 
     def _limit(self, op: Limit, head: Head) -> tuple[str, ...]:
         removed: list[str] = []
@@ -290,6 +305,8 @@ class WriteRun:
         if slot.stored:
             self.removed.append({"stream_id": head.id, "seq": slot.seq})
             self._lose_labels(head, slot)
+        if self.derived:
+            self.derived = {at: row for at, row in self.derived.items() if at[:2] != (head.id, slot.seq)}
         self.slots[head.id, key] = None
         head.version += 1
         head.count -= 1
@@ -340,6 +357,7 @@ class WriteRun:
         changed = [slot for slot in self.slots.values() if slot is not None and slot.row is not None]
         connection.many(sql.remove, self.removed)
         connection.many(sql.remove_label, self.lost_labels)
+        connection.many(sql.remove_derived, self.removed)
         connection.many(sql.set, [slot.row for slot in changed if slot.stored and slot.row])
         connection.many(sql.add, [slot.row for slot in changed if not slot.stored and slot.row])
         connection.many(
@@ -351,6 +369,29 @@ class WriteRun:
                 for name, value in slot.labels.items()
             ],
         )
+        self._flush_derived(changed)
         self.removed, self.lost_labels = [], []
         for slot in changed:
             slot.stored, slot.row = True, None
+
+    def _flush_derived(self, changed: list[Slot]) -> None:
+        connection, sql = self.tx.connection, self.tx.sql
+        kept = [
+            {
+                "stream_id": slot.row["stream_id"],
+                "seq": slot.seq,
+                "name": name,
+                "version": slot.version,
+                "value": value,
+            }
+            for slot in changed
+            if slot.row
+            for name, value in slot.derived.items()
+        ]
+        for values in self.derived.values():
+            if values["value"] is None:
+                connection.run(sql.remove_one_derived, values)
+            else:
+                kept.append(values)
+        connection.many(sql.keep_derived, kept)
+        self.derived = {}

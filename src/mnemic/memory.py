@@ -4,31 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from datetime import timedelta
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from .errors import EmbedderError
 from .features.catalogue import AsyncCatalogue
 from .features.graph import AsyncGraph
 from .features.longterm import AsyncLongTerm
 from .features.messages import MESSAGE
 from .features.overflow import Limits, Overflow
 from .features.sessions import AsyncSession, Retention, SessionInfo
+from .models.embedder import Embedder
+from .models.finding import AUTO, find_embedder
 from .records import Scope
 from .store import registry
 from .store.protocol import Capability, Store, all_streams
 from .store.query import Purge, StreamScan, Write
 from .tokens import DEFAULT_ENCODING, TokenCounter, counter
 
+if TYPE_CHECKING:
+    from .layers.index import IndexLayer
+
 Tokens: TypeAlias = str | TokenCounter | Callable[[str], int]
 """What counts tokens: an encoding's name, a counter, or a function from a text to a number."""
 
 
-def layered(store: Store) -> Store:
-    """Return a back-end with the layers over it that it needs, in their order."""
-    if Capability.LEXICAL not in store.capabilities:
-        from .layers.index import IndexLayer
+def indexed(store: Store, embedder: Embedder | str | None) -> IndexLayer | None:
+    """Return the layer that gives recall to a store; None if the store has it by itself."""
+    if Capability.LEXICAL in store.capabilities:
+        return None
+    from .layers.index import IndexLayer
 
-        store = IndexLayer(store)
-    return store
+    return IndexLayer(store, embedder)
 
 
 class AsyncMemory:
@@ -36,10 +42,17 @@ class AsyncMemory:
 
     url: str
 
-    def __init__(self, store: Store, tokens: Tokens = DEFAULT_ENCODING, url: str = "") -> None:
+    def __init__(
+        self,
+        store: Store,
+        tokens: Tokens = DEFAULT_ENCODING,
+        url: str = "",
+        embedder: Embedder | str | None = AUTO,
+    ) -> None:
         """`store` is any store; `open_async` finds one by its URL."""
         self.url = url
-        self._store = layered(store)
+        self._index = indexed(store, embedder)
+        self._store: Store = store if self._index is None else self._index
         self._tokens = counter(tokens)
 
     def scope(self, *segments: Scope | str) -> AsyncSpace:
@@ -53,6 +66,24 @@ class AsyncMemory:
     async def sweep(self) -> int:
         """Remove from the store what has expired, which reads hide already; return how many records."""
         return await _purge_all(self._store, Scope(), expired_only=True)
+
+    async def reembed(
+        self, embedder: Embedder | str, *, progress: Callable[[int, int], object] | None = None
+    ) -> int:
+        """Make the vectors of all that is stored with another embedder, then use it; return how many texts.
+
+        Recall goes on with the old vectors until all are made. Called again after it was broken off, it
+        goes on where it was. `progress` is called with how many records are done and how many there are.
+        Other processes that have the store open must open it again afterwards: what they ask for raises
+        EmbedderError. Raises EmbedderError if the embedder fails.
+        """
+        if self._index is None:
+            raise EmbedderError(f"{self.url or 'this store'} searches by itself, without an embedder of ours")
+        return await self._index.move(embedder, progress)
+
+    async def _prepare(self) -> None:
+        if self._index is not None:
+            await self._index.prepare()
 
     async def close(self) -> None:
         """Let go of files, connections and threads; everything after that raises ClosedError."""
@@ -121,9 +152,10 @@ class AsyncSpace(AsyncLongTerm):
 class Opening:
     """A memory that is being opened: `await` it, or use it with `async with`."""
 
-    def __init__(self, url: str, tokens: Tokens) -> None:
+    def __init__(self, url: str, tokens: Tokens, embedder: Embedder | str | None) -> None:
         self._url = url
         self._tokens = tokens
+        self._embedder = embedder
         self._memory: AsyncMemory | None = None
 
     def __await__(self) -> Generator[Any, None, AsyncMemory]:
@@ -139,15 +171,27 @@ class Opening:
 
     async def _open(self) -> AsyncMemory:
         url, backend = registry.find(self._url)
-        return AsyncMemory(await backend.open(url), self._tokens, str(url))
+        tokens = counter(self._tokens)
+        embedder = self._embedder if self._embedder == AUTO else find_embedder(self._embedder)
+        memory = AsyncMemory(await backend.open(url), tokens, str(url), embedder)
+        try:
+            await memory._prepare()
+        except BaseException:
+            await memory.close()
+            raise
+        return memory
 
 
-def open_async(url: str, *, tokens: Tokens = DEFAULT_ENCODING) -> Opening:
+def open_async(
+    url: str, *, tokens: Tokens = DEFAULT_ENCODING, embedder: Embedder | str | None = AUTO
+) -> Opening:
     """Open the memory at a URL for use on an event loop; to be awaited, or used with `async with`.
 
-    `tokens` says how tokens are counted. Raises InvalidValueError or a StoreError when awaited.
+    `tokens` says how tokens are counted, `embedder` what makes vectors: an Embedder or the name of one;
+    "auto" is the one whose vectors the store holds, and None is none. Raises InvalidValueError,
+    EmbedderError or a StoreError when awaited.
     """
-    return Opening(url, tokens)
+    return Opening(url, tokens, embedder)
 
 
 async def _purge_all(store: Store, scope: Scope, *, expired_only: bool = False, drop: bool = False) -> int:

@@ -153,11 +153,17 @@ class Stream(Struct, frozen=True, kw_only=True):
 
 
 class Hit(Struct, frozen=True, kw_only=True):
-    """A record that a search found, its score, and `why`: what each signal added to the score."""
+    """A record that a search found, its score, and `why`: what each signal added to the score.
+
+    A score is near 1 where the record answers the query well, and near 0 where nothing in the scope
+    does. `before` and `after` are the turns around it, if they were asked for.
+    """
 
     record: Record
     score: float
     why: dict[str, float]
+    before: list[Record] = field(default_factory=list)
+    after: list[Record] = field(default_factory=list)
 
 
 class ToolCall(Struct, frozen=True, omit_defaults=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from os import PathLike
@@ -18,6 +18,8 @@ from .features.longterm import AsyncLongTerm, Experience
 from .features.overflow import Limits, Overflow
 from .features.sessions import AsyncSession, Retention, SessionInfo
 from .memory import AsyncMemory, AsyncSpace, Tokens, open_async
+from .models.embedder import Embedder
+from .models.finding import AUTO
 from .records import Hit, Message, Record, Role, Scope
 from .store import registry
 from .tokens import DEFAULT_ENCODING
@@ -402,12 +404,18 @@ class LongTerm:
         since: datetime | None = None,
         until: datetime | None = None,
         min_importance: float | None = None,
+        min_score: float = 0.0,
         as_of: datetime | None = None,
+        neighbours: int = 0,
+        diverse: bool = True,
+        signals: Sequence[str] | str | None = None,
     ) -> list[Hit]:
-        """Return the `k` records of this scope, and of those below it, that best match, best first.
+        """Return the `k` records of this scope, and of those below it, that best answer, best first.
 
         Everything with text is searched: messages, remembered texts, notes, summaries and links, or
         only the `kinds` given. `as_of` keeps what was true then, which is now unless it is given.
+        `neighbours` brings that many turns before and after each hit along; `diverse` leaves copies of
+        a better hit for last; `signals` are the only ones that count, all unless they are given.
         """
         return self._driver.run(
             self._twin.recall(
@@ -419,7 +427,11 @@ class LongTerm:
                 since=since,
                 until=until,
                 min_importance=min_importance,
+                min_score=min_score,
                 as_of=as_of,
+                neighbours=neighbours,
+                diverse=diverse,
+                signals=signals,
             )
         )
 
@@ -579,6 +591,18 @@ class Memory:
         """Remove from the store what has expired, which reads hide already; return how many records."""
         return self._driver.run(self._twin.sweep())
 
+    def reembed(
+        self, embedder: Embedder | str, *, progress: Callable[[int, int], object] | None = None
+    ) -> int:
+        """Make the vectors of all that is stored with another embedder, then use it; return how many texts.
+
+        Recall goes on with the old vectors until all are made. Called again after it was broken off, it
+        goes on where it was. `progress` is called with how many records are done and how many there are.
+        Other processes that have the store open must open it again afterwards: what they ask for raises
+        EmbedderError. Raises EmbedderError if the embedder fails.
+        """
+        return self._driver.run(self._twin.reembed(embedder, progress=progress))
+
     def close(self) -> None:
         """Let go of files, connections and threads; everything after that raises ClosedError."""
         self._driver.run(self._twin.close())
@@ -656,20 +680,22 @@ class Space(LongTerm):
         return self._driver.run(self._twin.erase())
 
 
-def open(url: str, *, tokens: Tokens = DEFAULT_ENCODING) -> Memory:
+def open(url: str, *, tokens: Tokens = DEFAULT_ENCODING, embedder: Embedder | str | None = AUTO) -> Memory:
     """Open the memory at a URL, such as `sqlite:///agent.db` or `memory://`.
 
-    `tokens` says how tokens are counted. Raises InvalidValueError for a bad URL, UnknownSchemeError,
-    MissingExtraError, or a StoreError if the store cannot be opened.
+    `tokens` says how tokens are counted, `embedder` what makes vectors: an Embedder or the name of one;
+    "auto" is the one whose vectors the store holds, and None is none. Raises InvalidValueError for a bad
+    URL, UnknownSchemeError, MissingExtraError, EmbedderError if the store's vectors are of another
+    embedder, or a StoreError if the store cannot be opened.
     """
     _, backend = registry.find(url)
     driver: Driver = Inline() if backend.inline else Portal()
     try:
-        return Memory(driver.run(_opened(url, tokens)), driver)
+        return Memory(driver.run(_opened(url, tokens, embedder)), driver)
     except BaseException:
         driver.close()
         raise
 
 
-async def _opened(url: str, tokens: Tokens) -> AsyncMemory:
-    return await open_async(url, tokens=tokens)
+async def _opened(url: str, tokens: Tokens, embedder: Embedder | str | None) -> AsyncMemory:
+    return await open_async(url, tokens=tokens, embedder=embedder)

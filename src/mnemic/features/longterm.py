@@ -177,12 +177,18 @@ class AsyncLongTerm:
         since: datetime | None = None,
         until: datetime | None = None,
         min_importance: float | None = None,
+        min_score: float = 0.0,
         as_of: datetime | None = None,
+        neighbours: int = 0,
+        diverse: bool = True,
+        signals: Sequence[str] | str | None = None,
     ) -> list[Hit]:
-        """Return the `k` records of this scope, and of those below it, that best match, best first.
+        """Return the `k` records of this scope, and of those below it, that best answer, best first.
 
         Everything with text is searched: messages, remembered texts, notes, summaries and links, or
         only the `kinds` given. `as_of` keeps what was true then, which is now unless it is given.
+        `neighbours` brings that many turns before and after each hit along; `diverse` leaves copies of
+        a better hit for last; `signals` are the only ones that count, all unless they are given.
         """
         search = Search(
             scope=self.home,
@@ -191,6 +197,10 @@ class AsyncLongTerm:
             where=conditions(metadata, roles=roles, since=since, until=until, min_importance=min_importance),
             as_of=now() if as_of is None else check_time(as_of, "as_of"),
             limit=check_count(k, "k"),
+            signals=() if signals is None else names(signals, "signals"),
+            min_score=min_score,
+            neighbours=neighbours,
+            diverse=diverse,
         )
         return await self._store.search(search)
 

@@ -1,233 +1,322 @@
-"""The index layer: search for stores that have none, from terms kept in this process.
+"""The index layer: recall for stores that have none.
 
-Nothing of it is stored. An index is built when a scope is first searched, and before each search it
-takes in what has been written since, by this process or another. Terms are counted within the
-searched scope alone, so what other users have stored neither slows a search nor changes its order.
+When a record is written, what is needed to find it again is computed once and written with it. When a scope
+is first searched, that is read into memory, and before each search what has been written since is taken in,
+by this process or another. Words are counted within the searched scope alone, so what other users have
+stored neither slows a search nor changes its order.
 """
 
 from __future__ import annotations
 
 import threading
-from array import array
-from collections import Counter, OrderedDict
-from collections.abc import Iterable
-from datetime import datetime
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from copy import copy
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import force_setattr, replace
 
-from ..checks import to_microseconds
+from ..checks import shown, to_microseconds
 from ..driving import off_loop
+from ..errors import InvalidValueError, StoreError
+from ..models.embedder import Embedder
+from ..recall.entry import Entry, pack, unpack
+from ..recall.maker import Maker, log
+from ..recall.strength import USE, pack_use, unpack_use
 from ..records import Hit, Record, Ref, Scope, Stream, now
-from ..store.analysis import terms
 from ..store.matching import matches, true_at
-from ..store.protocol import Capability, Store, all_streams, scan_all
-from ..store.query import Scan, Search, StreamScan
-from ..store.ranking import bm25, rarity
+from ..store.protocol import Capability, Page, Store, all_streams, scan_all
+from ..store.query import Condition, Derive, Op, Outcome, Put, Scan, Search, StreamScan, Write
 from .layer import Layer
+from .owner import Owner
+
+if TYPE_CHECKING:
+    from ..recall.searching import Answer, Index
+
+Result = TypeVar("Result")
 
 MAX_DOCUMENTS = 2_000_000
 """How many documents the indexes of all scopes hold together, before the least used of them goes."""
-FIRST_BATCH = 32
-"""How many of the best candidates are read and filtered at first; each further batch is four times that."""
-NEVER = 2**62
-"""When a record expires that does not."""
-
-NO_DOCUMENT = -1
-"""The number of a record that has no text."""
-
-Name = tuple[str, str]
-"""A stream's scope and kind."""
-
-
-class Change(Struct):
-    """What has happened to a stream since it was last taken in."""
-
-    stream: Stream
-    since: int
-    written: list[Record]
-    present: set[str] | None
-    """All keys that are there, if some that were are not."""
-
-
-class ScopeIndex:
-    """The terms of all records with text in a scope and below it."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.versions: dict[Name, int] = {}
-        self.born: dict[Name, datetime] = {}
-        self.places: dict[Name, dict[str, int]] = {}
-        """By stream and key, the number of the document; numbers are not used again."""
-        self.refs: list[Ref | None] = []
-        self.lengths = array("f")
-        self.expiries = array("q")
-        self.kinds = array("i")
-        self.kind_numbers: dict[str, int] = {}
-        self.postings: dict[str, tuple[array[int], array[float]]] = {}
-        self.alive = 0
-        self.total_length = 0.0
-
-    def __len__(self) -> int:
-        return len(self.refs)
-
-    def seen(self, stream: Stream) -> int:
-        """Return up to which version the stream was taken in; 0 if it is new, or another of that name."""
-        name = (stream.scope.path, stream.kind)
-        return self.versions.get(name, 0) if self.born.get(name) == stream.created else 0
-
-    @property
-    def worn(self) -> bool:
-        """Whether most of what it holds is gone, so that it is better built anew."""
-        return len(self) > 2 * self.alive + 1000
-
-    def take_in(self, change: Change) -> bool:
-        """Apply a change; False if the stream is no longer at the version that it starts from."""
-        name = (change.stream.scope.path, change.stream.kind)
-        if self.seen(change.stream) != change.since:
-            return False
-        places = self.places.setdefault(name, {})
-        if not change.since:
-            # A stream that was dropped and begun anew has nothing of the old one.
-            for number in places.values():
-                self._drop(number)
-            places.clear()
-        self.born[name] = change.stream.created
-        for record in change.written:
-            self._drop(places.pop(record.key, NO_DOCUMENT))
-            places[record.key] = self._add(record) if record.text else NO_DOCUMENT
-        if change.present is not None:
-            for key in places.keys() - change.present:
-                self._drop(places.pop(key))
-        self.versions[name] = change.stream.version
-        return True
-
-    def best(self, query: Iterable[str], kinds: tuple[str, ...], moment: int) -> list[tuple[int, float]]:
-        """Return the documents that hold any term of the query, with their scores, best first."""
-        import numpy as np
-
-        if not self.alive:
-            return []
-        scores = np.zeros(len(self), dtype=np.float32)
-        lengths = np.frombuffer(self.lengths, dtype=np.float32)
-        mean = self.total_length / self.alive
-        alive = np.frombuffer(self.expiries, dtype=np.int64) > 0
-        for term, times in Counter(query).items():
-            if term not in self.postings:
-                continue
-            held, counts = self.postings[term]
-            documents = np.frombuffer(held, dtype=np.int32)
-            occurrences = np.frombuffer(counts, dtype=np.float32)
-            holding = int(np.count_nonzero(alive[documents]))
-            weight = times * rarity(self.alive, holding)
-            scores[documents] += bm25(occurrences, lengths[documents], mean, weight)
-        visible = np.frombuffer(self.expiries, dtype=np.int64) > moment
-        if kinds:
-            wanted = [self.kind_numbers.get(kind, -1) for kind in kinds]
-            visible &= np.isin(np.frombuffer(self.kinds, dtype=np.int32), wanted)
-        found = np.flatnonzero(visible & (scores > 0))
-        order = found[np.argsort(-scores[found], kind="stable")]
-        return [(int(n), float(scores[n])) for n in order]
-
-    def _add(self, record: Record) -> int:
-        number = len(self.refs)
-        counts = Counter(terms(record.text or ""))
-        length = float(sum(counts.values()))
-        self.refs.append(record.ref)
-        self.lengths.append(length)
-        self.expiries.append(NEVER if record.expires is None else to_microseconds(record.expires))
-        self.kinds.append(self.kind_numbers.setdefault(record.kind, len(self.kind_numbers)))
-        for term, times in counts.items():
-            if term not in self.postings:
-                self.postings[term] = (array("i"), array("f"))
-            documents, occurrences = self.postings[term]
-            documents.append(number)
-            occurrences.append(times)
-        self.alive += 1
-        self.total_length += length
-        return number
-
-    def _drop(self, number: int) -> None:
-        if number != NO_DOCUMENT:
-            self.refs[number] = None
-            self.expiries[number] = 0
-            self.alive -= 1
-            self.total_length -= self.lengths[number]
+PAGE = 5_000
+"""How many records are taken in at a time."""
+REPAIR_SECONDS = 2.0
+"""How long a search makes up for vectors that are missing before it goes on without the rest."""
+REPAIRED_AT_ONCE = 256
+"""How many texts are made up for at a time."""
+USES_KEPT = 256
+"""How many records' uses are held back before they are written."""
+FEW = 8
+"""How many texts a fast embedder takes in place, since finding a thread would take longer."""
 
 
 class IndexLayer(Layer):
     """Gives `search` to a store that has none."""
 
-    def __init__(self, below: Store, max_documents: int = MAX_DOCUMENTS) -> None:
+    def __init__(
+        self, below: Store, embedder: Embedder | str | None, max_documents: int = MAX_DOCUMENTS
+    ) -> None:
         super().__init__(below)
+        self._owner = Owner(below, embedder)
         self._max_documents = max_documents
         self._lock = threading.Lock()
-        self._indexes: OrderedDict[Scope, ScopeIndex] = OrderedDict()
+        self._indexes: OrderedDict[Scope, Index] = OrderedDict()
+        self._uses: dict[Ref, tuple[int, float]] = {}
 
     @property
     def capabilities(self) -> frozenset[Capability]:
         """What the store below can do, and search."""
         return self._below.capabilities | {Capability.LEXICAL}
 
+    async def write(self, write: Write) -> list[Outcome]:
+        """Pass on, with what is needed to find each text beside it."""
+        missing = [
+            n
+            for n, op in enumerate(write.ops)
+            if isinstance(op, Put) and (op.record.text or op.record.title) and not op.record.derived
+        ]
+        if not missing:
+            return await self._below.write(write)
+        maker = await self._owner.maker(writing=True)
+        puts: list[Any] = [write.ops[n] for n in missing]
+        entries = await self._aside(maker, len(puts), lambda: maker.make([put.record for put in puts]))
+        ops: list[Op] = list(write.ops)
+        for n, put, entry in zip(missing, puts, entries, strict=True):
+            if entry is not None:
+                # Checked already, and nothing of it is anyone else's: only the entry is added.
+                ops[n] = _with_entry(put, maker.name, entry)
+        return await self._below.write(Write(tuple(ops), write.id))
+
+    async def scan(self, scan: Scan) -> Page[Record]:
+        """Pass on; who asks for uses sees those that were held back too."""
+        if USE in scan.derived:
+            await self._write_uses()
+        return await self._below.scan(scan)
+
     async def search(self, search: Search) -> list[Hit]:
-        """Return the best records; read, and filtered, only as far down as it takes to have enough."""
+        """Return the best records: ranked in memory, then read, and filtered as far down as it takes."""
         if not search.limit:
             return []
-        index = self._index_of(search.scope)
-        await self._catch_up(index, search.scope)
-        moment = now()
-        with index.lock:
-            ranked = index.best(terms(search.query), search.kinds, to_microseconds(moment))
-            candidates = [(ref, score) for n, score in ranked if (ref := index.refs[n]) is not None]
-        hits: list[Hit] = []
-        start, size = 0, max(FIRST_BATCH, search.limit)
-        while start < len(candidates) and len(hits) < search.limit:
-            batch = candidates[start : start + size]
-            start, size = start + size, size * 4
-            records = await self._below.read([ref for ref, _ in batch])
-            for record, (_, score) in zip(records, batch, strict=True):
-                if record is not None and _wanted(record, search):
-                    hits.append(Hit(record=record, score=score, why={"lexical": score}))
-        return hits[: search.limit]
+        from ..recall.scoring import SIGNALS
 
-    def _index_of(self, scope: Scope) -> ScopeIndex:
+        if unknown := [name for name in search.signals if name not in SIGNALS]:
+            raise InvalidValueError(f"no signal is named {shown(unknown[0])}: use {', '.join(SIGNALS)}")
+        maker = await self._owner.maker()
+        index = await self._ready(search.scope, maker)
+        answer = await self._aside(maker, len(index.shard), lambda: index.answer(search, maker))
+        hits = await self._read(index, answer, search)
+        if len(self._uses) >= USES_KEPT:
+            await self._write_uses()
+        return hits
+
+    async def move(
+        self, embedder: Embedder | str | None, progress: Callable[[int, int], object] | None = None
+    ) -> int:
+        """Make the entries of all records with another embedder, then use it; return how many were made.
+
+        Until it is done, searches go on with the old one. Broken off, it goes on where it was.
+        """
+        made = await self._owner.move(embedder, progress)
         with self._lock:
-            index = self._indexes.get(scope)
-            if index is None or index.worn:
-                index = self._indexes[scope] = ScopeIndex()
-            self._indexes.move_to_end(scope)
-            held = sum(map(len, self._indexes.values()))
-            while held > self._max_documents and len(self._indexes) > 1:
-                _, oldest = self._indexes.popitem(last=False)
-                held -= len(oldest)
-            return index
+            self._indexes.clear()
+        return made
 
-    async def _catch_up(self, index: ScopeIndex, scope: Scope) -> None:
-        """Take in all that was written since the last search."""
+    async def close(self) -> None:
+        """Write what was held back, and pass on."""
+        try:
+            await self._write_uses()
+        finally:
+            await self._below.close()
+
+    async def prepare(self) -> None:
+        """Find out which embedder the store's vectors are of; raises EmbedderError if it is another."""
+        await self._owner.maker()
+
+    async def _aside(self, maker: Maker, size: int, work: Callable[[], Result]) -> Result:
+        """Do work that computes, in a thread if there is an event loop that it would hold up."""
+        fast = maker.embedder is None or getattr(maker.embedder, "instant", False)
+        return work() if fast and size <= FEW else await off_loop(work)
+
+    async def _ready(self, scope: Scope, maker: Maker) -> Index:
+        """Return the index of a scope, with all that was written until now."""
+        index = self._index_of(scope, maker.name)
         async for stream in all_streams(self._below, StreamScan(scope=scope, empty=True)):
-            while not await self._catch_up_stream(index, stream):
+            while not await self._take_in(index, stream, maker):
                 # Another search has taken in part of it meanwhile.
                 continue
+        with index.lock:
+            index.shard.settle()
+        if index.shard.lacking and maker.embedder is not None:
+            await self._make_up(index, maker)
+        return index
 
-    async def _catch_up_stream(self, index: ScopeIndex, stream: Stream) -> bool:
-        since = index.seen(stream)
+    def _index_of(self, scope: Scope, name: str) -> Index:
+        from ..recall.searching import Index
+
+        with self._lock:
+            index = self._indexes.get(scope)
+            if index is None or index.name != name or index.shard.worn:
+                index = self._indexes[scope] = Index(name)
+            self._indexes.move_to_end(scope)
+            held = sum(len(one.shard) for one in self._indexes.values())
+            while held > self._max_documents and len(self._indexes) > 1:
+                _, oldest = self._indexes.popitem(last=False)
+                held -= len(oldest.shard)
+            return index
+
+    async def _take_in(self, index: Index, stream: Stream, maker: Maker) -> bool:
+        """Bring the index up to a stream; False if another search has begun to."""
+        since = index.shard.seen(stream)
         if since and since >= stream.version:
             return True
-        name = (stream.scope.path, stream.kind)
-        everything = Scan(scope=stream.scope, kinds=(stream.kind,))
-        written = [r async for r in scan_all(self._below, replace(everything, after_version=since))]
-        known = (index.places.get(name, {}).keys() if since else set()) | {r.key for r in written}
-        present = None
-        if len(known) != stream.count:
-            keys = scan_all(self._below, replace(everything, bodies=False))
-            present = {record.key async for record in keys}
+        everything = Scan(scope=stream.scope, kinds=(stream.kind,), bodies=False, limit=PAGE)
+        changed = replace(everything, after_version=since, derived=(maker.name, USE))
+        pages: list[tuple[list[Record], list[Entry | None]]] = []
+        count = 0
+        while True:
+            page = await self._below.scan(changed)
+            found = list(page.items)
+            entries = await off_loop(lambda found=found: _entries(found, maker)) if found else []  # type: ignore[misc]
+            missing = [n for n, entry in enumerate(entries) if entry is None]
+            if missing:
+                await self._fill(found, entries, missing, maker)
+            pages.append((found, entries))
+            count += len(found)
+            if page.cursor is None:
+                break
+            changed = replace(changed, cursor=page.cursor)
 
         def take_in() -> bool:
-            with index.lock:
-                return index.take_in(Change(stream, since, written, present))
+            return index.take_in(stream, since, pages, maker.embedder is not None)
 
-        # A few records are taken in faster than a thread is found.
-        return take_in() if len(written) < 50 else await off_loop(take_in)
+        if not (take_in() if count < 50 else await off_loop(take_in)):
+            return False
+        if index.count(stream) != stream.count:
+            seqs = [record.seq async for record in scan_all(self._below, everything)]
+            index.keep(stream, seqs)
+        return True
+
+    async def _fill(
+        self, records: list[Record], entries: list[Entry | None], missing: list[int], maker: Maker
+    ) -> None:
+        """Make the entries that are missing, without vectors, from the texts."""
+        for start in range(0, len(missing), 1000):
+            some = missing[start : start + 1000]
+            read = await self._below.read([records[n].ref for n in some])
+            for n, record in zip(some, read, strict=True):
+                if (
+                    record is not None
+                    and record.version == records[n].version
+                    and (record.text or record.title)
+                ):
+                    entries[n] = unpack(pack(record, None))
+
+    async def _make_up(self, index: Index, maker: Maker) -> None:
+        """Make vectors that are missing, newest first, for as long as a search may wait, and keep them."""
+        until = time.monotonic() + REPAIR_SECONDS
+        while index.shard.lacking and time.monotonic() < until:
+            some = dict(sorted(index.shard.lacking.items(), reverse=True)[:REPAIRED_AT_ONCE])
+            records = await self._below.read([index.shard.ref(n) for n in some])
+            fresh = {
+                n: record
+                for (n, version), record in zip(some.items(), records, strict=True)
+                if record is not None and record.version == version
+            }
+            made = await off_loop(lambda fresh=fresh: maker.make(list(fresh.values())))  # type: ignore[misc]
+            if fresh and all(entry is None for entry in made):
+                return
+            ops = []
+            with index.lock:
+                for n in some:
+                    index.shard.lacking.pop(n, None)
+                for (n, record), entry in zip(fresh.items(), made, strict=True):
+                    vectors = None if entry is None else unpack(entry).vectors
+                    if entry is not None and vectors is not None:
+                        index.attach(n, vectors)
+                        ops.append(Derive(record.ref, maker.name, entry, record.version))
+            await _try_to_write(self._below, tuple(ops))
+
+    async def _read(self, index: Index, answer: Answer, search: Search) -> list[Hit]:
+        """Read the records of an answer, and leave out what filters that it did not know keep out."""
+        hits: list[Hit] = []
+        start, size = 0, search.limit
+        narrowed = False
+        while start < len(answer.documents) and len(hits) < search.limit:
+            batch = answer.documents[start : start + size]
+            start, size = start + size, max(32, size * 2)
+            around = {n: index.around(n, search.neighbours) for n in batch} if search.neighbours else {}
+            wanted = dict.fromkeys([*batch, *(m for pair in around.values() for side in pair for m in side)])
+            refs = [index.shard.ref(n) for n in wanted]
+            records = dict(zip(wanted, await self._below.read(refs), strict=True))
+            for n in batch:
+                record = records[n]
+                if record is None or not _wanted(record, search):
+                    continue
+                before, after = around.get(n, ((), ()))
+                hits.append(
+                    Hit(
+                        record=record,
+                        score=float(answer.scores[n]),
+                        why=answer.why(n),
+                        before=[r for m in before if (r := records[m]) is not None],
+                        after=[r for m in after if (r := records[m]) is not None],
+                    )
+                )
+            if len(hits) < search.limit and start > 500 and answer.rest and not narrowed:
+                # So few pass that it is better to ask the store which ones do.
+                narrowed = True
+                passing = Scan(
+                    scope=search.scope, kinds=search.kinds, below=True, where=answer.rest, bodies=False
+                )
+                places = [(r.scope.path, r.kind, r.seq) async for r in scan_all(self._below, passing)]
+                answer.narrow(index.documents(places), after=start)
+        hits = hits[: search.limit]
+        moment = to_microseconds(now())
+        for hit in hits:
+            if hit.record.importance is not None:
+                _, before_uses = self._uses.get(hit.record.ref, (0, 0.0))
+                self._uses[hit.record.ref] = (moment, before_uses + 1)
+        return hits
+
+    async def _write_uses(self) -> None:
+        """Write when records were last used, and how often, all at once; it is no loss if that fails."""
+        uses, self._uses = self._uses, {}
+        ops: list[Op] = []
+        for (scope, kind), refs in _by_stream(uses).items():
+            keys = tuple(ref.key for ref in refs)
+            for start in range(0, len(keys), 500):
+                where = (Condition("key", "in", keys[start : start + 500]),)
+                scan = Scan(scope=scope, kinds=(kind,), where=where, derived=(USE,), bodies=False)
+                for record in (await self._below.scan(scan)).items:
+                    last, more = uses[record.ref]
+                    known = unpack_use(record.derived[USE])[1] if USE in record.derived else 0.0
+                    ops.append(Derive(record.ref, USE, pack_use(last, known + more)))
+        await _try_to_write(self._below, tuple(ops))
+
+
+def _with_entry(put: Put, name: str, entry: bytes) -> Put:
+    twin = copy(put)
+    force_setattr(twin, "record", replace(put.record, derived={name: entry}))
+    return twin
+
+
+def _entries(records: list[Record], maker: Maker) -> list[Entry | None]:
+    return [unpack(value) if (value := r.derived.get(maker.name)) is not None else None for r in records]
+
+
+async def _try_to_write(store: Store, ops: tuple[Op, ...]) -> None:
+    if ops:
+        try:
+            await store.write(Write(ops))
+        except StoreError as error:
+            log.warning("what was computed for recall could not be kept: %s", error)
+
+
+def _by_stream(uses: dict[Ref, tuple[int, float]]) -> dict[tuple[Scope, str], list[Ref]]:
+    found: dict[tuple[Scope, str], list[Ref]] = {}
+    for ref in uses:
+        found.setdefault((ref.scope, ref.kind), []).append(ref)
+    return found
 
 
 def _wanted(record: Record, search: Search) -> bool:

@@ -27,10 +27,12 @@ STOP_WORDS = frozenset(
 """English words that say little about what a text is about."""
 
 _CACHED_WORDS = 200_000
+_HYPHENATED = re.compile(r"[^\W_]+(?:-[^\W_]+)+")
+_SENTENCE_END = '.!?:;\n"“”‘(*-•'
 
 
 class _Stems(dict[str, str | None]):
-    """The term of each word seen so far; None for a stop word."""
+    """The term of each word seen so far; None for a stop word, and "" for one that may be a name."""
 
     def __init__(self, stem: Any) -> None:
         self._stem = stem
@@ -38,8 +40,12 @@ class _Stems(dict[str, str | None]):
     def __missing__(self, word: str) -> str | None:
         if len(self) >= _CACHED_WORDS:
             self.clear()
-        plain = word.replace("’", "'")
-        term = None if plain in STOP_WORDS or plain.partition("'")[0] in STOP_WORDS else self._stem(plain)
+        plain = word.lower().replace("’", "'")
+        term: str | None
+        if plain in STOP_WORDS or plain.partition("'")[0] in STOP_WORDS:
+            term = "" if word[0].isupper() and len(plain.partition("'")[0]) > 1 else None
+        else:
+            term = self._stem(plain)
         self[word] = term
         return term
 
@@ -54,24 +60,47 @@ def _stems() -> _Stems:
 def terms(text: str) -> list[str]:
     """Return the terms of a text in their order: stop words left out, endings and accents taken off.
 
-    A script that is written without spaces gives pairs of characters, which overlap.
+    A stop word with a capital where no sentence begins is a name (Will, US, IT) and a term of its own.
+    A word with hyphens is also one without them. A script that is written without spaces gives pairs
+    of characters, which overlap.
     """
-    text = text.lower()
     stems = _stems()
     if text.isascii():
-        return [term for word in _WORD.findall(text) if (term := stems[word]) is not None]
-    folded = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
-    found: list[str] = []
-    for word in _WORD.findall(unicodedata.normalize("NFC", folded)):
-        if _UNSPACED.search(word) is None:
-            if (term := stems[word]) is not None:
+        found = [term for word in _WORD.findall(text) if (term := stems[word]) is not None]
+    else:
+        folded = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
+        text = unicodedata.normalize("NFC", folded)
+        found = []
+        for word in _WORD.findall(text):
+            if _UNSPACED.search(word) is not None:
+                found.extend(_pairs(word))
+            elif (term := stems[word]) is not None:
                 found.append(term)
-        else:
-            found.extend(_pairs(word))
+    if "" in found:
+        found = [term for term in found if term] + _names(text)
+    if "-" in text:
+        for compound in _HYPHENATED.findall(text):
+            if term := stems[compound.replace("-", "")]:
+                found.append(term)
+    return found
+
+
+def _names(text: str) -> list[str]:
+    """Return a term for each stop word that is written as a name."""
+    stems = _stems()
+    found = []
+    for match in _WORD.finditer(text):
+        word = match.group()
+        if stems[word] == "":
+            before = text[: match.start()].rstrip(" \t")
+            loud = word.isupper() and not text.isupper()
+            if loud or (before and before[-1] not in _SENTENCE_END):
+                found.append(f"{word.lower().partition(chr(39))[0]}^")
     return found
 
 
 def _pairs(word: str) -> list[str]:
+    word = word.lower()
     found = []
     for run in re.split(f"({_UNSPACED.pattern})", word):
         if _UNSPACED.fullmatch(run):

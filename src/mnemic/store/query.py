@@ -264,7 +264,12 @@ class StreamScan(Struct, frozen=True, kw_only=True):
 
 
 class Search(Struct, frozen=True, kw_only=True):
-    """Find the records of a scope, and of those below it, that speak of `query`, best first."""
+    """Find the records of a scope, and of those below it, that answer `query`, best first.
+
+    `signals` names the only ones that count; none given, all do. `min_score` leaves weaker hits out,
+    `neighbours` brings that many turns before and after each hit along, and `diverse` leaves copies of
+    a better hit for last.
+    """
 
     scope: Scope
     query: str
@@ -273,11 +278,17 @@ class Search(Struct, frozen=True, kw_only=True):
     where: tuple[Condition, ...] = ()
     as_of: datetime | None = None
     limit: int = 10
+    signals: tuple[str, ...] = ()
+    min_score: float = 0.0
+    neighbours: int = 0
+    diverse: bool = True
 
     def __post_init__(self) -> None:
         """Raise InvalidValueError for a query that is not text, or a negative limit."""
         check_text(self.query, "query")
         check_count(self.limit, "limit")
+        check_count(self.neighbours, "neighbours")
+        check_number(self.min_score, "min_score")
 
 
 def _checked_labels(labels: Mapping[str, str]) -> dict[str, str]:

@@ -9,11 +9,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-K1 = 1.2
-"""How soon more occurrences of a term in a text stop mattering."""
-B = 0.75
-"""How much a long text's occurrences are worth less."""
-
 
 def rarity(documents: int, holding: int) -> float:
     """Return how telling a term is that `holding` of so many documents hold; never negative."""
@@ -21,8 +16,18 @@ def rarity(documents: int, holding: int) -> float:
 
 
 def bm25(
-    occurrences: NDArray[np.float32], lengths: NDArray[np.float32], mean_length: float, weight: float
+    occurrences: NDArray[np.float32],
+    lengths: NDArray[np.float32],
+    mean_length: float,
+    weight: float,
+    *,
+    k1: float,
+    b: float,
 ) -> NDArray[np.float32]:
-    """Return what one term of weight `weight` adds to the score of each document that holds it."""
-    scaled = occurrences + K1 * (1 - B + B * lengths / max(mean_length, 1e-9))
-    return (weight * (K1 + 1) * occurrences / scaled).astype(occurrences.dtype)
+    """Return what one term of weight `weight` adds to the score of each document that holds it.
+
+    The lower `k1`, the sooner more occurrences stop mattering; the higher `b`, the less a long text's
+    occurrences are worth.
+    """
+    scaled = occurrences + k1 * (1 - b + b * lengths / max(mean_length, 1e-9))
+    return (weight * (k1 + 1) * occurrences / scaled).astype(occurrences.dtype)

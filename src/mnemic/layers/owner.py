@@ -1,0 +1,134 @@
+"""Whose vectors a store holds: one embedder's, noted in the store itself, and how it passes to another."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from msgspec.structs import replace
+
+from ..driving import off_loop
+from ..errors import ConflictError, EmbedderError
+from ..models.embedder import Embedder
+from ..models.finding import AUTO, embedder_of, find_embedder
+from ..recall.maker import TEXTS_AT_ONCE, Maker, entry_name
+from ..records import Record, Ref, Scope
+from ..store.protocol import Store, all_streams, scan_all
+from ..store.query import Derive, Put, Scan, StreamScan, Write
+
+NOTE = Ref(Scope(), "embedder", "current")
+"""The record in which the store says whose vectors it holds."""
+LOOKED_AGAIN = 1.0
+"""After how many seconds it is looked up again whether another process has moved the store on."""
+
+
+class Owner:
+    """Knows the embedder of a store."""
+
+    def __init__(self, store: Store, embedder: Embedder | str | None) -> None:
+        self._store = store
+        self._asked = embedder
+        self._maker: Maker | None = None
+        self._noted: str | None = None
+        self._looked = 0.0
+
+    async def maker(self, *, writing: bool = False) -> Maker:
+        """Return what makes entries for this store; with `writing`, the store notes whose they are.
+
+        Raises EmbedderError if the store's vectors are another embedder's than the one asked for.
+        """
+        if self._maker is None or time.monotonic() - self._looked > LOOKED_AGAIN:
+            self._noted = await self._read()
+            self._looked = time.monotonic()
+            if self._maker is None:
+                asked = self._asked
+                self._maker = Maker(embedder_of(self._noted) if asked == AUTO else find_embedder(asked))
+        maker = self._maker
+        id = maker.embedder.id if maker.embedder is not None else None
+        if id is not None and self._noted is None and writing:
+            self._noted = await self._note(id, 0)
+        if id is not None and self._noted is not None and id != self._noted:
+            raise EmbedderError(
+                f"the vectors in this store were made by {self._noted!r}, and those of {id!r} cannot be "
+                f"compared with them: open it with that embedder, or move it over with reembed()"
+            )
+        return maker
+
+    async def move(
+        self, embedder: Embedder | str | None, progress: Callable[[int, int], object] | None
+    ) -> int:
+        """Make all entries anew with another embedder, beside the old ones, then pass over to it."""
+        target = Maker(find_embedder(embedder))
+        if target.embedder is None:
+            raise EmbedderError("reembed needs an embedder: without one there are no vectors to make")
+        (note,) = await self._store.read([NOTE])
+        streams = [s async for s in all_streams(self._store, StreamScan(scope=Scope()))]
+        total = sum(stream.count for stream in streams)
+        done = made = 0
+        for stream in streams:
+            scan = Scan(scope=stream.scope, kinds=(stream.kind,), lacking=target.name, limit=TEXTS_AT_ONCE)
+            while True:
+                page = await self._store.scan(scan)
+                texts = [record for record in page.items if record.text or record.title]
+                made += await self._make(target, texts)
+                done += len(page.items)
+                if progress is not None:
+                    progress(min(done, total), total)
+                if page.cursor is None:
+                    break
+                scan = replace(scan, cursor=page.cursor)
+        old = None if note is None else _id_of(note)
+        self._noted = await self._note(target.embedder.id, 0 if note is None else note.version)
+        self._asked, self._maker = target.embedder, target
+        if old is not None and old != target.embedder.id:
+            await self._forget(entry_name(old))
+        if progress is not None:
+            progress(total, total)
+        return made
+
+    async def _make(self, target: Maker, records: list[Record]) -> int:
+        entries = await off_loop(lambda: target.make(records))
+        if records and all(entry is None for entry in entries):
+            raise EmbedderError(
+                f"{target.embedder.id if target.embedder else ''!r} failed, so nothing has moved over; "
+                "what it has made so far is kept, and reembed() goes on from there"
+            )
+        ops = tuple(
+            Derive(record.ref, target.name, entry, record.version)
+            for record, entry in zip(records, entries, strict=True)
+            if entry is not None
+        )
+        if ops:
+            await self._store.write(Write(ops))
+        return len(ops)
+
+    async def _forget(self, name: str) -> None:
+        """Remove the entries of the embedder before."""
+        scan = Scan(scope=Scope(), below=True, derived=(name,), bodies=False, limit=1000)
+        ops: list[Derive] = []
+        async for record in scan_all(self._store, scan):
+            if record.derived:
+                ops.append(Derive(record.ref, name, None))
+            if len(ops) == 1000:
+                await self._store.write(Write(tuple(ops)))
+                ops = []
+        if ops:
+            await self._store.write(Write(tuple(ops)))
+
+    async def _read(self) -> str | None:
+        (note,) = await self._store.read([NOTE])
+        return None if note is None else _id_of(note)
+
+    async def _note(self, id: str, version: int) -> str:
+        record = Record(NOTE.scope, NOTE.kind, NOTE.key, data={"id": id})
+        try:
+            await self._store.write(Write((Put(record, version),)))
+        except ConflictError:
+            return await self._read() or id
+        return id
+
+
+def _id_of(note: Record) -> str:
+    data: Any = note.data
+    return str(data["id"])

@@ -1,0 +1,64 @@
+"""From the name of an embedder to the embedder."""
+
+from __future__ import annotations
+
+from ..checks import shown
+from ..errors import InvalidValueError, MissingExtraError
+from .embedder import Embedder
+
+AUTO = "auto"
+"""Lets the store decide: the embedder that made its vectors, or the static one for a new store."""
+
+
+def find_embedder(given: Embedder | str | None) -> Embedder | None:
+    """Return an embedder that was given as such or by name; None for "none", which is words alone.
+
+    Raises InvalidValueError for a name that is not known, MissingExtraError for one that is not
+    installed.
+    """
+    if given is None or given == "none":
+        return None
+    if not isinstance(given, str):
+        if not isinstance(given, Embedder):
+            raise InvalidValueError(
+                f"an embedder has an id and the methods embed and embed_query; {shown(given)} has not"
+            )
+        return given
+    name, _, model = given.partition(":")
+    if name == "static" and not model:
+        from .static import StaticEmbedder
+
+        return StaticEmbedder()
+    if name == "transformer" and not model:
+        from .transformer import TransformerEmbedder
+
+        return TransformerEmbedder()
+    if name == "sentence-transformers" and model:
+        from .local import SentenceTransformerEmbedder
+
+        return SentenceTransformerEmbedder(model)
+    if name == "fastembed" and model:
+        from .local import FastEmbedEmbedder
+
+        return FastEmbedEmbedder(model)
+    raise InvalidValueError(
+        f"no embedder is named {shown(given)}: use 'auto', 'static', 'transformer', 'none', "
+        "'sentence-transformers:MODEL', 'fastembed:MODEL', or pass an embedder"
+    )
+
+
+def embedder_of(id: str | None) -> Embedder | None:
+    """Return the embedder that made the vectors of a store; the default for a store that has none.
+
+    None if it is not one of ours, or not installed: then words alone are searched.
+    """
+    from .static import StaticEmbedder
+    from .transformer import TransformerEmbedder
+
+    for known in (StaticEmbedder, TransformerEmbedder):
+        if id in (None, known.id):
+            try:
+                return known()
+            except MissingExtraError:
+                return None
+    return None

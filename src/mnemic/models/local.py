@@ -1,0 +1,156 @@
+"""Embedders that other libraries run on this machine: sentence-transformers and fastembed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..checks import check_count, check_name, check_text, shown
+from ..errors import EmbedderError, InvalidValueError
+from .loading import Once, check_extra
+
+if TYPE_CHECKING:
+    from .embedder import Vectors
+
+
+class SentenceTransformerEmbedder:
+    """A model of sentence-transformers; queries go to its query side where it has one.
+
+    A model that is given by name is loaded on first use, and downloaded then if the library does not have it.
+    """
+
+    def __init__(
+        self,
+        model: str | PathLike[str] | object,
+        *,
+        id: str | None = None,
+        batch_size: int = 32,
+        truncate_dim: int | None = None,
+        **options: Any,
+    ) -> None:
+        """Take a model's name, its folder, or a SentenceTransformer; `options` are for the library.
+
+        The id is the name, or the folder's own name, and `@` and `truncate_dim` where that is given. Give
+        an `id` of your own for a SentenceTransformer, or if the options change the vectors.
+
+        Raises InvalidValueError, or MissingExtraError if the library is not installed.
+        """
+        self._batch_size = check_count(batch_size, "batch_size", least=1)
+        if truncate_dim is not None:
+            options["truncate_dim"] = check_count(truncate_dim, "truncate_dim", least=1)
+        # Tokenizers of the library cannot be used by two threads at once.
+        self._lock = threading.Lock()
+        if isinstance(model, str | PathLike):
+            name = check_name(fspath(model), "model")
+            check_extra("sentence-transformers", "this embedder", "sentence_transformers")
+            self.id = check_name(_named(name, truncate_dim) if id is None else id, "id")
+            self._model = _loader("sentence_transformers", "SentenceTransformer", name, options)
+        else:
+            self.id = _id_of_object(model, id, options)
+            self._model = Once(lambda: model)
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """Return one row for each text; raises EmbedderError if the model cannot be loaded."""
+        import numpy as np
+
+        asked = [check_text(text, "text") for text in texts]
+        return self._encode("encode_document", asked) if asked else np.empty((0, 0), dtype=np.float32)
+
+    def embed_query(self, query: str) -> Vectors:
+        """Return the query's vector; raises EmbedderError if the model cannot be loaded."""
+        row: Vectors = self._encode("encode_query", [check_text(query, "query")])[0]
+        return row
+
+    def _encode(self, side: str, texts: list[str]) -> Vectors:
+        import numpy as np
+
+        model = self._model.get()
+        # Before version 5 there was one side only.
+        encode: Callable[..., Any] = getattr(model, side, None) or model.encode
+        with self._lock:
+            made = encode(texts, batch_size=self._batch_size, show_progress_bar=False, convert_to_numpy=True)
+        return np.asarray(made, dtype=np.float32)
+
+
+class FastEmbedEmbedder:
+    """A model of fastembed; queries go to its query side where it has one.
+
+    A model that is given by name is loaded on first use, and downloaded then if the library does not have it.
+    """
+
+    def __init__(
+        self,
+        model: str | object,
+        *,
+        id: str | None = None,
+        batch_size: int = 1,
+        **options: Any,
+    ) -> None:
+        """Take a model's name or a TextEmbedding; `options` are for the library.
+
+        Among them are `specific_model_path`, a folder that holds the model, and `local_files_only`. Many
+        of these models are quantised, and then a text's vector depends on the batch that it is in; so
+        `batch_size` is one, unless you know better. The id is the model's name unless it is given.
+
+        Raises InvalidValueError, or MissingExtraError if the library is not installed.
+        """
+        self._batch_size = check_count(batch_size, "batch_size", least=1)
+        if isinstance(model, str):
+            name = check_name(model, "model")
+            check_extra("fastembed", "this embedder", "fastembed")
+            self.id = check_name(name if id is None else id, "id")
+            self._model = _loader("fastembed", "TextEmbedding", name, options)
+        else:
+            self.id = _id_of_object(model, getattr(model, "model_name", None) if id is None else id, options)
+            self._model = Once(lambda: model)
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """Return one row for each text; raises EmbedderError if the model cannot be loaded."""
+        import numpy as np
+
+        asked = [check_text(text, "text") for text in texts]
+        if not asked:
+            return np.empty((0, 0), dtype=np.float32)
+        made = self._model.get().passage_embed(asked, batch_size=self._batch_size)
+        return np.asarray(list(made), dtype=np.float32)
+
+    def embed_query(self, query: str) -> Vectors:
+        """Return the query's vector; raises EmbedderError if the model cannot be loaded."""
+        import numpy as np
+
+        (row,) = self._model.get().query_embed(check_text(query, "query"))
+        return np.asarray(row, dtype=np.float32)
+
+
+def _named(name: str, truncate_dim: int | None) -> str:
+    # The same folder lies elsewhere on another machine.
+    name = Path(name).resolve().name if Path(name).exists() else name
+    return name if truncate_dim is None else f"{name}@{truncate_dim}"
+
+
+def _id_of_object(model: object, id: str | None, options: dict[str, Any]) -> str:
+    """Return the id of a model that is loaded already, which must be given and leaves no options."""
+    if options:
+        raise InvalidValueError(
+            f"options are for a model given by name, not an object: {shown(sorted(options))}"
+        )
+    if id is None:
+        raise InvalidValueError(f"a model given as an object needs an id: {shown(model)}")
+    return check_name(id, "id")
+
+
+def _loader(module: str, type: str, name: str, options: dict[str, Any]) -> Once[Any]:
+    """Return what loads a model when it is first needed."""
+
+    def load() -> Any:
+        # Imported by name, for the library need not be there when types are checked.
+        try:
+            return getattr(import_module(module), type)(name, **options)
+        except Exception as error:
+            raise EmbedderError(f"{module} cannot load the model {shown(name)}: {error}") from error
+
+    return Once(load)

@@ -1,0 +1,156 @@
+"""What is kept beside a record to find it again: its terms, its speaker, a few marks, and its vectors.
+
+An entry is made once, when the record is written, and read whenever a process first searches its scope.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator
+from enum import IntFlag
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+from msgspec import Struct
+
+from ..records import ROLES, Record
+from ..store.analysis import terms
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+FORMAT = "1"
+"""Raised when entries of older versions of Mnemic are to be made again."""
+MAX_TERMS = 50_000
+"""How many terms of one text are kept; a longer text is found by those that it begins with."""
+CHUNK = 600
+"""The most characters that one vector stands for; a longer text has several."""
+MAX_CHUNKS = 64
+"""How many vectors one text has at most, taken evenly from all of it."""
+
+_HEAD = struct.Struct("<BBHII")
+_TIMES = re.compile(
+    r"\b(?:yesterday|today|tonight|tomorrow|ago|last|next|since|soon|recently|lately|morning|evening|"
+    r"weekends?|weeks?|months?|years?|days?|(?:mon|tues|wednes|thurs|fri|satur|sun)day|"
+    r"january|february|march|april|may|june|july|august|september|october|november|december|"
+    r"(?:19|20)\d\d|\d{1,2}(?:st|nd|rd|th))\b",
+    re.IGNORECASE,
+)
+_SENTENCE = re.compile(r"(?<=[.!?。！？])\s+|\n+")
+
+
+class Marks(IntFlag):
+    """What can be told of a text at a glance."""
+
+    QUESTION = 1
+    TIME = 2
+    NUMBER = 4
+    LINK = 8
+
+
+class Entry(Struct):
+    """An entry, taken apart; `terms` are hashes in the order of the text, and `vectors` has a row a chunk."""
+
+    marks: int
+    role: int
+    speaker: str
+    terms: NDArray[np.uint32]
+    vectors: NDArray[np.int8] | None
+
+
+def hashed(term: str) -> int:
+    """Return the number that stands for a term."""
+    return crc32(term.encode("utf-8", "surrogatepass"))
+
+
+def readable(record: Record) -> str:
+    """Return what is searched of a record."""
+    return record.text or record.title or ""
+
+
+def speaker_of(record: Record) -> tuple[int, str]:
+    """Return the number of the role that a record was said in, 0 for none, and the name of who said it."""
+    data: Any = record.data
+    if not isinstance(data, dict) or data.get("role") not in ROLES:
+        return 0, ""
+    name = data.get("name")
+    return ROLES.index(data["role"]) + 1, name if isinstance(name, str) else ""
+
+
+def chunks(text: str) -> list[str]:
+    """Cut a text into pieces that a vector can stand for, at the ends of sentences where there are any."""
+    if len(text) <= CHUNK:
+        return [text]
+    found: list[str] = []
+    for piece in _pieces(text):
+        if found and len(found[-1]) + len(piece) < CHUNK:
+            found[-1] = f"{found[-1]} {piece}"
+        else:
+            found.append(piece)
+    if len(found) > MAX_CHUNKS:
+        found = [found[n * len(found) // MAX_CHUNKS] for n in range(MAX_CHUNKS)]
+    return found or [text[:CHUNK]]
+
+
+def pack(record: Record, vectors: NDArray[np.int8] | None) -> bytes:
+    """Return the entry of a record as bytes; `vectors` has one row for each of its chunks."""
+    import numpy as np
+
+    text = readable(record)
+    role, speaker = speaker_of(record)
+    name = speaker.encode()
+    marks = Marks(0)
+    if text.rstrip().endswith(("?", "？")):
+        marks |= Marks.QUESTION
+    if _TIMES.search(text):
+        marks |= Marks.TIME
+    if any(map(str.isdigit, text)):
+        marks |= Marks.NUMBER
+    if "subject" in record.labels and "object" in record.labels:
+        marks |= Marks.LINK
+    held = np.fromiter(map(hashed, terms(text)[:MAX_TERMS]), dtype="<u4")
+    rows = 0 if vectors is None else len(vectors)
+    return b"".join(
+        (
+            _HEAD.pack(marks, role, len(name), len(held), rows),
+            name,
+            held.tobytes(),
+            b"" if vectors is None else vectors.tobytes(),
+        )
+    )
+
+
+def unpack(value: bytes) -> Entry:
+    """Return the entry that `pack` made."""
+    import numpy as np
+
+    marks, role, name, held, rows = _HEAD.unpack_from(value)
+    start = _HEAD.size + name
+    end = start + 4 * held
+    vectors = np.frombuffer(value, dtype=np.int8, offset=end).reshape(rows, -1) if rows else None
+    return Entry(
+        marks,
+        role,
+        value[_HEAD.size : start].decode(),
+        np.frombuffer(value, dtype="<u4", count=held, offset=_HEAD.size + name),
+        vectors,
+    )
+
+
+def quantised(vectors: NDArray[np.float32]) -> NDArray[np.int8]:
+    """Return vectors in whole numbers from -127 to 127, each with its own scale, which cosines do not see."""
+    import numpy as np
+
+    largest = np.abs(vectors).max(axis=1, keepdims=True)
+    scale = np.divide(127, largest, out=np.zeros_like(largest), where=largest > 0)
+    whole: NDArray[np.int8] = np.rint(vectors * scale).astype(np.int8)
+    return whole
+
+
+def _pieces(text: str) -> Iterator[str]:
+    for sentence in _SENTENCE.split(text):
+        for start in range(0, len(sentence), CHUNK):
+            if piece := sentence[start : start + CHUNK].strip():
+                yield piece

@@ -1,0 +1,103 @@
+"""Makes entries: terms and marks from the text, vectors from an embedder, in batches."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..errors import EmbedderError
+from ..models.embedder import Embedder
+from ..records import Record
+from .entry import FORMAT, chunks, pack, quantised, readable
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+TEXTS_AT_ONCE = 256
+"""How many texts an embedder is given at a time."""
+
+log = logging.getLogger("mnemic")
+
+
+def entry_name(id: str | None) -> str:
+    """Return the name under which the entries of an embedder, or of none, are kept beside records."""
+    return f"recall/{FORMAT}/{id or ''}"
+
+
+class Maker:
+    """Makes the entries of records with one embedder, or with none."""
+
+    def __init__(self, embedder: Embedder | None) -> None:
+        self.embedder = embedder
+        self.name = entry_name(embedder.id if embedder else None)
+        self.dimensions = 0
+        self.failures = 0
+
+    def make(self, records: Sequence[Record]) -> list[bytes | None]:
+        """Return the entry of each record with text; None where it has none, or the embedder failed.
+
+        What failed is made later: a write is never lost because a model could not be reached.
+        """
+        texts = [readable(record) for record in records]
+        try:
+            vectors = self.vectors(texts)
+        except Exception as error:
+            self.failures += 1
+            log.warning("embedding %d texts failed, they are embedded later: %s", len(texts), error)
+            return [None] * len(records)
+        return [
+            pack(record, rows) if text else None
+            for record, text, rows in zip(records, texts, vectors, strict=True)
+        ]
+
+    def vectors(self, texts: Sequence[str]) -> list[NDArray[np.int8] | None]:
+        """Return the vectors of each text's chunks; raises what the embedder raises, or EmbedderError."""
+        if self.embedder is None:
+            return [None] * len(texts)
+        pieces = [chunks(text) if text else [] for text in texts]
+        flat = [piece for some in pieces for piece in some]
+        rows: list[NDArray[np.int8]] = []
+        for start in range(0, len(flat), TEXTS_AT_ONCE):
+            rows += list(self._checked(self.embedder.embed(flat[start : start + TEXTS_AT_ONCE])))
+        found: list[NDArray[np.int8] | None] = []
+        import numpy as np
+
+        place = 0
+        for some in pieces:
+            found.append(np.stack(rows[place : place + len(some)]) if some else None)
+            place += len(some)
+        return found
+
+    def question(self, text: str) -> NDArray[np.int8] | None:
+        """Return the vector of a question; None without an embedder, or if it failed."""
+        if self.embedder is None:
+            return None
+        import numpy as np
+
+        try:
+            return self._checked(np.asarray(self.embedder.embed_query(text))[None])[0]  # type: ignore[no-any-return]
+        except Exception as error:
+            self.failures += 1
+            log.warning("embedding the question failed, so only words are searched: %s", error)
+            return None
+
+    def _checked(self, vectors: NDArray[np.float32]) -> NDArray[np.int8]:
+        import numpy as np
+
+        given = np.asarray(vectors, dtype=np.float32)
+        if given.ndim != 2 or not np.isfinite(given).all():
+            raise EmbedderError(
+                f"{self._id} gave vectors of the shape {given.shape}, or numbers that are none"
+            )
+        self.dimensions = self.dimensions or given.shape[1]
+        if given.shape[1] != self.dimensions:
+            raise EmbedderError(
+                f"{self._id} gave vectors of {given.shape[1]} dimensions, and of {self.dimensions} before"
+            )
+        return quantised(given)
+
+    @property
+    def _id(self) -> str:
+        return repr(self.embedder.id if self.embedder else "")

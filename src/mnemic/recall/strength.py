@@ -1,0 +1,45 @@
+"""The forgetting curve: how much of its importance a memory has left."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+HALF_LIFE = 30.0
+"""After how many days without use half of the importance is left."""
+DAY = 86_400_000_000
+
+USE = "use"
+"""The name under which a record's uses are kept beside it."""
+_USE = struct.Struct("<qd")
+
+
+def strength(importance: Any, days: Any, uses: Any, half_life: float = HALF_LIFE) -> Any:
+    """Return what is left of an importance after so many days since its last use; takes numbers or arrays.
+
+    The importance is halved with each half-life; every use makes the half-life longer, the first ones
+    most: by half of it, a third, a quarter and so on.
+    """
+    import numpy as np
+
+    return importance * np.exp2(-np.maximum(days, 0) / (half_life * (1 + np.log1p(uses) / 2)))
+
+
+def pack_use(last: int, uses: float) -> bytes:
+    """Return when a record was last used, in microseconds, and how often, as bytes."""
+    return _USE.pack(last, uses)
+
+
+def unpack_use(value: bytes) -> tuple[int, float]:
+    """Return what `pack_use` was given."""
+    last, uses = _USE.unpack(value)
+    return last, uses
+
+
+def days_between(earlier: NDArray[Any], later: int) -> NDArray[Any]:
+    """Return the days from each moment to a later one, both in microseconds."""
+    days: NDArray[Any] = (later - earlier) / DAY
+    return days

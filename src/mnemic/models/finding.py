@@ -10,6 +10,10 @@ AUTO = "auto"
 """Lets the store decide: the embedder that made its vectors, or the static one for a new store."""
 
 
+STATIC_SHARE = 0.64
+"""What the static vectors count beside the transformer's: they know rare names better."""
+
+
 def find_embedder(given: Embedder | str | None) -> Embedder | None:
     """Return an embedder that was given as such or by name; None for "none", which is words alone.
 
@@ -25,14 +29,8 @@ def find_embedder(given: Embedder | str | None) -> Embedder | None:
             )
         return given
     name, _, model = given.partition(":")
-    if name == "static" and not model:
-        from .static import StaticEmbedder
-
-        return StaticEmbedder()
-    if name == "transformer" and not model:
-        from .transformer import TransformerEmbedder
-
-        return TransformerEmbedder()
+    if given in OURS:
+        return OURS[given]()
     if name == "sentence-transformers" and model:
         from .local import SentenceTransformerEmbedder
 
@@ -52,13 +50,28 @@ def embedder_of(id: str | None) -> Embedder | None:
 
     None if it is not one of ours, or not installed: then words alone are searched.
     """
+    for make in OURS.values():
+        try:
+            embedder = make()
+        except MissingExtraError:
+            continue
+        if id in (None, embedder.id):
+            return embedder
+    return None
+
+
+def _static() -> Embedder:
     from .static import StaticEmbedder
+
+    return StaticEmbedder()
+
+
+def _transformer() -> Embedder:
+    from .combined import CombinedEmbedder
     from .transformer import TransformerEmbedder
 
-    for known in (StaticEmbedder, TransformerEmbedder):
-        if id in (None, known.id):
-            try:
-                return known()
-            except MissingExtraError:
-                return None
-    return None
+    return CombinedEmbedder((TransformerEmbedder(), 1.0), (_static(), STATIC_SHARE))
+
+
+OURS = {"static": _static, "transformer": _transformer}
+"""The embedders that Mnemic brings along, the default first."""

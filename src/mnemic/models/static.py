@@ -30,6 +30,7 @@ class StaticEmbedder:
     """
 
     id = "wordllama-l2-supercat-256"
+    trust = 1.0
     instant = True
     """A few texts take less time than it takes to find a thread for them."""
 

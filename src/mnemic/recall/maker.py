@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 TEXTS_AT_ONCE = 256
 """How many texts an embedder is given at a time."""
 
+TRUST = 1.6
+"""How much more the vectors of an embedder count than those of the static one, unless it says otherwise."""
+
 log = logging.getLogger("mnemic")
 
 
@@ -32,6 +35,7 @@ class Maker:
     def __init__(self, embedder: Embedder | None) -> None:
         self.embedder = embedder
         self.name = entry_name(embedder.id if embedder else None)
+        self.trust: float = getattr(embedder, "trust", TRUST)
         self.dimensions = 0
         self.failures = 0
 

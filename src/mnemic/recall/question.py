@@ -38,7 +38,8 @@ _DATES = (
         re.IGNORECASE,
     ),
     re.compile(
-        rf"\b(?P<month>{_MONTH})\b\.?(?: (?P<day>\d\d?)(?:st|nd|rd|th)?\b)?(?:,? (?:of )?(?P<year>(?:19|20)\d\d))?",
+        rf"\b(?P<month>{_MONTH})\b\.?(?: (?P<day>\d\d?)(?:st|nd|rd|th)?\b)?"
+        r"(?:,? (?:of )?(?P<year>(?:19|20)\d\d))?",
         re.IGNORECASE,
     ),
     re.compile(r"\b(?:in|during|of|since|before|after) (?P<year>(?:19|20)\d\d)\b", re.IGNORECASE),
@@ -99,7 +100,7 @@ def understand(text: str, speakers: Mapping[str, int]) -> Question:
 
 
 def _date(text: str) -> Date | None:
-    """Return the first date in a text; a month alone counts only with a capital, since it may also be a verb."""
+    """Return the first date in a text; a month alone needs its capital, since it may be a verb."""
     for pattern in _DATES:
         for match in pattern.finditer(text):
             found = match.groupdict()

@@ -14,7 +14,7 @@ from msgspec import Struct
 from ..store.ranking import bm25, rarity
 from .entry import Marks
 from .question import Date, Question
-from .shard import NONE, Shard
+from .shard import CONTEXT, NONE, Shard
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float32]
     Flags = NDArray[np.bool_]
 
-WINDOW = {-2: 0.5, -1: 0.7, 1: 0.5, 2: 0.3}
+WINDOW = {-4: 0.3, -3: 0.4, -2: 0.6, -1: 0.8, 1: 0.6, 2: 0.4, 3: 0.3}
 """How much of its neighbours' words counts as a turn's own: an answer rarely repeats what was asked."""
 K1, B = 0.9, 0.4
 """BM25 of a window: chat turns are short, so repetition and length tell little."""
@@ -34,16 +34,17 @@ HOUR = 3_600_000_000
 
 SIGNALS = ("lexical", "dense", "session", "speaker", "time", "form", "recency", "importance", "graph")
 """All that `why` may name."""
+EVIDENCE = ("lexical", "dense", "graph")
+"""Those that can make a record a hit; the others only move it up or down."""
 
 
 class Weights(Struct, frozen=True, kw_only=True):
     """The most that each signal adds."""
 
-    lexical: float = 3.3
-    dense: float = 2.4
-    dense_before: float = 0.6
-    dense_after: float = 0.4
-    session: float = 1.8
+    lexical: float = 3.2
+    dense: float = 1.8
+    context: float = 1.6
+    session: float = 1.35
     speaker: float = 2.7
     role: float = 2.4
     time: float = 1.7
@@ -77,7 +78,12 @@ class View:
         after = np.append(shard.after.values, count)
         before[before == NONE] = count
         after[after == NONE] = count
-        self.near = {-1: before, 1: after, -2: before[before], 2: after[after]}
+        self.near = {-1: before, 1: after}
+        for step in range(2, 5):
+            self.near[-step] = before[self.near[1 - step]]
+            self.near[step] = after[self.near[step - 1]]
+        if shard.vectors.size:
+            shard.embed_contexts(self.near)
         lengths = np.append(shard.length.values, np.float32(0))
         lengths[:count][~self.alive] = 0
         window = lengths.copy()
@@ -125,7 +131,12 @@ def rank(
     scores *= scale
     for name in parts:
         parts[name] = parts[name] * scale
-    scores[~visible] = -np.inf
+    # What shares no word with the question and is no closer to it than most is no answer at all.
+    evidence = np.zeros(len(shard), dtype=np.bool_)
+    for name in EVIDENCE:
+        if name in parts:
+            evidence |= parts[name] > 0
+    scores[~(visible & evidence)] = -np.inf
     return Ranking(scores, parts, exact)
 
 
@@ -140,7 +151,6 @@ def signals(
     weights: Weights,
 ) -> tuple[dict[str, Floats], float, bool]:
     """Return each signal's weighed values, how well the best answers (0 to 1), and whether it is exact."""
-    count = len(shard)
     found: dict[str, Floats] = {}
     lexical, sessions, coverage = _lexical(shard, view, question, visible)
     if lexical is not None:
@@ -150,11 +160,8 @@ def signals(
     exact = True
     closeness = 0.0
     if vectors is not None and shard.vectors.size:
-        alone, closeness, exact = _dense(shard, view, vectors, visible)
-        total = np.float32(weights.dense) * alone[:count]
-        for step, weight in ((-1, weights.dense_before), (1, weights.dense_after)):
-            total += np.float32(weight) * np.where(view.turn, alone[view.near[step][:count]], alone[:count])
-        found["dense"] = total
+        alone, around, closeness, exact = _dense(shard, view, vectors, visible)
+        found["dense"] = np.float32(weights.dense) * alone + np.float32(weights.context) * around
     speaker = _speaker(shard, view, question, weights)
     if speaker is not None:
         found["speaker"] = speaker
@@ -240,23 +247,41 @@ def _dense(
     view: View,
     vectors: tuple[NDArray[np.int8], NDArray[np.int8]],
     visible: Flags,
-) -> tuple[Floats, float, bool]:
-    """Return how close each document is: 1 for the closest, 0 for the mean; one more 0 for no document."""
+) -> tuple[Floats, Floats, float, bool]:
+    """Return how close each document is by itself and with its neighbours: 1 for the closest, 0 for the mean.
+
+    And the closeness of the best in itself, from 0 to 1, and whether all vectors were compared.
+    """
     asked, masked = vectors
     count = len(shard)
     close, exact = _cosines(shard, masked if view.any_turn else asked)
     if view.any_turn and not view.all_turns and not np.array_equal(asked, masked):
         others, _ = _cosines(shard, asked)
         close[:count][~view.turn] = others[:count][~view.turn]
-    known = visible & np.isfinite(close[:count])
-    if not known.any():
-        return np.zeros(count + 1, dtype=np.float32), 0.0, exact
-    best = float(close[:count][known].max())
-    everyone = view.alive & np.isfinite(close[:count])
-    mean = float(close[:count][everyone].mean()) if exact else 0.0
-    scaled = (close - np.float32(mean)) / np.float32(max(best - mean, 1e-6))
-    scaled = np.nan_to_num(scaled, nan=0.0, neginf=0.0)
-    return scaled.astype(np.float32), float(np.clip((best - 0.15) / 0.6, 0, 1)), exact
+    known = np.isfinite(close[:count])
+    nothing = np.zeros(count, dtype=np.float32)
+    if not (known & visible).any():
+        return nothing, nothing, 0.0, exact
+    best = float(close[:count][known & visible].max())
+    # Of vectors that were not compared it is only known that they are not close.
+    middle = float(close[:count][known & view.alive].mean()) if exact else 0.0
+    close[:count][~known] = middle
+    close[count] = 0
+    around = close[:count].copy()
+    for step, share in CONTEXT.items():
+        around += np.float32(share) * close[view.near[step][:count]]
+    around /= shard.context.values
+    closeness = float(np.clip((best - 0.15) / 0.6, 0, 1))
+    everyone = view.alive & known
+    return _scaled(close[:count], everyone, visible), _scaled(around, everyone, visible), closeness, exact
+
+
+def _scaled(values: Floats, everyone: Flags, visible: Flags) -> Floats:
+    """Return values such that the best that is visible is 1, and the mean of all is 0."""
+    middle, best = float(values[everyone].mean()), float(values[visible].max())
+    scaled: Floats = (values - np.float32(middle)) / np.float32(max(best - middle, 1e-6))
+    scaled[~everyone] = 0
+    return scaled
 
 
 def _cosines(shard: Shard, query: NDArray[np.int8]) -> tuple[Floats, bool]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ..checks import to_microseconds
 from ..records import ROLES, Record, Stream, now
@@ -149,8 +150,11 @@ class Index:
             moment = to_microseconds(now())
             visible, rest = self._visible(search, view, moment)
             chosen = frozenset(search.signals) or None
+            weights = replace(
+                WEIGHTS, dense=WEIGHTS.dense * maker.trust, context=WEIGHTS.context * maker.trust
+            )
             ranking = rank(
-                shard, view, question, both, visible, moment, self._strength(moment), WEIGHTS, chosen
+                shard, view, question, both, visible, moment, self._strength(moment), weights, chosen
             )
             order = self._order(ranking, visible, search)
             if search.diverse:

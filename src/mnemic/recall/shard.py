@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float32]
-    Whole = NDArray[np.int64]
+    Whole = NDArray[np.signedinteger[Any]]
     Flags = NDArray[np.bool_]
 
 NEVER = 2**62
@@ -34,6 +34,8 @@ EXACT = 250_000
 """Up to how many vectors every one is compared; beyond that, only those whose signs agree best."""
 RESCORED = 4_000
 """How many vectors are compared exactly when not all are."""
+CONTEXT = {-2: 0.6, -1: 1.0, 1: 0.8, 2: 0.3}
+"""How much of its neighbours' vectors goes into that of a turn in its context."""
 PENDING = 20_000
 """How many terms are kept unsorted before they are sorted in among the others."""
 
@@ -164,6 +166,11 @@ class Vectors:
             found[here] = block[rows[here] % BLOCK]
         return found
 
+    def inverses(self, rows: Whole) -> Floats:
+        """Return by what some of the vectors are to be multiplied to have the length one."""
+        found: Floats = self._inverses.values[rows]
+        return found
+
     def compare(self, query: NDArray[np.int8]) -> tuple[Floats, NDArray[np.int32], bool]:
         """Return the cosine of each vector with the query, their documents, and whether all were compared."""
         if self.size <= EXACT:
@@ -230,6 +237,8 @@ class Shard:
         self.digest = Column(np.uint64)
         self.first_row = Column(np.int32)
         """The first of a document's vectors; NONE where it has none."""
+        self.context = Column(np.float32)
+        """The length of a document's vector with those of its neighbours added; NaN until it is known."""
         self.alive = Column(np.bool_)
         self.postings = Postings()
         self.vectors = Vectors()
@@ -307,9 +316,11 @@ class Shard:
         self.postings.add(terms, np.repeat(documents, sizes))
         self.digest.extend(_digests(terms, sizes))
         self._link(number, documents)
+        self._add_vectors(documents, entries)
+        self.context.extend(np.full(len(records), np.nan))
         if again:
             self._relink(number)
-        self._add_vectors(documents, entries)
+        self._unsettle(documents[:1])
         return documents.tolist()
 
     def settle(self) -> None:
@@ -323,12 +334,14 @@ class Shard:
             self.first_row.values[document] = self.vectors.size
             self.vectors.extend(vectors, np.full(len(vectors), document, dtype=np.int32))
             self.vectors.several |= len(vectors) > 1
+            self._unsettle(np.array([document]))
 
     def drop(self, documents: Whole) -> None:
         """Forget documents, and link those on both sides of each with one another."""
         if not len(documents):
             return
         self.alive.values[documents] = False
+        self._unsettle(documents)
         before, after = self.before.values, self.after.values
         for document in documents.tolist():
             self.lacking.pop(document, None)
@@ -340,6 +353,34 @@ class Shard:
             number = self.stream.values[document]
             if self.last[number] == document:
                 self.last[number] = left
+
+    def embed_contexts(self, near: dict[int, NDArray[np.int32]]) -> None:
+        """Find the lengths of vectors in their contexts that are not known; `near` are the neighbours."""
+        unknown = np.flatnonzero(np.isnan(self.context.values))
+        for start in range(0, len(unknown), 4096):
+            some = unknown[start : start + 4096]
+            total = self._units(some)
+            for step, share in CONTEXT.items():
+                total += np.float32(share) * self._units(near[step][some])
+            lengths = np.sqrt(np.einsum("ij,ij->i", total, total))
+            self.context.values[some] = np.maximum(lengths, 1e-3)
+
+    def _units(self, documents: Whole) -> Floats:
+        """Return the vectors of documents with the length one; zeros where there is none."""
+        rows = np.append(self.first_row.values, NONE)[documents]
+        found = np.zeros((len(documents), self.vectors.dimensions), dtype=np.float32)
+        held = np.flatnonzero(rows != NONE)
+        found[held] = self.vectors.of(rows[held]) * self.vectors.inverses(rows[held])[:, None]
+        return found
+
+    def _unsettle(self, documents: Whole) -> None:
+        """Note that documents have other neighbours, or other vectors, than before."""
+        for column in (self.before.values, self.after.values):
+            at = np.asarray(documents)
+            for _ in range(3):
+                self.context.values[at] = np.nan
+                at = column[at]
+                at = at[at != NONE]
 
     def _number(self, stream: Stream) -> int:
         name = (stream.scope.path, stream.kind)
@@ -385,6 +426,7 @@ class Shard:
             self.before.values[turns] = np.append(NONE, turns[:-1])
             self.after.values[turns] = np.append(turns[1:], NONE)
             self.last[number] = int(turns[-1])
+            self.context.values[turns] = np.nan
 
     def _add_vectors(self, documents: NDArray[np.int32], entries: Sequence[Entry]) -> None:
         held = [(n, e.vectors) for n, e in zip(documents, entries, strict=True) if e.vectors is not None]

@@ -61,7 +61,7 @@ def cases(memory: Memory, conversation: Conversation) -> list[Case]:
         columns = []
         for name in NAMES:
             weights = replace(nothing, **{name: 1.0})
-            parts = signals(shard, view, question, (plain, masked), everyone, newest, none, weights)[0]
+            parts = signals(shard, view, question, (plain, masked), everyone, newest, none, weights).parts
             columns.append(sum(parts.values()) + np.zeros(len(shard), dtype=np.float32))
         found.append((np.stack(columns, axis=1).astype(np.float32), evidence, shard.session.values.copy()))
     return found

@@ -64,7 +64,7 @@ def test_a_file_of_any_earlier_schema_opens_with_all_its_data(tmp_path: Path, re
         chat = memory.scope("acme", "alice").session("s")
         chat.add("user", "from now")
         assert [message.text for message in chat.messages()] == ["from long ago", "from now"]
-        assert len(memory.scope("acme").recall("long ago")) == 1
+        assert memory.scope("acme").recall("long ago")[0].record.text == "from long ago"
     with closing(sqlite3.connect(path, isolation_level=None)) as new:
         assert new.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchall() == [(HEAD,)]
 
@@ -119,11 +119,10 @@ def test_alembic_is_loaded_only_when_a_migration_is_due(tmp_path: Path) -> None:
         "import sys, mnemic\n"
         "memory = mnemic.open(sys.argv[1])\n"
         "memory.scope('x').remember('y')\n"
-        "print('alembic' in sys.modules, 'numpy' in sys.modules, 'asyncio' in sys.modules)\n"
+        "print('alembic' in sys.modules, 'asyncio' in sys.modules)\n"
     )
     command = [sys.executable, "-c", program, f"sqlite:///{tmp_path / 'a.db'}"]
     runs = [
         subprocess.run(command, capture_output=True, text=True, check=True).stdout.split() for _ in range(2)
     ]
     assert [run[0] for run in runs] == ["True", "False"]
-    assert [run[1] for run in runs] == ["False", "False"]

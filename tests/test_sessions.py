@@ -267,7 +267,8 @@ def test_calls_and_results_can_be_read_and_found(alice: mnemic.Space, chat: mnem
         chat.transcript()
         == 'assistant: search_flights({"to": "Lisbon"})\ntool: TAP\nassistant: Booker reserve'
     )
-    assert len(alice.recall("Lisbon flights")) == len(alice.recall("reserve")) == 1
+    assert alice.recall("Lisbon flights", 1)[0].record.text == 'search_flights({"to": "Lisbon"})'
+    assert alice.recall("reserve", 1)[0].record.text == "Booker reserve"
 
 
 def test_prefill_happens_once(chat: mnemic.Session) -> None:

@@ -86,6 +86,8 @@ class Portal:
     def close(self) -> None:
         """Stop the loop and its thread."""
         if not self._loop.is_closed():
+            ended = self._loop.shutdown_default_executor()
+            self._asyncio.run_coroutine_threadsafe(ended, self._loop).result()
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._loop.close()

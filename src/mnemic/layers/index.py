@@ -134,7 +134,8 @@ class IndexLayer(Layer):
 
     async def _aside(self, maker: Maker, size: int, work: Callable[[], Result]) -> Result:
         """Do work that computes, in a thread if there is an event loop that it would hold up."""
-        fast = maker.embedder is None or getattr(maker.embedder, "instant", False)
+        # A model is read when it is first used, and that takes long whatever it is.
+        fast = maker.embedder is None or (maker.dimensions and getattr(maker.embedder, "instant", False))
         return work() if fast and size <= FEW else await off_loop(work)
 
     async def _ready(self, scope: Scope, maker: Maker) -> Index:

@@ -47,6 +47,8 @@ class Owner:
         maker = self._maker
         id = maker.embedder.id if maker.embedder is not None else None
         if id is not None and self._noted is None and writing:
+            # Set before it is written, so that many who write at once do not all note it.
+            self._noted = id
             self._noted = await self._note(id, 0)
         if id is not None and self._noted is not None and id != self._noted:
             raise EmbedderError(

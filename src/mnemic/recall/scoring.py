@@ -28,14 +28,18 @@ K1, B = 0.9, 0.4
 """BM25 of a window: chat turns are short, so repetition and length tell little."""
 SESSION_B = 0.75
 """BM25 of a session, where length does tell."""
+UNRELATED = 0.1
+"""The cosine that texts have that have nothing in common."""
+RELATED = 0.15
+"""From which cosine on a text that shares no word with the question may answer it."""
+FARTHEST = np.float32(-0.5)
+"""How much being far from the question can count against a text."""
 LENGTH = 40.0
 """Up to how many terms a longer turn is likelier to say something."""
 HOUR = 3_600_000_000
 
 SIGNALS = ("lexical", "dense", "session", "speaker", "time", "form", "recency", "importance", "graph")
 """All that `why` may name."""
-EVIDENCE = ("lexical", "dense", "graph")
-"""Those that can make a record a hit; the others only move it up or down."""
 
 
 class Weights(Struct, frozen=True, kw_only=True):
@@ -64,6 +68,19 @@ class Ranking(Struct):
     scores: Floats
     parts: dict[str, Floats]
     exact: bool
+
+
+class Signals(Struct):
+    """What the signals say of all documents."""
+
+    parts: dict[str, Floats]
+    """By signal, what it adds to each score."""
+    evidence: Flags
+    """Which documents have anything to do with the question."""
+    quality: float
+    """How well the best of them answers it, from 0 to 1."""
+    exact: bool
+    """Whether all vectors were compared."""
 
 
 class View:
@@ -118,8 +135,8 @@ def rank(
     chosen: frozenset[str] | None = None,
 ) -> Ranking:
     """Score every document; `vectors` are the question's, as asked and masked; see `signals`."""
-    found, quality, exact = signals(shard, view, question, vectors, visible, moment, strength, weights)
-    parts = {name: values for name, values in found.items() if chosen is None or name in chosen}
+    found = signals(shard, view, question, vectors, visible, moment, strength, weights)
+    parts = {name: values for name, values in found.parts.items() if chosen is None or name in chosen}
     scores = np.zeros(len(shard), dtype=np.float32)
     best = 0.0
     for values in parts.values():
@@ -127,17 +144,12 @@ def rank(
     if len(scores) and visible.any():
         best = float(scores[visible].max())
     # The best hit has the score that says how well the question is answered at all; the others less.
-    scale = np.float32(quality / best if best > 0 else 0.0)
+    scale = np.float32(found.quality / best if best > 0 else 0.0)
     scores *= scale
     for name in parts:
         parts[name] = parts[name] * scale
-    # What shares no word with the question and is no closer to it than most is no answer at all.
-    evidence = np.zeros(len(shard), dtype=np.bool_)
-    for name in EVIDENCE:
-        if name in parts:
-            evidence |= parts[name] > 0
-    scores[~(visible & evidence)] = -np.inf
-    return Ranking(scores, parts, exact)
+    scores[~(visible & found.evidence)] = -np.inf
+    return Ranking(scores, parts, found.exact)
 
 
 def signals(
@@ -149,19 +161,22 @@ def signals(
     moment: int,
     strength: Floats,
     weights: Weights,
-) -> tuple[dict[str, Floats], float, bool]:
-    """Return each signal's weighed values, how well the best answers (0 to 1), and whether it is exact."""
+) -> Signals:
+    """Return what each signal says; `strength` is what is left of each importance, or NaN."""
     found: dict[str, Floats] = {}
+    evidence = np.zeros(len(shard), dtype=np.bool_)
     lexical, sessions, coverage = _lexical(shard, view, question, visible)
     if lexical is not None:
         found["lexical"] = np.float32(weights.lexical) * lexical
+        evidence |= lexical > 0
         if sessions is not None:
             found["session"] = np.float32(weights.session) * sessions
     exact = True
     closeness = 0.0
     if vectors is not None and shard.vectors.size:
-        alone, around, closeness, exact = _dense(shard, view, vectors, visible)
+        alone, around, related, closeness, exact = _dense(shard, view, vectors, visible)
         found["dense"] = np.float32(weights.dense) * alone + np.float32(weights.context) * around
+        evidence |= related
     speaker = _speaker(shard, view, question, weights)
     if speaker is not None:
         found["speaker"] = speaker
@@ -186,7 +201,8 @@ def signals(
     graph = _graph(shard, view, question, visible)
     if graph is not None:
         found["graph"] = np.float32(weights.graph) * graph
-    return found, float(min(1.0, max(coverage, closeness, 0.02))), exact
+        evidence |= graph > 0
+    return Signals(found, evidence, float(min(1.0, max(coverage, closeness, 0.02))), exact)
 
 
 def _lexical(
@@ -247,10 +263,11 @@ def _dense(
     view: View,
     vectors: tuple[NDArray[np.int8], NDArray[np.int8]],
     visible: Flags,
-) -> tuple[Floats, Floats, float, bool]:
-    """Return how close each document is by itself and with its neighbours: 1 for the closest, 0 for the mean.
+) -> tuple[Floats, Floats, Flags, float, bool]:
+    """Return how close each document is by itself and with its neighbours: 1 is the closest, 0 the mean.
 
-    And the closeness of the best in itself, from 0 to 1, and whether all vectors were compared.
+    And which are close enough to be an answer, how close the best is in itself, from 0 to 1, and whether
+    all vectors were compared.
     """
     asked, masked = vectors
     count = len(shard)
@@ -261,10 +278,10 @@ def _dense(
     known = np.isfinite(close[:count])
     nothing = np.zeros(count, dtype=np.float32)
     if not (known & visible).any():
-        return nothing, nothing, 0.0, exact
+        return nothing, nothing, known, 0.0, exact
     best = float(close[:count][known & visible].max())
     # Of vectors that were not compared it is only known that they are not close.
-    middle = float(close[:count][known & view.alive].mean()) if exact else 0.0
+    middle = _middle(close[:count][known & view.alive]) if exact else UNRELATED
     close[:count][~known] = middle
     close[count] = 0
     around = close[:count].copy()
@@ -273,15 +290,22 @@ def _dense(
     around /= shard.context.values
     closeness = float(np.clip((best - 0.15) / 0.6, 0, 1))
     everyone = view.alive & known
-    return _scaled(close[:count], everyone, visible), _scaled(around, everyone, visible), closeness, exact
+    related = known & (np.maximum(close[:count], around) > max(middle, RELATED))
+    alone = _scaled(close[:count], everyone, visible)
+    return alone, _scaled(around, everyone, visible), related, closeness, exact
+
+
+def _middle(values: Floats) -> float:
+    """Return the mean of cosines, with a few of unrelated texts added, since a mean of few says little."""
+    return float((values.sum() + 10 * UNRELATED) / (len(values) + 10))
 
 
 def _scaled(values: Floats, everyone: Flags, visible: Flags) -> Floats:
-    """Return values such that the best that is visible is 1, and the mean of all is 0."""
-    middle, best = float(values[everyone].mean()), float(values[visible].max())
-    scaled: Floats = (values - np.float32(middle)) / np.float32(max(best - middle, 1e-6))
+    """Return values such that the best that is visible is 1, unless it is poor, and the mean of all is 0."""
+    middle, best = _middle(values[everyone]), float(values[visible].max())
+    scaled: Floats = (values - np.float32(middle)) / np.float32(max(best - middle, 0.2))
     scaled[~everyone] = 0
-    return scaled
+    return np.maximum(scaled, FARTHEST, out=scaled)
 
 
 def _cosines(shard: Shard, query: NDArray[np.int8]) -> tuple[Floats, bool]:

@@ -156,7 +156,7 @@ class Index:
             ranking = rank(
                 shard, view, question, both, visible, moment, self._strength(moment), weights, chosen
             )
-            order = self._order(ranking, visible, search)
+            order = self._order(ranking, search)
             if search.diverse:
                 order = self._diverse(order, search.limit)
             return Answer(order, ranking.scores, ranking, rest)
@@ -202,10 +202,10 @@ class Index:
         left = strength(importance, days_between(since, moment), shard.uses.values)
         return np.where(shard.pinned.values, importance, left).astype(np.float32)
 
-    def _order(self, ranking: Ranking, visible: Flags, search: Search) -> list[int]:
+    def _order(self, ranking: Ranking, search: Search) -> list[int]:
         """Return the documents, best first: those that a search can end with, and all if it may filter."""
         scores = ranking.scores
-        found = np.flatnonzero(visible & (scores >= max(search.min_score, 1e-6)))
+        found = np.flatnonzero(scores > (search.min_score or -np.inf))
         most = max(RANKED, 4 * search.limit)
         if len(found) > most and not search.where:
             found = found[np.argpartition(-scores[found], most)[:most]]

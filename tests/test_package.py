@@ -10,12 +10,14 @@ import mnemic
 import mnemic.api
 
 NAMES = """
-    AgentCall AsyncCatalogue AsyncGraph AsyncMemory AsyncSession AsyncSpace BudgetError Catalogue ClosedError
-    ConflictError Entry EntryInfo EventLoopError Experience Graph Hit InvalidValueError LimitError Link
-    Memory Message MissingExtraError MnemicError Neighbourhood NewerSchemaError NotFoundError Record Scope
-    Session SessionInfo Space StoreBusyError StoreError StoreFullError StorePermissionError
-    StoreUnavailableError Summarise TokenCounter ToolCall TooLargeError UnknownSchemeError
-    UnreadableStoreError from_anthropic from_openai open open_async to_anthropic to_openai
+    AgentCall AsyncCatalogue AsyncGraph AsyncMemory AsyncSession AsyncSpace BudgetError Catalogue
+    ClosedError CombinedEmbedder ConflictError Context Embedder EmbedderError Entry EntryInfo
+    EventLoopError Experience Faded FastEmbedEmbedder Graph Hit InvalidValueError LimitError Link Memory
+    Message Metrics MissingExtraError MnemicError Neighbourhood NewerSchemaError NotFoundError
+    OpenAIEmbedder Record Scope SentenceTransformerEmbedder Session SessionInfo Space StaticEmbedder
+    StoreBusyError StoreError StoreFullError StorePermissionError StoreUnavailableError Summarise
+    TokenCounter ToolCall TransformerEmbedder TooLargeError UnknownSchemeError UnreadableStoreError
+    from_anthropic from_openai open open_async to_anthropic to_openai
 """
 
 

@@ -13,6 +13,7 @@ SOURCES = [
     "features/sessions.py",
     "features/catalogue.py",
     "features/longterm.py",
+    "features/fading.py",
     "features/graph.py",
     "memory.py",
 ]
@@ -70,9 +71,9 @@ def generate() -> str:
     for source, tree in zip(SOURCES, trees, strict=True):
         for node in tree.body:
             if isinstance(node, ast.ImportFrom):
-                level = "." * (node.level - source.count("/"))
+                module = _module(source, node)
                 for alias in node.names:
-                    known[alias.asname or alias.name] = (f"{level}{node.module or ''}", alias.name)
+                    known[alias.asname or alias.name] = (module, alias.name)
             elif isinstance(node, ast.ClassDef | ast.Assign | ast.AnnAssign):
                 module = "." + source.removesuffix(".py").replace("/", ".")
                 for name in _defined(node):
@@ -101,6 +102,15 @@ def generate() -> str:
     lines = [f"from {module} import {', '.join(sorted(found))}" for module, found in sorted(imports.items())]
     guarded = "\nif TYPE_CHECKING:\n    import networkx\n" if typing_only else ""
     return HEADER + "\n".join(lines) + "\n" + guarded + "\n\n" + body
+
+
+def _module(source: str, node: ast.ImportFrom) -> str:
+    """Return what an import of a source file names, as seen from the package's own folder."""
+    if not node.level:
+        return node.module or ""
+    folders = source.split("/")[:-1]
+    above = folders[: len(folders) - (node.level - 1)]
+    return "." + ".".join([*above, *filter(None, [node.module])])
 
 
 def sync_class(node: ast.ClassDef) -> str:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from .errors import EmbedderError
+from .errors import EmbedderError, InvalidValueError
 from .features.catalogue import AsyncCatalogue
+from .features.context import Context, build_context
+from .features.fading import AsyncFading
 from .features.graph import AsyncGraph
-from .features.longterm import AsyncLongTerm
 from .features.messages import MESSAGE
 from .features.overflow import Limits, Overflow
 from .features.sessions import AsyncSession, Retention, SessionInfo
 from .models.embedder import Embedder
 from .models.finding import AUTO, find_embedder
+from .recall.meter import Metrics
 from .records import Scope
 from .store import registry
 from .store.protocol import Capability, Store, all_streams
@@ -77,9 +79,19 @@ class AsyncMemory:
         Other processes that have the store open must open it again afterwards: what they ask for raises
         EmbedderError. Raises EmbedderError if the embedder fails.
         """
+        return await self._own_index().move(embedder, progress)
+
+    async def metrics(self) -> Metrics:
+        """Return how recall has done since the memory was opened: what it found, what was used, its drift.
+
+        Raises EmbedderError if the store searches by itself.
+        """
+        return await self._own_index().metrics()
+
+    def _own_index(self) -> IndexLayer:
         if self._index is None:
-            raise EmbedderError(f"{self.url or 'this store'} searches by itself, without an embedder of ours")
-        return await self._index.move(embedder, progress)
+            raise EmbedderError(f"{self.url or 'this store'} searches by itself, without an index of ours")
+        return self._index
 
     async def _prepare(self) -> None:
         if self._index is not None:
@@ -96,7 +108,7 @@ class AsyncMemory:
         await self.close()
 
 
-class AsyncSpace(AsyncLongTerm):
+class AsyncSpace(AsyncFading):
     """What is remembered under one scope, and the ways to it."""
 
     def __init__(self, store: Store, home: Scope, tokens: TokenCounter) -> None:
@@ -127,6 +139,29 @@ class AsyncSpace(AsyncLongTerm):
         """
         limits = Limits(max_messages=max_messages, max_tokens=max_tokens, overflow=overflow, keep=keep)
         return AsyncSession(self._store, self.home / name, self._tokens, limits, retention, ttl)
+
+    async def context(
+        self,
+        query: str | None = None,
+        max_tokens: int = 4000,
+        *,
+        session: str | None = None,
+        share: float = 0.5,
+        kinds: Sequence[str] | str | None = None,
+    ) -> Context:
+        """Return one block for a prompt that costs at most `max_tokens`.
+
+        In it, oldest first and nothing twice: the system message and the running summary of the
+        `session`, what recall finds in this scope for the query (for the user's last message if none is
+        given), and the session's newest turns. `share` of the budget is recall's, if it needs it; what it
+        leaves goes to older turns. Raises BudgetError if the budget is too small for what must be in it.
+        """
+        chat = None if session is None else self.session(session)
+        if query is None and chat is None:
+            raise InvalidValueError("context needs a query, or a session whose last message is one")
+        return await build_context(
+            self._store, self._tokens, self.home, chat, query, max_tokens, share, kinds
+        )
 
     async def sessions(self) -> list[SessionInfo]:
         """Return the conversations below this scope with their counts, tokens and last activity."""

@@ -13,6 +13,9 @@ from msgspec import UNSET, UnsetType
 from .checks import JSON
 from .driving import Driver, Inline, Portal
 from .features.catalogue import AsyncCatalogue, Entry, EntryInfo
+from .features.context import Context
+from .features.duplicates import NEAR, Duplicates
+from .features.fading import AsyncFading, Faded
 from .features.graph import MAX_LINKS, AsyncGraph, Link, Neighbourhood
 from .features.longterm import AsyncLongTerm, Experience
 from .features.overflow import Limits, Overflow
@@ -20,7 +23,8 @@ from .features.sessions import AsyncSession, Retention, SessionInfo
 from .memory import AsyncMemory, AsyncSpace, Tokens, open_async
 from .models.embedder import Embedder
 from .models.finding import AUTO
-from .records import Hit, Message, Record, Role, Scope
+from .recall.meter import Metrics
+from .records import Hit, Message, Record, Ref, Role, Scope
 from .store import registry
 from .tokens import DEFAULT_ENCODING
 
@@ -317,12 +321,16 @@ class LongTerm:
         ttl: timedelta | None = None,
         pinned: bool = False,
         once: str | None = None,
+        duplicates: Duplicates = "keep",
     ) -> Record:
         """Remember a text, under a new key or in place of what has this key; return its record.
 
         `source` says where it is from, `valid_from` and `valid_to` when it was true; with `ttl` it
         is gone after that long; with `once`, a name for this call, it is done once however often it
-        is sent. Raises InvalidValueError for what cannot be stored.
+        is sent. `duplicates` says what becomes of a text that says what is remembered already: "keep"
+        it beside the other, "merge" them (the record has the old key, and the old wording is in its
+        data), "skip" it (the old record is returned), or "refuse" it with a ConflictError. Raises
+        InvalidValueError for what cannot be stored.
         """
         return self._driver.run(
             self._twin.remember(
@@ -337,14 +345,27 @@ class LongTerm:
                 ttl=ttl,
                 pinned=pinned,
                 once=once,
+                duplicates=duplicates,
             )
         )
 
     def remember_many(
-        self, experiences: Iterable[str | Experience], *, once: str | None = None
+        self,
+        experiences: Iterable[str | Experience],
+        *,
+        once: str | None = None,
+        duplicates: Duplicates = "keep",
     ) -> list[Record]:
-        """Remember texts, all or none, and once if `once` is given; return their records."""
-        return self._driver.run(self._twin.remember_many(experiences, once=once))
+        """Remember texts as `remember` does, all or none; return their records."""
+        return self._driver.run(self._twin.remember_many(experiences, once=once, duplicates=duplicates))
+
+    def alike(self, text: str, *, least: float = NEAR, k: int = 5) -> list[Hit]:
+        """Return the remembered texts of this scope that say the same as `text`, the most alike first.
+
+        The score is the likeness: 1 for the same words in the same order. Texts that differ in a
+        number, or of which only one denies something, are never alike.
+        """
+        return self._driver.run(self._twin.alike(text, least=least, k=k))
 
     def get(self, key: str) -> Record:
         """Return what is remembered under a key; raises NotFoundError."""
@@ -442,6 +463,53 @@ class LongTerm:
     def all(self) -> list[Record]:
         """Return everything that is remembered in this scope, oldest first."""
         return self._driver.run(self._twin.all())
+
+
+class Fading(LongTerm):
+    """The remembered texts of one scope, and how they fade."""
+
+    def __init__(self, twin: AsyncFading, driver: Driver) -> None:
+        super().__init__(twin, driver)
+        self._twin: AsyncFading = twin
+
+    def used(self, *hits: Hit | Record | Ref) -> int:
+        """Say that hits were of use, which makes them fade more slowly; return how many are still there.
+
+        It also counts as a success of recall in the memory's metrics.
+        """
+        return self._driver.run(self._twin.used(*hits))
+
+    def fading(
+        self, below: float | None = None, *, limit: int = 100, half_life: timedelta | None = None
+    ) -> list[Faded]:
+        """Return what fades, the weakest first, or only what is weaker than `below`; at most `limit`.
+
+        Pinned records do not fade. Without use, half of the importance is left after `half_life`.
+        """
+        return self._driver.run(self._twin.fading(below, limit=limit, half_life=half_life))
+
+    def decay(self, *, half_life: timedelta | None = None) -> int:
+        """Write down as each text's importance what is left of it now; return how many have changed.
+
+        It fades on from there, so it makes no difference how often this is done. Recall weighs what is
+        left in any case; filters on importance see what was written down.
+        """
+        return self._driver.run(self._twin.decay(half_life=half_life))
+
+    def prune(self, below: float, *, archive: bool = False, half_life: timedelta | None = None) -> int:
+        """Forget what is weaker than `below`, but nothing that is pinned; return how many records.
+
+        With `archive` they are kept, where recall does not find them, and `restore` brings them back.
+        """
+        return self._driver.run(self._twin.prune(below, archive=archive, half_life=half_life))
+
+    def pruned(self) -> list[Record]:
+        """Return what was pruned and kept, as it was, oldest first."""
+        return self._driver.run(self._twin.pruned())
+
+    def restore(self, key: str) -> Record:
+        """Bring what was pruned and kept back, as if used now; raises NotFoundError or ConflictError."""
+        return self._driver.run(self._twin.restore(key))
 
 
 class Graph:
@@ -603,6 +671,13 @@ class Memory:
         """
         return self._driver.run(self._twin.reembed(embedder, progress=progress))
 
+    def metrics(self) -> Metrics:
+        """Return how recall has done since the memory was opened: what it found, what was used, its drift.
+
+        Raises EmbedderError if the store searches by itself.
+        """
+        return self._driver.run(self._twin.metrics())
+
     def close(self) -> None:
         """Let go of files, connections and threads; everything after that raises ClosedError."""
         self._driver.run(self._twin.close())
@@ -618,7 +693,7 @@ class Memory:
         return f"<Memory at {self.url}>"
 
 
-class Space(LongTerm):
+class Space(Fading):
     """What is remembered under one scope, and the ways to it."""
 
     def __init__(self, twin: AsyncSpace, driver: Driver) -> None:
@@ -658,6 +733,26 @@ class Space(LongTerm):
                 ttl=ttl,
             ),
             self._driver,
+        )
+
+    def context(
+        self,
+        query: str | None = None,
+        max_tokens: int = 4000,
+        *,
+        session: str | None = None,
+        share: float = 0.5,
+        kinds: Sequence[str] | str | None = None,
+    ) -> Context:
+        """Return one block for a prompt that costs at most `max_tokens`.
+
+        In it, oldest first and nothing twice: the system message and the running summary of the
+        `session`, what recall finds in this scope for the query (for the user's last message if none is
+        given), and the session's newest turns. `share` of the budget is recall's, if it needs it; what it
+        leaves goes to older turns. Raises BudgetError if the budget is too small for what must be in it.
+        """
+        return self._driver.run(
+            self._twin.context(query, max_tokens, session=session, share=share, kinds=kinds)
         )
 
     def sessions(self) -> list[SessionInfo]:

@@ -14,6 +14,7 @@ from ..errors import ConflictError, InvalidValueError, NotFoundError
 from ..records import Hit, Record, Ref, Role, Scope, new_id, now
 from ..store.protocol import Store, scan_all
 from ..store.query import Condition, Delete, Put, Scan, Search, Write
+from .duplicates import NEAR, Duplicates, check_policy, likeness, merged
 from .filters import conditions, names
 
 EXPERIENCE = "experience"
@@ -60,12 +61,16 @@ class AsyncLongTerm:
         ttl: timedelta | None = None,
         pinned: bool = False,
         once: str | None = None,
+        duplicates: Duplicates = "keep",
     ) -> Record:
         """Remember a text, under a new key or in place of what has this key; return its record.
 
         `source` says where it is from, `valid_from` and `valid_to` when it was true; with `ttl` it
         is gone after that long; with `once`, a name for this call, it is done once however often it
-        is sent. Raises InvalidValueError for what cannot be stored.
+        is sent. `duplicates` says what becomes of a text that says what is remembered already: "keep"
+        it beside the other, "merge" them (the record has the old key, and the old wording is in its
+        data), "skip" it (the old record is returned), or "refuse" it with a ConflictError. Raises
+        InvalidValueError for what cannot be stored.
         """
         experience = Experience(
             text=text,
@@ -79,20 +84,46 @@ class AsyncLongTerm:
             ttl=ttl,
             pinned=pinned,
         )
-        return (await self.remember_many([experience], once=once))[0]
+        return (await self.remember_many([experience], once=once, duplicates=duplicates))[0]
 
     async def remember_many(
-        self, experiences: Iterable[str | Experience], *, once: str | None = None
+        self,
+        experiences: Iterable[str | Experience],
+        *,
+        once: str | None = None,
+        duplicates: Duplicates = "keep",
     ) -> list[Record]:
-        """Remember texts, all or none, and once if `once` is given; return their records."""
+        """Remember texts as `remember` does, all or none; return their records."""
         if isinstance(experiences, str):
             raise InvalidValueError("remember_many takes several texts; remember takes one")
+        policy = check_policy(duplicates)
         puts = [Put(self._record(given)) for given in experiences]
-        outcomes = await self._store.write(Write(tuple(puts), once))
-        return [
-            replace(put.record, seq=did.seq, version=did.version, created=did.created, updated=did.updated)
-            for put, did in zip(puts, outcomes, strict=True)
-        ]
+        if policy == "keep":
+            return await self._remember(puts, once)
+        while True:
+            places, distinct, kept = await self._distinct(puts, policy)
+            try:
+                written = await self._remember(distinct, once)
+            except ConflictError:
+                if policy == "refuse":
+                    raise
+                # What a text was to be merged with has changed meanwhile.
+                continue
+            return [kept[n] if n in kept else written[place] for n, place in enumerate(places)]
+
+    async def alike(self, text: str, *, least: float = NEAR, k: int = 5) -> list[Hit]:
+        """Return the remembered texts of this scope that say the same as `text`, the most alike first.
+
+        The score is the likeness: 1 for the same words in the same order. Texts that differ in a
+        number, or of which only one denies something, are never alike.
+        """
+        search = Search(scope=self.home, query=check_text(text, "text"), kinds=(EXPERIENCE,), diverse=False)
+        found = []
+        for hit in await self._store.search(replace(search, signals=("lexical", "dense"), limit=4 * k)):
+            score = likeness(text, hit.record.text or "")
+            if score >= least and hit.record.scope == self.home:
+                found.append(Hit(record=hit.record, score=score, why={"alike": score}))
+        return sorted(found, key=lambda hit: -hit.score)[:k]
 
     async def get(self, key: str) -> Record:
         """Return what is remembered under a key; raises NotFoundError."""
@@ -212,6 +243,44 @@ class AsyncLongTerm:
     async def all(self) -> list[Record]:
         """Return everything that is remembered in this scope, oldest first."""
         return [record async for record in scan_all(self._store, Scan(scope=self.home, kinds=(EXPERIENCE,)))]
+
+    async def _remember(self, puts: list[Put], once: str | None) -> list[Record]:
+        outcomes = await self._store.write(Write(tuple(puts), once))
+        return [
+            replace(put.record, seq=did.seq, version=did.version, created=did.created, updated=did.updated)
+            for put, did in zip(puts, outcomes, strict=True)
+        ]
+
+    async def _distinct(
+        self, puts: list[Put], policy: Duplicates
+    ) -> tuple[list[int], list[Put], dict[int, Record]]:
+        """Return for each text which write is its own, the writes, and what stands already instead of one."""
+        places: list[int] = []
+        distinct: list[Put] = []
+        kept: dict[int, Record] = {}
+        for n, put in enumerate(puts):
+            text = put.record.text or ""
+            twin = next(
+                (m for m, p in enumerate(distinct) if likeness(text, p.record.text or "") >= NEAR), None
+            )
+            known = None if twin is not None else next(iter(await self.alike(text, k=1)), None)
+            if policy == "refuse" and (known is not None or twin is not None):
+                key = known.record.key if known is not None else distinct[twin or 0].record.key
+                raise ConflictError(f"{shown(key)} says the same as {shown(text)}", key=key)
+            if twin is not None:
+                if policy == "merge":
+                    distinct[twin] = Put(merged(distinct[twin].record, put.record), distinct[twin].if_version)
+                places.append(twin)
+            elif known is None:
+                places.append(len(distinct))
+                distinct.append(put)
+            elif policy == "skip":
+                kept[n] = known.record
+                places.append(-1)
+            else:
+                places.append(len(distinct))
+                distinct.append(Put(merged(known.record, put.record), known.record.version))
+        return places, distinct, kept
 
     def _record(self, given: str | Experience) -> Record:
         item = given if isinstance(given, Experience) else Experience(text=given)

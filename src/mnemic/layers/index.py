@@ -21,8 +21,9 @@ from ..checks import shown, to_microseconds
 from ..driving import off_loop
 from ..errors import InvalidValueError, StoreError
 from ..models.embedder import Embedder
-from ..recall.entry import Entry, pack, unpack
+from ..recall.entry import RECALL, Entry, pack, unpack
 from ..recall.maker import Maker, log
+from ..recall.meter import Meter, Metrics
 from ..recall.strength import USE, pack_use, unpack_use
 from ..records import Hit, Record, Ref, Scope, Stream, now
 from ..store.matching import matches, true_at
@@ -62,6 +63,7 @@ class IndexLayer(Layer):
         self._lock = threading.Lock()
         self._indexes: OrderedDict[Scope, Index] = OrderedDict()
         self._uses: dict[Ref, tuple[int, float]] = {}
+        self._meter = Meter()
 
     @property
     def capabilities(self) -> frozenset[Capability]:
@@ -70,28 +72,38 @@ class IndexLayer(Layer):
 
     async def write(self, write: Write) -> list[Outcome]:
         """Pass on, with what is needed to find each text beside it."""
-        missing = [
-            n
-            for n, op in enumerate(write.ops)
-            if isinstance(op, Put) and (op.record.text or op.record.title) and not op.record.derived
+        texts = [
+            n for n, op in enumerate(write.ops) if isinstance(op, Put) and (op.record.text or op.record.title)
         ]
-        if not missing:
+        if not texts:
+            if used := sum(isinstance(op, Derive) and op.name == USE for op in write.ops):
+                self._meter.used(used)
             return await self._below.write(write)
         maker = await self._owner.maker(writing=True)
-        puts: list[Any] = [write.ops[n] for n in missing]
-        entries = await self._aside(maker, len(puts), lambda: maker.make([put.record for put in puts]))
-        ops: list[Op] = list(write.ops)
-        for n, put, entry in zip(missing, puts, entries, strict=True):
-            if entry is not None:
-                # Checked already, and nothing of it is anyone else's: only the entry is added.
-                ops[n] = _with_entry(put, maker.name, entry)
+        ops: list[Any] = list(write.ops)
+        missing = []
+        for n in texts:
+            if (entry := ops[n].record.derived.get(RECALL)) is not None:
+                ops[n] = _with_entry(ops[n], maker.name, entry)
+            else:
+                missing.append(n)
+        records = [ops[n].record for n in missing]
+        entries = await self._aside(maker, len(records), lambda: maker.make(records))
+        for n, made in zip(missing, entries, strict=True):
+            if made is not None:
+                ops[n] = _with_entry(ops[n], maker.name, made)
         return await self._below.write(Write(tuple(ops), write.id))
 
     async def scan(self, scan: Scan) -> Page[Record]:
-        """Pass on; who asks for uses sees those that were held back too."""
+        """Pass on; who asks for uses sees those that were held back too, and entries have one name."""
         if USE in scan.derived:
             await self._write_uses()
-        return await self._below.scan(scan)
+        if RECALL not in scan.derived:
+            return await self._below.scan(scan)
+        name = (await self._owner.maker()).name
+        wanted = tuple(name if asked == RECALL else asked for asked in scan.derived)
+        page = await self._below.scan(replace(scan, derived=wanted))
+        return Page(tuple(_renamed(record, name) for record in page.items), page.cursor)
 
     async def search(self, search: Search) -> list[Hit]:
         """Return the best records: ranked in memory, then read, and filtered as far down as it takes."""
@@ -101,10 +113,13 @@ class IndexLayer(Layer):
 
         if unknown := [name for name in search.signals if name not in SIGNALS]:
             raise InvalidValueError(f"no signal is named {shown(unknown[0])}: use {', '.join(SIGNALS)}")
+        begun = time.perf_counter()
         maker = await self._owner.maker()
         index = await self._ready(search.scope, maker)
         answer = await self._aside(maker, len(index.shard), lambda: index.answer(search, maker))
         hits = await self._read(index, answer, search)
+        if not search.signals:
+            self._meter.recalled(hits[0].score if hits else None, time.perf_counter() - begun)
         if len(self._uses) >= USES_KEPT:
             await self._write_uses()
         return hits
@@ -127,6 +142,10 @@ class IndexLayer(Layer):
             await self._write_uses()
         finally:
             await self._below.close()
+
+    async def metrics(self) -> Metrics:
+        """Return how recall has done so far."""
+        return self._meter.report((await self._owner.maker()).failures)
 
     async def prepare(self) -> None:
         """Find out which embedder the store's vectors are of; raises EmbedderError if it is another."""
@@ -299,6 +318,13 @@ def _with_entry(put: Put, name: str, entry: bytes) -> Put:
     twin = copy(put)
     force_setattr(twin, "record", replace(put.record, derived={name: entry}))
     return twin
+
+
+def _renamed(record: Record, name: str) -> Record:
+    if name not in record.derived:
+        return record
+    derived = {RECALL if held == name else held: value for held, value in record.derived.items()}
+    return replace(record, derived=derived)
 
 
 def _entries(records: list[Record], maker: Maker) -> list[Entry | None]:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 FORMAT = "1"
 """Raised when entries of older versions of Mnemic are to be made again."""
+RECALL = "recall"
+"""By this name, whoever reads and writes through the index layer means its entries, whichever embedder's."""
 MAX_TERMS = 50_000
 """How many terms of one text are kept; a longer text is found by those that it begins with."""
 CHUNK = 600

@@ -1,0 +1,157 @@
+"""One block for a prompt: what is always said, what was long ago, what recall found, what was just said."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from ..checks import check_count, check_number
+from ..errors import BudgetError, InvalidValueError
+from ..records import Hit, Message, Record, Scope
+from ..store.protocol import Store
+from ..tokens import ENVELOPE, TokenCounter, count_message
+from .longterm import AsyncLongTerm
+from .messages import ARCHIVED, MESSAGE
+from .sessions import AsyncSession
+from .summary import SUMMARY
+from .turns import spoken
+
+HEADING = "What is remembered that may bear on this:"
+"""The first line of what recall found."""
+LOOKED_AT = 40
+"""How many hits are looked at to fill the budget."""
+
+
+class Context(Struct, frozen=True, kw_only=True):
+    """A block for a prompt, as messages and as one text, neither of which is over the budget.
+
+    `tokens` is what the messages cost, and `hits` are those of recall's that are in it.
+    """
+
+    messages: list[Message]
+    text: str
+    tokens: int
+    hits: list[Hit]
+
+    def __str__(self) -> str:
+        """Return the text."""
+        return self.text
+
+
+async def build_context(
+    store: Store,
+    tokens: TokenCounter,
+    reach: Scope,
+    session: AsyncSession | None,
+    query: str | None,
+    max_tokens: int,
+    share: float,
+    kinds: Sequence[str] | str | None = None,
+) -> Context:
+    """Return a context for a query, which is the user's last message if none is given.
+
+    Raises BudgetError if the budget is too small for what must be in it.
+    """
+    check_count(max_tokens, "max_tokens", least=1)
+    if not 0 <= check_number(share, "share") <= 1:
+        raise InvalidValueError(f"share is that of recall in the budget, from 0 to 1: {share}")
+    recent = await _recent(session, max_tokens, round(max_tokens * (1 - share)))
+    if query is None:
+        asked = [message for message in recent if spoken(message)]
+        query = (asked[-1].text if asked else None) or ""
+    hits = await AsyncLongTerm(store, reach).recall(query, LOOKED_AT, kinds=kinds) if query else []
+    budget = max_tokens
+    while True:
+        context = await _fitted(tokens, session, recent, hits, budget, max_tokens)
+        over = tokens.count(context.text) - max_tokens
+        if over <= 0:
+            return context
+        # Said as one text it is longer than as messages, which is rare.
+        budget -= over
+        recent = await _recent(session, budget, round(budget * (1 - share)))
+
+
+async def _recent(session: AsyncSession | None, most: int, wanted: int) -> list[Message]:
+    """Return the newest messages that fit what is wanted, or the fewest that must be there."""
+    if session is None:
+        return []
+    if most < 1:
+        raise BudgetError("the budget is too small for what must be in it")
+    for budget in range(max(wanted, 1), most, max(1, (most - wanted) // 8)):
+        try:
+            return await session.window(budget)
+        except BudgetError:
+            continue
+    return await session.window(most)
+
+
+async def _fitted(
+    tokens: TokenCounter,
+    session: AsyncSession | None,
+    recent: list[Message],
+    hits: list[Hit],
+    budget: int,
+    most: int,
+) -> Context:
+    cost = sum(count_message(message, tokens) for message in recent)
+    chosen = _chosen(hits, recent, session, tokens, budget - cost)
+    memory = [_block(chosen)] if chosen else []
+    if session is not None:
+        # What recall left over goes to older messages; what they bring is not said twice.
+        left = budget - sum(count_message(message, tokens) for message in memory)
+        recent = await session.window(max(left, cost))
+        chosen = _chosen(chosen, recent, session, tokens, most)
+        memory = [_block(chosen)] if chosen else []
+    first = next((n for n, message in enumerate(recent) if message.role != "system"), len(recent))
+    messages = recent[:first] + memory + recent[first:]
+    text = "\n\n".join(_said(message) for message in messages)
+    total = sum(count_message(message, tokens) for message in messages)
+    return Context(messages=messages, text=text, tokens=total, hits=chosen)
+
+
+def _chosen(
+    hits: list[Hit], recent: list[Message], session: AsyncSession | None, tokens: TokenCounter, room: int
+) -> list[Hit]:
+    """Return the best hits that fit and say nothing that is said already."""
+    there = {message.id for message in recent}
+    said = {(message.text or "").strip() for message in recent}
+    chosen: list[Hit] = []
+    left = room - ENVELOPE - tokens.count(HEADING)
+    for hit in hits:
+        record = hit.record
+        text = (record.text or "").strip()
+        here = session is not None and record.scope == session.home
+        shown = here and (record.kind == SUMMARY or (record.kind == MESSAGE and record.key in there))
+        # What another conversation tells its assistant to be is no memory.
+        orders = "role" in record.labels
+        if shown or orders or not text or text in said:
+            continue
+        # A line end may cost a token of its own.
+        cost = tokens.count(_line(record)) + 1
+        if cost <= left:
+            left -= cost
+            said.add(text)
+            chosen.append(hit)
+    while chosen and count_message(_block(chosen), tokens) > room:
+        chosen.pop()
+    return chosen
+
+
+def _block(hits: list[Hit]) -> Message:
+    """Return what recall found as one message, oldest first."""
+    ordered = sorted((hit.record for hit in hits), key=lambda r: (str(r.created), r.scope.path, r.seq))
+    return Message("system", "\n".join([HEADING, *map(_line, ordered)]))
+
+
+def _line(record: Record) -> str:
+    text = " ".join((record.text or "").split())
+    day = "" if record.created is None else f"[{record.created:%Y-%m-%d}] "
+    if record.kind in (MESSAGE, ARCHIVED) and isinstance(record.data, dict):
+        text = f"{record.data.get('name') or record.data.get('role')}: {text}"
+    return f"- {day}{text}"
+
+
+def _said(message: Message) -> str:
+    text = message.text or ""
+    return text if message.role == "system" else f"{message.name or message.role}: {text}"

@@ -1,0 +1,188 @@
+"""Forgetting by itself: importance fades with time since the last use, and what has faded can be let go."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from msgspec import Struct, to_builtins
+from msgspec.structs import replace
+
+from ..checks import (
+    check_count,
+    check_name,
+    check_number,
+    check_ttl,
+    from_microseconds,
+    shown,
+    to_microseconds,
+)
+from ..errors import ConflictError, NotFoundError
+from ..recall.entry import RECALL
+from ..recall.strength import DAY, HALF_LIFE, USE, pack_use, strength, unpack_use
+from ..records import Hit, Record, Ref, now
+from ..store.protocol import scan_all
+from ..store.query import Condition, Delete, Derive, Op, Put, Scan, Write
+from .longterm import EXPERIENCE, AsyncLongTerm
+
+PRUNED = "pruned"
+"""The kind of what was pruned but kept: it has no text, so recall does not find it."""
+AT_ONCE = 500
+"""How many records one write changes."""
+LEAST = 0.01
+"""What share of its importance a record must have lost for that to be written down."""
+
+
+class Faded(Struct, frozen=True, kw_only=True):
+    """A remembered text, what is left of its importance, and its uses."""
+
+    record: Record
+    strength: float
+    used: datetime | None
+    uses: float
+
+
+class AsyncFading(AsyncLongTerm):
+    """The remembered texts of one scope, and how they fade."""
+
+    async def used(self, *hits: Hit | Record | Ref) -> int:
+        """Say that hits were of use, which makes them fade more slowly; return how many are still there.
+
+        It also counts as a success of recall in the memory's metrics.
+        """
+        ops: list[Op] = []
+        moment = to_microseconds(now())
+        for hit in hits:
+            record = hit.record if isinstance(hit, Hit) else hit
+            where = (Condition("key", "eq", record.key),)
+            scan = Scan(scope=record.scope, kinds=(record.kind,), where=where, derived=(USE,), bodies=False)
+            for found in (await self._store.scan(scan)).items:
+                _, uses = _use(found)
+                ops.append(Derive(found.ref, USE, pack_use(moment, uses + 1)))
+        if ops:
+            await self._store.write(Write(tuple(ops)))
+        return len(ops)
+
+    async def fading(
+        self, below: float | None = None, *, limit: int = 100, half_life: timedelta | None = None
+    ) -> list[Faded]:
+        """Return what fades, the weakest first, or only what is weaker than `below`; at most `limit`.
+
+        Pinned records do not fade. Without use, half of the importance is left after `half_life`.
+        """
+        if below is not None:
+            check_number(below, "below")
+        found = [f async for f in self._faded(half_life) if below is None or f.strength < below]
+        return sorted(found, key=lambda faded: faded.strength)[: check_count(limit, "limit")]
+
+    async def decay(self, *, half_life: timedelta | None = None) -> int:
+        """Write down as each text's importance what is left of it now; return how many have changed.
+
+        It fades on from there, so it makes no difference how often this is done. Recall weighs what is
+        left in any case; filters on importance see what was written down.
+        """
+        changed = 0
+        batch: list[tuple[Put, Derive]] = []
+        moment = to_microseconds(now())
+        async for faded in self._faded(half_life):
+            record = faded.record
+            if record.importance and faded.strength < record.importance * (1 - LEAST):
+                entry = {name: value for name, value in record.derived.items() if name == RECALL}
+                put = Put(replace(record, importance=faded.strength, derived=entry), record.version)
+                batch.append((put, Derive(record.ref, USE, pack_use(moment, faded.uses))))
+            if len(batch) == AT_ONCE:
+                changed += await self._write_each(batch)
+                batch = []
+        return changed + await self._write_each(batch)
+
+    async def prune(self, below: float, *, archive: bool = False, half_life: timedelta | None = None) -> int:
+        """Forget what is weaker than `below`, but nothing that is pinned; return how many records.
+
+        With `archive` they are kept, where recall does not find them, and `restore` brings them back.
+        """
+        check_number(below, "below")
+        pruned = 0
+        batch: list[tuple[Op, ...]] = []
+        async for faded in self._faded(half_life):
+            if faded.strength < below:
+                record = faded.record
+                gone = Delete(record.ref, record.version)
+                batch.append((Put(_archived(record)), gone) if archive else (gone,))
+            if len(batch) == AT_ONCE:
+                pruned += await self._write_each(batch)
+                batch = []
+        return pruned + await self._write_each(batch)
+
+    async def pruned(self) -> list[Record]:
+        """Return what was pruned and kept, as it was, oldest first."""
+        scan = Scan(scope=self.home, kinds=(PRUNED,))
+        return [_restored(record) async for record in scan_all(self._store, scan)]
+
+    async def restore(self, key: str) -> Record:
+        """Bring what was pruned and kept back, as if used now; raises NotFoundError or ConflictError."""
+        (kept,) = await self._store.read([Ref(self.home, PRUNED, check_name(key, "key"))])
+        if kept is None:
+            raise NotFoundError(f"{self.home.path!r} has pruned nothing under {shown(key)}")
+        put = Put(_restored(kept), 0)
+        use = Derive(put.record.ref, USE, pack_use(to_microseconds(now()), 1))
+        did, *_ = await self._store.write(Write((put, use, Delete(kept.ref, kept.version))))
+        return replace(put.record, seq=did.seq, version=did.version, updated=did.updated)
+
+    async def _faded(self, half_life: timedelta | None) -> AsyncIterator[Faded]:
+        days = HALF_LIFE if half_life is None else check_ttl(half_life) / timedelta(days=1)
+        scan = Scan(scope=self.home, kinds=(EXPERIENCE,), derived=(USE, RECALL), limit=AT_ONCE)
+        moment = to_microseconds(now())
+        async for record in scan_all(self._store, scan):
+            if record.pinned or record.importance is None or record.created is None:
+                continue
+            last, uses = _use(record)
+            since = max(last, to_microseconds(record.created))
+            left = float(strength(record.importance, (moment - since) / DAY, uses, days))
+            used = from_microseconds(last) if last else None
+            yield Faded(record=record, strength=left, used=used, uses=uses)
+
+    async def _write_each(self, batch: Sequence[tuple[Op, ...]]) -> int:
+        """Write all of a batch at once; if some have changed meanwhile, those are left as they are."""
+        if not batch:
+            return 0
+        try:
+            await self._store.write(Write(tuple(op for ops in batch for op in ops)))
+        except ConflictError:
+            if len(batch) == 1:
+                return 0
+            middle = len(batch) // 2
+            return await self._write_each(batch[:middle]) + await self._write_each(batch[middle:])
+        return len(batch)
+
+
+def _use(record: Record) -> tuple[int, float]:
+    return unpack_use(record.derived[USE]) if USE in record.derived else (0, 0.0)
+
+
+_KEPT = (
+    "text",
+    "title",
+    "data",
+    "meta",
+    "labels",
+    "importance",
+    "expires",
+    "valid_from",
+    "valid_to",
+    "created",
+)
+
+
+def _archived(record: Record) -> Record:
+    """Return a record that holds another one and has no text of its own."""
+    fields = {name: value for name in _KEPT if (value := getattr(record, name))}
+    return Record(record.scope, PRUNED, record.key, data=to_builtins(fields))
+
+
+def _restored(record: Record) -> Record:
+    data: Any = dict(record.data) if isinstance(record.data, dict) else {}
+    for name in ("expires", "valid_from", "valid_to", "created"):
+        if name in data:
+            data[name] = datetime.fromisoformat(data[name])
+    return Record(record.scope, EXPERIENCE, record.key, **data)

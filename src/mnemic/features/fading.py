@@ -23,7 +23,7 @@ from ..recall.entry import RECALL
 from ..recall.strength import DAY, HALF_LIFE, USE, pack_use, strength, unpack_use
 from ..records import Hit, Record, Ref, now
 from ..store.protocol import scan_all
-from ..store.query import Condition, Delete, Derive, Op, Put, Scan, Write
+from ..store.query import Condition, Delete, Derive, Op, Put, Scan, Write, stored
 from .longterm import EXPERIENCE, AsyncLongTerm
 
 PRUNED = "pruned"
@@ -127,7 +127,7 @@ class AsyncFading(AsyncLongTerm):
         put = Put(_restored(kept), 0)
         use = Derive(put.record.ref, USE, pack_use(to_microseconds(now()), 1))
         did, *_ = await self._store.write(Write((put, use, Delete(kept.ref, kept.version))))
-        return replace(put.record, seq=did.seq, version=did.version, updated=did.updated)
+        return stored(put.record, did)
 
     async def _faded(self, half_life: timedelta | None) -> AsyncIterator[Faded]:
         days = HALF_LIFE if half_life is None else check_ttl(half_life) / timedelta(days=1)

@@ -13,7 +13,7 @@ from ..checks import check_count, check_name, check_number, check_text, check_ti
 from ..errors import ConflictError, InvalidValueError, NotFoundError
 from ..records import Hit, Record, Ref, Role, Scope, new_id, now
 from ..store.protocol import Store, scan_all
-from ..store.query import Condition, Delete, Put, Scan, Search, Write
+from ..store.query import Condition, Delete, Put, Scan, Search, Write, stored
 from .duplicates import NEAR, Duplicates, check_policy, likeness, merged
 from .filters import conditions, names
 
@@ -162,7 +162,7 @@ class AsyncLongTerm:
                 (did,) = await self._store.write(Write((put,)))
             except ConflictError:
                 continue
-            return replace(put.record, seq=did.seq, version=did.version, updated=did.updated)
+            return stored(put.record, did)
 
     async def forget(
         self,
@@ -246,10 +246,7 @@ class AsyncLongTerm:
 
     async def _remember(self, puts: list[Put], once: str | None) -> list[Record]:
         outcomes = await self._store.write(Write(tuple(puts), once))
-        return [
-            replace(put.record, seq=did.seq, version=did.version, created=did.created, updated=did.updated)
-            for put, did in zip(puts, outcomes, strict=True)
-        ]
+        return [stored(put.record, did) for put, did in zip(puts, outcomes, strict=True)]
 
     async def _distinct(
         self, puts: list[Put], policy: Duplicates

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import re
 import struct
+from array import array
 from collections.abc import Iterator
 from enum import IntFlag
+from sys import byteorder
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from msgspec import Struct
 
 from ..records import ROLES, Record
-from ..store.analysis import terms
+from ..store.analysis import terms, words
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,13 +35,14 @@ MAX_CHUNKS = 64
 """How many vectors one text has at most, taken evenly from all of it."""
 
 _HEAD = struct.Struct("<BBHII")
-_TIMES = re.compile(
-    r"\b(?:yesterday|today|tonight|tomorrow|ago|last|next|since|soon|recently|lately|morning|evening|"
-    r"weekends?|weeks?|months?|years?|days?|(?:mon|tues|wednes|thurs|fri|satur|sun)day|"
-    r"january|february|march|april|may|june|july|august|september|october|november|december|"
-    r"(?:19|20)\d\d|\d{1,2}(?:st|nd|rd|th))\b",
-    re.IGNORECASE,
-)
+_TIME_WORDS = """
+    yesterday today tonight tomorrow ago last next since soon recently lately morning evening weekend weekends
+    week weeks month months year years day days monday tuesday wednesday thursday friday saturday sunday
+    january february march april may june july august september october november december
+    """.split()  # noqa: SIM905
+_TIMES = frozenset(form for word in _TIME_WORDS for form in (word, word.capitalize(), word.upper()))
+_DIGIT = re.compile(r"\d")
+_DATED = re.compile(r"\b(?:(?:19|20)\d\d|\d{1,2}(?:st|nd|rd|th))\b")
 _SENTENCE = re.compile(r"(?<=[.!?。！？])\s+|\n+")
 
 
@@ -52,6 +55,9 @@ class Marks(IntFlag):
     LINK = 8
 
 
+_QUESTION, _TIME, _NUMBER, _LINK = map(int, Marks)
+
+
 class Entry(Struct):
     """An entry, taken apart; `terms` are hashes in the order of the text, and `vectors` has a row a chunk."""
 
@@ -62,9 +68,23 @@ class Entry(Struct):
     vectors: NDArray[np.int8] | None
 
 
+class _Hashes(dict[str, int]):
+    """The numbers that stand for terms, of all that were seen lately."""
+
+    def __missing__(self, term: str) -> int:
+        if len(self) >= _HASHES_KEPT:
+            self.clear()
+        number = self[term] = crc32(term.encode("utf-8", "surrogatepass"))
+        return number
+
+
+_HASHES_KEPT = 200_000
+_hashes = _Hashes()
+
+
 def hashed(term: str) -> int:
     """Return the number that stands for a term."""
-    return crc32(term.encode("utf-8", "surrogatepass"))
+    return _hashes[term]
 
 
 def readable(record: Record) -> str:
@@ -98,30 +118,27 @@ def chunks(text: str) -> list[str]:
 
 def pack(record: Record, vectors: NDArray[np.int8] | None) -> bytes:
     """Return the entry of a record as bytes; `vectors` has one row for each of its chunks."""
-    import numpy as np
-
     text = readable(record)
     role, speaker = speaker_of(record)
     name = speaker.encode()
-    marks = Marks(0)
+    spoken = words(text)
+    marks = 0
     if text.rstrip().endswith(("?", "？")):
-        marks |= Marks.QUESTION
-    if _TIMES.search(text):
-        marks |= Marks.TIME
-    if any(map(str.isdigit, text)):
-        marks |= Marks.NUMBER
-    if "subject" in record.labels and "object" in record.labels:
-        marks |= Marks.LINK
-    held = np.fromiter(map(hashed, terms(text)[:MAX_TERMS]), dtype="<u4")
+        marks |= _QUESTION
+    if _DIGIT.search(text) is not None:
+        marks |= _NUMBER
+        if _DATED.search(text) is not None:
+            marks |= _TIME
+    if not _TIMES.isdisjoint(spoken):
+        marks |= _TIME
+    if record.labels and "subject" in record.labels and "object" in record.labels:
+        marks |= _LINK
+    held = array("I", map(_hashes.__getitem__, terms(text, spoken)[:MAX_TERMS]))
+    if byteorder == "big":
+        held.byteswap()
     rows = 0 if vectors is None else len(vectors)
-    return b"".join(
-        (
-            _HEAD.pack(marks, role, len(name), len(held), rows),
-            name,
-            held.tobytes(),
-            b"" if vectors is None else vectors.tobytes(),
-        )
-    )
+    head = _HEAD.pack(marks, role, len(name), len(held), rows)
+    return head + name + held.tobytes() + (b"" if vectors is None else vectors.tobytes())
 
 
 def unpack(value: bytes) -> Entry:

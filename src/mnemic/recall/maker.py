@@ -62,15 +62,20 @@ class Maker:
             return [None] * len(texts)
         pieces = [chunks(text) if text else [] for text in texts]
         flat = [piece for some in pieces for piece in some]
-        rows: list[NDArray[np.int8]] = []
-        for start in range(0, len(flat), TEXTS_AT_ONCE):
-            rows += list(self._checked(self.embedder.embed(flat[start : start + TEXTS_AT_ONCE])))
         found: list[NDArray[np.int8] | None] = []
+        if not flat:
+            return [None] * len(texts)
         import numpy as np
 
+        rows = np.concatenate(
+            [
+                self._checked(self.embedder.embed(flat[start : start + TEXTS_AT_ONCE]))
+                for start in range(0, len(flat), TEXTS_AT_ONCE)
+            ]
+        )
         place = 0
         for some in pieces:
-            found.append(np.stack(rows[place : place + len(some)]) if some else None)
+            found.append(rows[place : place + len(some)] if some else None)
             place += len(some)
         return found
 

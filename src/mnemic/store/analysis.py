@@ -26,13 +26,18 @@ STOP_WORDS = frozenset(
 )
 """English words that say little about what a text is about."""
 
+_SHOUTED = frozenset(word.upper() for word in STOP_WORDS if len(word) > 1)
+_NAMES = _SHOUTED | {word.capitalize() for word in STOP_WORDS if len(word) > 1}
+"""Stop words with capitals, which may be names."""
+_BETWEEN = {n: " " for n in range(128) if not chr(n).isalnum() and chr(n) != "'"}
 _CACHED_WORDS = 200_000
 _HYPHENATED = re.compile(r"[^\W_]+(?:-[^\W_]+)+")
-_SENTENCE_END = '.!?:;\n"“”‘(*-•'
+_CAPITAL = re.compile(r"[A-Z][A-Za-z]+")
+_COMPOUND = re.compile(r"\w-\w")
 
 
 class _Stems(dict[str, str | None]):
-    """The term of each word seen so far; None for a stop word, and "" for one that may be a name."""
+    """The term of each word seen so far; None for a stop word."""
 
     def __init__(self, stem: Any) -> None:
         self._stem = stem
@@ -41,12 +46,8 @@ class _Stems(dict[str, str | None]):
         if len(self) >= _CACHED_WORDS:
             self.clear()
         plain = word.lower().replace("’", "'")
-        term: str | None
-        if plain in STOP_WORDS or plain.partition("'")[0] in STOP_WORDS:
-            term = "" if word[0].isupper() and len(plain.partition("'")[0]) > 1 else None
-        else:
-            term = self._stem(plain)
-        self[word] = term
+        stop = plain in STOP_WORDS or plain.partition("'")[0] in STOP_WORDS
+        term = self[word] = None if stop else self._stem(plain)
         return term
 
 
@@ -57,45 +58,55 @@ def _stems() -> _Stems:
     return _Stems(Stemmer("english").stemWord)
 
 
-def terms(text: str) -> list[str]:
+def words(text: str) -> list[str]:
+    """Return the words of a text in their order, as they are written, but without accents."""
+    if text.isascii():
+        # Three times as fast as the pattern, with the same result.
+        found = text.translate(_BETWEEN).split()
+        return [word for part in found if (word := part.strip("'"))] if "'" in text else found
+    folded = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
+    return _WORD.findall(unicodedata.normalize("NFC", folded))
+
+
+def terms(text: str, known: list[str] | None = None) -> list[str]:
     """Return the terms of a text in their order: stop words left out, endings and accents taken off.
 
     A stop word with a capital where no sentence begins is a name (Will, US, IT) and a term of its own.
     A word with hyphens is also one without them. A script that is written without spaces gives pairs
-    of characters, which overlap.
+    of characters, which overlap. Whoever has the `words` already may pass them.
     """
     stems = _stems()
-    if text.isascii():
-        found = [term for word in _WORD.findall(text) if (term := stems[word]) is not None]
+    spoken = words(text) if known is None else known
+    if text.isascii() or _UNSPACED.search(text) is None:
+        found = list(filter(None, map(stems.__getitem__, spoken)))
     else:
-        folded = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
-        text = unicodedata.normalize("NFC", folded)
         found = []
-        for word in _WORD.findall(text):
+        for word in spoken:
             if _UNSPACED.search(word) is not None:
                 found.extend(_pairs(word))
             elif (term := stems[word]) is not None:
                 found.append(term)
-    if "" in found:
-        found = [term for term in found if term] + _names(text)
-    if "-" in text:
+    if not _NAMES.isdisjoint(spoken[1:]) or (spoken and spoken[0] in _SHOUTED):
+        found.extend(_named(text))
+    if "-" in text and _COMPOUND.search(text) is not None:
         for compound in _HYPHENATED.findall(text):
             if term := stems[compound.replace("-", "")]:
                 found.append(term)
     return found
 
 
-def _names(text: str) -> list[str]:
-    """Return a term for each stop word that is written as a name."""
-    stems = _stems()
-    found = []
-    for match in _WORD.finditer(text):
+def _named(text: str) -> list[str]:
+    """Return a term for each stop word that is written as a name: all in capitals, or within a sentence."""
+    found: list[str] = []
+    if text.isupper():
+        return found
+    for match in _CAPITAL.finditer(text):
         word = match.group()
-        if stems[word] == "":
-            before = text[: match.start()].rstrip(" \t")
-            loud = word.isupper() and not text.isupper()
-            if loud or (before and before[-1] not in _SENTENCE_END):
-                found.append(f"{word.lower().partition(chr(39))[0]}^")
+        if word in _NAMES:
+            before = text[max(match.start() - 2, 0) : match.start()]
+            inside = len(before) == 2 and before[1] == " " and (before[0].isalnum() or before[0] == ",")
+            if inside or word.isupper():
+                found.append(f"{word.lower()}^")
     return found
 
 

@@ -291,6 +291,30 @@ class Search(Struct, frozen=True, kw_only=True):
         check_number(self.min_score, "min_score")
 
 
+def stored(record: Record, did: Outcome) -> Record:
+    """Return a record as it stands in the store after a Put of it had this outcome."""
+    return Record(
+        record.scope,
+        record.kind,
+        record.key,
+        did.seq,
+        did.version,
+        record.text,
+        record.title,
+        record.data,
+        record.meta,
+        record.labels,
+        record.importance,
+        record.weight,
+        record.pinned,
+        did.created,
+        did.updated,
+        record.expires,
+        record.valid_from,
+        record.valid_to,
+    )
+
+
 def _checked_labels(labels: Mapping[str, str]) -> dict[str, str]:
     return {check_name(name, "label"): check_name(value, f"label {name}") for name, value in labels.items()}
 

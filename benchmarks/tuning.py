@@ -46,9 +46,6 @@ def cases(memory: Memory, conversation: Conversation) -> list[Case]:
     assert isinstance(maker, Maker)
     places = {(shard.ref(n).scope.name, shard.keys[n]): n for n in range(len(shard))}
     nothing = replace(Weights(), **dict.fromkeys(NAMES, 0.0))
-    none = np.full(len(shard), np.nan, dtype=np.float32)
-    everyone = np.ones(len(shard), dtype=np.bool_)
-    newest = int(shard.created.values.max())
     found: list[Case] = []
     for asked in conversation.questions:
         evidence = [places[place] for place in asked.evidence if place in places]
@@ -61,7 +58,7 @@ def cases(memory: Memory, conversation: Conversation) -> list[Case]:
         columns = []
         for name in NAMES:
             weights = replace(nothing, **{name: 1.0})
-            parts = signals(shard, view, question, (plain, masked), everyone, newest, none, weights).parts
+            parts = signals(shard, view, question, (plain, masked), None, None, weights).parts
             columns.append(sum(parts.values()) + np.zeros(len(shard), dtype=np.float32))
         found.append((np.stack(columns, axis=1).astype(np.float32), evidence, shard.session.values.copy()))
     return found

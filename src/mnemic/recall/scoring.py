@@ -6,15 +6,15 @@ is the most that a signal can add, and the parts of a sum are the reasons for it
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import Struct
 
-from ..store.ranking import bm25, rarity
+from ..store.ranking import bm25, length_norms, rarity
 from .entry import Marks
 from .question import Date, Question
-from .shard import CONTEXT, NONE, Shard
+from .shard import CONTEXT, NEVER, NONE, Shard
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 WINDOW = {-4: 0.3, -3: 0.4, -2: 0.6, -1: 0.8, 1: 0.6, 2: 0.4, 3: 0.3}
 """How much of its neighbours' words counts as a turn's own: an answer rarely repeats what was asked."""
+SHARES = np.array([1.0, *WINDOW.values()], dtype=np.float32)[:, None]
 K1, B = 0.9, 0.4
 """BM25 of a window: chat turns are short, so repetition and length tell little."""
 SESSION_B = 0.75
@@ -63,10 +64,11 @@ class Weights(Struct, frozen=True, kw_only=True):
 
 
 class Ranking(Struct):
-    """Scores of all documents, their parts by signal, and whether all vectors were compared."""
+    """Scores of all documents, their parts by signal before they are scaled, and whether it is exact."""
 
     scores: Floats
     parts: dict[str, Floats]
+    scale: float
     exact: bool
 
 
@@ -89,8 +91,11 @@ class View:
     def __init__(self, shard: Shard) -> None:
         count = len(shard)
         self.alive = shard.alive.values.copy()
-        self.whole = bool(self.alive.all())
         self.documents = int(np.count_nonzero(self.alive))
+        self.whole = self.documents == count
+        self.turn = shard.role.values > 0
+        self.any_turn = bool(self.turn.any())
+        self.all_turns = bool(self.turn.all())
         before = np.append(shard.before.values, count)
         after = np.append(shard.after.values, count)
         before[before == NONE] = count
@@ -99,28 +104,44 @@ class View:
         for step in range(2, 5):
             self.near[-step] = before[self.near[1 - step]]
             self.near[step] = after[self.near[step - 1]]
+        # What stands one step before a turn counts for it, so it is carried one step after.
+        self.spread = np.stack([self.near[-step] for step in WINDOW])
         if shard.vectors.size:
             shard.embed_contexts(self.near)
+        self._measure(shard)
+        self._mark(shard)
+        self.bounded = bool((shard.valid_from.values > -NEVER).any() or (shard.valid_to.values < NEVER).any())
+        self.expiring = bool((shard.expires.values < NEVER).any())
+        self.weighed = not bool(np.isnan(shard.importance.values).all())
+        ages = np.log1p((shard.created.values.max(initial=0) - shard.created.values) / HOUR)
+        self.recency = (1 - ages / max(float(ages.max(initial=0)), 1e-9)).astype(np.float32)
+
+    def _measure(self, shard: Shard) -> None:
+        """Find the lengths of windows and of sessions."""
+        count = len(shard)
         lengths = np.append(shard.length.values, np.float32(0))
         lengths[:count][~self.alive] = 0
         window = lengths.copy()
         for step, share in WINDOW.items():
             window += np.float32(share) * lengths[self.near[step]]
-        self.window = window
-        self.mean_window = float(window[:count].sum() / max(self.documents, 1))
-        self.turn = shard.role.values > 0
-        self.any_turn = bool(self.turn.any())
-        self.all_turns = bool(self.turn.all())
-        self.session_lengths = np.bincount(
+        self.norms = length_norms(window, float(window[:count].sum() / max(self.documents, 1)), k1=K1, b=B)
+        sessions = np.bincount(
             shard.session.values, weights=lengths[:count], minlength=shard.session_count
         ).astype(np.float32)
-        held = self.session_lengths > 0
+        held = sessions > 0
         self.sessions = int(np.count_nonzero(held))
-        self.mean_session = float(self.session_lengths[held].mean()) if self.sessions else 1.0
+        mean = float(sessions[held].mean()) if self.sessions else 1.0
+        self.session_norms = length_norms(sessions, mean, k1=K1, b=SESSION_B)
+
+    def _mark(self, shard: Shard) -> None:
+        """Find what the marks and lengths of turns say."""
+        marks = shard.marks.values
+        self.asks = (((marks & int(Marks.QUESTION)) > 0) & self.turn).astype(np.float32)
+        self.links = np.flatnonzero(((marks & int(Marks.LINK)) > 0) & self.alive)
         logs = np.log1p(np.minimum(shard.length.values, LENGTH))
         turns = logs[self.turn & self.alive]
         middle = float(turns.mean()) if len(turns) else 0.0
-        self.form = np.where(self.turn, logs - middle, 0).astype(np.float32)
+        self.long = np.where(self.turn, logs - middle, 0).astype(np.float32)
 
 
 def rank(
@@ -128,28 +149,25 @@ def rank(
     view: View,
     question: Question,
     vectors: tuple[NDArray[np.int8], NDArray[np.int8]] | None,
-    visible: Flags,
-    moment: int,
-    strength: Floats,
+    visible: Flags | None,
+    strength: Floats | None,
     weights: Weights,
     chosen: frozenset[str] | None = None,
 ) -> Ranking:
     """Score every document; `vectors` are the question's, as asked and masked; see `signals`."""
-    found = signals(shard, view, question, vectors, visible, moment, strength, weights)
+    found = signals(shard, view, question, vectors, visible, strength, weights)
     parts = {name: values for name, values in found.parts.items() if chosen is None or name in chosen}
     scores = np.zeros(len(shard), dtype=np.float32)
-    best = 0.0
     for values in parts.values():
         scores += values
-    if len(scores) and visible.any():
-        best = float(scores[visible].max())
+    best = _best(scores, visible)
     # The best hit has the score that says how well the question is answered at all; the others less.
-    scale = np.float32(found.quality / best if best > 0 else 0.0)
-    scores *= scale
-    for name in parts:
-        parts[name] = parts[name] * scale
-    scores[~(visible & found.evidence)] = -np.inf
-    return Ranking(scores, parts, found.exact)
+    scale = found.quality / best if best > 0 else 0.0
+    scores *= np.float32(scale)
+    scores[~found.evidence] = -np.inf
+    if visible is not None:
+        scores[~visible] = -np.inf
+    return Ranking(scores, parts, scale, found.exact)
 
 
 def signals(
@@ -157,18 +175,22 @@ def signals(
     view: View,
     question: Question,
     vectors: tuple[NDArray[np.int8], NDArray[np.int8]] | None,
-    visible: Flags,
-    moment: int,
-    strength: Floats,
+    visible: Flags | None,
+    strength: Floats | None,
     weights: Weights,
 ) -> Signals:
-    """Return what each signal says; `strength` is what is left of each importance, or NaN."""
+    """Return what each signal says.
+
+    `visible` are the documents that may be found, None for all; `strength` is what is left of each
+    importance, NaN where there is none.
+    """
     found: dict[str, Floats] = {}
     evidence = np.zeros(len(shard), dtype=np.bool_)
     lexical, sessions, coverage = _lexical(shard, view, question, visible)
     if lexical is not None:
-        found["lexical"] = np.float32(weights.lexical) * lexical
         evidence |= lexical > 0
+        lexical *= np.float32(weights.lexical)
+        found["lexical"] = lexical
         if sessions is not None:
             found["session"] = np.float32(weights.session) * sessions
     exact = True
@@ -182,37 +204,41 @@ def signals(
         found["speaker"] = speaker
     marks = shard.marks.values
     if question.wants_time:
-        found["time"] = _weighed((marks & Marks.TIME) > 0, weights.time)
+        found["time"] = _weighed((marks & int(Marks.TIME)) > 0, weights.time)
     if question.date is not None:
         dated = _weighed(_on(question.date, shard.created.values), weights.date)
         found["time"] = found["time"] + dated if "time" in found else dated
-    form = np.float32(weights.length) * view.form
-    form += np.float32(weights.question) * (((marks & Marks.QUESTION) > 0) & view.turn)
-    if question.wants_number:
-        form += np.float32(weights.number) * ((marks & Marks.NUMBER) > 0)
     if view.any_turn:
+        form = np.float32(weights.length) * view.long + np.float32(weights.question) * view.asks
+        if question.wants_number:
+            form += _weighed((marks & int(Marks.NUMBER)) > 0, weights.number)
         found["form"] = form
-    ages = np.maximum(moment - shard.created.values, 0) / HOUR
-    weight = weights.latest if question.wants_latest else weights.recency
-    found["recency"] = np.float32(weight) * _recency(ages, visible)
-    if np.isfinite(strength).any():
+    latest = weights.latest if question.wants_latest else weights.recency
+    found["recency"] = np.float32(latest) * view.recency
+    if strength is not None:
         centred = np.nan_to_num((strength - 1) / (strength + 1), nan=0.0)
         found["importance"] = np.float32(weights.importance) * centred.astype(np.float32)
     graph = _graph(shard, view, question, visible)
     if graph is not None:
-        found["graph"] = np.float32(weights.graph) * graph
         evidence |= graph > 0
+        found["graph"] = np.float32(weights.graph) * graph
     return Signals(found, evidence, float(min(1.0, max(coverage, closeness, 0.02))), exact)
 
 
+def _best(values: Floats, visible: Flags | None) -> float:
+    """Return the greatest value of those that may be found; 0 if there is none."""
+    seen = values if visible is None else values[visible]
+    return float(seen.max()) if len(seen) else 0.0
+
+
 def _lexical(
-    shard: Shard, view: View, question: Question, visible: Flags
+    shard: Shard, view: View, question: Question, visible: Flags | None
 ) -> tuple[Floats | None, Floats | None, float]:
     """Return BM25 of each document with its neighbours and of its session, and the best share of terms."""
     count = len(shard)
     scores = np.zeros(count + 1, dtype=np.float32)
-    by_session = np.zeros(shard.session_count, dtype=np.float32)
     shared = 0 < view.sessions < view.documents
+    by_session = np.zeros(shard.session_count if shared else 0, dtype=np.float32)
     ideal = 0.0
     covered = np.zeros(count, dtype=np.float32)
     for term, times in question.terms.items():
@@ -229,40 +255,52 @@ def _lexical(
         if not len(documents):
             continue
         covered[documents] += np.float32(weight)
-        window = np.zeros(count + 1, dtype=np.float32)
-        window[documents] = occurrences
-        for step, share in WINDOW.items():
-            # What stands at one step before a turn counts for it, so it is carried one step after.
-            window[view.near[-step][documents]] += np.float32(share) * occurrences
-        held = np.flatnonzero(window[:count])
-        scores[held] += bm25(window[held], view.window[held], view.mean_window, weight, k1=K1, b=B)
+        held, window = _windows(view, documents, occurrences, count)
+        scores[held] += bm25(window, view.norms[held], weight, K1)
         if shared:
             total = np.bincount(
                 shard.session.values[documents], weights=occurrences, minlength=shard.session_count
-            ).astype(np.float32)
+            )
             inside = np.flatnonzero(total)
             rare = times * rarity(view.sessions, len(inside))
-            by_session[inside] += bm25(
-                total[inside], view.session_lengths[inside], view.mean_session, rare, k1=K1, b=SESSION_B
-            )
+            by_session[inside] += bm25(total[inside].astype(np.float32), view.session_norms[inside], rare, K1)
     scores = scores[:count]
-    best = float(scores[visible].max()) if visible.any() else 0.0
+    best = _best(scores, visible)
     if best <= 0:
         return None, None, 0.0
-    coverage = float(covered[visible].max()) / ideal if ideal else 0.0
+    coverage = _best(covered, visible) / ideal if ideal else 0.0
     sessions = None
     if shared:
         sessions = by_session[shard.session.values]
-        most = float(sessions[visible].max())
+        most = _best(sessions, visible)
         sessions = sessions / np.float32(most) if most > 0 else None
-    return scores / np.float32(best), sessions, coverage
+    scores /= np.float32(best)
+    return scores, sessions, coverage
+
+
+def _windows(
+    view: View, documents: NDArray[np.int32], occurrences: Floats, count: int
+) -> tuple[NDArray[np.signedinteger[Any]], Floats]:
+    """Return the documents that hold a term, or whose neighbours do, and how often, neighbours in part."""
+    if not view.any_turn:
+        return documents, occurrences
+    places = np.concatenate((documents[None], view.spread[:, documents])).ravel()
+    shares = (SHARES * occurrences).ravel()
+    if len(places) * 16 < count:
+        held, at = np.unique(places, return_inverse=True)
+        window = np.bincount(at, weights=shares).astype(np.float32)
+        # The last place is that of no document.
+        return (held, window) if held[-1] < count else (held[:-1], window[:-1])
+    totals = np.bincount(places, weights=shares, minlength=count + 1)[:count]
+    held = np.flatnonzero(totals)
+    return held, totals[held].astype(np.float32)
 
 
 def _dense(
     shard: Shard,
     view: View,
     vectors: tuple[NDArray[np.int8], NDArray[np.int8]],
-    visible: Flags,
+    visible: Flags | None,
 ) -> tuple[Floats, Floats, Flags, float, bool]:
     """Return how close each document is by itself and with its neighbours: 1 is the closest, 0 the mean.
 
@@ -277,22 +315,25 @@ def _dense(
         close[:count][~view.turn] = others[:count][~view.turn]
     known = np.isfinite(close[:count])
     nothing = np.zeros(count, dtype=np.float32)
-    if not (known & visible).any():
+    best = _best(close[:count], visible)
+    if not np.isfinite(best):
         return nothing, nothing, known, 0.0, exact
-    best = float(close[:count][known & visible].max())
     # Of vectors that were not compared it is only known that they are not close.
-    middle = _middle(close[:count][known & view.alive]) if exact else UNRELATED
-    close[:count][~known] = middle
+    everyone = view.alive & known
+    all_known = bool(everyone.all())
+    middle = _middle(close[:count] if all_known else close[:count][everyone]) if exact else UNRELATED
+    if not all_known:
+        close[:count][~known] = middle
     close[count] = 0
     around = close[:count].copy()
     for step, share in CONTEXT.items():
         around += np.float32(share) * close[view.near[step][:count]]
     around /= shard.context.values
     closeness = float(np.clip((best - 0.15) / 0.6, 0, 1))
-    everyone = view.alive & known
     related = known & (np.maximum(close[:count], around) > max(middle, RELATED))
-    alone = _scaled(close[:count], everyone, visible)
-    return alone, _scaled(around, everyone, visible), related, closeness, exact
+    seen = None if all_known else everyone
+    alone = _scaled(close[:count], seen, visible)
+    return alone, _scaled(around, seen, visible), related, closeness, exact
 
 
 def _middle(values: Floats) -> float:
@@ -300,11 +341,12 @@ def _middle(values: Floats) -> float:
     return float((values.sum() + 10 * UNRELATED) / (len(values) + 10))
 
 
-def _scaled(values: Floats, everyone: Flags, visible: Flags) -> Floats:
+def _scaled(values: Floats, known: Flags | None, visible: Flags | None) -> Floats:
     """Return values such that the best that is visible is 1, unless it is poor, and the mean of all is 0."""
-    middle, best = _middle(values[everyone]), float(values[visible].max())
-    scaled: Floats = (values - np.float32(middle)) / np.float32(max(best - middle, 0.2))
-    scaled[~everyone] = 0
+    middle = _middle(values if known is None else values[known])
+    scaled: Floats = (values - np.float32(middle)) / np.float32(max(_best(values, visible) - middle, 0.2))
+    if known is not None:
+        scaled[~known] = 0
     return np.maximum(scaled, FARTHEST, out=scaled)
 
 
@@ -355,26 +397,15 @@ def _on(date: Date, moments: NDArray[np.int64]) -> Flags:
     return found
 
 
-def _recency(ages: NDArray[np.float64], visible: Flags) -> Floats:
-    """Return 1 for the newest down to 0 for the oldest, by the logarithm of their ages."""
-    logs = np.log1p(ages)
-    if not visible.any():
-        return logs.astype(np.float32)
-    least, most = float(logs[visible].min()), float(logs[visible].max())
-    recent: Floats = ((most - logs) / max(most - least, 1e-9)).astype(np.float32)
-    return recent
-
-
-def _graph(shard: Shard, view: View, question: Question, visible: Flags) -> Floats | None:
+def _graph(shard: Shard, view: View, question: Question, visible: Flags | None) -> Floats | None:
     """Return how much a document speaks of what facts link with what the question speaks of."""
-    links = np.flatnonzero(((shard.marks.values & Marks.LINK) > 0) & view.alive)
-    if not len(links) or not question.terms:
+    if not len(view.links) or not question.terms:
         return None
     matched = np.zeros(len(shard), dtype=np.float32)
     for term in question.terms:
         documents, _ = shard.postings.of(term)
         matched[documents] += np.float32(rarity(view.documents, len(documents)))
-    near = links[np.argsort(-matched[links], kind="stable")[:5]]
+    near = view.links[np.argsort(-matched[view.links], kind="stable")[:5]]
     near = near[matched[near] > 0]
     if not len(near):
         return None
@@ -385,5 +416,5 @@ def _graph(shard: Shard, view: View, question: Question, visible: Flags) -> Floa
                 documents, _ = shard.postings.of(term)
                 scores[documents] += np.float32(rarity(view.documents, len(documents)) * matched[link])
         scores[link] += matched[link]
-    best = float(scores[visible].max()) if visible.any() else 0.0
+    best = _best(scores, visible)
     return scores / np.float32(best) if best > 0 else None

@@ -29,6 +29,7 @@ COPY = 0.985
 """From which cosine on two texts are near-copies of one another."""
 RANKED = 1_000
 """How many of the best documents are put in order at first; the rest only if they are needed."""
+MINUTE = 60_000_000
 WEIGHTS = Weights()
 
 
@@ -43,7 +44,8 @@ class Answer(Struct):
 
     def why(self, document: int) -> dict[str, float]:
         """Return what each signal added to a document's score, the most first."""
-        parts = {name: float(values[document]) for name, values in self.ranking.parts.items()}
+        scale = self.ranking.scale
+        parts = {name: scale * float(values[document]) for name, values in self.ranking.parts.items()}
         if "dense" in parts and not self.ranking.exact:
             parts["dense (approximate)"] = parts.pop("dense")
         return dict(sorted(((n, v) for n, v in parts.items() if v), key=lambda part: -abs(part[1])))
@@ -61,6 +63,7 @@ class Index:
         self.lock = threading.Lock()
         self.shard = Shard()
         self._view: View | None = None
+        self._left: tuple[View, int, NDArray[np.float32]] | None = None
 
     def take_in(
         self,
@@ -153,32 +156,33 @@ class Index:
             weights = replace(
                 WEIGHTS, dense=WEIGHTS.dense * maker.trust, context=WEIGHTS.context * maker.trust
             )
-            ranking = rank(
-                shard, view, question, both, visible, moment, self._strength(moment), weights, chosen
-            )
+            strengths = self._strengths(view, moment)
+            ranking = rank(shard, view, question, both, visible, strengths, weights, chosen)
             order = self._order(ranking, search)
             if search.diverse:
                 order = self._diverse(order, search.limit)
             return Answer(order, ranking.scores, ranking, rest)
 
-    def _visible(self, search: Search, view: View, moment: int) -> tuple[Flags, tuple[Condition, ...]]:
-        """Return which documents may be found, and the conditions that this does not settle."""
+    def _visible(self, search: Search, view: View, moment: int) -> tuple[Flags | None, tuple[Condition, ...]]:
+        """Return which documents may be found, None for all, and the conditions that this does not settle."""
         shard = self.shard
-        visible = view.alive & (shard.expires.values > moment)
+        tests: list[Flags] = [] if view.whole else [view.alive]
+        if view.expiring:
+            tests.append(shard.expires.values > moment)
         if search.kinds:
             wanted = np.fromiter((kind in search.kinds for _, kind in shard.streams), dtype=np.bool_)
-            visible &= wanted[shard.stream.values]
-        if search.as_of is not None:
+            tests.append(wanted[shard.stream.values])
+        if search.as_of is not None and view.bounded:
             then = to_microseconds(search.as_of)
-            visible &= (shard.valid_from.values <= then) & (shard.valid_to.values > then)
+            tests.append((shard.valid_from.values <= then) & (shard.valid_to.values > then))
         rest = []
         for test in search.where:
             known = self._test(test)
             if known is None:
                 rest.append(test)
             else:
-                visible &= known
-        return visible, tuple(rest)
+                tests.append(known)
+        return (np.logical_and.reduce(tests) if tests else None), tuple(rest)
 
     def _test(self, test: Condition) -> Flags | None:
         shard = self.shard
@@ -192,15 +196,19 @@ class Index:
             known = np.isin(shard.role.values, [ROLES.index(role) + 1 for role in value])
         return known
 
-    def _strength(self, moment: int) -> NDArray[np.float32]:
-        """Return what is left of each importance."""
+    def _strengths(self, view: View, moment: int) -> NDArray[np.float32] | None:
+        """Return what is left of each importance, to the minute; None if there are none."""
+        if not view.weighed:
+            return None
         shard = self.shard
-        importance = shard.importance.values
-        if np.isnan(importance).all():
-            return importance
-        since = np.maximum(shard.used.values, shard.created.values)
-        left = strength(importance, days_between(since, moment), shard.uses.values)
-        return np.where(shard.pinned.values, importance, left).astype(np.float32)
+        minute = moment // MINUTE
+        if self._left is None or self._left[0] is not view or self._left[1] != minute:
+            importance = shard.importance.values
+            since = np.maximum(shard.used.values, shard.created.values)
+            left = strength(importance, days_between(since, moment), shard.uses.values)
+            kept = np.where(shard.pinned.values, importance, left).astype(np.float32)
+            self._left = (view, minute, kept)
+        return self._left[2]
 
     def _order(self, ranking: Ranking, search: Search) -> list[int]:
         """Return the documents, best first: those that a search can end with, and all if it may filter."""

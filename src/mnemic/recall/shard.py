@@ -36,7 +36,7 @@ RESCORED = 4_000
 """How many vectors are compared exactly when not all are."""
 CONTEXT = {-2: 0.6, -1: 1.0, 1: 0.8, 2: 0.3}
 """How much of its neighbours' vectors goes into that of a turn in its context."""
-PENDING = 20_000
+PENDING = 2_000
 """How many terms are kept unsorted before they are sorted in among the others."""
 
 Name = tuple[str, str]
@@ -113,6 +113,7 @@ class Postings:
             documents, times = self._documents[part], self._times[part].astype(np.float32)
         new = self._new_documents.values[self._new_terms.values == term]
         if len(new):
+            # Few, and in order: most are there once.
             new, counts = np.unique(new, return_counts=True)
             documents = np.concatenate((documents, new))
             times = np.concatenate((times, counts.astype(np.float32)))

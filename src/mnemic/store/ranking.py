@@ -15,19 +15,21 @@ def rarity(documents: int, holding: int) -> float:
     return log(1 + (documents - holding + 0.5) / (holding + 0.5))
 
 
-def bm25(
-    occurrences: NDArray[np.float32],
-    lengths: NDArray[np.float32],
-    mean_length: float,
-    weight: float,
-    *,
-    k1: float,
-    b: float,
+def length_norms(
+    lengths: NDArray[np.float32], mean_length: float, *, k1: float, b: float
 ) -> NDArray[np.float32]:
-    """Return what one term of weight `weight` adds to the score of each document that holds it.
+    """Return what BM25 holds against each document for its length.
 
-    The lower `k1`, the sooner more occurrences stop mattering; the higher `b`, the less a long text's
-    occurrences are worth.
+    The lower `k1`, the sooner more occurrences of a term stop mattering; the higher `b`, the less a long
+    text's occurrences are worth.
     """
-    scaled = occurrences + k1 * (1 - b + b * lengths / max(mean_length, 1e-9))
-    return (weight * (k1 + 1) * occurrences / scaled).astype(occurrences.dtype)
+    return (k1 * (1 - b + b * lengths / max(mean_length, 1e-9))).astype(lengths.dtype)
+
+
+def bm25(
+    occurrences: NDArray[np.float32], norms: NDArray[np.float32], weight: float, k1: float
+) -> NDArray[np.float32]:
+    """Return what one term of weight `weight` adds to the score of each document that holds it."""
+    scores: NDArray[np.float32] = occurrences / (occurrences + norms)
+    scores *= weight * (k1 + 1)
+    return scores

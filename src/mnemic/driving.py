@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -117,6 +118,16 @@ async def off_loop(work: Callable[[], Result]) -> Result:
     import asyncio
 
     return await asyncio.to_thread(work)
+
+
+async def pause(seconds: float = 0.002) -> None:
+    """Let others go on for a moment."""
+    if running_loop() is None:
+        time.sleep(seconds)  # noqa: ASYNC251
+    else:
+        import asyncio
+
+        await asyncio.sleep(seconds)
 
 
 def _name(coroutine: Coroutine[Any, Any, Any]) -> str:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec.structs import force_setattr, replace
 
 from ..checks import shown, to_microseconds
-from ..driving import off_loop
+from ..driving import off_loop, pause
 from ..errors import InvalidValueError, StoreError
 from ..models.embedder import Embedder
 from ..recall.entry import RECALL, Entry, pack, unpack
@@ -39,7 +39,7 @@ Result = TypeVar("Result")
 
 MAX_DOCUMENTS = 2_000_000
 """How many documents the indexes of all scopes hold together, before the least used of them goes."""
-PAGE = 5_000
+PAGE = 4_000
 """How many records are taken in at a time."""
 REPAIR_SECONDS = 2.0
 """How long a search makes up for vectors that are missing before it goes on without the rest."""
@@ -164,8 +164,6 @@ class IndexLayer(Layer):
             while not await self._take_in(index, stream, maker):
                 # Another search has taken in part of it meanwhile.
                 continue
-        with index.lock:
-            index.shard.settle()
         if index.shard.lacking and maker.embedder is not None:
             await self._make_up(index, maker)
         return index
@@ -185,40 +183,48 @@ class IndexLayer(Layer):
             return index
 
     async def _take_in(self, index: Index, stream: Stream, maker: Maker) -> bool:
-        """Bring the index up to a stream; False if another search has begun to."""
+        """Bring the index up to a stream; False if another search is at it."""
         since = index.shard.seen(stream)
         if since and since >= stream.version:
             return True
-        everything = Scan(scope=stream.scope, kinds=(stream.kind,), bodies=False, limit=PAGE)
-        changed = replace(everything, after_version=since, derived=(maker.name, USE))
-        pages: list[tuple[list[Record], list[Entry | None]]] = []
-        count = 0
-        while True:
-            page = await self._below.scan(changed)
-            found = list(page.items)
-            entries = await off_loop(lambda found=found: _entries(found, maker)) if found else []  # type: ignore[misc]
-            missing = [n for n, entry in enumerate(entries) if entry is None]
-            if missing:
-                await self._fill(found, entries, missing, maker)
-            pages.append((found, entries))
-            count += len(found)
-            if page.cursor is None:
-                break
-            changed = replace(changed, cursor=page.cursor)
-
-        def take_in() -> bool:
-            return index.take_in(stream, since, pages, maker.embedder is not None)
-
-        if not (take_in() if count < 50 else await off_loop(take_in)):
+        if not index.claim(stream):
+            await pause()
             return False
-        if index.count(stream) != stream.count:
-            seqs = [record.seq async for record in scan_all(self._below, everything)]
-            index.keep(stream, seqs)
-        return True
+        try:
+            everything = Scan(scope=stream.scope, kinds=(stream.kind,), bodies=False, limit=PAGE)
+            changed = replace(everything, after_version=since, derived=(maker.name, USE))
+            page = await self._below.scan(changed)
+            await self._add(index, stream, page, maker, first=not since)
+            while page.cursor is not None:
+                page = await self._below.scan(replace(changed, cursor=page.cursor))
+                await self._add(index, stream, page, maker, first=False)
+            if index.count(stream) != stream.count:
+                seqs = [record.seq async for record in scan_all(self._below, everything)]
+                index.keep(stream, seqs)
+            index.reached(stream)
+            return True
+        finally:
+            index.release(stream)
 
-    async def _fill(
-        self, records: list[Record], entries: list[Entry | None], missing: list[int], maker: Maker
+    async def _add(
+        self, index: Index, stream: Stream, page: Page[Record], maker: Maker, *, first: bool
     ) -> None:
+        records = list(page.items)
+        entries = [_entry(record, maker.name) for record in records]
+        missing = [n for n, entry in enumerate(entries) if entry is None]
+        if missing:
+            await self._fill(records, entries, missing)
+
+        def add() -> None:
+            index.add(stream, records, entries, first=first, embedding=maker.embedder is not None)
+
+        # A few are taken in faster than a thread is found.
+        if len(records) < 50:
+            add()
+        else:
+            await off_loop(add)
+
+    async def _fill(self, records: list[Record], entries: list[Entry | None], missing: list[int]) -> None:
         """Make the entries that are missing, without vectors, from the texts."""
         for start in range(0, len(missing), 1000):
             some = missing[start : start + 1000]
@@ -327,8 +333,9 @@ def _renamed(record: Record, name: str) -> Record:
     return replace(record, derived=derived)
 
 
-def _entries(records: list[Record], maker: Maker) -> list[Entry | None]:
-    return [unpack(value) if (value := r.derived.get(maker.name)) is not None else None for r in records]
+def _entry(record: Record, name: str) -> Entry | None:
+    value = record.derived.get(name)
+    return None if value is None else unpack(value)
 
 
 async def _try_to_write(store: Store, ops: tuple[Op, ...]) -> None:

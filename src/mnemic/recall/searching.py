@@ -62,45 +62,57 @@ class Index:
         self.name = name
         self.lock = threading.Lock()
         self.shard = Shard()
+        self._claimed: set[tuple[str, str]] = set()
         self._view: View | None = None
         self._left: tuple[View, int, NDArray[np.float32]] | None = None
 
-    def take_in(
-        self,
-        stream: Stream,
-        since: int,
-        pages: Sequence[tuple[list[Record], list[Entry | None]]],
-        embedding: bool,
-    ) -> bool:
-        """Take in what a stream has had since a version; False if that is no longer where it stands."""
-        shard = self.shard
+    def claim(self, stream: Stream) -> bool:
+        """Begin to take in what a stream has had since; False if someone else has begun."""
+        name = (stream.scope.path, stream.kind)
         with self.lock:
-            if shard.seen(stream) != since:
+            if name in self._claimed:
                 return False
-            if not since:
-                shard.begin(stream)
-            for records, entries in pages:
-                self._add(stream, records, entries, embedding)
-            shard.versions[stream.scope.path, stream.kind] = stream.version
-            self._view = None
+            self._claimed.add(name)
             return True
 
-    def _add(
-        self, stream: Stream, records: list[Record], entries: list[Entry | None], embedding: bool
+    def release(self, stream: Stream) -> None:
+        """Let others take the stream in; what was begun and not ended is begun again."""
+        with self.lock:
+            self._claimed.discard((stream.scope.path, stream.kind))
+
+    def reached(self, stream: Stream) -> None:
+        """Note that the stream was taken in as far as it went when it was listed."""
+        with self.lock:
+            self.shard.versions[stream.scope.path, stream.kind] = stream.version
+
+    def add(
+        self,
+        stream: Stream,
+        records: list[Record],
+        entries: list[Entry | None],
+        *,
+        first: bool,
+        embedding: bool,
     ) -> None:
+        """Take in records of a stream, the `first` of it or those after."""
         shard = self.shard
-        gone = [record.seq for record, entry in zip(records, entries, strict=True) if entry is None]
-        if gone:
-            # A new version without text takes the place of one with text.
-            held = shard.held(stream)
-            shard.drop(held[np.isin(shard.seq.values[held], gone)])
-            records = [r for r, entry in zip(records, entries, strict=True) if entry is not None]
-        texts = [entry for entry in entries if entry is not None]
-        for n, record, entry in zip(shard.add(stream, records, texts), records, texts, strict=True):
-            if USE in record.derived:
-                shard.used.values[n], shard.uses.values[n] = unpack_use(record.derived[USE])
-            if embedding and entry.vectors is None and len(entry.terms):
-                shard.lacking[n] = record.version
+        with self.lock:
+            if first:
+                shard.begin(stream)
+            gone = [record.seq for record, entry in zip(records, entries, strict=True) if entry is None]
+            if gone:
+                # A new version without text takes the place of one with text.
+                held = shard.held(stream)
+                shard.drop(held[np.isin(shard.seq.values[held], gone)])
+                records = [r for r, entry in zip(records, entries, strict=True) if entry is not None]
+            texts = [entry for entry in entries if entry is not None]
+            for n, record, entry in zip(shard.add(stream, records, texts), records, texts, strict=True):
+                if USE in record.derived:
+                    shard.used.values[n], shard.uses.values[n] = unpack_use(record.derived[USE])
+                if embedding and entry.vectors is None and len(entry.terms):
+                    shard.lacking[n] = record.version
+            shard.settle()
+            self._view = None
 
     def count(self, stream: Stream) -> int:
         """Return how many of a stream's records are known, those without text too."""

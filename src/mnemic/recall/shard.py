@@ -36,6 +36,8 @@ RESCORED = 4_000
 """How many vectors are compared exactly when not all are."""
 CONTEXT = {-2: 0.6, -1: 1.0, 1: 0.8, 2: 0.3}
 """How much of its neighbours' vectors goes into that of a turn in its context."""
+PARTS = 8
+"""In how many parts the postings lie."""
 PENDING = 2_000
 """How many terms are kept unsorted before they are sorted in among the others."""
 
@@ -66,14 +68,51 @@ class Column:
         self._size = end
 
 
-class Postings:
-    """Which documents hold which term, and how often: a sorted part, and a small one that is not yet."""
+class Sorted:
+    """Terms in order, with the documents that hold each and how often: one part of the postings."""
 
     def __init__(self) -> None:
-        self._terms = np.zeros(0, dtype=np.uint32)
-        self._starts = np.zeros(1, dtype=np.int64)
-        self._documents = np.zeros(0, dtype=np.int32)
-        self._times = np.zeros(0, dtype=np.uint8)
+        self.terms = np.zeros(0, dtype=np.uint32)
+        self.starts = np.zeros(1, dtype=np.int64)
+        self.documents = np.zeros(0, dtype=np.int32)
+        self.times = np.zeros(0, dtype=np.uint8)
+
+    def merge(self, terms: NDArray[np.uint32], documents: NDArray[np.int32]) -> None:
+        """Sort new terms in, one for each time that a document holds it."""
+        both = terms.astype(np.uint64) << np.uint64(32)
+        both |= documents.astype(np.uint64)
+        both, times = np.unique(both, return_counts=True)
+        times = np.minimum(times, 255).astype(np.uint8)
+        if len(self.documents):
+            old = np.repeat(self.terms, np.diff(self.starts)).astype(np.uint64) << np.uint64(32)
+            old |= self.documents.astype(np.uint64)
+            both = np.concatenate((old, both))
+            order = np.argsort(both, kind="stable")
+            both, times = both[order], np.concatenate((self.times, times))[order]
+        held = (both >> np.uint64(32)).astype(np.uint32)
+        self.documents = (both & np.uint64(0xFFFFFFFF)).astype(np.int32)
+        self.times = times
+        edges = np.append(0, np.flatnonzero(np.diff(held)) + 1)
+        self.terms = held[edges]
+        self.starts = np.append(edges, len(held)).astype(np.int64)
+
+    def of(self, term: int) -> slice:
+        """Return where the documents of a term lie."""
+        place = int(np.searchsorted(self.terms, term))
+        if place < len(self.terms) and self.terms[place] == term:
+            return slice(int(self.starts[place]), int(self.starts[place + 1]))
+        return slice(0, 0)
+
+
+class Postings:
+    """Which documents hold which term, and how often: sorted parts, and a small one that is not yet.
+
+    There are several parts so that sorting one needs little memory.
+    """
+
+    def __init__(self) -> None:
+        self._parts = [Sorted() for _ in range(PARTS)]
+        self._sorted = 0
         self._new_terms = Column(np.uint32)
         self._new_documents = Column(np.int32)
 
@@ -84,36 +123,23 @@ class Postings:
 
     def settle(self) -> None:
         """Sort new terms in, if they are many."""
-        waiting = len(self._new_terms.values)
-        if waiting > max(PENDING, len(self._documents) // 8):
-            both = self._new_terms.values.astype(np.uint64) << np.uint64(32)
-            both |= self._new_documents.values.astype(np.uint64)
-            both, times = np.unique(both, return_counts=True)
-            times = np.minimum(times, 255).astype(np.uint8)
-            if len(self._documents):
-                old = np.repeat(self._terms, np.diff(self._starts)).astype(np.uint64) << np.uint64(32)
-                old |= self._documents.astype(np.uint64)
-                both = np.concatenate((old, both))
-                order = np.argsort(both, kind="stable")
-                both, times = both[order], np.concatenate((self._times, times))[order]
-            held = (both >> np.uint64(32)).astype(np.uint32)
-            self._documents = (both & np.uint64(0xFFFFFFFF)).astype(np.int32)
-            self._times = times
-            edges = np.flatnonzero(np.diff(held, prepend=held[:1] + np.uint32(1))) if len(held) else held
-            self._terms = held[edges]
-            self._starts = np.append(edges, len(held)).astype(np.int64)
+        terms, documents = self._new_terms.values, self._new_documents.values
+        if len(terms) > max(PENDING, self._sorted // 4):
+            which = terms % PARTS
+            for number, part in enumerate(self._parts):
+                here = which == number
+                if here.any():
+                    part.merge(terms[here], documents[here])
+            self._sorted = sum(len(part.documents) for part in self._parts)
             self._new_terms, self._new_documents = Column(np.uint32), Column(np.int32)
 
     def of(self, term: int) -> tuple[NDArray[np.int32], Floats]:
         """Return the documents that hold a term, and how often each does."""
-        place = int(np.searchsorted(self._terms, term))
-        documents, times = self._documents[:0], self._times[:0].astype(np.float32)
-        if place < len(self._terms) and self._terms[place] == term:
-            part = slice(self._starts[place], self._starts[place + 1])
-            documents, times = self._documents[part], self._times[part].astype(np.float32)
+        part = self._parts[term % PARTS]
+        place = part.of(term)
+        documents, times = part.documents[place], part.times[place].astype(np.float32)
         new = self._new_documents.values[self._new_terms.values == term]
         if len(new):
-            # Few, and in order: most are there once.
             new, counts = np.unique(new, return_counts=True)
             documents = np.concatenate((documents, new))
             times = np.concatenate((times, counts.astype(np.float32)))
@@ -121,9 +147,11 @@ class Postings:
 
     def terms_of(self, document: int) -> NDArray[np.uint32]:
         """Return the terms that a document holds, each once; slow, for a few documents."""
-        places = np.flatnonzero(self._documents == document)
-        held = self._terms[np.searchsorted(self._starts, places, side="right") - 1]
-        return np.union1d(held, self._new_terms.values[self._new_documents.values == document])
+        found = [self._new_terms.values[self._new_documents.values == document]]
+        for part in self._parts:
+            places = np.flatnonzero(part.documents == document)
+            found.append(part.terms[np.searchsorted(part.starts, places, side="right") - 1])
+        return np.unique(np.concatenate(found))
 
 
 class Vectors:

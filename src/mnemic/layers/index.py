@@ -44,7 +44,9 @@ PAGE = 4_000
 REPAIR_SECONDS = 2.0
 """How long a search makes up for vectors that are missing before it goes on without the rest."""
 REPAIRED_AT_ONCE = 256
-"""How many texts are made up for at a time."""
+"""How many vectors are made up for at a time."""
+AT_ONCE = 1000
+"""How many texts are read at a time to make their entries."""
 USES_KEPT = 256
 """How many records' uses are held back before they are written."""
 FEW = 8
@@ -75,7 +77,7 @@ class IndexLayer(Layer):
         texts = [
             n for n, op in enumerate(write.ops) if isinstance(op, Put) and (op.record.text or op.record.title)
         ]
-        if not texts:
+        if not texts or write.lazy:
             if used := sum(isinstance(op, Derive) and op.name == USE for op in write.ops):
                 self._meter.used(used)
             return await self._below.write(write)
@@ -154,8 +156,8 @@ class IndexLayer(Layer):
     async def _aside(self, maker: Maker, size: int, work: Callable[[], Result]) -> Result:
         """Do work that computes, in a thread if there is an event loop that it would hold up."""
         # A model is read when it is first used, and that takes long whatever it is.
-        fast = maker.embedder is None or (maker.dimensions and getattr(maker.embedder, "instant", False))
-        return work() if fast and size <= FEW else await off_loop(work)
+        ready = maker.instant and (maker.embedder is None or maker.dimensions)
+        return work() if ready and size <= FEW else await off_loop(work)
 
     async def _ready(self, scope: Scope, maker: Maker) -> Index:
         """Return the index of a scope, with all that was written until now."""
@@ -213,7 +215,7 @@ class IndexLayer(Layer):
         entries = [_entry(record, maker.name) for record in records]
         missing = [n for n, entry in enumerate(entries) if entry is None]
         if missing:
-            await self._fill(records, entries, missing)
+            await self._fill(records, entries, missing, maker)
 
         def add() -> None:
             index.add(stream, records, entries, first=first, embedding=maker.embedder is not None)
@@ -224,18 +226,33 @@ class IndexLayer(Layer):
         else:
             await off_loop(add)
 
-    async def _fill(self, records: list[Record], entries: list[Entry | None], missing: list[int]) -> None:
-        """Make the entries that are missing, without vectors, from the texts."""
-        for start in range(0, len(missing), 1000):
-            some = missing[start : start + 1000]
+    async def _fill(
+        self, records: list[Record], entries: list[Entry | None], missing: list[int], maker: Maker
+    ) -> None:
+        """Make the entries that are missing from the texts, and keep them; vectors only if that is fast."""
+        for start in range(0, len(missing), AT_ONCE):
+            some = missing[start : start + AT_ONCE]
             read = await self._below.read([records[n].ref for n in some])
-            for n, record in zip(some, read, strict=True):
-                if (
-                    record is not None
-                    and record.version == records[n].version
-                    and (record.text or record.title)
-                ):
-                    entries[n] = unpack(pack(record, None))
+            texts = {
+                n: record
+                for n, record in zip(some, read, strict=True)
+                if record is not None
+                and record.version == records[n].version
+                and (record.text or record.title)
+            }
+            made = await off_loop(lambda texts=texts: self._made(list(texts.values()), maker))  # type: ignore[misc]
+            for n, entry in zip(texts, made, strict=True):
+                entries[n] = unpack(entry)
+            if maker.instant:
+                ops = (
+                    Derive(r.ref, maker.name, e, r.version) for r, e in zip(texts.values(), made, strict=True)
+                )
+                await _try_to_write(self._below, tuple(ops))
+
+    @staticmethod
+    def _made(records: list[Record], maker: Maker) -> list[bytes]:
+        made = maker.make(records) if maker.instant else [None] * len(records)
+        return [pack(r, None) if entry is None else entry for r, entry in zip(records, made, strict=True)]
 
     async def _make_up(self, index: Index, maker: Maker) -> None:
         """Make vectors that are missing, newest first, for as long as a search may wait, and keep them."""

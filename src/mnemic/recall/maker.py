@@ -36,6 +36,8 @@ class Maker:
         self.embedder = embedder
         self.name = entry_name(embedder.id if embedder else None)
         self.trust: float = getattr(embedder, "trust", TRUST)
+        self.instant: bool = embedder is None or getattr(embedder, "instant", False)
+        """Whether it takes less time to make an entry than to find a thread for it."""
         self.dimensions = 0
         self.failures = 0
 

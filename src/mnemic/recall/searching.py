@@ -130,6 +130,7 @@ class Index:
     def attach(self, document: int, vectors: NDArray[np.int8]) -> None:
         """Add vectors that were missing; the lock is the caller's."""
         self.shard.attach(document, vectors)
+        self._view = None
 
     def around(self, document: int, count: int) -> tuple[list[int], list[int]]:
         """Return the turns before and after one, both in their order."""

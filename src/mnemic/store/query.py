@@ -141,11 +141,13 @@ Op: TypeAlias = Put | Delete | Derive | Limit | Purge | Touch | Expect
 class Write(Struct, frozen=True):
     """Operations done in order, all or none.
 
-    A write with an `id` is done once: sent again, it returns the first one's outcomes.
+    A write with an `id` is done once: sent again, it returns the first one's outcomes. If it is `lazy`,
+    layers may compute later what they derive from its records.
     """
 
     ops: tuple[Op, ...]
     id: str | None = None
+    lazy: bool = False
 
     def __post_init__(self) -> None:
         """Raise InvalidValueError if the id cannot name anything."""

@@ -1,0 +1,310 @@
+"""Texts that say what is remembered already: found, and merged only as the policy says."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+import mnemic
+from mnemic import Experience
+from mnemic.features.duplicates import NEAR, likeness
+from mnemic.features.longterm import AsyncLongTerm
+
+PLAN = "Anna will meet the new tenants at the old house near the harbour"
+
+
+# ---------------------------------------------------------------- how alike two texts are
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Anna likes tea", "anna LIKES tea."),
+        ("Anna doesn't like tea", "Anna doesn’t like tea"),
+        ("  Anna   likes tea", "Anna likes\ntea!"),
+        (PLAN, PLAN.replace("will", "shall")),
+        (PLAN, f"{PLAN} too"),
+        ("她住在北京", "她住在北京。"),
+    ],
+)
+def test_alike(one: str, other: str) -> None:
+    assert likeness(one, other) == likeness(other, one) >= NEAR
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Anna likes tea", "Bert plays chess"),
+        (f"{PLAN} at 5", f"{PLAN} at 6"),
+        (PLAN, PLAN.replace("will", "will not")),
+        (PLAN, PLAN.replace("will", "won't")),
+        (PLAN, PLAN.replace("will", "can never")),
+        ("她住在北京", "她不住在北京"),
+    ],
+)
+def test_not_alike(one: str, other: str) -> None:
+    assert likeness(one, other) == likeness(other, one) < NEAR
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("The budget is 3.5 million", "The budget is 5.3 million"),
+        ("It was -5 degrees", "It was 5 degrees"),
+        ("Room 12, floor 3", "Room 3, floor 12"),
+        ("The invoice is $5", "The invoice is 5%"),
+        ("It starts at 12:30", "It starts at 30:12"),
+    ],
+)
+def test_other_numbers_are_never_alike(one: str, other: str) -> None:
+    assert likeness(one, other) < NEAR
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Anna likes Bert", "Bert likes Anna"),
+        ("Globex has bought Initech", "Initech has bought Globex"),
+        ("The dog bit the man", "The man bit the dog"),
+    ],
+)
+def test_who_does_what_to_whom_matters(one: str, other: str) -> None:
+    assert likeness(one, other) < NEAR
+
+
+@pytest.mark.parametrize(("one", "other"), [("👍", "👎"), ("!", "?"), ("I like C++", "I like C#"), ("…", "🎉")])
+def test_what_is_not_written_in_letters_matters(one: str, other: str) -> None:
+    assert likeness(one, other) < NEAR
+    assert likeness(one, one) == 1
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (
+            "Anna mag den Kaffee am frühen Morgen im Büro sehr gern",
+            "Anna mag den Kaffee am frühen Morgen im Büro nicht sehr gern",
+        ),
+        (
+            "Anna hat für die Reise nach Rom schon eine Karte im Haus",
+            "Anna hat für die Reise nach Rom schon keine Karte im Haus",
+        ),
+        (
+            "Anna aime le café du matin dans le bureau de la rue",
+            "Anna n'aime pas le café du matin dans le bureau de la rue",
+        ),
+        (
+            "Анна любит пить чёрный кофе рано утром дома на кухне",
+            "Анна не любит пить чёрный кофе рано утром дома на кухне",
+        ),
+    ],
+    ids=["nicht", "kein", "pas", "не"],
+)
+def test_other_languages_deny_as_well(one: str, other: str) -> None:
+    assert likeness(one, other) < NEAR
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("Monday", "Tuesday"), ("May", "June"), ("tomorrow", "yesterday"), ("Rome", "Oslo")]
+)
+def test_another_day_or_name_is_another_plan(one: str, other: str) -> None:
+    first, second = (f"{PLAN} in {word}" for word in (one, other))
+    assert likeness(first, second) < NEAR
+
+
+def test_texts_without_end_are_compared_in_no_time() -> None:
+    assert likeness("tea " * 100_000, "tea " * 100_000) == 1
+    assert likeness("", "") == 1
+    assert likeness("", "tea") == 0
+
+
+# ---------------------------------------------------------------- found
+
+
+def test_what_is_alike_is_found(alice: mnemic.Space) -> None:
+    alice.remember_many([PLAN, f"{PLAN} too", "Bert plays chess"])
+    hits = alice.alike(PLAN.upper())
+    assert [(hit.record.text, hit.score == 1) for hit in hits] == [(PLAN, True), (f"{PLAN} too", False)]
+    assert all(hit.why == {"alike": hit.score} for hit in hits)
+    assert len(alice.alike(PLAN, k=1)) == 1
+    assert alice.alike(PLAN, k=0) == []
+    assert len(alice.alike(PLAN, least=1)) == 1
+    assert alice.alike("") == []
+    assert alice.alike("the of and") == []
+
+
+def test_only_what_is_remembered_here_is_alike(memory: mnemic.Memory) -> None:
+    space = memory.scope("a")
+    space.session("s").add("user", PLAN)
+    space.catalogue().write("plan", PLAN)
+    memory.scope("b").remember(PLAN)
+    assert space.alike(PLAN) == []
+    for n in range(12):
+        space.scope(f"below{n}").remember(PLAN)
+    assert space.alike(PLAN) == []
+    space.remember(PLAN, key="here")
+    for k in (1, 5):
+        assert [hit.record.key for hit in space.alike(PLAN, k=k)] == ["here"]
+    assert space.remember(PLAN, duplicates="skip").key == "here"
+
+
+@pytest.mark.parametrize("text", ["👍", "东京很大", "C++", "the of and", "x" * 3000])
+def test_a_text_of_any_sort_is_its_own_duplicate(alice: mnemic.Space, text: str) -> None:
+    alice.remember("something else altogether")
+    kept = alice.remember(text)
+    assert alice.remember(text, duplicates="skip").key == kept.key
+    assert len(alice.all()) == 2
+
+
+# ---------------------------------------------------------------- policies
+
+
+def test_by_default_both_are_kept(alice: mnemic.Space) -> None:
+    alice.remember(PLAN)
+    alice.remember(PLAN)
+    assert len(alice.all()) == 2
+    with pytest.raises(mnemic.InvalidValueError, match="duplicates must be one of"):
+        alice.remember(PLAN, duplicates="drop")  # type: ignore[arg-type]
+
+
+def test_skipping_returns_what_is_there(alice: mnemic.Space) -> None:
+    kept = alice.remember(PLAN, metadata={"a": 1})
+    assert alice.remember(f"{PLAN}!", metadata={"b": 2}, duplicates="skip") == kept
+    assert alice.all() == [kept]
+    fresh = alice.remember("Bert plays chess", duplicates="skip")
+    assert [record.key for record in alice.all()] == [kept.key, fresh.key]
+
+
+def test_refusing_names_what_is_there(alice: mnemic.Space) -> None:
+    alice.remember(PLAN, key="plan")
+    with pytest.raises(mnemic.ConflictError, match="'plan' says the same") as caught:
+        alice.remember_many(["Bert plays chess", f"{PLAN}!"], duplicates="refuse")
+    assert caught.value.key == "plan"
+    assert len(alice.all()) == 1
+    with pytest.raises(mnemic.ConflictError):
+        alice.remember_many(["tea is green", "Tea is green!"], duplicates="refuse")
+    assert len(alice.all()) == 1
+
+
+def test_merging_loses_nothing(alice: mnemic.Space) -> None:
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    alice.remember(
+        PLAN,
+        key="plan",
+        metadata={"a": 1, "b": 1},
+        importance=5,
+        source="mail",
+        pinned=True,
+        valid_from=start,
+        created=start,
+    )
+    new = alice.remember(f"{PLAN} too", metadata={"b": 2, "c": 3}, importance=2, duplicates="merge")
+    assert alice.all() == [new] == [alice.get("plan")]
+    assert (new.key, new.text, new.importance, new.pinned) == ("plan", f"{PLAN} too", 5, True)
+    assert (new.meta, new.labels, new.valid_from) == ({"a": 1, "b": 2, "c": 3}, {"source": "mail"}, start)
+    assert new.data == {"merged": [PLAN]}
+    assert new.created == start
+    third = alice.remember(f"{PLAN} again", duplicates="merge")
+    assert third.data == {"merged": [PLAN, f"{PLAN} too"]}
+    assert [hit.record.key for hit in alice.recall("tenants")] == ["plan"]
+
+
+def test_merging_keeps_every_source(alice: mnemic.Space) -> None:
+    alice.remember(PLAN, source="mail from Anna", duplicates="merge")
+    new = alice.remember(f"{PLAN} too", source="web page", duplicates="merge")
+    said = f"{new.labels} {new.meta} {new.data}"
+    assert "mail from Anna" in said
+    assert "web page" in said
+
+
+def test_merging_two_of_no_importance_leaves_none(alice: mnemic.Space) -> None:
+    alice.remember(PLAN, importance=0)
+    assert alice.remember(PLAN, importance=0, duplicates="merge").importance == 0
+
+
+def test_a_merged_text_lives_as_long_as_either(alice: mnemic.Space) -> None:
+    alice.remember(PLAN, ttl=timedelta(hours=1))
+    assert alice.remember(PLAN, duplicates="merge").expires is None
+    assert alice.remember(PLAN, ttl=timedelta(hours=1), duplicates="merge").expires is None
+
+
+def test_duplicates_within_one_call(alice: mnemic.Space) -> None:
+    skipped = alice.remember_many([PLAN, f"{PLAN}!", "Bert plays chess"], duplicates="skip")
+    assert len(alice.all()) == 2
+    assert skipped[0].key == skipped[1].key != skipped[2].key
+    merged = alice.remember_many([f"{PLAN} too", PLAN, "tea"], duplicates="merge")
+    assert len(alice.all()) == 3
+    assert {record.key for record in merged[:2]} == {skipped[0].key}
+    assert alice.remember_many([], duplicates="merge") == []
+
+
+def test_two_texts_that_are_each_like_a_third(alice: mnemic.Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither is like the other, and both are to be merged with the same record."""
+    one, two = PLAN.replace("new", "nice"), PLAN.replace("harbour", "garden")
+    assert likeness(one, two) < NEAR <= min(likeness(one, PLAN), likeness(PLAN, two))
+    alice.remember(PLAN, key="plan")
+    plain = AsyncLongTerm._distinct
+    calls: list[int] = []
+
+    async def counted(self: AsyncLongTerm, *given: Any) -> Any:
+        calls.append(1)
+        assert len(calls) < 10, "it goes on for ever"
+        return await plain(self, *given)
+
+    monkeypatch.setattr(AsyncLongTerm, "_distinct", counted)
+    alice.remember_many([one, two], duplicates="merge")
+    said = " ".join(f"{record.text} {record.data}" for record in alice.all())
+    assert all(text in said for text in (PLAN, one, two))
+
+
+@pytest.mark.parametrize("policy", ["keep", "merge", "skip", "refuse"])
+def test_a_call_that_is_sent_again_is_done_once(alice: mnemic.Space, policy: Any) -> None:
+    first = alice.remember(PLAN, once="call-1", duplicates=policy)
+    again = alice.remember(PLAN, once="call-1", duplicates=policy)
+    assert again.text == first.text
+    assert [record.key for record in alice.all()] == [first.key]
+    assert len(alice.all()) == 1
+
+
+@pytest.mark.parametrize("policy", ["keep", "merge", "skip", "refuse"])
+def test_a_key_of_ones_own_may_be_written_again(alice: mnemic.Space, policy: Any) -> None:
+    alice.remember(PLAN, key="plan")
+    alice.remember(PLAN, key="plan", metadata={"a": 1}, duplicates=policy)
+    assert alice.get("plan").meta == {"a": 1}
+    assert len(alice.all()) == 1
+
+
+def test_many_who_say_the_same_at_once_are_merged(file_url: str) -> None:
+    with mnemic.open(file_url) as memory:
+        space = memory.scope("a")
+        space.remember(PLAN, key="plan")
+        errors: list[BaseException] = []
+
+        def say(number: int) -> None:
+            try:
+                for n in range(3):
+                    space.remember(PLAN, metadata={f"{number}-{n}": True}, duplicates="merge")
+            except BaseException as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=say, args=(n,)) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert errors == []
+        (record,) = space.all()
+        assert len(record.meta) == 12
+
+
+def test_what_is_no_longer_there_is_no_duplicate(alice: mnemic.Space) -> None:
+    alice.remember(PLAN, key="plan")
+    alice.forget("plan")
+    fresh = alice.remember(PLAN, duplicates="refuse")
+    assert alice.all() == [fresh]
+    alice.update(fresh.key, text="Bert plays chess")
+    alice.remember_many([Experience(text=PLAN)], duplicates="refuse")
+    assert len(alice.all()) == 2

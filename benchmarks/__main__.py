@@ -1,46 +1,75 @@
-"""`python -m benchmarks [NAME …]`: run the benchmarks; all of them write results.md and the README."""
+"""`python -m benchmarks [NAME …]`: run the benchmarks; all of them write results.md and the README.
+
+Those that need a recall set are run if the environment variable RECALL_SET names one.
+"""
 
 from __future__ import annotations
 
+import os
 import platform
 import sqlite3
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
-from . import embedded
-from .measuring import table
+from . import embedded, quality, recalling
+from .measuring import Result, table
+from .peers import comparison
 
-BENCHMARKS = {"embedded": embedded.run}
 TARGET = Path(__file__).parent / "results.md"
 README = Path(__file__).parent.parent / "README.md"
-MARKS = ("<!-- results -->", "<!-- /results -->")
+
+
+def measured(run: Callable[[Path], list[Result]]) -> Callable[[Path], tuple[str, bool]]:
+    """Return what runs a benchmark and gives its table, and whether its targets are met."""
+
+    def ran(folder: Path) -> tuple[str, bool]:
+        results = run(folder)
+        return table(results), all(result.holds for result in results)
+
+    return ran
+
+
+BENCHMARKS = {
+    "embedded": measured(embedded.run),
+    "recall": measured(recalling.run),
+    "quality": quality.run,
+    "peers": lambda folder: (comparison.as_markdown(comparison.run(folder)), True),
+}
+NEEDS_A_SET = ("quality", "peers")
 
 
 def main(names: list[str]) -> int:
     """Run the benchmarks that are named, or all; return 1 if a target is missed."""
-    sections = []
+    sections = {}
     missed = False
     for name in names or list(BENCHMARKS):
+        if name in NEEDS_A_SET and not os.environ.get("RECALL_SET"):
+            print(f"{name}: left out, since RECALL_SET names no recall set", file=sys.stderr)
+            continue
         with tempfile.TemporaryDirectory() as folder:
-            results = BENCHMARKS[name](Path(folder))
-        missed |= not all(result.holds for result in results)
-        sections.append(f"## {name}\n\n{table(results)}\n")
-        print(sections[-1])
+            text, holds = BENCHMARKS[name](Path(folder))
+        missed |= not holds
+        sections[name] = text
+        print(f"## {name}\n\n{text}\n", flush=True)
     if not names:
         machine = f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}, {platform.machine()}"
-        TARGET.write_text(
-            f"# Results\n\nWritten by `make bench`. {machine}.\n\n" + "\n".join(sections), encoding="utf-8"
-        )
-        show(sections[0].partition("\n\n")[2])
+        body = "\n".join(f"## {name}\n\n{text}\n" for name, text in sections.items())
+        TARGET.write_text(f"# Results\n\nWritten by `make bench`. {machine}.\n\n{body}", encoding="utf-8")
+    for name, text in sections.items():
+        show(name, text)
     return int(missed)
 
 
-def show(text: str) -> None:
-    """Put a table into the README, between its marks."""
-    before, _, rest = README.read_text(encoding="utf-8").partition(MARKS[0])
-    after = rest.partition(MARKS[1])[2]
-    README.write_text(f"{before}{MARKS[0]}\n{text.strip()}\n{MARKS[1]}{after}", encoding="utf-8")
+def show(name: str, text: str) -> None:
+    """Put a table into the README, if it has marks for it."""
+    first, last = f"<!-- {name} -->", f"<!-- /{name} -->"
+    content = README.read_text(encoding="utf-8")
+    if first in content:
+        before, _, rest = content.partition(first)
+        after = rest.partition(last)[2]
+        README.write_text(f"{before}{first}\n{text.strip()}\n{last}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -287,7 +287,18 @@ def test_what_is_pruned_can_be_kept_and_brought_back(alice: mnemic.Space) -> Non
         alice.get("weak")
     assert [hit.record.key for hit in alice.recall("weak tea", k=99)] == ["other"]
     (kept,) = alice.pruned()
-    fields = ("text", "meta", "labels", "importance", "created", "valid_from", "valid_to", "data", "kind", "key")
+    fields = (
+        "text",
+        "meta",
+        "labels",
+        "importance",
+        "created",
+        "valid_from",
+        "valid_to",
+        "data",
+        "kind",
+        "key",
+    )
     assert [getattr(kept, name) for name in fields] == [getattr(before, name) for name in fields]
     back = alice.restore("weak")
     assert back == alice.get("weak")

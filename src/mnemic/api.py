@@ -1,5 +1,8 @@
 """The public names, in one place; `import mnemic` loads it when the first of them is used."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from .errors import (
     BudgetError,
     ClosedError,
@@ -30,16 +33,35 @@ from .features.sessions import AsyncSession, SessionInfo
 from .features.summary import Summarise
 from .formats import from_anthropic, from_openai, to_anthropic, to_openai
 from .memory import AsyncMemory, AsyncSpace, open_async
-from .models.combined import CombinedEmbedder
 from .models.embedder import Embedder
-from .models.local import FastEmbedEmbedder, SentenceTransformerEmbedder
-from .models.remote import OpenAIEmbedder
-from .models.static import StaticEmbedder
-from .models.transformer import TransformerEmbedder
 from .recall.meter import Metrics
 from .records import AgentCall, Hit, Message, Record, Scope, ToolCall
 from .sync import Catalogue, Graph, Memory, Session, Space, open
 from .tokens import TokenCounter
+
+if TYPE_CHECKING:
+    from .models.combined import CombinedEmbedder
+    from .models.local import FastEmbedEmbedder, SentenceTransformerEmbedder
+    from .models.remote import OpenAIEmbedder
+    from .models.static import StaticEmbedder
+    from .models.transformer import TransformerEmbedder
+
+_LATER = {
+    "CombinedEmbedder": "combined",
+    "FastEmbedEmbedder": "local",
+    "OpenAIEmbedder": "remote",
+    "SentenceTransformerEmbedder": "local",
+    "StaticEmbedder": "static",
+    "TransformerEmbedder": "transformer",
+}
+"""Embedders, which are loaded when they are used, since most programs use none by its name."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".models.{_LATER[name]}", __package__), name)
+
 
 __all__ = [
     "AgentCall",

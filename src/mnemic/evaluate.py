@@ -116,6 +116,9 @@ def evaluate(
                 space.session(session).add_many(messages)
                 seconds += perf_counter() - begun
                 done(len(messages))
+            begun = perf_counter()
+            memory.warm(TENANT, conversation.id)
+            seconds += perf_counter() - begun
         for conversation in conversations:
             space = memory.scope(TENANT, conversation.id)
             for question in conversation.questions:

@@ -115,7 +115,8 @@ class _Node(Struct, frozen=True):
         return [_Node(item, self.where, f"{self.path}[{place}]") for place, item in enumerate(self.value)]
 
     def segment(self) -> str:
-        return check_segment(self._spelt(), self.field)
+        # A path is as good an id as any, but here it names one segment of a scope.
+        return check_segment(self._spelt().replace("/", "_"), self.field)
 
     def name(self) -> str:
         return check_name(self._spelt(), self.field)

@@ -24,8 +24,6 @@ from .turns import Entry, Group, evictable, spoken
 Handler: TypeAlias = Callable[[list[Message]], Awaitable[Any] | Any]
 Overflow: TypeAlias = Literal["drop", "archive"] | Summarise | Handler
 
-MANY = 100
-"""More messages than this at once are a conversation that is brought in, not one that goes on."""
 SPARE_MESSAGES = 64
 """How many of the oldest messages are looked at to make room, so that the next adds need not look again."""
 LATELY = 200
@@ -93,14 +91,13 @@ class LimitedLog:
         to someone, goes after it, by one writer at a time, so that an add never fails for want of
         room and a model is not asked twice.
         """
-        # A long conversation that is brought in at once does not wait for a model: recall will.
-        lazy = len(added) > MANY
+        # Who speaks does not wait for a model: recall does, and then for many messages at once.
         if not self._limits.any:
-            return await self._store.write(Write(tuple(ops), once, lazy))
+            return await self._store.write(Write(tuple(ops), once, lazy=True))
         if self._limits.overflow == "drop":
             return await self._write_and_drop(ops, added, once)
         limit = self._limit((), strict=False)
-        outcomes = await self._store.write(Write((*ops, limit), once, lazy))
+        outcomes = await self._store.write(Write((*ops, limit), once, lazy=True))
         if over_limit(limit, outcomes[-1].count, outcomes[-1].weight):
             await self._make_room()
         return outcomes
@@ -117,7 +114,7 @@ class LimitedLog:
                 guard.append(Expect(self._scope, MESSAGE, key=self._spare))
             try:
                 outcomes = await self._store.write(
-                    Write((*ops, *guard, self._limit(tuple(groups), strict)), once, lazy=len(added) > MANY)
+                    Write((*ops, *guard, self._limit(tuple(groups), strict)), once, lazy=True)
                 )
             except LimitError as error:
                 planned, strict = await self._plan(added, said, error.count, error.weight, 1.0)

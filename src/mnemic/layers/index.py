@@ -47,8 +47,8 @@ REPAIRED_AT_ONCE = 256
 """How many vectors are made up for at a time."""
 AT_ONCE = 1000
 """How many texts are read at a time to make their entries."""
-USES_KEPT = 256
-"""How many records' uses are held back before they are written."""
+HELD_BACK = 256
+"""How many entries, and how many records' uses, are held back before they are written."""
 FEW = 8
 """How many texts a fast embedder takes in place, since finding a thread would take longer."""
 
@@ -65,6 +65,7 @@ class IndexLayer(Layer):
         self._lock = threading.Lock()
         self._indexes: OrderedDict[Scope, Index] = OrderedDict()
         self._uses: dict[Ref, tuple[int, float]] = {}
+        self._made: list[Derive] = []
         self._meter = Meter()
 
     @property
@@ -122,7 +123,7 @@ class IndexLayer(Layer):
         hits = await self._read(index, answer, search)
         if not search.signals:
             self._meter.recalled(hits[0].score if hits else None, time.perf_counter() - begun)
-        if len(self._uses) >= USES_KEPT:
+        if len(self._uses) >= HELD_BACK:
             await self._write_uses()
         return hits
 
@@ -142,8 +143,14 @@ class IndexLayer(Layer):
         """Write what was held back, and pass on."""
         try:
             await self._write_uses()
+            await self._write_made()
         finally:
             await self._below.close()
+
+    async def warm(self, scope: Scope) -> int:
+        """Make all that a search of a scope needs, however long it takes; return how many texts there are."""
+        index = await self._ready(scope, await self._owner.maker(), float("inf"))
+        return int(index.shard.alive.values.sum())
 
     async def metrics(self) -> Metrics:
         """Return how recall has done so far."""
@@ -159,7 +166,7 @@ class IndexLayer(Layer):
         ready = maker.instant and (maker.embedder is None or maker.dimensions)
         return work() if ready and size <= FEW else await off_loop(work)
 
-    async def _ready(self, scope: Scope, maker: Maker) -> Index:
+    async def _ready(self, scope: Scope, maker: Maker, seconds: float = REPAIR_SECONDS) -> Index:
         """Return the index of a scope, with all that was written until now."""
         index = self._index_of(scope, maker.name)
         async for stream in all_streams(self._below, StreamScan(scope=scope, empty=True)):
@@ -167,7 +174,7 @@ class IndexLayer(Layer):
                 # Another search has taken in part of it meanwhile.
                 continue
         if index.shard.lacking and maker.embedder is not None:
-            await self._make_up(index, maker)
+            await self._make_up(index, maker, seconds)
         return index
 
     def _index_of(self, scope: Scope, name: str) -> Index:
@@ -240,23 +247,24 @@ class IndexLayer(Layer):
                 and record.version == records[n].version
                 and (record.text or record.title)
             }
-            made = await off_loop(lambda texts=texts: self._made(list(texts.values()), maker))  # type: ignore[misc]
+            found = list(texts.values())
+            made = await self._aside(maker, len(found), lambda found=found: _made(found, maker))  # type: ignore[misc]
             for n, entry in zip(texts, made, strict=True):
                 entries[n] = unpack(entry)
             if maker.instant:
-                ops = (
-                    Derive(r.ref, maker.name, e, r.version) for r, e in zip(texts.values(), made, strict=True)
-                )
-                await _try_to_write(self._below, tuple(ops))
+                pairs = zip(found, made, strict=True)
+                self._made += [Derive(r.ref, maker.name, entry, r.version) for r, entry in pairs]
+                if len(self._made) >= HELD_BACK:
+                    await self._write_made()
 
-    @staticmethod
-    def _made(records: list[Record], maker: Maker) -> list[bytes]:
-        made = maker.make(records) if maker.instant else [None] * len(records)
-        return [pack(r, None) if entry is None else entry for r, entry in zip(records, made, strict=True)]
+    async def _write_made(self) -> None:
+        """Keep the entries that were made for searches; whoever loses them makes them again."""
+        made, self._made = self._made, []
+        await _try_to_write(self._below, tuple(made))
 
-    async def _make_up(self, index: Index, maker: Maker) -> None:
+    async def _make_up(self, index: Index, maker: Maker, seconds: float) -> None:
         """Make vectors that are missing, newest first, for as long as a search may wait, and keep them."""
-        until = time.monotonic() + REPAIR_SECONDS
+        until = time.monotonic() + seconds
         while index.shard.lacking and time.monotonic() < until:
             some = dict(sorted(index.shard.lacking.items(), reverse=True)[:REPAIRED_AT_ONCE])
             records = await self._below.read([index.shard.ref(n) for n in some])
@@ -341,6 +349,11 @@ def _with_entry(put: Put, name: str, entry: bytes) -> Put:
     twin = copy(put)
     force_setattr(twin, "record", replace(put.record, derived={name: entry}))
     return twin
+
+
+def _made(records: list[Record], maker: Maker) -> list[bytes]:
+    made = maker.make(records) if maker.instant else [None] * len(records)
+    return [pack(r, None) if entry is None else entry for r, entry in zip(records, made, strict=True)]
 
 
 def _renamed(record: Record, name: str) -> Record:

@@ -163,8 +163,8 @@ def quantised(vectors: NDArray[np.float32]) -> NDArray[np.int8]:
     import numpy as np
 
     largest = np.abs(vectors).max(axis=1, keepdims=True)
-    scale = np.divide(127, largest, out=np.zeros_like(largest), where=largest > 0)
-    whole: NDArray[np.int8] = np.rint(vectors * scale).astype(np.int8)
+    scaled = vectors * (np.float32(127) / np.maximum(largest, np.float32(1e-30)))
+    whole: NDArray[np.int8] = np.rint(scaled, out=scaled).astype(np.int8)
     return whole
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from math import isfinite
 from typing import TYPE_CHECKING
 
 from ..errors import EmbedderError
 from ..models.embedder import Embedder
 from ..records import Record
-from .entry import FORMAT, chunks, pack, quantised, readable
+from .entry import CHUNK, FORMAT, chunks, pack, quantised, readable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -62,6 +63,9 @@ class Maker:
         """Return the vectors of each text's chunks; raises what the embedder raises, or EmbedderError."""
         if self.embedder is None:
             return [None] * len(texts)
+        if len(texts) == 1 and 0 < len(texts[0]) <= CHUNK:
+            # One message at a time is what is written most.
+            return [self._checked(self.embedder.embed(texts))]
         pieces = [chunks(text) if text else [] for text in texts]
         flat = [piece for some in pieces for piece in some]
         found: list[NDArray[np.int8] | None] = []
@@ -98,7 +102,8 @@ class Maker:
         import numpy as np
 
         given = np.asarray(vectors, dtype=np.float32)
-        if given.ndim != 2 or not np.isfinite(given).all():
+        # A sum is finite only if all that was added up is.
+        if given.ndim != 2 or not isfinite(float(given.sum())):
             raise EmbedderError(
                 f"{self._id} gave vectors of the shape {given.shape}, or numbers that are none"
             )

@@ -1,0 +1,408 @@
+"""The index in memory: whatever happens to it, it says what one that is built anew says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import count
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import mnemic
+from mnemic import Message
+from mnemic.backends.memory import MemoryStore
+from mnemic.layers.index import IndexLayer
+from mnemic.layers.layer import Layer
+from mnemic.recall import shard as shards
+from mnemic.recall.entry import CHUNK, MAX_CHUNKS, chunks, pack, quantised, unpack
+from mnemic.recall.shard import Column, Postings, Vectors
+from mnemic.records import Record, Ref, Scope
+from mnemic.store.analysis import terms
+from mnemic.store.protocol import Page
+from mnemic.store.query import Delete, Put, Scan, Search, Write
+
+NUMBERS = count()
+
+
+class Words:
+    """A vector with a place for each word."""
+
+    id = "words"
+
+    def embed(self, texts: Sequence[str]) -> Any:
+        return np.stack([self.embed_query(text) for text in texts])
+
+    def embed_query(self, query: str) -> Any:
+        found = np.full(32, 0.01, dtype=np.float32)
+        for term in terms(query):
+            found[crc32(term.encode()) % 32] += 1
+        return found
+
+
+# ---------------------------------------------------------------- an index that has a past
+
+TEXTS = st.sampled_from(
+    [
+        "green tea",
+        "tea in the garden",
+        "Where is the garden?",
+        "black coffee last Monday",
+        "the zebra drinks 3 cups",
+        "",
+        "🎉",
+        "The zebra lives in the garden. " * 40,
+    ]
+)
+PLAIN_TEXTS = TEXTS.filter(bool)
+USERS = st.sampled_from(["anna", "bert"])
+KEYS = st.sampled_from(["k1", "k2", "k3"])
+ENTITIES = st.sampled_from(["Anna", "tea", "garden", "zebra"])
+
+SIMPLE = (
+    st.tuples(st.just("say"), USERS, PLAIN_TEXTS)
+    | st.tuples(st.just("remember"), USERS, KEYS, PLAIN_TEXTS)
+    | st.tuples(st.just("forget"), USERS, KEYS)
+    | st.tuples(st.just("pop"), USERS)
+    | st.tuples(st.just("system"), USERS, PLAIN_TEXTS)
+    | st.tuples(st.just("clear"), USERS)
+    | st.tuples(st.just("recall"))
+)
+ANY = (
+    SIMPLE
+    | st.tuples(st.just("say"), USERS, TEXTS)
+    | st.tuples(st.just("remember"), USERS, KEYS, TEXTS)
+    | st.tuples(st.just("erase"), USERS)
+    | st.tuples(st.just("link"), USERS, ENTITIES, ENTITIES)
+    | st.tuples(st.just("unlink"), USERS, ENTITIES)
+)
+
+
+def do(memory: mnemic.Memory, step: tuple[str, ...]) -> None:
+    name, *given = step
+    if name == "recall":
+        memory.scope("acme").recall("tea in the garden")
+        return
+    space = memory.scope("acme", given[0])
+    chat = space.session("s", max_messages=6)
+    match name, given[1:]:
+        case "say", [text]:
+            chat.add(Message("user", text, name=given[0]))
+        case "remember", [key, text]:
+            space.remember(text, key=key)
+        case "forget", [key]:
+            space.forget(key)
+        case "pop", _:
+            chat.pop()
+        case "system", [text]:
+            chat.set_system(text)
+        case "clear", _:
+            chat.clear()
+        case "erase", _:
+            space.erase()
+        case "link", [subject, object]:
+            space.graph().add(subject, "knows", object)
+        case "unlink", [subject]:
+            space.graph().remove(subject, "knows")
+
+
+def told(memory: mnemic.Memory, query: str) -> dict[Any, Any]:
+    hits = memory.scope("acme").recall(query, k=999, diverse=False, neighbours=2)
+    return {
+        hit.record.ref: (
+            hit.score,
+            hit.why,
+            [record.ref for record in hit.before],
+            [record.ref for record in hit.after],
+        )
+        for hit in hits
+    }
+
+
+def same(steps: list[tuple[str, ...]]) -> None:
+    url = f"memory://past{next(NUMBERS)}"
+    with mnemic.open(url, embedder=Words()) as memory:
+        memory.scope("acme").recall("tea")
+        for step in steps:
+            do(memory, step)
+        with mnemic.open(url, embedder=Words()) as fresh:
+            for query in ("tea in the garden", "Where does Anna see the zebra?", "coffee last Monday"):
+                ours, theirs = told(memory, query), told(fresh, query)
+                assert ours.keys() == theirs.keys()
+                for ref, (score, why, before, after) in theirs.items():
+                    assert ours[ref][0] == pytest.approx(score, abs=2e-3)
+                    assert ours[ref][1] == pytest.approx(why, abs=2e-3)
+                    assert ours[ref][2:] == (before, after)
+
+
+@settings(max_examples=80)
+@given(st.lists(SIMPLE, max_size=25))
+def test_an_index_forgets_its_past(steps: list[tuple[str, ...]]) -> None:
+    same(steps)
+
+
+@settings(max_examples=80)
+@given(st.lists(ANY, max_size=25))
+def test_an_index_forgets_every_past(steps: list[tuple[str, ...]]) -> None:
+    same(steps)
+
+
+# ---------------------------------------------------------------- searches that overlap
+
+
+class Interrupted(Layer):
+    """Lets something happen after a scan of all that a stream holds, before its answer is used."""
+
+    then: Callable[[], Awaitable[None]] | None = None
+
+    async def scan(self, scan: Scan) -> Page[Record]:
+        page = await super().scan(scan)
+        if self.then is not None and scan.after_version is None and not scan.bodies:
+            then, self.then = self.then, None
+            await then()
+        return page
+
+
+def test_a_search_that_is_late_drops_nothing_that_is_newer() -> None:
+    home = Scope("a")
+
+    async def main() -> None:
+        below = Interrupted(MemoryStore())
+        layer = IndexLayer(below, None)
+
+        async def put(key: str) -> None:
+            await layer.write(Write((Put(Record(home, "experience", key, text=f"tea {key}")),)))
+
+        async def tea() -> list[str]:
+            return sorted(
+                hit.record.key for hit in await layer.search(Search(scope=home, query="tea", limit=9))
+            )
+
+        for key in "abc":
+            await put(key)
+        assert await tea() == ["a", "b", "c"]
+        await layer.write(Write((Delete(Ref(home, "experience", "a")),)))
+
+        others: list[asyncio.Task[list[str]]] = []
+
+        async def meanwhile() -> None:
+            await put("d")
+            others.append(asyncio.create_task(tea()))
+            await asyncio.sleep(0.05)
+
+        below.then = meanwhile
+        await tea()
+        assert "d" in await others[0]
+        assert await tea() == ["b", "c", "d"]
+        await layer.close()
+
+    asyncio.run(asyncio.wait_for(main(), 10))
+
+
+# ---------------------------------------------------------------- columns and postings
+
+
+@given(st.lists(st.lists(st.integers(-9, 9), max_size=200), max_size=8))
+def test_a_column_grows(parts: list[list[int]]) -> None:
+    column = Column(np.int32)
+    for part in parts:
+        column.extend(part)
+    assert column.values.tolist() == [value for part in parts for value in part]
+
+
+TERMS = st.sampled_from([0, 1, 2, 7, 2**31, 2**32 - 2, 2**32 - 1])
+
+
+@pytest.mark.parametrize("pending", [0, 3, 20_000])
+@given(texts=st.lists(st.lists(TERMS, max_size=8), max_size=30), every=st.integers(1, 5))
+def test_postings_tell_who_holds_what(pending: int, texts: list[list[int]], every: int) -> None:
+    postings = Postings()
+    before = shards.PENDING
+    shards.PENDING = pending
+    try:
+        for number, text in enumerate(texts):
+            held = np.array(text, dtype=np.uint32)
+            postings.add(held, np.full(len(text), number, dtype=np.int32))
+            if number % every == 0:
+                postings.settle()
+        for term in (0, 1, 2, 3, 7, 2**31, 2**32 - 2, 2**32 - 1):
+            documents, times = postings.of(term)
+            expected = {n: text.count(term) for n, text in enumerate(texts) if term in text}
+            assert dict(zip(documents.tolist(), times.tolist(), strict=True)) == expected
+        for number, text in enumerate(texts):
+            assert set(postings.terms_of(number).tolist()) == set(text)
+    finally:
+        shards.PENDING = before
+
+
+def test_settling_changes_no_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards, "PENDING", 0)
+    postings = Postings()
+    postings.add(np.full(300, 5, dtype=np.uint32), np.zeros(300, dtype=np.int32))
+    before = postings.of(5)[1].tolist()
+    postings.settle()
+    assert postings.of(5)[1].tolist() == pytest.approx(before, rel=0.2)
+
+
+def test_settling_nothing_is_no_change() -> None:
+    postings = Postings()
+    postings.settle()
+    assert [len(part) for part in postings.of(5)] == [0, 0]
+    assert len(postings.terms_of(0)) == 0
+
+
+# ---------------------------------------------------------------- entries
+
+
+@given(
+    text=st.text(max_size=300),
+    name=st.none() | st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=20),
+    rows=st.integers(0, 3),
+)
+def test_an_entry_is_unpacked_as_it_was_packed(text: str, name: str | None, rows: int) -> None:
+    record = Record(Scope("a"), "message", "k", text=text, data={"role": "user", "name": name})
+    vectors = np.arange(rows * 8, dtype=np.int8).reshape(rows, 8) if rows else None
+    entry = unpack(pack(record, vectors))
+    assert (entry.role, entry.speaker) == (2, name or "")
+    assert len(entry.terms) == len(terms(text))
+    if vectors is None:
+        assert entry.vectors is None
+    else:
+        assert entry.vectors is not None
+        assert np.array_equal(entry.vectors, vectors)
+
+
+@given(st.text(st.sampled_from("ab .!\n。"), max_size=2000))
+def test_chunks_are_short_and_leave_nothing_out(text: str) -> None:
+    found = chunks(text)
+    assert found
+    assert all(len(chunk) <= CHUNK for chunk in found)
+    assert Counter("".join(found).replace(" ", "").replace("\n", "")) == Counter(
+        text.replace(" ", "").replace("\n", "")
+    )
+
+
+def test_a_text_of_any_length_has_few_chunks() -> None:
+    for text in ("a sentence of words. " * 50_000, "x" * 1_000_000, "\n" * 5000, " " * 5000):
+        found = chunks(text)
+        assert 1 <= len(found) <= MAX_CHUNKS
+        assert all(len(chunk) <= CHUNK for chunk in found)
+
+
+def test_whole_numbers_keep_the_direction() -> None:
+    random = np.random.default_rng(1)
+    given = random.normal(size=(50, 64)).astype(np.float32) * 1e3
+    given[7] = 0
+    whole = quantised(given).astype(np.float32)
+    assert np.abs(whole).max() == 127
+    lengths = np.linalg.norm(given, axis=1) * np.linalg.norm(whole, axis=1)
+    cosines = (given * whole).sum(axis=1)[lengths > 0] / lengths[lengths > 0]
+    assert cosines.min() > 0.999
+    assert not whole[7].any()
+
+
+# ---------------------------------------------------------------- vectors
+
+
+def cosines(rows: Any, query: Any) -> Any:
+    rows, query = rows.astype(np.float64), query.astype(np.float64)
+    lengths = np.linalg.norm(rows, axis=1) * np.linalg.norm(query)
+    return np.divide(rows @ query, lengths, out=np.zeros(len(rows)), where=lengths > 0)
+
+
+@pytest.mark.parametrize("parts", [[1], [8], [3, 5, 8, 1], [30, 1, 1, 40], [1] * 20])
+def test_vectors_in_blocks_are_compared_as_one(parts: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards, "BLOCK", 8)
+    random = np.random.default_rng(len(parts))
+    rows = random.integers(-127, 128, size=(sum(parts), 24), dtype=np.int8)
+    rows[0] = 0
+    owners = np.arange(len(rows), dtype=np.int32)[::-1].copy()
+    vectors = Vectors()
+    start = 0
+    for size in parts:
+        vectors.extend(rows[start : start + size], owners[start : start + size])
+        start += size
+    query = random.integers(-127, 128, size=24, dtype=np.int8)
+    found, whose, exact = vectors.compare(query)
+    assert exact
+    assert np.array_equal(whose, owners)
+    assert found == pytest.approx(cosines(rows, query), abs=1e-4)
+    some = np.array([0, len(rows) - 1, len(rows) // 2])
+    assert np.array_equal(vectors.of(some), rows[some])
+    assert not vectors.compare(np.zeros(24, dtype=np.int8))[0].any()
+
+
+def test_the_nearest_are_found_where_not_all_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards, "EXACT", 1000)
+    monkeypatch.setattr(shards, "RESCORED", 400)
+    monkeypatch.setattr(shards, "BLOCK", 1024)
+    random = np.random.default_rng(7)
+    centres = random.normal(size=(60, 256))
+    rows = quantised(
+        (centres[random.integers(60, size=5000)] + random.normal(size=(5000, 256))).astype(np.float32)
+    )
+    vectors = Vectors()
+    for start in range(0, 5000, 700):
+        part = rows[start : start + 700]
+        vectors.extend(part, np.arange(start, start + len(part), dtype=np.int32))
+        vectors.compare(rows[0])
+    right = 0
+    for number in range(40):
+        query = quantised((centres[number] + random.normal(size=256)).astype(np.float32)[None])[0]
+        found, whose, exact = vectors.compare(query)
+        assert not exact
+        assert len(found) == 400
+        assert found == pytest.approx(cosines(rows[whose], query), abs=1e-4)
+        truly = set(np.argsort(-cosines(rows, query))[:10].tolist())
+        right += len(truly & set(whose[np.argsort(-found)[:10]].tolist()))
+    assert right / 400 >= 0.9
+
+
+class Given:
+    """The vectors of texts that are numbers."""
+
+    id = "given"
+
+    def __init__(self) -> None:
+        random = np.random.default_rng(3)
+        centres = random.normal(size=(30, 128))
+        self.rows = (centres[np.arange(1500) % 30] + random.normal(size=(1500, 128))).astype(np.float32)
+
+    def embed(self, texts: Sequence[str]) -> Any:
+        return self.rows[[int(text.removeprefix("n")) for text in texts]]
+
+    def embed_query(self, query: str) -> Any:
+        return self.rows[int(query)]
+
+
+def test_recall_says_that_it_did_not_compare_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Given()
+    with mnemic.open("memory://", embedder=model) as memory:
+        space = memory.scope("a")
+        space.remember_many([f"n{n}" for n in range(1500)])
+        right = 0
+        for query in range(20):
+            with monkeypatch.context() as patch:
+                patch.setattr(shards, "EXACT", 500)
+                patch.setattr(shards, "RESCORED", 200)
+                rough = space.recall(str(query), k=10, signals="dense")
+                for hit in rough:
+                    assert hit.why == pytest.approx({"dense (approximate)": hit.score}, abs=1e-5)
+            exact = space.recall(str(query), k=10, signals="dense")
+            assert all(set(hit.why) == {"dense"} for hit in exact)
+            right += len({hit.record.key for hit in rough} & {hit.record.key for hit in exact})
+        assert right / 200 >= 0.9
+
+
+def test_a_few_vectors_more_than_are_compared_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards, "EXACT", 3)
+    vectors = Vectors()
+    rows = np.eye(8, dtype=np.int8) * 100
+    vectors.extend(rows, np.arange(8, dtype=np.int32))
+    found, whose, _ = vectors.compare(rows[5])
+    assert whose[np.argmax(found)] == 5

@@ -40,8 +40,9 @@ types: $(READY) ## check the types, strictly
 imports: $(READY) ## check that imports point down only
 	@$(BIN)/lint-imports --no-cache > $(VENV)/imports.log || { cat $(VENV)/imports.log; exit 1; }
 
-generated: $(READY) ## check that the sync API is what the async one gives
+generated: $(READY) ## check that what is generated is up to date
 	@$(BIN)/python tools/generate_sync.py --check
+	@$(BIN)/python tools/draw_forgetting.py --check
 
 tests: $(READY) ## run the tests, the contract suite and the README's examples
 	@$(BIN)/python -m pytest
@@ -52,8 +53,9 @@ contract: $(READY) ## run the contract suite over every installed back-end
 bench: $(READY) ## measure, as ratios, and write benchmarks/results.md
 	@$(BIN)/python -m benchmarks
 
-generate: $(READY) ## write the sync API from the async one
+generate: $(READY) ## write the sync API from the async one, and draw the forgetting curve
 	@$(BIN)/python tools/generate_sync.py
+	@$(BIN)/python tools/draw_forgetting.py
 
 clean: ## remove the virtual environment and the caches
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

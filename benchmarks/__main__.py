@@ -31,7 +31,7 @@ def measured(run: Callable[[Path], list[Result]]) -> Callable[[Path], tuple[str,
     return ran
 
 
-BENCHMARKS = {
+BENCHMARKS: dict[str, Callable[[Path], tuple[str, bool]]] = {
     "embedded": measured(embedded.run),
     "recall": measured(recalling.run),
     "quality": quality.run,

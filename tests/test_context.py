@@ -276,7 +276,7 @@ TEXTS = st.text(
 ) | st.sampled_from(["roses", "tea and roses", HEADING, "user: roses", "\n\n", "<|endoftext|>", "a" * 200])
 
 
-@settings(max_examples=60)
+@settings(max_examples=150)
 @given(
     system=st.none() | TEXTS,
     turns=st.lists(st.tuples(st.sampled_from(["user", "assistant", "tool"]), TEXTS), max_size=12),

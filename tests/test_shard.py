@@ -140,13 +140,13 @@ def same(steps: list[tuple[str, ...]]) -> None:
                     assert ours[ref][2:] == (before, after)
 
 
-@settings(max_examples=80)
+@settings(max_examples=80, report_multiple_bugs=False)
 @given(st.lists(SIMPLE, max_size=25))
 def test_an_index_forgets_its_past(steps: list[tuple[str, ...]]) -> None:
     same(steps)
 
 
-@settings(max_examples=80)
+@settings(max_examples=80, report_multiple_bugs=False)
 @given(st.lists(ANY, max_size=25))
 def test_an_index_forgets_every_past(steps: list[tuple[str, ...]]) -> None:
     same(steps)

@@ -112,6 +112,31 @@ def evaluation(
         click.echo("\n".join(_printed(report, conversations)))
 
 
+@main.command()
+@click.argument("url")
+@click.option("--embedder", required=True, metavar="NAME", help="What is to make the vectors from now on.")
+@debug_option
+def reembed(url: str, embedder: str) -> None:
+    """Make the vectors of all that is stored at URL with another embedder.
+
+    Recall goes on meanwhile with the old ones. Broken off, it goes on where it was.
+    """
+    from .api import open
+
+    with open(url) as memory:
+        bar = click.progressbar(
+            length=0, label=embedder, file=sys.stderr, hidden=not sys.stderr.isatty(), update_min_steps=20
+        )
+
+        def show(done: int, total: int) -> None:
+            bar.length = total
+            bar.update(done - bar.pos)
+
+        with bar:
+            made = memory.reembed(embedder, progress=show)
+    click.echo(f"{made:,} texts embedded with {embedder}")
+
+
 @contextmanager
 def _url(store: str | None) -> Iterator[str]:
     """Give the URL of the store, or of a temporary file that is removed afterwards."""

@@ -116,7 +116,8 @@ class _Node(Struct, frozen=True):
 
     def segment(self) -> str:
         # A path is as good an id as any, but here it names one segment of a scope.
-        return check_segment(self._spelt().replace("/", "_"), self.field)
+        spelt = self._spelt()
+        return check_segment(spelt.replace("/", "_") if isinstance(spelt, str) else spelt, self.field)
 
     def name(self) -> str:
         return check_name(self._spelt(), self.field)

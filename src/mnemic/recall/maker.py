@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from zlib import crc32
 from math import isfinite
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,8 @@ log = logging.getLogger("mnemic")
 
 def entry_name(id: str | None) -> str:
     """Return the name under which the entries of an embedder, or of none, are kept beside records."""
-    return f"recall/{FORMAT}/{id or ''}"
+    # Short, since it stands beside every record; the store notes the id itself once.
+    return f"recall{FORMAT}:{crc32((id or '').encode()):08x}"
 
 
 class Maker:

@@ -20,8 +20,8 @@ _USE = struct.Struct("<qd")
 def strength(importance: Any, days: Any, uses: Any, half_life: float = HALF_LIFE) -> Any:
     """Return what is left of an importance after so many days since its last use; takes numbers or arrays.
 
-    The importance is halved with each half-life; every use makes the half-life longer, the first ones
-    most: by half of it, a third, a quarter and so on.
+    The importance is halved with each half-life. Uses make the half-life longer, by half the logarithm
+    of one more than their number: by a third after one use, by 0.7 after three, by 1.2 after ten.
     """
     import numpy as np
 

@@ -30,8 +30,9 @@ def test_there_are_examples() -> None:
     assert len(examples(ROOT / "README.md")) >= 4
 
 
-def test_the_readme_shows_the_results_that_were_measured() -> None:
+@pytest.mark.parametrize("name", ["embedded", "recall", "quality", "peers"])
+def test_the_readme_shows_the_results_that_were_measured(name: str) -> None:
     readme = (ROOT / "README.md").read_text()
-    shown = readme.partition("<!-- results -->")[2].partition("<!-- /results -->")[0].strip()
+    shown = readme.partition(f"<!-- {name} -->")[2].partition(f"<!-- /{name} -->")[0].strip()
     assert shown
     assert shown in (ROOT / "benchmarks" / "results.md").read_text()

@@ -858,7 +858,8 @@ def test_a_slow_embedder_does_not_hold_up_the_event_loop(file_url: str) -> None:
             while not all(task.done() for task in asked):
                 await asyncio.sleep(0.01)
                 longest, last = max(longest, time.monotonic() - last), time.monotonic()
-            assert all([found(hits)[:1] == ["tea"] for hits in await asyncio.gather(*asked)])
+            answers = await asyncio.gather(*asked)
+            assert [found(hits)[:1] for hits in answers] == [["tea"]] * 4
             return longest
 
     assert asyncio.run(main()) < 0.25
@@ -929,7 +930,7 @@ def test_drift_compares_late_hours_with_earlier_ones(monkeypatch: pytest.MonkeyP
     from mnemic.recall import meter
 
     clock = [0.0]
-    monkeypatch.setattr(meter.time, "time", lambda: clock[0])
+    monkeypatch.setattr("mnemic.recall.meter.time.time", lambda: clock[0])
     measured = meter.Meter()
     for hour in range(8):
         clock[0] = hour * 3600.0

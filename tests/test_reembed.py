@@ -380,8 +380,8 @@ def test_recall_goes_on_while_it_moves(file_url: str) -> None:
 
         def look(done: int, total: int) -> None:
             if done < total:
-                for handle in (memory, other):
-                    answers.append(handle.scope("acme").recall("garden")[0].why["dense"])
+                handles = (memory, other)
+                answers.extend(h.scope("acme").recall("garden")[0].why["dense"] for h in handles)
                 other.scope("acme", "anna").remember(f"late garden {done}")
 
         memory.reembed(new, progress=look)
@@ -410,17 +410,17 @@ def test_a_move_that_fails_changes_nothing_and_goes_on_later(file_url: str) -> N
 
 
 def test_a_move_that_was_broken_off_goes_on_where_it_was(file_url: str) -> None:
-    class Enough(Exception):
+    class EnoughError(Exception):
         pass
 
     def stop(done: int, total: int) -> None:
         if done >= 20:
-            raise Enough
+            raise EnoughError
 
     with mnemic.open(file_url, embedder=Words("old")) as memory:
         fill(memory)
         first = Words("new")
-        with pytest.raises(Enough):
+        with pytest.raises(EnoughError):
             memory.reembed(first, progress=stop)
         assert 0 < len(first.texts) < 40
         second = Words("new")
@@ -438,9 +438,10 @@ def test_old_vectors_go_though_the_last_step_was_broken_off(
 
     with mnemic.open(file_url, embedder=Words("old")) as memory:
         fill(memory)
-        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        with monkeypatch.context() as patch:
             patch.setattr(owning.Owner, "_forget", broken)
-            memory.reembed(Words("new"))
+            with pytest.raises(KeyboardInterrupt):
+                memory.reembed(Words("new"))
         memory.reembed(Words("new"))
         assert memory.scope("acme").recall("garden")[0].why["dense"] > 0
     assert {name for name in names(path_of(file_url)) if name.startswith("recall")} == {"recall/1/new"}
@@ -549,7 +550,8 @@ def old_file(path: Path, revision: str, count: int) -> None:
     opened.close()
     with closing(sqlite3.connect(path, isolation_level=None)) as old:
         old.execute(
-            "INSERT INTO mnemic_streams (id, scope, kind, last_seq, version, count, weight, created, updated) "
+            "INSERT INTO mnemic_streams "
+            "(id, scope, kind, last_seq, version, count, weight, created, updated) "
             "VALUES (1, 'acme/alice/s', 'message', ?, ?, ?, 5, 0, 0)",
             (count, count, count),
         )

@@ -397,12 +397,3 @@ def test_recall_says_that_it_did_not_compare_all(monkeypatch: pytest.MonkeyPatch
             assert all(set(hit.why) == {"dense"} for hit in exact)
             right += len({hit.record.key for hit in rough} & {hit.record.key for hit in exact})
         assert right / 200 >= 0.9
-
-
-def test_a_few_vectors_more_than_are_compared_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shards, "EXACT", 3)
-    vectors = Vectors()
-    rows = np.eye(8, dtype=np.int8) * 100
-    vectors.extend(rows, np.arange(8, dtype=np.int32))
-    found, whose, _ = vectors.compare(rows[5])
-    assert whose[np.argmax(found)] == 5

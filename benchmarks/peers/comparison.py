@@ -24,6 +24,7 @@ NOTES = (
     "dimensions), which Mnemic uses too; Mnemic is given name, session and time as the fields that it "
     "has for them. Of mem0, what needs a download (lemmas, entities, BM25) is off. LlamaIndex's block is "
     f"used without the `Memory` around it. Adds are single and durable, {TIMED_ADDS} in a new store. "
+    f"For Mnemic, which embeds messages only when they are first searched, that is counted in. "
     f"Medians of {ROUNDS} rounds, in turns."
 )
 

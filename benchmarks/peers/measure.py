@@ -38,10 +38,12 @@ def load(name: str) -> type[System]:
 def add(system: System, conversations: Sequence[Conversation]) -> dict[str, float]:
     """Add the first turns, one at a time; return how many a second."""
     system.add("warm-up", conversations[0].turns[0])
+    system.settle()
     turns = [(one.id, turn) for one in conversations for turn in one.turns][:TIMED_ADDS]
     start = time.perf_counter()
     for user, turn in turns:
         system.add(user, turn)
+    system.settle()
     return {"adds_per_second": len(turns) / (time.perf_counter() - start)}
 
 

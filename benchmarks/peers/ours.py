@@ -30,6 +30,10 @@ class Mnemic(System):
         message = Message(role, turn.text, id=turn.id, name=turn.name, timestamp=time)
         self.memory.scope(user).session(turn.session).add(message)
 
+    def settle(self) -> None:
+        """Embed the messages, which would otherwise be done when they are first searched."""
+        self.memory.warm()
+
     def ask(self, user: str, question: str, k: int) -> list[str]:
         """Recall messages from all of the user's sessions."""
         hits = self.memory.scope(user).recall(question, k=k, kinds="message")

@@ -28,6 +28,10 @@ class System(ABC):
         for turn in turns:
             self.add(user, turn)
 
+    def settle(self) -> None:
+        """Do what was put off by the adds, such as embedding; it counts as part of them."""
+        return
+
     @abstractmethod
     def ask(self, user: str, question: str, k: int) -> list[str]:
         """Return the ids of the `k` turns of this user that match best, best first."""

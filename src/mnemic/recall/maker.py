@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from zlib import crc32
 from math import isfinite
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 from ..errors import EmbedderError
 from ..models.embedder import Embedder

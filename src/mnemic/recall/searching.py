@@ -48,7 +48,9 @@ class Answer(Struct):
         parts = {name: scale * float(values[document]) for name, values in self.ranking.parts.items()}
         if "dense" in parts and not self.ranking.exact:
             parts["dense (approximate)"] = parts.pop("dense")
-        return dict(sorted(((n, v) for n, v in parts.items() if abs(v) > 1e-6), key=lambda part: -abs(part[1])))
+        return dict(
+            sorted(((n, v) for n, v in parts.items() if abs(v) > 1e-6), key=lambda part: -abs(part[1]))
+        )
 
     def narrow(self, passing: set[int], after: int) -> None:
         """Leave out, from a place on, what is not among those that pass."""

@@ -10,8 +10,8 @@ import pytest
 
 import mnemic
 from mnemic import Experience
-from mnemic.features.duplicates import NEAR, likeness
 from mnemic.features.longterm import AsyncLongTerm
+from mnemic.recall.likeness import NEAR, likeness
 
 PLAN = "Anna will meet the new tenants at the old house near the harbour"
 

@@ -14,7 +14,7 @@ from .checks import JSON
 from .driving import Driver, Inline, Portal
 from .features.catalogue import AsyncCatalogue, Entry, EntryInfo
 from .features.context import Context
-from .features.duplicates import NEAR, Duplicates
+from .features.duplicates import Duplicates
 from .features.fading import AsyncFading, Faded
 from .features.graph import MAX_LINKS, AsyncGraph, Link, Neighbourhood
 from .features.longterm import AsyncLongTerm, Experience
@@ -23,6 +23,7 @@ from .features.sessions import AsyncSession, Retention, SessionInfo
 from .memory import AsyncMemory, AsyncSpace, Tokens, open_async
 from .models.embedder import Embedder
 from .models.finding import AUTO
+from .recall.likeness import NEAR
 from .recall.meter import Metrics
 from .records import Hit, Message, Record, Ref, Role, Scope
 from .store import registry
@@ -425,18 +426,20 @@ class LongTerm:
         since: datetime | None = None,
         until: datetime | None = None,
         min_importance: float | None = None,
-        min_score: float = 0.0,
+        min_score: float | None = None,
         as_of: datetime | None = None,
         neighbours: int = 0,
         diverse: bool = True,
         signals: Sequence[str] | str | None = None,
+        uses: bool = True,
     ) -> list[Hit]:
         """Return the `k` records of this scope, and of those below it, that best answer, best first.
 
         Everything with text is searched: messages, remembered texts, notes, summaries and links, or
         only the `kinds` given. `as_of` keeps what was true then, which is now unless it is given.
         `neighbours` brings that many turns before and after each hit along; `diverse` leaves copies of
-        a better hit for last; `signals` are the only ones that count, all unless they are given.
+        a better hit for last; `signals` are the only ones that count, all unless they are given. A hit
+        counts as a use of what was remembered, unless `uses` is false.
         """
         return self._driver.run(
             self._twin.recall(
@@ -453,6 +456,7 @@ class LongTerm:
                 neighbours=neighbours,
                 diverse=diverse,
                 signals=signals,
+                uses=uses,
             )
         )
 

@@ -60,12 +60,14 @@ async def build_context(
     if query is None:
         asked = [message for message in recent if spoken(message)]
         query = (asked[-1].text if asked else None) or ""
-    hits = await AsyncLongTerm(store, reach).recall(query, LOOKED_AT, kinds=kinds) if query else []
+    memories = AsyncLongTerm(store, reach)
+    hits = await memories.recall(query, LOOKED_AT, kinds=kinds, uses=False) if query else []
     budget = max_tokens
     while True:
         context = await _fitted(tokens, session, recent, hits, budget, max_tokens)
         over = tokens.count(context.text) - max_tokens
         if over <= 0:
+            await memories._use([hit.record.ref for hit in context.hits])
             return context
         # Said as one text it is longer than as messages, which is rare.
         budget -= over
@@ -115,12 +117,12 @@ def _chosen(
 ) -> list[Hit]:
     """Return the best hits that fit and say nothing that is said already."""
     there = {message.id for message in recent}
-    said = {(message.text or "").strip() for message in recent}
+    said = {_plain(message.text) for message in recent}
     chosen: list[Hit] = []
     left = room - ENVELOPE - tokens.count(HEADING)
     for hit in hits:
         record = hit.record
-        text = (record.text or "").strip()
+        text = _plain(record.text)
         here = session is not None and record.scope == session.home
         shown = here and (record.kind == SUMMARY or (record.kind == MESSAGE and record.key in there))
         # What another conversation tells its assistant to be is no memory.
@@ -144,8 +146,13 @@ def _block(hits: list[Hit]) -> Message:
     return Message("system", "\n".join([HEADING, *map(_line, ordered)]))
 
 
+def _plain(text: str | None) -> str:
+    """Return a text on one line."""
+    return " ".join((text or "").split())
+
+
 def _line(record: Record) -> str:
-    text = " ".join((record.text or "").split())
+    text = _plain(record.text)
     day = "" if record.created is None else f"[{record.created:%Y-%m-%d}] "
     if record.kind in (MESSAGE, ARCHIVED) and isinstance(record.data, dict):
         text = f"{record.data.get('name') or record.data.get('role')}: {text}"

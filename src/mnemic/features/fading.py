@@ -20,10 +20,10 @@ from ..checks import (
 )
 from ..errors import ConflictError, NotFoundError
 from ..recall.entry import RECALL
-from ..recall.strength import DAY, HALF_LIFE, USE, pack_use, strength, unpack_use
+from ..recall.strength import DAY, HALF_LIFE, OF_USE, USE, Use, pack_use, strength, unpack_use
 from ..records import Hit, Record, Ref, now
 from ..store.protocol import scan_all
-from ..store.query import Condition, Delete, Derive, Op, Put, Scan, Write, stored
+from ..store.query import Delete, Derive, Op, Put, Scan, Write, stored
 from .longterm import EXPERIENCE, AsyncLongTerm
 
 PRUNED = "pruned"
@@ -51,18 +51,10 @@ class AsyncFading(AsyncLongTerm):
 
         It also counts as a success of recall in the memory's metrics.
         """
-        ops: list[Op] = []
-        moment = to_microseconds(now())
-        for hit in hits:
-            record = hit.record if isinstance(hit, Hit) else hit
-            where = (Condition("key", "eq", record.key),)
-            scan = Scan(scope=record.scope, kinds=(record.kind,), where=where, derived=(USE,), bodies=False)
-            for found in (await self._store.scan(scan)).items:
-                _, uses = _use(found)
-                ops.append(Derive(found.ref, USE, pack_use(moment, uses + 1)))
-        if ops:
-            await self._store.write(Write(tuple(ops)))
-        return len(ops)
+        refs = [_ref(hit) for hit in hits]
+        there = [ref for ref in dict.fromkeys(refs) if (await self._store.read([ref]))[0] is not None]
+        await self._use(there, OF_USE)
+        return len(there)
 
     async def fading(
         self, below: float | None = None, *, limit: int = 100, half_life: timedelta | None = None
@@ -90,7 +82,9 @@ class AsyncFading(AsyncLongTerm):
             if record.importance and faded.strength < record.importance * (1 - LEAST):
                 entry = {name: value for name, value in record.derived.items() if name == RECALL}
                 put = Put(replace(record, importance=faded.strength, derived=entry), record.version)
-                batch.append((put, Derive(record.ref, USE, pack_use(moment, faded.uses))))
+                last = 0 if faded.used is None else to_microseconds(faded.used)
+                use = Use(since=moment, uses=faded.uses, last=last)
+                batch.append((put, Derive(record.ref, USE, pack_use(use))))
             if len(batch) == AT_ONCE:
                 changed += await self._write_each(batch)
                 batch = []
@@ -125,7 +119,8 @@ class AsyncFading(AsyncLongTerm):
         if kept is None:
             raise NotFoundError(f"{self.home.path!r} has pruned nothing under {shown(key)}")
         put = Put(_restored(kept), 0)
-        use = Derive(put.record.ref, USE, pack_use(to_microseconds(now()), 1))
+        moment = to_microseconds(now())
+        use = Derive(put.record.ref, USE, pack_use(Use(since=moment, uses=1, last=moment)))
         did, *_ = await self._store.write(Write((put, use, Delete(kept.ref, kept.version))))
         return stored(put.record, did)
 
@@ -136,11 +131,11 @@ class AsyncFading(AsyncLongTerm):
         async for record in scan_all(self._store, scan):
             if record.pinned or record.importance is None or record.created is None:
                 continue
-            last, uses = _use(record)
-            since = max(last, to_microseconds(record.created))
-            left = float(strength(record.importance, (moment - since) / DAY, uses, days))
-            used = from_microseconds(last) if last else None
-            yield Faded(record=record, strength=left, used=used, uses=uses)
+            use = unpack_use(record.derived.get(USE))
+            since = max(use.since, to_microseconds(record.created))
+            left = float(strength(record.importance, (moment - since) / DAY, use.uses, days))
+            used = from_microseconds(use.last) if use.last else None
+            yield Faded(record=record, strength=left, used=used, uses=use.uses)
 
     async def _write_each(self, batch: Sequence[tuple[Op, ...]]) -> int:
         """Write all of a batch at once; if some have changed meanwhile, those are left as they are."""
@@ -156,8 +151,10 @@ class AsyncFading(AsyncLongTerm):
         return len(batch)
 
 
-def _use(record: Record) -> tuple[int, float]:
-    return unpack_use(record.derived[USE]) if USE in record.derived else (0, 0.0)
+def _ref(hit: Hit | Record | Ref) -> Ref:
+    if isinstance(hit, Ref):
+        return hit
+    return hit.record.ref if isinstance(hit, Hit) else hit.ref
 
 
 _KEPT = (
@@ -176,8 +173,8 @@ _KEPT = (
 
 def _archived(record: Record) -> Record:
     """Return a record that holds another one and has no text of its own."""
-    fields = {name: value for name in _KEPT if (value := getattr(record, name))}
-    return Record(record.scope, PRUNED, record.key, data=to_builtins(fields))
+    fields = {name: value for name in _KEPT if (value := getattr(record, name)) not in (None, {})}
+    return Record(record.scope, PRUNED, record.key, data=to_builtins(fields), expires=record.expires)
 
 
 def _restored(record: Record) -> Record:

@@ -11,10 +11,13 @@ from msgspec.structs import replace
 
 from ..checks import check_count, check_name, check_number, check_text, check_time, check_ttl, shown
 from ..errors import ConflictError, InvalidValueError, NotFoundError
+from ..recall.entry import RECALL
+from ..recall.likeness import NEAR, likeness
+from ..recall.strength import ONE_MORE, USE
 from ..records import Hit, Record, Ref, Role, Scope, new_id, now
 from ..store.protocol import Store, scan_all
-from ..store.query import Condition, Delete, Put, Scan, Search, Write, stored
-from .duplicates import NEAR, Duplicates, check_policy, likeness, merged
+from ..store.query import Condition, Delete, Derive, Put, Scan, Search, Write, stored
+from .duplicates import Duplicates, check_policy, merged
 from .filters import conditions, names
 
 EXPERIENCE = "experience"
@@ -97,18 +100,19 @@ class AsyncLongTerm:
         if isinstance(experiences, str):
             raise InvalidValueError("remember_many takes several texts; remember takes one")
         policy = check_policy(duplicates)
-        puts = [Put(self._record(given)) for given in experiences]
         if policy == "keep":
-            return await self._remember(puts, once)
+            return await self._remember([Put(self._record(given)) for given in experiences], once)
+        # Sent again, a text must know its own record from another that says the same.
+        puts = [Put(self._record(given, once and f"{once}-{n}")) for n, given in enumerate(experiences)]
         while True:
             places, distinct, kept = await self._distinct(puts, policy)
             try:
-                written = await self._remember(distinct, once)
+                written = await self._remember(distinct, once) if distinct else []
             except ConflictError:
-                if policy == "refuse":
-                    raise
                 # What a text was to be merged with has changed meanwhile.
                 continue
+            again = [put.record.ref for put in distinct if put.if_version]
+            await self._use([*again, *(record.ref for record in kept.values())])
             return [kept[n] if n in kept else written[place] for n, place in enumerate(places)]
 
     async def alike(self, text: str, *, least: float = NEAR, k: int = 5) -> list[Hit]:
@@ -117,11 +121,20 @@ class AsyncLongTerm:
         The score is the likeness: 1 for the same words in the same order. Texts that differ in a
         number, or of which only one denies something, are never alike.
         """
-        search = Search(scope=self.home, query=check_text(text, "text"), kinds=(EXPERIENCE,), diverse=False)
+        search = Search(
+            scope=self.home,
+            query=check_text(text, "text"),
+            kinds=(EXPERIENCE,),
+            below=False,
+            limit=4 * check_count(k, "k"),
+            signals=("lexical", "dense"),
+            diverse=False,
+            uses=False,
+        )
         found = []
-        for hit in await self._store.search(replace(search, signals=("lexical", "dense"), limit=4 * k)):
+        for hit in await self._store.search(search):
             score = likeness(text, hit.record.text or "")
-            if score >= least and hit.record.scope == self.home:
+            if score >= least:
                 found.append(Hit(record=hit.record, score=score, why={"alike": score}))
         return sorted(found, key=lambda hit: -hit.score)[:k]
 
@@ -156,7 +169,9 @@ class AsyncLongTerm:
         }
         given = {name: value for name, value in changes.items() if value is not UNSET}
         while True:
-            old = await self.get(key)
+            old = await self._with_entry(key)
+            if text is not UNSET:
+                old = replace(old, derived={})
             put = Put(_checked(replace(old, **given)), old.version)
             try:
                 (did,) = await self._store.write(Write((put,)))
@@ -208,19 +223,23 @@ class AsyncLongTerm:
         since: datetime | None = None,
         until: datetime | None = None,
         min_importance: float | None = None,
-        min_score: float = 0.0,
+        min_score: float | None = None,
         as_of: datetime | None = None,
         neighbours: int = 0,
         diverse: bool = True,
         signals: Sequence[str] | str | None = None,
+        uses: bool = True,
     ) -> list[Hit]:
         """Return the `k` records of this scope, and of those below it, that best answer, best first.
 
         Everything with text is searched: messages, remembered texts, notes, summaries and links, or
         only the `kinds` given. `as_of` keeps what was true then, which is now unless it is given.
         `neighbours` brings that many turns before and after each hit along; `diverse` leaves copies of
-        a better hit for last; `signals` are the only ones that count, all unless they are given.
+        a better hit for last; `signals` are the only ones that count, all unless they are given. A hit
+        counts as a use of what was remembered, unless `uses` is false.
         """
+        if kinds is not None and not kinds:
+            return []
         search = Search(
             scope=self.home,
             query=query,
@@ -232,6 +251,7 @@ class AsyncLongTerm:
             min_score=min_score,
             neighbours=neighbours,
             diverse=diverse,
+            uses=uses,
         )
         return await self._store.search(search)
 
@@ -246,7 +266,23 @@ class AsyncLongTerm:
 
     async def _remember(self, puts: list[Put], once: str | None) -> list[Record]:
         outcomes = await self._store.write(Write(tuple(puts), once))
-        return [stored(put.record, did) for put, did in zip(puts, outcomes, strict=True)]
+        pairs = list(zip(puts, outcomes, strict=True))
+        # A key that is written anew is used: it does not fade from when it was first written.
+        anew = (put for put, did in pairs if put.record.created is None and did.created != did.updated)
+        await self._use([put.record.ref for put in anew])
+        return [stored(put.record, did) for put, did in pairs]
+
+    async def _with_entry(self, key: str) -> Record:
+        """Return a record with what was computed from its text, which need not be computed again."""
+        where = (Condition("key", "eq", check_name(key, "key")),)
+        scan = Scan(scope=self.home, kinds=(EXPERIENCE,), where=where, derived=(RECALL,))
+        found = (await self._store.scan(scan)).items
+        return found[0] if found else await self.get(key)
+
+    async def _use(self, refs: Sequence[Ref], how: bytes = ONE_MORE) -> None:
+        """Count a use of records."""
+        if refs:
+            await self._store.write(Write(tuple(Derive(ref, USE, how) for ref in dict.fromkeys(refs))))
 
     async def _distinct(
         self, puts: list[Put], policy: Duplicates
@@ -260,7 +296,11 @@ class AsyncLongTerm:
             twin = next(
                 (m for m, p in enumerate(distinct) if likeness(text, p.record.text or "") >= NEAR), None
             )
-            known = None if twin is not None else next(iter(await self.alike(text, k=1)), None)
+            others = [] if twin is not None else await self.alike(text, k=2)
+            known = next((hit for hit in others if hit.record.key != put.record.key), None)
+            if known is not None:
+                # Another of these texts may be merged with the same one.
+                twin = next((m for m, p in enumerate(distinct) if p.record.key == known.record.key), None)
             if policy == "refuse" and (known is not None or twin is not None):
                 key = known.record.key if known is not None else distinct[twin or 0].record.key
                 raise ConflictError(f"{shown(key)} says the same as {shown(text)}", key=key)
@@ -279,13 +319,13 @@ class AsyncLongTerm:
                 distinct.append(Put(merged(known.record, put.record), known.record.version))
         return places, distinct, kept
 
-    def _record(self, given: str | Experience) -> Record:
+    def _record(self, given: str | Experience, key: str | None = None) -> Record:
         item = given if isinstance(given, Experience) else Experience(text=given)
         return _checked(
             Record(
                 scope=self.home,
                 kind=EXPERIENCE,
-                key=new_id() if item.key is None else item.key,
+                key=item.key if item.key is not None else key or new_id(),
                 text=check_text(item.text, "text"),
                 importance=_importance(item.importance),
                 meta=item.metadata or {},  # type: ignore[arg-type]

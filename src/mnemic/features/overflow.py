@@ -12,9 +12,22 @@ from msgspec.structs import replace
 from ..checks import check_count, check_number, shown
 from ..driving import call
 from ..errors import ConflictError, InvalidValueError, LimitError
+from ..recall.entry import RECALL
 from ..records import Message, Record, Ref, Scope, now
-from ..store.protocol import Store
-from ..store.query import Delete, Expect, Limit, Op, Outcome, Put, Scan, StreamScan, Write
+from ..store.protocol import Store, scan_all
+from ..store.query import (
+    MAX_CHOICES,
+    Condition,
+    Delete,
+    Expect,
+    Limit,
+    Op,
+    Outcome,
+    Put,
+    Scan,
+    StreamScan,
+    Write,
+)
 from ..store.rules import over_limit
 from ..tokens import TokenCounter
 from .messages import ARCHIVED, MESSAGE, decode, tokens_of
@@ -166,8 +179,7 @@ class LimitedLog:
         if not over_limit(self._limit(()), stream.count, stream.weight):
             return False
         groups, _ = await self._plan([], None, stream.count, stream.weight, self._limits.keep)
-        refs = [Ref(self._scope, MESSAGE, key) for group in groups for key in group.keys]
-        leaving = [record for record in await self._store.read(refs) if record is not None]
+        leaving = await self._leaving([key for group in groups for key in group.keys])
         if not leaving:
             return False
         try:
@@ -175,6 +187,15 @@ class LimitedLog:
         except ConflictError:
             return True  # someone else changed one of them meanwhile
         return True
+
+    async def _leaving(self, keys: list[str]) -> list[Record]:
+        """Return the messages that leave, with what was computed from them, which is not computed again."""
+        found: list[Record] = []
+        for start in range(0, len(keys), MAX_CHOICES):
+            where = (Condition("key", "in", tuple(keys[start : start + MAX_CHOICES])),)
+            scan = Scan(scope=self._scope, kinds=(MESSAGE,), where=where, derived=(RECALL,))
+            found += [record async for record in scan_all(self._store, scan)]
+        return found
 
     async def _moves(self, leaving: list[Record]) -> list[Op]:
         """Hand the messages that leave to whoever is to have them, and return what moves them out."""

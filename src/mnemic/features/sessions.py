@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from ..checks import check_count, check_name, check_text, check_ttl, shown
 from ..driving import off_loop
 from ..errors import ConflictError, InvalidValueError, NotFoundError
+from ..recall.entry import RECALL
 from ..records import Message, Record, Ref, Role, Scope, Stream, now
 from ..store.protocol import Store, scan_all
 from ..store.query import Condition, Delete, Expect, Op, Purge, Put, Scan, StreamScan, Touch, Write, checked
@@ -212,7 +213,7 @@ class AsyncSession:
         twin = AsyncSession(self._store, target, self._tokens, self.limits, self.retention, self.ttl)
         ops: list[Op] = [await twin._if_empty()]
         for kind in (ARCHIVED, SUMMARY, MESSAGE):
-            scan = Scan(scope=self.home, kinds=(kind,), limit=COPIED_AT_ONCE)
+            scan = Scan(scope=self.home, kinds=(kind,), limit=COPIED_AT_ONCE, derived=(RECALL,))
             async with aclosing(scan_all(self._store, scan)) as records:
                 async for record in records:
                     if kind == MESSAGE and last is not None and record.seq > last:

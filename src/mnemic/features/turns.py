@@ -159,7 +159,9 @@ class Window:
     def messages(self, required: Sequence[Entry]) -> list[Message]:
         """Return what was taken and what must be in, oldest first, the system messages before all."""
         entries = {entry.key: entry for entry in (*required, *self._taken)}.values()
-        return [
-            entry.message
-            for entry in sorted(entries, key=lambda entry: (entry.message.role != "system", entry.seq))
-        ]
+
+        def place(entry: Entry) -> tuple[bool, bool, int]:
+            # A summary has no place in the log: it stands after the system messages.
+            return entry.message.role != "system", not entry.seq, entry.seq
+
+        return [entry.message for entry in sorted(entries, key=place)]

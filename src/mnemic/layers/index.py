@@ -24,7 +24,7 @@ from ..models.embedder import Embedder
 from ..recall.entry import RECALL, Entry, pack, unpack
 from ..recall.maker import Maker, log
 from ..recall.meter import Meter, Metrics
-from ..recall.strength import USE, pack_use, unpack_use
+from ..recall.strength import OF_USE, ONE_MORE, USE, Use, pack_use, unpack_use
 from ..records import Hit, Record, Ref, Scope, Stream, now
 from ..store.matching import matches, true_at
 from ..store.protocol import Capability, Page, Store, all_streams, scan_all
@@ -64,7 +64,7 @@ class IndexLayer(Layer):
         self._max_documents = max_documents
         self._lock = threading.Lock()
         self._indexes: OrderedDict[Scope, Index] = OrderedDict()
-        self._uses: dict[Ref, tuple[int, float]] = {}
+        self._uses: dict[Ref, tuple[int, int]] = {}
         self._made: list[Derive] = []
         self._meter = Meter()
 
@@ -79,8 +79,9 @@ class IndexLayer(Layer):
             n for n, op in enumerate(write.ops) if isinstance(op, Put) and (op.record.text or op.record.title)
         ]
         if not texts or write.lazy:
-            if used := sum(isinstance(op, Derive) and op.name == USE for op in write.ops):
-                self._meter.used(used)
+            if write.ops and all(isinstance(o, Derive) and o.value in (ONE_MORE, OF_USE) for o in write.ops):
+                self._use(write.ops)
+                return [Outcome(count=1)] * len(write.ops)
             return await self._below.write(write)
         maker = await self._owner.maker(writing=True)
         ops: list[Any] = list(write.ops)
@@ -169,10 +170,14 @@ class IndexLayer(Layer):
     async def _ready(self, scope: Scope, maker: Maker, seconds: float = REPAIR_SECONDS) -> Index:
         """Return the index of a scope, with all that was written until now."""
         index = self._index_of(scope, maker.name)
+        there = set()
         async for stream in all_streams(self._below, StreamScan(scope=scope, empty=True)):
+            there.add((stream.scope.path, stream.kind))
+            index.expect(stream)
             while not await self._take_in(index, stream, maker):
                 # Another search has taken in part of it meanwhile.
                 continue
+        index.forget_all_but(there)
         if index.shard.lacking and maker.embedder is not None:
             await self._make_up(index, maker, seconds)
         return index
@@ -224,8 +229,10 @@ class IndexLayer(Layer):
         if missing:
             await self._fill(records, entries, missing, maker)
 
+        embedding = maker.embedder is not None
+
         def add() -> None:
-            index.add(stream, records, entries, first=first, embedding=maker.embedder is not None)
+            index.add(stream, records, entries, first=first, width=maker.dimensions, embedding=embedding)
 
         # A few are taken in faster than a thread is found.
         if len(records) < 50:
@@ -271,7 +278,7 @@ class IndexLayer(Layer):
             fresh = {
                 n: record
                 for (n, version), record in zip(some.items(), records, strict=True)
-                if record is not None and record.version == version
+                if record is not None and version in (0, record.version)
             }
             made = await off_loop(lambda fresh=fresh: maker.make(list(fresh.values())))  # type: ignore[misc]
             if fresh and all(entry is None for entry in made):
@@ -282,38 +289,33 @@ class IndexLayer(Layer):
                     index.shard.lacking.pop(n, None)
                 for (n, record), entry in zip(fresh.items(), made, strict=True):
                     vectors = None if entry is None else unpack(entry).vectors
-                    if entry is not None and vectors is not None:
-                        index.attach(n, vectors)
+                    if entry is not None and vectors is not None and index.attach(n, vectors):
                         ops.append(Derive(record.ref, maker.name, entry, record.version))
             await _try_to_write(self._below, tuple(ops))
 
     async def _read(self, index: Index, answer: Answer, search: Search) -> list[Hit]:
-        """Read the records of an answer, and leave out what filters that it did not know keep out."""
-        hits: list[Hit] = []
+        """Read the records of an answer, as far down as it takes to have enough that are no copies."""
+        chosen: dict[int, Hit] = {}
+        copies: dict[int, Hit] = {}
         start, size = 0, search.limit
         narrowed = False
-        while start < len(answer.documents) and len(hits) < search.limit:
+        while len(chosen) < search.limit:
             batch = answer.documents[start : start + size]
+            if not batch:
+                if not answer.widen():
+                    break
+                continue
             start, size = start + size, max(32, size * 2)
-            around = {n: index.around(n, search.neighbours) for n in batch} if search.neighbours else {}
-            wanted = dict.fromkeys([*batch, *(m for pair in around.values() for side in pair for m in side)])
-            refs = [index.shard.ref(n) for n in wanted]
-            records = dict(zip(wanted, await self._below.read(refs), strict=True))
-            for n in batch:
-                record = records[n]
-                if record is None or not _wanted(record, search):
-                    continue
-                before, after = around.get(n, ((), ()))
-                hits.append(
-                    Hit(
-                        record=record,
-                        score=float(answer.scores[n]),
-                        why=answer.why(n),
-                        before=[r for m in before if (r := records[m]) is not None],
-                        after=[r for m in after if (r := records[m]) is not None],
-                    )
-                )
-            if len(hits) < search.limit and start > 500 and answer.rest and not narrowed:
+            found = await self._hits(index, answer, search, batch)
+            twins = index.twins(list(chosen), list(found)) if search.diverse else None
+            for n, hit in found.items():
+                if len(chosen) == search.limit:
+                    break
+                if twins is not None and twins.copy(n, hit.record, chosen):
+                    copies[n] = hit
+                else:
+                    chosen[n] = hit
+            if len(chosen) < search.limit and start > 500 and answer.rest and not narrowed:
                 # So few pass that it is better to ask the store which ones do.
                 narrowed = True
                 passing = Scan(
@@ -321,13 +323,48 @@ class IndexLayer(Layer):
                 )
                 places = [(r.scope.path, r.kind, r.seq) async for r in scan_all(self._below, passing)]
                 answer.narrow(index.documents(places), after=start)
-        hits = hits[: search.limit]
+        hits = dict(list((chosen | copies).items())[: search.limit])
+        if search.uses:
+            moment = to_microseconds(now())
+            for n, hit in hits.items():
+                if hit.record.importance is not None:
+                    self._count(hit.record.ref, moment)
+                    index.use(n, moment)
+        return list(hits.values())
+
+    async def _hits(self, index: Index, answer: Answer, search: Search, batch: list[int]) -> dict[int, Hit]:
+        """Return the hits among some documents, with their neighbours if they are asked for."""
+        around = {n: index.around(n, search.neighbours) for n in batch} if search.neighbours else {}
+        wanted = dict.fromkeys([*batch, *(m for pair in around.values() for side in pair for m in side)])
+        refs = [index.shard.ref(n) for n in wanted]
+        records = dict(zip(wanted, await self._below.read(refs), strict=True))
+        found: dict[int, Hit] = {}
+        for n in batch:
+            record = records[n]
+            if record is not None and _wanted(record, search):
+                before, after = around.get(n, ((), ()))
+                found[n] = Hit(
+                    record=record,
+                    score=float(answer.scores[n]),
+                    why=answer.why(n),
+                    before=[r for m in before if (r := records[m]) is not None],
+                    after=[r for m in after if (r := records[m]) is not None],
+                )
+        return found
+
+    def _use(self, ops: tuple[Op, ...]) -> None:
+        """Count the uses that a write tells of; they are written later."""
         moment = to_microseconds(now())
-        for hit in hits:
-            if hit.record.importance is not None:
-                _, before_uses = self._uses.get(hit.record.ref, (0, 0.0))
-                self._uses[hit.record.ref] = (moment, before_uses + 1)
-        return hits
+        for op in ops:
+            if isinstance(op, Derive):
+                self._count(op.ref, moment)
+                for index in list(self._indexes.values()):
+                    index.use_of(op.ref, moment)
+                if op.value == OF_USE:
+                    self._meter.used(1)
+
+    def _count(self, ref: Ref, moment: int) -> None:
+        self._uses[ref] = (moment, self._uses.get(ref, (0, 0))[1] + 1)
 
     async def _write_uses(self) -> None:
         """Write when records were last used, and how often, all at once; it is no loss if that fails."""
@@ -340,8 +377,8 @@ class IndexLayer(Layer):
                 scan = Scan(scope=scope, kinds=(kind,), where=where, derived=(USE,), bodies=False)
                 for record in (await self._below.scan(scan)).items:
                     last, more = uses[record.ref]
-                    known = unpack_use(record.derived[USE])[1] if USE in record.derived else 0.0
-                    ops.append(Derive(record.ref, USE, pack_use(last, known + more)))
+                    known = unpack_use(record.derived.get(USE)).uses
+                    ops.append(Derive(record.ref, USE, pack_use(Use(last, known + more, last))))
         await _try_to_write(self._below, tuple(ops))
 
 
@@ -376,7 +413,7 @@ async def _try_to_write(store: Store, ops: tuple[Op, ...]) -> None:
             log.warning("what was computed for recall could not be kept: %s", error)
 
 
-def _by_stream(uses: dict[Ref, tuple[int, float]]) -> dict[tuple[Scope, str], list[Ref]]:
+def _by_stream(uses: dict[Ref, tuple[int, int]]) -> dict[tuple[Scope, str], list[Ref]]:
     found: dict[tuple[Scope, str], list[Ref]] = {}
     for ref in uses:
         found.setdefault((ref.scope, ref.kind), []).append(ref)

@@ -49,7 +49,7 @@ class Owner:
         if id is not None and self._noted is None and writing:
             # Set before it is written, so that many who write at once do not all note it.
             self._noted = id
-            self._noted = await self._note(id, 0)
+            self._noted = await self._note(id)
         if id is not None and self._noted is not None and id != self._noted:
             raise EmbedderError(
                 f"the vectors in this store were made by {self._noted!r}, and those of {id!r} cannot be "
@@ -65,9 +65,15 @@ class Owner:
         if target.embedder is None:
             raise EmbedderError("reembed needs an embedder: without one there are no vectors to make")
         (note,) = await self._store.read([NOTE])
+        name = target.embedder.id
+        before = _before(note)
         streams = [s async for s in all_streams(self._store, StreamScan(scope=Scope()))]
         total = sum(stream.count for stream in streams)
         done = made = 0
+        if _data(note).get("next") == name:
+            lacking = Scan(scope=Scope(), below=True, lacking=target.name, bodies=False)
+            done = total - sum([1 async for _ in scan_all(self._store, lacking)])
+        version = await self._put({**_data(note), "next": name}, 0 if note is None else note.version)
         for stream in streams:
             scan = Scan(scope=stream.scope, kinds=(stream.kind,), lacking=target.name, limit=TEXTS_AT_ONCE)
             while True:
@@ -80,11 +86,12 @@ class Owner:
                 if page.cursor is None:
                     break
                 scan = replace(scan, cursor=page.cursor)
-        old = None if note is None else _id_of(note)
-        self._noted = await self._note(target.embedder.id, 0 if note is None else note.version)
-        self._asked, self._maker = target.embedder, target
-        if old is not None and old != target.embedder.id:
-            await self._forget(entry_name(old))
+        old = [id for id in before if id != name]
+        version = await self._put({"id": name, "old": old}, version)
+        self._asked, self._maker, self._noted = target.embedder, target, name
+        for id in old:
+            await self._forget(entry_name(id))
+        await self._put({"id": name}, version)
         if progress is not None:
             progress(total, total)
         return made
@@ -120,17 +127,28 @@ class Owner:
 
     async def _read(self) -> str | None:
         (note,) = await self._store.read([NOTE])
-        return None if note is None else _id_of(note)
+        return _data(note).get("id")
 
-    async def _note(self, id: str, version: int) -> str:
-        record = Record(NOTE.scope, NOTE.kind, NOTE.key, data={"id": id})
+    async def _note(self, id: str) -> str:
+        """Note whose vectors the store holds, if it does not say so yet; return what it says."""
         try:
-            await self._store.write(Write((Put(record, version),)))
+            await self._put({"id": id}, 0)
         except ConflictError:
             return await self._read() or id
         return id
 
+    async def _put(self, data: dict[str, Any], version: int) -> int:
+        record = Record(NOTE.scope, NOTE.kind, NOTE.key, data=data)
+        (did,) = await self._store.write(Write((Put(record, version),)))
+        return did.version
 
-def _id_of(note: Record) -> str:
-    data: Any = note.data
-    return str(data["id"])
+
+def _data(note: Record | None) -> dict[str, Any]:
+    data: Any = None if note is None else note.data
+    return data if isinstance(data, dict) else {}
+
+
+def _before(note: Record | None) -> list[str]:
+    """Return all whose vectors may be in the store still."""
+    data = _data(note)
+    return [id for id in (data.get("id"), *data.get("old", ())) if id]

@@ -27,6 +27,8 @@ FORMAT = "1"
 """Raised when entries of older versions of Mnemic are to be made again."""
 RECALL = "recall"
 """By this name, whoever reads and writes through the index layer means its entries, whichever embedder's."""
+TURNS = ("message", "archived")
+"""The kinds whose records are turns of a conversation."""
 MAX_TERMS = 50_000
 """How many terms of one text are kept; a longer text is found by those that it begins with."""
 CHUNK = 600
@@ -95,7 +97,7 @@ def readable(record: Record) -> str:
 def speaker_of(record: Record) -> tuple[int, str]:
     """Return the number of the role that a record was said in, 0 for none, and the name of who said it."""
     data: Any = record.data
-    if not isinstance(data, dict) or data.get("role") not in ROLES:
+    if record.kind not in TURNS or not isinstance(data, dict) or data.get("role") not in ROLES:
         return 0, ""
     name = data.get("name")
     return ROLES.index(data["role"]) + 1, name if isinstance(name, str) else ""

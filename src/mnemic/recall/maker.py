@@ -12,6 +12,7 @@ from ..errors import EmbedderError
 from ..models.embedder import Embedder
 from ..records import Record
 from .entry import CHUNK, FORMAT, chunks, pack, quantised, readable
+from .question import MAX_QUESTION
 
 if TYPE_CHECKING:
     import numpy as np
@@ -50,16 +51,34 @@ class Maker:
         What failed is made later: a write is never lost because a model could not be reached.
         """
         texts = [readable(record) for record in records]
+        vectors = self._tried(texts, probed=False)
+        return [
+            pack(record, rows) if text and (rows is not None or self.embedder is None) else None
+            for record, text, rows in zip(records, texts, vectors, strict=True)
+        ]
+
+    def _tried(self, texts: list[str], *, probed: bool) -> list[NDArray[np.int8] | None]:
+        """Return the vectors of texts; where some cannot be embedded, those of the others."""
+        nothing: list[NDArray[np.int8] | None] = [None] * len(texts)
         try:
-            vectors = self.vectors(texts)
+            return self.vectors(texts)
         except Exception as error:
             self.failures += 1
             log.warning("embedding %d texts failed, they are embedded later: %s", len(texts), error)
-            return [None] * len(records)
-        return [
-            pack(record, rows) if text else None
-            for record, text, rows in zip(records, texts, vectors, strict=True)
-        ]
+        if len(texts) == 1:
+            return nothing
+        if not probed and not any(self._works(text) for text in (texts[0], texts[-1])):
+            # It is not for one of the texts that it failed.
+            return nothing
+        middle = len(texts) // 2
+        return self._tried(texts[:middle], probed=True) + self._tried(texts[middle:], probed=True)
+
+    def _works(self, text: str) -> bool:
+        try:
+            self.vectors([text])
+        except Exception:
+            return False
+        return True
 
     def vectors(self, texts: Sequence[str]) -> list[NDArray[np.int8] | None]:
         """Return the vectors of each text's chunks; raises what the embedder raises, or EmbedderError."""
@@ -67,7 +86,7 @@ class Maker:
             return [None] * len(texts)
         if len(texts) == 1 and 0 < len(texts[0]) <= CHUNK:
             # One message at a time is what is written most.
-            return [self._checked(self.embedder.embed(texts))]
+            return [self._checked(self.embedder.embed(texts), 1)]
         pieces = [chunks(text) if text else [] for text in texts]
         flat = [piece for some in pieces for piece in some]
         found: list[NDArray[np.int8] | None] = []
@@ -77,8 +96,8 @@ class Maker:
 
         rows = np.concatenate(
             [
-                self._checked(self.embedder.embed(flat[start : start + TEXTS_AT_ONCE]))
-                for start in range(0, len(flat), TEXTS_AT_ONCE)
+                self._checked(self.embedder.embed(some), len(some))
+                for some in (flat[n : n + TEXTS_AT_ONCE] for n in range(0, len(flat), TEXTS_AT_ONCE))
             ]
         )
         place = 0
@@ -94,13 +113,14 @@ class Maker:
         import numpy as np
 
         try:
-            return self._checked(np.asarray(self.embedder.embed_query(text))[None])[0]  # type: ignore[no-any-return]
+            given = np.asarray(self.embedder.embed_query(text[:MAX_QUESTION]))[None]
+            return self._checked(given, 1)[0]  # type: ignore[no-any-return]
         except Exception as error:
             self.failures += 1
             log.warning("embedding the question failed, so only words are searched: %s", error)
             return None
 
-    def _checked(self, vectors: NDArray[np.float32]) -> NDArray[np.int8]:
+    def _checked(self, vectors: NDArray[np.float32], count: int) -> NDArray[np.int8]:
         import numpy as np
 
         given = np.asarray(vectors, dtype=np.float32)

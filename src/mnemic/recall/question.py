@@ -26,6 +26,11 @@ _FIRST_LOW = re.compile(r"\b(?:i|my|me|mine|i'm|i've|i'd|myself)\b")
 _SECOND = re.compile(r"\b(?:you|your|yours|you've|you'd)\b", re.IGNORECASE)
 _WORD = re.compile(r"[^\W_]+")
 
+MAX_QUESTION = 10_000
+"""How many characters of a question are looked at."""
+MAX_TERMS = 200
+"""And how many of its terms."""
+
 
 _MONTHS = (
     "january february march april may june july august september october november december".split()  # noqa: SIM905
@@ -43,6 +48,28 @@ _DATES = (
         re.IGNORECASE,
     ),
     re.compile(r"\b(?:in|during|of|since|before|after) (?P<year>(?:19|20)\d\d)\b", re.IGNORECASE),
+)
+
+
+_DATING = frozenset(
+    [
+        "in",
+        "during",
+        "of",
+        "since",
+        "before",
+        "after",
+        "until",
+        "till",
+        "by",
+        "last",
+        "next",
+        "this",
+        "early",
+        "late",
+        "mid",
+        "around",
+    ]
 )
 
 
@@ -75,13 +102,14 @@ class Question(Struct, frozen=True):
 
 def understand(text: str, speakers: Mapping[str, int]) -> Question:
     """Return what a question tells; `speakers` are the names of those who speak in the scope."""
+    text = text[:MAX_QUESTION]
     named = _named(text, speakers)
     masked = text
     for word in named:
         masked = re.sub(rf"\b{re.escape(word)}(?:'s|’s)", "my", masked)
         masked = re.sub(rf"\b{re.escape(word)}\b", "I", masked)
     counts: dict[int, int] = {}
-    for term in terms(text):
+    for term in terms(text[:MAX_QUESTION])[:MAX_TERMS]:
         counts[hashed(term)] = counts.get(hashed(term), 0) + 1
     low = text == text.lower()
     return Question(
@@ -100,13 +128,14 @@ def understand(text: str, speakers: Mapping[str, int]) -> Question:
 
 
 def _date(text: str) -> Date | None:
-    """Return the first date in a text; a month alone needs its capital, since it may be a verb."""
+    """Return the first date in a text; a month alone is one only after a word such as "in"."""
     for pattern in _DATES:
         for match in pattern.finditer(text):
             found = match.groupdict()
             month = int(found["month_number"]) if found.get("month_number") else None
             if name := found.get("month"):
-                if not (name[0].isupper() or found.get("day") or found.get("year")):
+                before = text[: match.start()].rsplit(None, 1)
+                if not (found.get("day") or found.get("year") or (before and before[-1].lower() in _DATING)):
                     continue
                 month = next(n for n, full in enumerate(_MONTHS, 1) if full.startswith(name.lower()[:3]))
             year = int(found["year"]) if found.get("year") else None

@@ -113,8 +113,9 @@ class View:
         self.bounded = bool((shard.valid_from.values > -NEVER).any() or (shard.valid_to.values < NEVER).any())
         self.expiring = bool((shard.expires.values < NEVER).any())
         self.weighed = not bool(np.isnan(shard.importance.values).all())
-        ages = np.log1p((shard.created.values.max(initial=0) - shard.created.values) / HOUR)
-        self.recency = (1 - ages / max(float(ages.max(initial=0)), 1e-9)).astype(np.float32)
+        newest = shard.created.values[self.alive].max(initial=0)
+        ages = np.log1p(np.maximum(newest - shard.created.values, 0) / HOUR)
+        self.recency = (1 - ages / max(float(ages[self.alive].max(initial=0)), 1e-9)).astype(np.float32)
 
     def _measure(self, shard: Shard) -> None:
         """Find the lengths of windows and of sessions."""
@@ -329,6 +330,8 @@ def _dense(
     for step, share in CONTEXT.items():
         around += np.float32(share) * close[view.near[step][:count]]
     around /= shard.context.values
+    if not all_known:
+        around[~known] = middle
     closeness = float(np.clip((best - 0.15) / 0.6, 0, 1))
     related = known & (np.maximum(close[:count], around) > max(middle, RELATED))
     seen = None if all_known else everyone
@@ -367,7 +370,7 @@ def _speaker(shard: Shard, view: View, question: Question, weights: Weights) -> 
         (speaker,) = question.speakers
         said = (shard.speaker.values == speaker) & view.turn
         for name in question.names:
-            documents, _ = shard.postings.of(name)
+            documents = _holding(shard, view, name)
             said[documents[~view.turn[documents]]] = True
         return _weighed(said, weights.speaker)
     if question.about_user != question.about_assistant and view.any_turn:
@@ -397,13 +400,19 @@ def _on(date: Date, moments: NDArray[np.int64]) -> Flags:
     return found
 
 
+def _holding(shard: Shard, view: View, term: int) -> NDArray[np.int32]:
+    """Return the documents that hold a term and are still there."""
+    documents, _ = shard.postings.of(term)
+    return documents if view.whole else documents[view.alive[documents]]
+
+
 def _graph(shard: Shard, view: View, question: Question, visible: Flags | None) -> Floats | None:
     """Return how much a document speaks of what facts link with what the question speaks of."""
     if not len(view.links) or not question.terms:
         return None
     matched = np.zeros(len(shard), dtype=np.float32)
     for term in question.terms:
-        documents, _ = shard.postings.of(term)
+        documents = _holding(shard, view, term)
         matched[documents] += np.float32(rarity(view.documents, len(documents)))
     near = view.links[np.argsort(-matched[view.links], kind="stable")[:5]]
     near = near[matched[near] > 0]
@@ -413,7 +422,7 @@ def _graph(shard: Shard, view: View, question: Question, visible: Flags | None) 
     for link in near.tolist():
         for term in shard.postings.terms_of(link).tolist():
             if term not in question.terms:
-                documents, _ = shard.postings.of(term)
+                documents = _holding(shard, view, term)
                 scores[documents] += np.float32(rarity(view.documents, len(documents)) * matched[link])
         scores[link] += matched[link]
     best = _best(scores, visible)

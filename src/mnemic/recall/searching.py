@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,11 +11,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..checks import to_microseconds
-from ..records import ROLES, Record, Stream, now
+from ..records import ROLES, Hit, Record, Ref, Stream, now
 from ..store.query import Condition, Search
 from .entry import Entry
+from .likeness import likeness
 from .maker import Maker
-from .question import understand
+from .question import Question, understand
 from .scoring import Ranking, View, Weights, rank
 from .shard import NONE, Shard
 from .strength import USE, days_between, strength, unpack_use
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 
     Flags = NDArray[np.bool_]
 
-COPY = 0.985
-"""From which cosine on two texts are near-copies of one another."""
+CLOSE, COPY = 0.95, 0.85
+"""From which cosine on two texts are compared word for word, and from which likeness on one is a copy."""
 RANKED = 1_000
 """How many of the best documents are put in order at first; the rest only if they are needed."""
 MINUTE = 60_000_000
@@ -41,6 +42,17 @@ class Answer(Struct):
     ranking: Ranking
     rest: tuple[Condition, ...]
     """The conditions that only the records themselves can answer."""
+    others: NDArray[np.int64] | None = None
+    """Documents that come after these, in no order yet."""
+
+    def widen(self) -> bool:
+        """Put the other documents in order too; False if there are none."""
+        if self.others is None or not len(self.others):
+            return False
+        order = self.others[np.argsort(-self.scores[self.others], kind="stable")]
+        self.documents += order.tolist()
+        self.others = None
+        return True
 
     def why(self, document: int) -> dict[str, float]:
         """Return what each signal added to a document's score, the most first."""
@@ -87,6 +99,23 @@ class Index:
         with self.lock:
             self.shard.versions[stream.scope.path, stream.kind] = stream.version
 
+    def expect(self, stream: Stream) -> None:
+        """Note when a stream expires, which is no change of it."""
+        name = (stream.scope.path, stream.kind)
+        if stream.expires is not None:
+            self.shard.ends[name] = to_microseconds(stream.expires)
+        else:
+            self.shard.ends.pop(name, None)
+
+    def forget_all_but(self, there: set[tuple[str, str]]) -> None:
+        """Forget streams that are no longer there at all."""
+        gone = self.shard.versions.keys() - there
+        if gone:
+            with self.lock:
+                for name in gone:
+                    self.shard.forget(name)
+                self._view = None
+
     def add(
         self,
         stream: Stream,
@@ -94,45 +123,81 @@ class Index:
         entries: list[Entry | None],
         *,
         first: bool,
+        width: int,
         embedding: bool,
     ) -> None:
-        """Take in records of a stream, the `first` of it or those after."""
+        """Take in records of a stream, the `first` of it or those after; `width` is that of new vectors."""
         shard = self.shard
         with self.lock:
             if first:
                 shard.begin(stream)
+            silent = shard.silent.setdefault((stream.scope.path, stream.kind), set())
             gone = [record.seq for record, entry in zip(records, entries, strict=True) if entry is None]
             if gone:
                 # A new version without text takes the place of one with text.
                 held = shard.held(stream)
                 shard.drop(held[np.isin(shard.seq.values[held], gone)])
+                silent.update(gone)
                 records = [r for r, entry in zip(records, entries, strict=True) if entry is not None]
             texts = [entry for entry in entries if entry is not None]
+            if silent:
+                silent.difference_update(record.seq for record in records)
+            wanted = shard.vectors.dimensions or width
+            for entry in texts:
+                if entry.vectors is not None:
+                    wanted = wanted or entry.vectors.shape[1]
+                    if entry.vectors.shape[1] != wanted:
+                        entry.vectors = None
             for n, record, entry in zip(shard.add(stream, records, texts), records, texts, strict=True):
                 if USE in record.derived:
-                    shard.used.values[n], shard.uses.values[n] = unpack_use(record.derived[USE])
+                    use = unpack_use(record.derived[USE])
+                    shard.used.values[n], shard.uses.values[n] = use.since, use.uses
                 if embedding and entry.vectors is None and len(entry.terms):
                     shard.lacking[n] = record.version
             shard.settle()
             self._view = None
 
+    def use(self, document: int, moment: int) -> None:
+        """Count a use of a document; what that changes shows within a minute."""
+        self.shard.used.values[document] = moment
+        self.shard.uses.values[document] += 1
+
+    def use_of(self, ref: Ref, moment: int) -> None:
+        """Count a use of a record, if it is here, and let it show at once."""
+        shard = self.shard
+        with self.lock:
+            number = shard.numbers.get((ref.scope.path, ref.kind))
+            if number is not None:
+                for n in np.flatnonzero((shard.stream.values == number) & shard.alive.values).tolist():
+                    if shard.keys[n] == ref.key:
+                        self.use(n, moment)
+                        self._left = None
+
     def count(self, stream: Stream) -> int:
         """Return how many of a stream's records are known, those without text too."""
-        return len(self.shard.held(stream)) + self.shard.silent.get((stream.scope.path, stream.kind), 0)
+        return len(self.shard.held(stream)) + len(self.shard.silent.get((stream.scope.path, stream.kind), ()))
 
     def keep(self, stream: Stream, seqs: Sequence[int]) -> None:
         """Forget what is not among the seqs that a stream has."""
         with self.lock:
             held = self.shard.held(stream)
-            present = np.isin(self.shard.seq.values[held], np.asarray(seqs, dtype=np.int64))
+            known = self.shard.seq.values[held]
+            present = np.isin(known, np.asarray(seqs, dtype=np.int64))
             self.shard.drop(held[~present])
-            self.shard.silent[stream.scope.path, stream.kind] = len(seqs) - int(np.count_nonzero(present))
+            self.shard.silent[stream.scope.path, stream.kind] = set(seqs) - set(known.tolist())
             self._view = None
 
-    def attach(self, document: int, vectors: NDArray[np.int8]) -> None:
-        """Add vectors that were missing; the lock is the caller's."""
+    def twins(self, chosen: list[int], found: list[int]) -> Twins:
+        """Return what tells copies among documents that are chosen or found."""
+        return Twins(self.shard, chosen, found)
+
+    def attach(self, document: int, vectors: NDArray[np.int8]) -> bool:
+        """Add vectors that were missing, if they are as wide as the others; the lock is the caller's."""
+        if self.shard.vectors.dimensions not in (0, vectors.shape[1]):
+            return False
         self.shard.attach(document, vectors)
         self._view = None
+        return True
 
     def around(self, document: int, count: int) -> tuple[list[int], list[int]]:
         """Return the turns before and after one, both in their order."""
@@ -157,14 +222,17 @@ class Index:
         """Rank all documents that the search may find."""
         shard = self.shard
         with self.lock:
+            speakers = dict(shard.speakers)
+        question = understand(search.query, speakers)
+        both = self._vectors(question, maker) if not search.signals or "dense" in search.signals else None
+        with self.lock:
+            if both is not None and shard.vectors.dimensions != len(both[0]):
+                # The model has changed under the same name: what it made before is made again.
+                shard.lack_all()
+                both = self._view = None
             if self._view is None:
                 self._view = View(shard)
             view = self._view
-            question = understand(search.query, shard.speakers)
-            dense = not search.signals or "dense" in search.signals
-            asked = maker.question(search.query) if dense and shard.vectors.size else None
-            masked = asked if question.masked == question.text else maker.question(question.masked)
-            both = None if asked is None or masked is None else (asked, masked)
             moment = to_microseconds(now())
             visible, rest = self._visible(search, view, moment)
             chosen = frozenset(search.signals) or None
@@ -173,10 +241,15 @@ class Index:
             )
             strengths = self._strengths(view, moment)
             ranking = rank(shard, view, question, both, visible, strengths, weights, chosen)
-            order = self._order(ranking, search)
-            if search.diverse:
-                order = self._diverse(order, search.limit)
-            return Answer(order, ranking.scores, ranking, rest)
+        return self._ordered(ranking, search, rest)
+
+    def _vectors(self, question: Question, maker: Maker) -> tuple[NDArray[np.int8], NDArray[np.int8]] | None:
+        """Return the question's vectors, as asked and masked; a model takes its time, so the lock is free."""
+        if not self.shard.vectors.size:
+            return None
+        asked = maker.question(question.text)
+        masked = asked if question.masked == question.text else maker.question(question.masked)
+        return None if asked is None or masked is None else (asked, masked)
 
     def _visible(self, search: Search, view: View, moment: int) -> tuple[Flags | None, tuple[Condition, ...]]:
         """Return which documents may be found, None for all, and the conditions that this does not settle."""
@@ -184,6 +257,12 @@ class Index:
         tests: list[Flags] = [] if view.whole else [view.alive]
         if view.expiring:
             tests.append(shard.expires.values > moment)
+        ended = [shard.numbers[n] for n, end in shard.ends.items() if end <= moment and n in shard.numbers]
+        if ended:
+            tests.append(~np.isin(shard.stream.values, ended))
+        if not search.below:
+            here = np.fromiter((path == search.scope.path for path, _ in shard.streams), dtype=np.bool_)
+            tests.append(here[shard.stream.values])
         if search.kinds:
             wanted = np.fromiter((kind in search.kinds for _, kind in shard.streams), dtype=np.bool_)
             tests.append(wanted[shard.stream.values])
@@ -225,32 +304,42 @@ class Index:
             self._left = (view, minute, kept)
         return self._left[2]
 
-    def _order(self, ranking: Ranking, search: Search) -> list[int]:
-        """Return the documents, best first: those that a search can end with, and all if it may filter."""
+    def _ordered(self, ranking: Ranking, search: Search, rest: tuple[Condition, ...]) -> Answer:
+        """Return the documents, best first: as many as a search is likely to need, the others for later."""
         scores = ranking.scores
-        found = np.flatnonzero(scores > (search.min_score or -np.inf))
+        least = -np.inf if search.min_score is None else np.nextafter(np.float32(search.min_score), -np.inf)
+        found = np.flatnonzero(scores > least)
         most = max(RANKED, 4 * search.limit)
-        if len(found) > most and not search.where:
-            found = found[np.argpartition(-scores[found], most)[:most]]
+        others = None
+        if len(found) > most:
+            parted = found[np.argpartition(-scores[found], most)]
+            found, others = np.sort(parted[:most]), np.sort(parted[most:])
         order: list[int] = found[np.argsort(-scores[found], kind="stable")].tolist()
-        return order
+        return Answer(order, scores, ranking, rest, others)
 
-    def _diverse(self, order: list[int], limit: int) -> list[int]:
-        """Put copies of better documents behind the first `limit` that are none."""
-        shard = self.shard
-        kept: list[int] = []
-        copies: list[int] = []
-        digests: set[int] = set()
-        for place, document in enumerate(order):
-            if len(kept) == limit:
-                return kept + copies + order[place:]
-            digest = int(shard.digest.values[document])
-            if digest and digest in digests:
-                copies.append(document)
-                continue
-            digests.add(digest)
-            kept.append(document)
-        return kept + copies
+
+class Twins:
+    """Tells which documents are copies of others: by the same words, or nearly so."""
+
+    def __init__(self, shard: Shard, chosen: list[int], found: list[int]) -> None:
+        documents = np.array([*chosen, *found], dtype=np.int64)
+        self._digests = dict(zip(documents.tolist(), shard.digest.values[documents].tolist(), strict=True))
+        self._close: dict[int, list[int]] = {}
+        rows = shard.first_row.values[documents]
+        held = np.flatnonzero(rows != NONE)
+        if len(held) > 1:
+            units = shard.vectors.of(rows[held]) * shard.vectors.inverses(rows[held])[:, None]
+            first, second = np.nonzero(np.triu(units @ units.T > CLOSE, 1))
+            for a, b in zip(documents[held[first]].tolist(), documents[held[second]].tolist(), strict=True):
+                self._close.setdefault(b, []).append(a)
+
+    def copy(self, document: int, record: Record, chosen: Mapping[int, Hit]) -> bool:
+        """Tell whether a document is a copy of one that is chosen."""
+        digest = self._digests[document]
+        if digest and any(self._digests.get(other) == digest for other in chosen):
+            return True
+        near = (chosen[other].record.text for other in self._close.get(document, ()) if other in chosen)
+        return any(likeness(record.text or "", text or "") >= COPY for text in near)
 
 
 _COMPARE: dict[str, Any] = {"ge": np.greater_equal, "le": np.less_equal, "gt": np.greater, "lt": np.less}

@@ -36,6 +36,8 @@ RESCORED = 4_000
 """How many vectors are compared exactly when not all are."""
 CONTEXT = {-2: 0.6, -1: 1.0, 1: 0.8, 2: 0.3}
 """How much of its neighbours' vectors goes into that of a turn in its context."""
+MOST = 1e30
+"""The greatest importance that is told from a greater one."""
 PARTS = 8
 """In how many parts the postings lie."""
 PENDING = 2_000
@@ -271,8 +273,10 @@ class Shard:
         self.alive = Column(np.bool_)
         self.postings = Postings()
         self.vectors = Vectors()
-        self.silent: dict[Name, int] = {}
-        """How many records of a stream have no text."""
+        self.silent: dict[Name, set[int]] = {}
+        """The seqs of a stream's records that have no text."""
+        self.ends: dict[Name, int] = {}
+        """When a stream expires, of those that do."""
         self.lacking: dict[int, int] = {}
         """Documents whose vectors are not made yet, and the version of the record."""
 
@@ -303,12 +307,26 @@ class Shard:
 
     def begin(self, stream: Stream) -> None:
         """Forget a stream that was dropped, to take another of that name in."""
-        self.drop(self.held(stream))
         name = (stream.scope.path, stream.kind)
+        self.forget(name)
         self.born[name] = stream.created
+
+    def forget(self, name: Name) -> None:
+        """Forget a stream that is gone."""
+        self.versions.pop(name, None)
+        self.silent.pop(name, None)
         if name in self.numbers:
-            self.last[self.numbers[name]] = NONE
-            self.last_seq[self.numbers[name]] = 0
+            number = self.numbers[name]
+            self.drop(np.flatnonzero((self.stream.values == number) & self.alive.values))
+            self.last[number] = NONE
+            self.last_seq[number] = 0
+
+    def lack_all(self) -> None:
+        """Forget all vectors, since they are not as wide as those that are made now."""
+        self.vectors = Vectors()
+        self.first_row.values[:] = NONE
+        self.context.values[:] = np.nan
+        self.lacking = dict.fromkeys(np.flatnonzero(self.alive.values & (self.length.values > 0)).tolist(), 0)
 
     def add(self, stream: Stream, records: Sequence[Record], entries: Sequence[Entry]) -> list[int]:
         """Take records of one stream in, in order; return their numbers."""
@@ -332,7 +350,7 @@ class Shard:
         self.expires.extend([_moment(r.expires, NEVER) for r in records])
         self.valid_from.extend([_moment(r.valid_from, -NEVER) for r in records])
         self.valid_to.extend([_moment(r.valid_to, NEVER) for r in records])
-        self.importance.extend([np.nan if r.importance is None else r.importance for r in records])
+        self.importance.extend([np.nan if r.importance is None else min(r.importance, MOST) for r in records])
         self.pinned.extend([r.pinned for r in records])
         self.used.extend(np.zeros(len(records)))
         self.uses.extend(np.zeros(len(records)))
@@ -479,11 +497,14 @@ def _products(query: NDArray[np.int8], rows: NDArray[np.int8]) -> Floats:
 
 
 def _digests(terms: NDArray[np.uint32], sizes: Whole) -> NDArray[np.uint64]:
-    """Return a number for each text that is the same for texts of the same terms, whatever their order."""
-    mixed = terms.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    """Return a number for each text that is the same for texts of the same terms in the same order."""
+    starts = np.cumsum(sizes) - sizes
+    places = np.arange(len(terms), dtype=np.uint64) - np.repeat(starts, sizes).astype(np.uint64)
+    mixed = (terms.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     mixed ^= mixed >> np.uint64(29)
+    mixed *= np.uint64(2) * places + np.uint64(1)
     found = np.zeros(len(sizes), dtype=np.uint64)
     held = np.flatnonzero(sizes)
     if len(held):
-        found[held] = np.add.reduceat(mixed, (np.cumsum(sizes) - sizes)[held])
+        found[held] = np.add.reduceat(mixed, starts[held])
     return found

@@ -5,6 +5,8 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -14,7 +16,17 @@ DAY = 86_400_000_000
 
 USE = "use"
 """The name under which a record's uses are kept beside it."""
-_USE = struct.Struct("<qd")
+ONE_MORE, OF_USE = b"+", b"!"
+"""A use that is to be counted, by whoever holds back the others; and one that a caller says was of use."""
+_USE = struct.Struct("<qdq")
+
+
+class Use(Struct, frozen=True):
+    """Since when a record fades, how often it was used, and when last; times in microseconds, 0 for never."""
+
+    since: int = 0
+    uses: float = 0.0
+    last: int = 0
 
 
 def strength(importance: Any, days: Any, uses: Any, half_life: float = HALF_LIFE) -> Any:
@@ -28,15 +40,14 @@ def strength(importance: Any, days: Any, uses: Any, half_life: float = HALF_LIFE
     return importance * np.exp2(-np.maximum(days, 0) / (half_life * (1 + np.log1p(uses) / 2)))
 
 
-def pack_use(last: int, uses: float) -> bytes:
-    """Return when a record was last used, in microseconds, and how often, as bytes."""
-    return _USE.pack(last, uses)
+def pack_use(use: Use) -> bytes:
+    """Return the uses of a record as bytes."""
+    return _USE.pack(use.since, use.uses, use.last)
 
 
-def unpack_use(value: bytes) -> tuple[int, float]:
-    """Return what `pack_use` was given."""
-    last, uses = _USE.unpack(value)
-    return last, uses
+def unpack_use(value: bytes | None) -> Use:
+    """Return what `pack_use` was given; no use at all for anything else."""
+    return Use(*_USE.unpack(value)) if value is not None and len(value) == _USE.size else Use()
 
 
 def days_between(earlier: NDArray[Any], later: int) -> NDArray[Any]:

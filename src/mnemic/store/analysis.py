@@ -31,7 +31,7 @@ _NAMES = _SHOUTED | {word.capitalize() for word in STOP_WORDS if len(word) > 1}
 """Stop words with capitals, which may be names."""
 _BETWEEN = {n: " " for n in range(128) if not chr(n).isalnum() and chr(n) != "'"}
 _CACHED_WORDS = 200_000
-_HYPHENATED = re.compile(r"[^\W_]+(?:-[^\W_]+)+")
+_HYPHENATED = re.compile(r"(?<![^\W_])[^\W_]++(?:-[^\W_]++)+")
 _CAPITAL = re.compile(r"[A-Z][A-Za-z]+")
 _COMPOUND = re.compile(r"\w-\w")
 

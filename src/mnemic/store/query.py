@@ -270,7 +270,7 @@ class Search(Struct, frozen=True, kw_only=True):
 
     `signals` names the only ones that count; none given, all do. `min_score` leaves weaker hits out,
     `neighbours` brings that many turns before and after each hit along, and `diverse` leaves copies of
-    a better hit for last.
+    a better hit for last. A hit counts as a use of its record, unless `uses` is false.
     """
 
     scope: Scope
@@ -281,16 +281,18 @@ class Search(Struct, frozen=True, kw_only=True):
     as_of: datetime | None = None
     limit: int = 10
     signals: tuple[str, ...] = ()
-    min_score: float = 0.0
+    min_score: float | None = None
     neighbours: int = 0
     diverse: bool = True
+    uses: bool = True
 
     def __post_init__(self) -> None:
         """Raise InvalidValueError for a query that is not text, or a negative limit."""
         check_text(self.query, "query")
         check_count(self.limit, "limit")
         check_count(self.neighbours, "neighbours")
-        check_number(self.min_score, "min_score")
+        if self.min_score is not None:
+            check_number(self.min_score, "min_score")
 
 
 def stored(record: Record, did: Outcome) -> Record:

@@ -1,0 +1,116 @@
+"""How alike two texts are, word for word; two that say the opposite are not, however much they share."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from difflib import SequenceMatcher
+from itertools import pairwise
+
+NEAR = 0.8
+"""From which likeness on two texts say the same."""
+LONG = 400
+"""From how many words on their order is looked at only in pairs, since it would take too long otherwise."""
+
+_WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
+_NUMBER = re.compile(r"[-+]?\d+(?:[.,:/]\d+)*")
+_SYMBOL = re.compile(r"[^\w\s.,;:!?'\"“”()\[\]…–—-]")
+_NAME = re.compile(r"(?<=[^\W\d_A-Z,] )[A-Z][^\W_]*")
+_DENIALS = frozenset(
+    [
+        "no",
+        "not",
+        "never",
+        "none",
+        "nothing",
+        "nobody",
+        "nor",
+        "without",
+        "cannot",
+        "nicht",
+        "kein",
+        "keine",
+        "keinen",
+        "keinem",
+        "nie",
+        "niemals",
+        "nichts",
+        "ohne",
+        "ne",
+        "pas",
+        "jamais",
+        "rien",
+        "sans",
+        "non",
+        "mai",
+        "senza",
+        "nunca",
+        "jamás",
+        "sin",
+        "nada",
+        "não",
+        "nie",
+        "не",
+        "нет",
+        "никогда",
+        "без",
+        "不",
+        "没",
+        "ない",
+    ]
+)
+_TIMES = frozenset(
+    [
+        "monday",
+        "tuesday",
+        "wednesday",
+        "thursday",
+        "friday",
+        "saturday",
+        "sunday",
+        "january",
+        "february",
+        "march",
+        "april",
+        "may",
+        "june",
+        "july",
+        "august",
+        "september",
+        "october",
+        "november",
+        "december",
+        "morning",
+        "evening",
+    ]
+)
+
+
+def likeness(one: str, other: str) -> float:
+    """Return how alike two texts are, from 0 to 1, which means the same words in the same order.
+
+    Texts that differ in a number, a sign, a name or a day, or of which only one denies something, are not
+    alike at all.
+    """
+    words, others = _words(one), _words(other)
+    if not words or not others:
+        return float(one.strip() == other.strip())
+    if _telling(one, words) != _telling(other, others):
+        return 0.0
+    if words == others:
+        return 1.0
+    if len(words) + len(others) < 2 * LONG:
+        return 0.99 * SequenceMatcher(None, words, others, autojunk=False).ratio()
+    first, second = (Counter(pairwise(some)) for some in (words, others))
+    return 0.99 * sum((first & second).values()) / max(sum((first | second).values()), 1)
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(text.lower().replace("’", "'"))
+
+
+def _telling(text: str, words: list[str]) -> tuple[list[str], ...]:
+    """Return what turns a text into another one."""
+    denials = sorted(word for word in words if word in _DENIALS or word.endswith("n't"))
+    times = [word for word in words if word in _TIMES]
+    return denials, times, _NUMBER.findall(text), _SYMBOL.findall(text), sorted(_NAME.findall(text))

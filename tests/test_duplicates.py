@@ -204,10 +204,11 @@ def test_merging_loses_nothing(alice: mnemic.Space) -> None:
     assert alice.all() == [new] == [alice.get("plan")]
     assert (new.key, new.text, new.importance, new.pinned) == ("plan", f"{PLAN} too", 5, True)
     assert (new.meta, new.labels, new.valid_from) == ({"a": 1, "b": 2, "c": 3}, {"source": "mail"}, start)
-    assert new.data == {"merged": [PLAN]}
+    assert new.data == {"merged": [{"text": PLAN, "source": "mail"}]}
     assert new.created == start
     third = alice.remember(f"{PLAN} again", duplicates="merge")
-    assert third.data == {"merged": [PLAN, f"{PLAN} too"]}
+    said = [{"text": PLAN, "source": "mail"}, {"text": f"{PLAN} too", "source": "mail"}]
+    assert third.data == {"merged": said}
     assert [hit.record.key for hit in alice.recall("tenants")] == ["plan"]
 
 

@@ -23,6 +23,9 @@ from .checks import (
 )
 from .errors import InvalidValueError
 
+NOTE_KIND = "embedder"
+"""The kind of the record, at the root, in which a store notes whose vectors it holds."""
+
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 ROLES: tuple[Role, ...] = get_args(Role)
 

@@ -183,7 +183,7 @@ class LimitedLog:
         if not leaving:
             return False
         try:
-            await self._store.write(Write(tuple(await self._moves(leaving))))
+            await self._store.write(Write(tuple(await self._moves(leaving)), lazy=True))
         except ConflictError:
             return True  # someone else changed one of them meanwhile
         return True

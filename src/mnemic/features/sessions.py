@@ -219,7 +219,7 @@ class AsyncSession:
                     if kind == MESSAGE and last is not None and record.seq > last:
                         break
                     ops.append(Put(replace(record, scope=target)))
-        await self._store.write(Write((*ops, *twin._touch())))
+        await self._store.write(Write((*ops, *twin._touch()), lazy=True))
         return twin
 
     async def prefill(self, messages: Iterable[Message]) -> bool:

@@ -78,7 +78,7 @@ class IndexLayer(Layer):
         texts = [
             n for n, op in enumerate(write.ops) if isinstance(op, Put) and (op.record.text or op.record.title)
         ]
-        if not texts or write.lazy:
+        if not texts:
             if write.ops and all(isinstance(o, Derive) and o.value in (ONE_MORE, OF_USE) for o in write.ops):
                 self._use(write.ops)
                 return [Outcome(count=1)] * len(write.ops)
@@ -89,13 +89,14 @@ class IndexLayer(Layer):
         for n in texts:
             if (entry := ops[n].record.derived.get(RECALL)) is not None:
                 ops[n] = _with_entry(ops[n], maker.name, entry)
-            else:
+            elif not write.lazy:
                 missing.append(n)
-        records = [ops[n].record for n in missing]
-        entries = await self._aside(maker, len(records), lambda: maker.make(records))
-        for n, made in zip(missing, entries, strict=True):
-            if made is not None:
-                ops[n] = _with_entry(ops[n], maker.name, made)
+        if missing:
+            records = [ops[n].record for n in missing]
+            entries = await self._aside(maker, len(records), lambda: maker.make(records))
+            for n, made in zip(missing, entries, strict=True):
+                if made is not None:
+                    ops[n] = _with_entry(ops[n], maker.name, made)
         return await self._below.write(Write(tuple(ops), write.id))
 
     async def scan(self, scan: Scan) -> Page[Record]:

@@ -13,11 +13,11 @@ from ..errors import ConflictError, EmbedderError
 from ..models.embedder import Embedder
 from ..models.finding import AUTO, embedder_of, find_embedder
 from ..recall.maker import TEXTS_AT_ONCE, Maker, entry_name
-from ..records import Record, Ref, Scope
+from ..records import NOTE_KIND, Record, Ref, Scope
 from ..store.protocol import Store, all_streams, scan_all
 from ..store.query import Derive, Put, Scan, StreamScan, Write
 
-NOTE = Ref(Scope(), "embedder", "current")
+NOTE = Ref(Scope(), NOTE_KIND, "current")
 """The record in which the store says whose vectors it holds."""
 LOOKED_AGAIN = 1.0
 """After how many seconds it is looked up again whether another process has moved the store on."""

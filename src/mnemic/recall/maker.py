@@ -51,34 +51,38 @@ class Maker:
         What failed is made later: a write is never lost because a model could not be reached.
         """
         texts = [readable(record) for record in records]
-        vectors = self._tried(texts, probed=False)
+        vectors = self._tried(texts)
         return [
             pack(record, rows) if text and (rows is not None or self.embedder is None) else None
             for record, text, rows in zip(records, texts, vectors, strict=True)
         ]
 
-    def _tried(self, texts: list[str], *, probed: bool) -> list[NDArray[np.int8] | None]:
-        """Return the vectors of texts; where some cannot be embedded, those of the others."""
-        nothing: list[NDArray[np.int8] | None] = [None] * len(texts)
+    def _tried(self, texts: list[str]) -> list[NDArray[np.int8] | None]:
+        """Return the vectors of texts; if only some of them cannot be embedded, those of the others."""
+        found = self._attempt(texts, "embedding %d texts failed, they are embedded later: %s")
+        if found is not None or len(texts) == 1:
+            return [None] if found is None else found
+        ends = [self._attempt([text]) for text in (texts[0], texts[-1])]
+        if ends == [None, None]:
+            # It is not for one of the texts that it failed.
+            return [None] * len(texts)
+        return [*(ends[0] or [None]), *self._halves(texts[1:-1]), *(ends[1] or [None])]
+
+    def _halves(self, texts: list[str]) -> list[NDArray[np.int8] | None]:
+        found = self._attempt(texts) if texts else []
+        if found is not None or len(texts) == 1:
+            return [None] if found is None else found
+        middle = len(texts) // 2
+        return self._halves(texts[:middle]) + self._halves(texts[middle:])
+
+    def _attempt(self, texts: list[str], complaint: str = "") -> list[NDArray[np.int8] | None] | None:
         try:
             return self.vectors(texts)
         except Exception as error:
             self.failures += 1
-            log.warning("embedding %d texts failed, they are embedded later: %s", len(texts), error)
-        if len(texts) == 1:
-            return nothing
-        if not probed and not any(self._works(text) for text in (texts[0], texts[-1])):
-            # It is not for one of the texts that it failed.
-            return nothing
-        middle = len(texts) // 2
-        return self._tried(texts[:middle], probed=True) + self._tried(texts[middle:], probed=True)
-
-    def _works(self, text: str) -> bool:
-        try:
-            self.vectors([text])
-        except Exception:
-            return False
-        return True
+            if complaint:
+                log.warning(complaint, len(texts), error)
+            return None
 
     def vectors(self, texts: Sequence[str]) -> list[NDArray[np.int8] | None]:
         """Return the vectors of each text's chunks; raises what the embedder raises, or EmbedderError."""
@@ -125,9 +129,9 @@ class Maker:
 
         given = np.asarray(vectors, dtype=np.float32)
         # A sum is finite only if all that was added up is.
-        if given.ndim != 2 or not isfinite(float(given.sum())):
+        if given.ndim != 2 or len(given) != count or not isfinite(float(given.sum())):
             raise EmbedderError(
-                f"{self._id} gave vectors of the shape {given.shape}, or numbers that are none"
+                f"{self._id} gave vectors of the shape {given.shape} for {count} texts, or not of numbers"
             )
         self.dimensions = self.dimensions or given.shape[1]
         if given.shape[1] != self.dimensions:

@@ -52,24 +52,9 @@ _DATES = (
 
 
 _DATING = frozenset(
-    [
-        "in",
-        "during",
-        "of",
-        "since",
-        "before",
-        "after",
-        "until",
-        "till",
-        "by",
-        "last",
-        "next",
-        "this",
-        "early",
-        "late",
-        "mid",
-        "around",
-    ]
+    """
+    in during of since before after until till by last next this early late mid around
+    """.split()  # noqa: SIM905
 )
 
 

@@ -125,7 +125,9 @@ class View:
         window = lengths.copy()
         for step, share in WINDOW.items():
             window += np.float32(share) * lengths[self.near[step]]
-        self.norms = length_norms(window, float(window[:count].sum() / max(self.documents, 1)), k1=K1, b=B)
+        self.norms = length_norms(
+            window, float(window[:count][self.alive].sum() / max(self.documents, 1)), k1=K1, b=B
+        )
         sessions = np.bincount(
             shard.session.values, weights=lengths[:count], minlength=shard.session_count
         ).astype(np.float32)

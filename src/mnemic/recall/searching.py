@@ -18,7 +18,7 @@ from .likeness import likeness
 from .maker import Maker
 from .question import Question, understand
 from .scoring import Ranking, View, Weights, rank
-from .shard import NONE, Shard
+from .shard import MOST, NONE, Shard
 from .strength import USE, days_between, strength, unpack_use
 
 if TYPE_CHECKING:
@@ -285,7 +285,9 @@ class Index:
         if test.field == "created" and test.op in ("ge", "le", "gt", "lt"):
             known = _COMPARE[test.op](shard.created.values, to_microseconds(value))
         elif test.field == "importance" and test.op in ("ge", "gt"):
-            known = _COMPARE[test.op](np.nan_to_num(shard.importance.values, nan=-np.inf), value)
+            # Half as exact as the number itself, which is tested again when the record is read.
+            least = np.float32(min(value, MOST) - 1e-6 * abs(min(value, MOST)))
+            known = np.nan_to_num(shard.importance.values, nan=-np.inf) >= least
         elif test.field == "data.role" and test.op == "in":
             known = np.isin(shard.role.values, [ROLES.index(role) + 1 for role in value])
         return known
@@ -307,7 +309,9 @@ class Index:
     def _ordered(self, ranking: Ranking, search: Search, rest: tuple[Condition, ...]) -> Answer:
         """Return the documents, best first: as many as a search is likely to need, the others for later."""
         scores = ranking.scores
-        least = -np.inf if search.min_score is None else np.nextafter(np.float32(search.min_score), -np.inf)
+        least = np.float32(-np.inf)
+        if search.min_score is not None:
+            least = np.nextafter(np.float32(search.min_score), least)
         found = np.flatnonzero(scores > least)
         most = max(RANKED, 4 * search.limit)
         others = None

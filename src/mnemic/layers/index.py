@@ -171,14 +171,15 @@ class IndexLayer(Layer):
     async def _ready(self, scope: Scope, maker: Maker, seconds: float = REPAIR_SECONDS) -> Index:
         """Return the index of a scope, with all that was written until now."""
         index = self._index_of(scope, maker.name)
-        there = set()
+        known, there = set(index.shard.versions), set()
         async for stream in all_streams(self._below, StreamScan(scope=scope, empty=True)):
             there.add((stream.scope.path, stream.kind))
             index.expect(stream)
             while not await self._take_in(index, stream, maker):
                 # Another search has taken in part of it meanwhile.
                 continue
-        index.forget_all_but(there)
+        # Streams that someone else has found since the list was begun are not gone.
+        index.forget(known - there)
         if index.shard.lacking and maker.embedder is not None:
             await self._make_up(index, maker, seconds)
         return index

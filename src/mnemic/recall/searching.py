@@ -107,9 +107,8 @@ class Index:
         else:
             self.shard.ends.pop(name, None)
 
-    def forget_all_but(self, there: set[tuple[str, str]]) -> None:
+    def forget(self, gone: set[tuple[str, str]]) -> None:
         """Forget streams that are no longer there at all."""
-        gone = self.shard.versions.keys() - there
         if gone:
             with self.lock:
                 for name in gone:

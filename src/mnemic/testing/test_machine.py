@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from ..errors import MnemicError
 from ..records import Record, Ref, Scope
 from ..store import registry
-from ..store.query import Condition, Delete, Expect, Limit, Op, Purge, Put, Touch
+from ..store.query import Condition, Delete, Derive, Expect, Limit, Op, Purge, Put, Touch
 from .conftest import benches
 from .lab import KIND, Lab, without_times
 
@@ -34,6 +34,7 @@ scalars = st.one_of(
 long_ago, far_off = datetime(2001, 1, 1, tzinfo=UTC), datetime(2901, 1, 1, tzinfo=UTC)
 times = st.sampled_from([None, None, long_ago, far_off])
 moments = st.integers(0, 3).map(lambda n: long_ago + n * timedelta(days=1))
+values = st.sampled_from([b"", b"1", b"\0\xff"])
 records = st.builds(
     Record,
     scope=scopes,
@@ -50,6 +51,7 @@ records = st.builds(
     expires=times,
     valid_from=st.none() | moments,
     valid_to=st.none() | moments,
+    derived=st.dictionaries(st.sampled_from(["x", "y"]), values, max_size=2),
 )
 versions = st.sampled_from([None, None, None, 0, 1, 2, 5])
 refs = st.builds(Ref, scopes, kinds, keys)
@@ -60,6 +62,7 @@ operations = st.one_of(
     st.builds(Put, records, versions),
     st.builds(Put, records, versions),
     st.builds(Delete, refs, versions),
+    st.builds(Derive, refs, st.sampled_from(["x", "y"]), st.none() | values, versions),
     st.builds(Limit, scopes, kinds, counts, counts, groups, st.booleans()),
     st.builds(Purge, scopes, kinds, st.lists(keys, max_size=2).map(tuple), st.booleans(), rarely),
     st.builds(Touch, scopes, kinds, st.sampled_from([None, timedelta(days=1), timedelta(days=2)])),
@@ -125,6 +128,8 @@ class StoreMachine(RuleBasedStateMachine):
         as_of=st.none() | moments,
         after_version=st.none() | st.integers(0, 5),
         bodies=st.booleans(),
+        derived=st.sampled_from([(), ("x",), ("y", "x")]),
+        lacking=st.sampled_from([None, None, "x"]),
     )
     def scan(self, **asked: Any) -> None:
         found = [[without_times(item) for item in lab.scan(**asked)] for lab in self.both]
@@ -134,7 +139,8 @@ class StoreMachine(RuleBasedStateMachine):
     def the_same_is_held(self) -> None:
         if not hasattr(self, "lab"):
             return
-        everything = [lab.scan(scope=Scope(), kinds=(), below=True, limit=7) for lab in self.both]
+        asked: dict[str, Any] = {"scope": Scope(), "kinds": (), "below": True, "derived": ("x", "y")}
+        everything = [lab.scan(**asked, limit=7) for lab in self.both]
         assert [without_times(item) for item in everything[0]] == [without_times(i) for i in everything[1]]
         totals = [
             [

@@ -149,7 +149,8 @@ def last_ten(folder: Path, messages: int = 1_000_000) -> list[Result]:
             chat.add_many([Message("user", text(n)) for n in range(start, start + 10_000)])
         raw = sqlite3.connect(path)
         columns = ", ".join(COLUMNS)
-        select = f"SELECT {columns} FROM mnemic_records WHERE stream_id = 1 ORDER BY seq DESC LIMIT 10"
+        (stream,) = raw.execute("SELECT id FROM mnemic_streams ORDER BY count DESC").fetchone()
+        select = f"SELECT {columns} FROM mnemic_records WHERE stream_id = {stream} ORDER BY seq DESC LIMIT 10"
         ours, bare = in_turns(
             lambda: chat.recent(10), lambda: raw.execute(select).fetchall(), calls=500, rounds=21
         )

@@ -76,7 +76,11 @@ class IndexLayer(Layer):
     async def write(self, write: Write) -> list[Outcome]:
         """Pass on, with what is needed to find each text beside it."""
         texts = [
-            n for n, op in enumerate(write.ops) if isinstance(op, Put) and (op.record.text or op.record.title)
+            n
+            for n, op in enumerate(write.ops)
+            if isinstance(op, Put)
+            and (op.record.text or op.record.title)
+            and (not write.lazy or op.record.derived)
         ]
         if not texts:
             if write.ops and all(isinstance(o, Derive) and o.value in (ONE_MORE, OF_USE) for o in write.ops):
@@ -269,7 +273,16 @@ class IndexLayer(Layer):
     async def _write_made(self) -> None:
         """Keep the entries that were made for searches; whoever loses them makes them again."""
         made, self._made = self._made, []
-        await _try_to_write(self._below, tuple(made))
+        await self._keep(tuple(made))
+
+    async def _keep(self, ops: tuple[Op, ...]) -> None:
+        """Keep entries that were made for a search, if the store can be written."""
+        if ops:
+            try:
+                await self._owner.maker(writing=True)
+            except StoreError:
+                return
+            await _try_to_write(self._below, ops)
 
     async def _make_up(self, index: Index, maker: Maker, seconds: float) -> None:
         """Make vectors that are missing, newest first, for as long as a search may wait, and keep them."""
@@ -293,7 +306,7 @@ class IndexLayer(Layer):
                     vectors = None if entry is None else unpack(entry).vectors
                     if entry is not None and vectors is not None and index.attach(n, vectors):
                         ops.append(Derive(record.ref, maker.name, entry, record.version))
-            await _try_to_write(self._below, tuple(ops))
+            await self._keep(tuple(ops))
 
     async def _read(self, index: Index, answer: Answer, search: Search) -> list[Hit]:
         """Read the records of an answer, as far down as it takes to have enough that are no copies."""

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from .errors import InvalidValueError, TooLargeError
@@ -82,11 +83,16 @@ def check_segment(value: object, field: str = "scope segment") -> str:
 
 def check_kind(value: object) -> str:
     """Return `value` if it can be a record's kind; raises InvalidValueError otherwise."""
-    if not isinstance(value, str) or not _KIND.fullmatch(value):
+    if not isinstance(value, str) or not _is_kind(value):
         raise InvalidValueError(
             f"kind must be up to 32 lower-case letters, digits, '-' and '_': {shown(value)}"
         )
     return value
+
+
+@lru_cache(maxsize=256)
+def _is_kind(value: str) -> bool:
+    return _KIND.fullmatch(value) is not None
 
 
 def check_text(value: object, field: str) -> str:

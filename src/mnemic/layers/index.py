@@ -1,8 +1,8 @@
 """The index layer: recall for stores that have none.
 
-When a record is written, what is needed to find it again is computed once and written with it. When a scope
-is first searched, that is read into memory, and before each search what has been written since is taken in,
-by this process or another. Words are counted within the searched scope alone, so what other users have
+What is needed to find a record again is computed once and kept beside it: when it is written, or, if the
+write is lazy, when it is first searched. When a scope is first searched, all of that is read into memory, and
+before each search what has been written since is taken in, by this process or another. Words are counted within the searched scope alone, so what other users have
 stored neither slows a search nor changes its order.
 """
 
@@ -143,6 +143,7 @@ class IndexLayer(Layer):
         made = await self._owner.move(embedder, progress)
         with self._lock:
             self._indexes.clear()
+            self._made.clear()
         return made
 
     async def close(self) -> None:

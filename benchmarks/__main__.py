@@ -1,4 +1,4 @@
-"""`python -m benchmarks [NAME …]`: run the benchmarks; all of them write results.md and the README.
+"""`python -m benchmarks [NAME …]`: run the benchmarks, and write their tables to results.md and the README.
 
 Those that need a recall set are run if the environment variable RECALL_SET names one.
 """
@@ -53,13 +53,20 @@ def main(names: list[str]) -> int:
         missed |= not holds
         sections[name] = text
         print(f"## {name}\n\n{text}\n", flush=True)
-    if not names:
-        machine = f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}, {platform.machine()}"
-        body = "\n".join(f"## {name}\n\n{text}\n" for name, text in sections.items())
-        TARGET.write_text(f"# Results\n\nWritten by `make bench`. {machine}.\n\n{body}", encoding="utf-8")
+    keep(sections)
     for name, text in sections.items():
         show(name, text)
     return int(missed)
+
+
+def keep(sections: dict[str, str]) -> None:
+    """Write sections to the file of results, in place of those of their names that are there."""
+    machine = f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}, {platform.machine()}"
+    known = TARGET.read_text(encoding="utf-8").split("\n## ")[1:] if TARGET.exists() else []
+    kept = {name: text.strip() for name, _, text in (part.partition("\n") for part in known)}
+    kept |= {name: text.strip() for name, text in sections.items()}
+    body = "\n".join(f"## {name}\n\n{kept[name]}\n" for name in BENCHMARKS if name in kept)
+    TARGET.write_text(f"# Results\n\nWritten by `make bench`. {machine}.\n\n{body}", encoding="utf-8")
 
 
 def show(name: str, text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import resource
 import sqlite3
@@ -139,13 +140,16 @@ def batches(folder: Path) -> Result:
     with mnemic.open(f"sqlite:///{folder / 'batches.db'}") as memory:
         space = memory.scope("alice")
         space.remember("loaded")
-        for _ in range(20):
-            some = texts.some(1000)
+        drawn = [texts.some(1000) for _ in range(20)]
+        gc.collect()
+        gc.disable()
+        for some in drawn:
             begun = time.perf_counter()
             space.remember_many(some)
             between = time.perf_counter()
             embedder.embed(some)
             times.append((between - begun, time.perf_counter() - between))
+        gc.enable()
     ours, baseline = (statistics.median(column) / 1000 for column in zip(*times, strict=True))
     return rate_share("remember in batches of 1,000, against the embedder alone", 0.25, ours, baseline)
 

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any, Literal, TypeAlias, get_args
 
 from msgspec import Struct, field
@@ -93,6 +94,12 @@ class Scope(Struct, frozen=True, order=True):
     def __str__(self) -> str:
         """Return the path."""
         return self.path
+
+
+@lru_cache(maxsize=10_000)
+def known_scope(path: str) -> Scope:
+    """Return the scope of a path that a store has kept: most are asked for again and again."""
+    return Scope(path)
 
 
 class Record(Struct, frozen=True):

@@ -2,8 +2,8 @@
 
 What is needed to find a record again is computed once and kept beside it: when it is written, or, if the
 write is lazy, when it is first searched. When a scope is first searched, all of that is read into memory, and
-before each search what has been written since is taken in, by this process or another. Words are counted within the searched scope alone, so what other users have
-stored neither slows a search nor changes its order.
+before each search what has been written since is taken in, by this process or another. Words are counted
+within the searched scope alone, so what other users have stored neither slows a search nor changes its order.
 """
 
 from __future__ import annotations

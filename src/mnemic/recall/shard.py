@@ -14,7 +14,7 @@ import numpy as np
 import simsimd
 
 from ..checks import to_microseconds
-from ..records import Record, Ref, Scope, Stream
+from ..records import Record, Ref, Stream, known_scope
 from .entry import Entry
 
 if TYPE_CHECKING:
@@ -117,11 +117,14 @@ class Postings:
         self._sorted = 0
         self._new_terms = Column(np.uint32)
         self._new_documents = Column(np.int32)
+        self._fresh: Sorted | None = None
+        """The new terms, sorted by themselves, until there are more."""
 
     def add(self, terms: NDArray[np.uint32], documents: NDArray[np.int32]) -> None:
         """Note for each term which document holds it; one that it holds twice comes twice."""
         self._new_terms.extend(terms)
         self._new_documents.extend(documents)
+        self._fresh = None
 
     def settle(self) -> None:
         """Sort new terms in, if they are many."""
@@ -134,17 +137,21 @@ class Postings:
                     part.merge(terms[here], documents[here])
             self._sorted = sum(len(part.documents) for part in self._parts)
             self._new_terms, self._new_documents = Column(np.uint32), Column(np.int32)
+            self._fresh = None
 
     def of(self, term: int) -> tuple[NDArray[np.int32], Floats]:
         """Return the documents that hold a term, and how often each does."""
         part = self._parts[term % PARTS]
         place = part.of(term)
         documents, times = part.documents[place], part.times[place].astype(np.float32)
-        new = self._new_documents.values[self._new_terms.values == term]
-        if len(new):
-            new, counts = np.unique(new, return_counts=True)
-            documents = np.concatenate((documents, new))
-            times = np.concatenate((times, counts.astype(np.float32)))
+        if len(self._new_terms.values):
+            if self._fresh is None:
+                self._fresh = Sorted()
+                self._fresh.merge(self._new_terms.values, self._new_documents.values)
+            place = self._fresh.of(term)
+            if place.start != place.stop:
+                documents = np.concatenate((documents, self._fresh.documents[place]))
+                times = np.concatenate((times, self._fresh.times[place].astype(np.float32)))
         return documents, times
 
     def terms_of(self, document: int) -> NDArray[np.uint32]:
@@ -303,7 +310,7 @@ class Shard:
     def ref(self, document: int) -> Ref:
         """Return the identity of a document's record."""
         path, kind = self.streams[self.stream.values[document]]
-        return Ref(Scope(path), kind, self.keys[document])
+        return Ref(known_scope(path), kind, self.keys[document])
 
     def begin(self, stream: Stream) -> None:
         """Forget a stream that was dropped, to take another of that name in."""

@@ -10,7 +10,7 @@ from weakref import WeakSet
 
 from ...checks import MICROSECOND, from_microseconds, to_microseconds
 from ...driving import off_loop
-from ...records import Hit, Record, Ref, Scope, Stream, now
+from ...records import Hit, Record, Ref, Scope, Stream, known_scope, now
 from ...store.matching import Position, from_cursor, to_cursor
 from ...store.protocol import Capability, Page
 from ...store.query import Outcome, Put, Scan, Search, StreamScan, Write
@@ -143,7 +143,9 @@ class SqlStore:
                 values["stream_id"] = head.id
                 after = start[2] if start and start[:2] == (head.scope, head.kind) else None
                 room = wanted - len(found)
-                if self._fill(connection, found, scan, values, Scope(head.scope), head.kind, after, room):
+                if self._fill(
+                    connection, found, scan, values, known_scope(head.scope), head.kind, after, room
+                ):
                     more = True
                     break
             del found[: scan.skip]
@@ -235,7 +237,7 @@ def _position(record: Record) -> Position:
 
 def _stream(head: Head, count: int, weight: int) -> Stream:
     return Stream(
-        scope=Scope(head.scope),
+        scope=known_scope(head.scope),
         kind=head.kind,
         count=count,
         weight=weight,

@@ -246,8 +246,10 @@ class Index:
         """Return the question's vectors, as asked and masked; a model takes its time, so the lock is free."""
         if not self.shard.vectors.size:
             return None
-        asked = maker.question(question.text)
-        masked = asked if question.masked == question.text else maker.question(question.masked)
+        masked = maker.question(question.masked)
+        # Only texts that are no turns are compared with the question as it was asked.
+        same = question.masked == question.text or self.shard.only_turns
+        asked = masked if same else maker.question(question.text)
         return None if asked is None or masked is None else (asked, masked)
 
     def _visible(self, search: Search, view: View, moment: int) -> tuple[Flags | None, tuple[Condition, ...]]:

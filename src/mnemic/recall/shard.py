@@ -253,6 +253,7 @@ class Shard:
         self.last_seq: list[int] = []
         self.sessions: dict[str, int] = {}
         self.session_count = 0
+        self.only_turns = True
         self.speakers: dict[str, int] = {"": 0}
         self.keys: list[str] = []
         self.stream = Column(np.int32)
@@ -464,6 +465,7 @@ class Shard:
                 self.session_count += 1
             sessions[turns] = self.sessions[path]
         alone = np.flatnonzero(self.role.values[first:] == 0)
+        self.only_turns &= not len(alone)
         sessions[alone] = np.arange(self.session_count, self.session_count + len(alone))
         self.session_count += len(alone)
         self.session.extend(sessions)

@@ -6,9 +6,11 @@ import asyncio
 import importlib.metadata
 import inspect
 import os
+import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -232,6 +234,30 @@ def test_a_store_that_waits_is_driven_by_a_portal(monkeypatch: pytest.MonkeyPatc
         # One for the loop, and one for what would hold the loop up.
         assert threading.active_count() <= before + 2
     assert threading.active_count() == before
+
+
+def test_a_forked_child_embeds_and_recalls(tmp_path: Path) -> None:
+    """What a model's threads were doing in the parent is no concern of the child's."""
+    with mnemic.open(f"sqlite:///{tmp_path / 'a.db'}") as memory:
+        space = memory.scope("a")
+        space.remember_many([f"tea number {n}" for n in range(500)])
+        assert space.recall("tea")
+        child = os.fork()
+        if child == 0:
+            try:
+                space.remember_many([f"coffee number {n}" for n in range(500)])
+                os._exit(0 if "coffee" in str(space.recall("coffee")[0].record.text) else 2)
+            except BaseException:
+                os._exit(1)
+        until = time.monotonic() + 30
+        while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0) and time.monotonic() < until:
+            time.sleep(0.05)
+        if ended == (0, 0):
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            pytest.fail("the child still waits")
+        assert os.waitstatus_to_exitcode(ended[1]) == 0
+        assert "coffee" in str(space.recall("coffee")[0].record.text)
 
 
 def test_parent_and_child_of_a_fork_lose_nothing(tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from weakref import WeakSet
 
 from .errors import ClosedError, EventLoopError
 
@@ -118,6 +120,40 @@ async def off_loop(work: Callable[[], Result]) -> Result:
     import asyncio
 
     return await asyncio.to_thread(work)
+
+
+class Forking(Protocol):
+    """Something that a fork of the process concerns."""
+
+    def before_fork(self) -> None:
+        """Let go of what must not be held by two processes."""
+        ...
+
+    def after_fork(self) -> None:
+        """Begin anew in the child, whose other threads are gone and whose locks may be held by them."""
+        ...
+
+
+_forking: WeakSet[Forking] = WeakSet()
+
+
+def mind_forks(something: Forking) -> None:
+    """Let something know of forks, for as long as it lives."""
+    _forking.add(something)
+
+
+def _before_fork() -> None:
+    for something in list(_forking):
+        something.before_fork()
+
+
+def _after_fork() -> None:
+    for something in list(_forking):
+        something.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
 
 
 async def pause(seconds: float = 0.002) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec.structs import force_setattr, replace
 
 from ..checks import shown, to_microseconds
-from ..driving import off_loop, pause
+from ..driving import mind_forks, off_loop, pause
 from ..errors import InvalidValueError, StoreError
 from ..models.embedder import Embedder
 from ..recall.entry import RECALL, Entry, pack, unpack
@@ -67,6 +67,7 @@ class IndexLayer(Layer):
         self._uses: dict[Ref, tuple[int, int]] = {}
         self._made: list[Derive] = []
         self._meter = Meter()
+        mind_forks(self)
 
     @property
     def capabilities(self) -> frozenset[Capability]:
@@ -166,6 +167,16 @@ class IndexLayer(Layer):
     async def prepare(self) -> None:
         """Find out which embedder the store's vectors are of; raises EmbedderError if it is another."""
         await self._owner.maker()
+
+    def before_fork(self) -> None:
+        """Do nothing: what is in memory may be there twice."""
+
+    def after_fork(self) -> None:
+        """Begin anew in a child: its parent writes what was held back, and may hold the locks."""
+        self._lock = threading.Lock()
+        self._indexes = OrderedDict()
+        self._uses, self._made = {}, []
+        self._meter = Meter()
 
     async def _aside(self, maker: Maker, size: int, work: Callable[[], Result]) -> Result:
         """Do work that computes, in a thread if there is an event loop that it would hold up."""

@@ -47,9 +47,11 @@ class StaticEmbedder:
         tokenizer, vectors = self._model.get()
         if len(texts) == 1:
             return self._one(texts[0], tokenizer, vectors)
-        flat, edges = tokenizer.encode_batch_flat(list(texts))
-        tokens = np.frombuffer(flat, dtype=np.uint32)
-        offsets = np.frombuffer(edges, dtype=np.uint64).astype(np.int64)
+        # One by one: in a forked child the tokenizer would wait for threads that are not there.
+        encoded = [tokenizer.encode_flat(text) for text in texts]
+        tokens = np.frombuffer(b"".join(encoded), dtype=np.uint32)
+        sizes = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded)) // 4
+        offsets = np.append(0, np.cumsum(sizes))
         found = np.zeros((len(texts), vectors.shape[1]), dtype=np.float32)
         start = 0
         while start < len(texts):

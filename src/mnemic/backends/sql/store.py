@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
-from weakref import WeakSet
 
 from ...checks import MICROSECOND, from_microseconds, to_microseconds
-from ...driving import off_loop
+from ...driving import mind_forks, off_loop
 from ...records import Hit, Record, Ref, Scope, Stream, known_scope, now
 from ...store.matching import Position, from_cursor, to_cursor
 from ...store.protocol import Capability, Page
@@ -25,10 +23,6 @@ Result = TypeVar("Result")
 
 STREAMS_AT_ONCE = 500
 """How many streams a scan looks at before it gives its page back, full or not."""
-
-
-_stores: WeakSet[SqlStore] = WeakSet()
-"""The stores that are open, which a fork concerns."""
 
 
 class SqlStore:
@@ -48,7 +42,7 @@ class SqlStore:
         self._threads = threads
         self._clock = clock
         self._commits = GroupCommit(self._transact)
-        _stores.add(self)
+        mind_forks(self)
 
     async def write(self, write: Write) -> list[Outcome]:
         rows = [to_row(op.record) if isinstance(op, Put) else None for op in write.ops]
@@ -215,20 +209,6 @@ class SqlStore:
             if len(rows) < STREAMS_AT_ONCE:
                 return
             at = seen_at = (head.scope, head.kind)
-
-
-def _before_fork() -> None:
-    for store in list(_stores):
-        store.before_fork()
-
-
-def _after_fork() -> None:
-    for store in list(_stores):
-        store.after_fork()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
 
 
 def _position(record: Record) -> Position:

@@ -16,8 +16,12 @@ import pytest
 
 import mnemic
 from mnemic import Experience, Message
+from mnemic.backends.memory import MemoryStore
 from mnemic.recall import searching
+from mnemic.records import Record
 from mnemic.store.analysis import terms
+from mnemic.store.protocol import Page
+from mnemic.store.query import Scan
 
 DAY = timedelta(days=1)
 START = datetime(2026, 1, 5, 12, tzinfo=UTC)
@@ -942,3 +946,27 @@ def test_drift_compares_late_hours_with_earlier_ones(monkeypatch: pytest.MonkeyP
         clock[0] = hour * 3600.0
         measured.recalled(None, 0.001)
     assert len(measured.report(0).periods) == meter.KEPT_HOURS
+
+
+def test_what_this_process_forgets_need_not_be_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    scans: list[Scan] = []
+    scan = MemoryStore.scan
+
+    async def counted(self: MemoryStore, asked: Scan) -> Page[Record]:
+        scans.append(asked)
+        return await scan(self, asked)
+
+    with mnemic.open("memory://") as memory:
+        space = memory.scope("a")
+        kept = space.remember_many([f"tea number {n}" for n in range(50)])
+        chat = memory.scope("a").session("s", max_messages=3)
+        chat.add_many([Message("user", f"coffee number {n}") for n in range(3)])
+        assert len(space.recall("tea coffee", k=99)) == 53
+        space.forget(kept[7].key)
+        chat.add("user", "coffee number 3")
+        monkeypatch.setattr(MemoryStore, "scan", counted)
+        hits = found(space.recall("tea coffee", k=99))
+        assert len(hits) == 52
+        assert not {"tea number 7", "coffee number 0"} & set(hits)
+        assert [asked.kinds for asked in scans] == [("experience",), ("message",)]
+        assert all(asked.after_version for asked in scans)

@@ -186,7 +186,8 @@ def test_a_search_that_is_late_drops_nothing_that_is_newer() -> None:
         for key in "abc":
             await put(key)
         assert await tea() == ["a", "b", "c"]
-        await layer.write(Write((Delete(Ref(home, "experience", "a")),)))
+        # As another process would, of whose deletions this one is not told.
+        await below.write(Write((Delete(Ref(home, "experience", "a")),)))
 
         others: list[asyncio.Task[list[str]]] = []
 

@@ -28,7 +28,7 @@ from ..recall.strength import OF_USE, ONE_MORE, USE, Use, pack_use, unpack_use
 from ..records import Hit, Record, Ref, Scope, Stream, now
 from ..store.matching import matches, true_at
 from ..store.protocol import Capability, Page, Store, all_streams, scan_all
-from ..store.query import Condition, Derive, Op, Outcome, Put, Scan, Search, StreamScan, Write
+from ..store.query import Condition, Delete, Derive, Limit, Op, Outcome, Put, Scan, Search, StreamScan, Write
 from .layer import Layer
 from .owner import Owner
 
@@ -87,7 +87,7 @@ class IndexLayer(Layer):
             if write.ops and all(isinstance(o, Derive) and o.value in (ONE_MORE, OF_USE) for o in write.ops):
                 self._use(write.ops)
                 return [Outcome(count=1)] * len(write.ops)
-            return await self._below.write(write)
+            return self._let_go(write.ops, await self._below.write(write))
         maker = await self._owner.maker(writing=True)
         ops: list[Any] = list(write.ops)
         missing = []
@@ -102,7 +102,16 @@ class IndexLayer(Layer):
             for n, made in zip(missing, entries, strict=True):
                 if made is not None:
                     ops[n] = _with_entry(ops[n], maker.name, made)
-        return await self._below.write(Write(tuple(ops), write.id))
+        return self._let_go(write.ops, await self._below.write(Write(tuple(ops), write.id)))
+
+    def _let_go(self, ops: tuple[Op, ...], outcomes: list[Outcome]) -> list[Outcome]:
+        """Take what was removed out of the indexes, which would otherwise have to look for what is gone."""
+        for op, outcome in zip(ops, outcomes, strict=False):
+            if outcome.removed and isinstance(op, Delete | Limit):
+                scope, kind = (op.ref.scope, op.ref.kind) if isinstance(op, Delete) else (op.scope, op.kind)
+                for index in list(self._indexes.values()):
+                    index.let_go((scope.path, kind), outcome.removed)
+        return outcomes
 
     async def scan(self, scan: Scan) -> Page[Record]:
         """Pass on; who asks for uses sees those that were held back too, and entries have one name."""

@@ -163,14 +163,18 @@ class Index:
 
     def use_of(self, ref: Ref, moment: int) -> None:
         """Count a use of a record, if it is here, and let it show at once."""
-        shard = self.shard
         with self.lock:
-            number = shard.numbers.get((ref.scope.path, ref.kind))
-            if number is not None:
-                for n in np.flatnonzero((shard.stream.values == number) & shard.alive.values).tolist():
-                    if shard.keys[n] == ref.key:
-                        self.use(n, moment)
-                        self._left = None
+            for n in self.shard.of_keys((ref.scope.path, ref.kind), (ref.key,)):
+                self.use(n, moment)
+                self._left = None
+
+    def let_go(self, name: tuple[str, str], keys: Sequence[str]) -> None:
+        """Forget records of a stream that were removed."""
+        with self.lock:
+            gone = self.shard.of_keys(name, keys)
+            if gone:
+                self.shard.drop(np.array(gone))
+                self._view = None
 
     def count(self, stream: Stream) -> int:
         """Return how many of a stream's records are known, those without text too."""

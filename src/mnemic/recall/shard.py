@@ -308,6 +308,15 @@ class Shard:
             return np.zeros(0, dtype=np.int64)
         return np.flatnonzero((self.stream.values == number) & self.alive.values)
 
+    def of_keys(self, name: Name, keys: Sequence[str]) -> list[int]:
+        """Return the documents of some keys of a stream."""
+        number = self.numbers.get(name)
+        if number is None:
+            return []
+        wanted = set(keys)
+        held = np.flatnonzero((self.stream.values == number) & self.alive.values)
+        return [n for n in held.tolist() if self.keys[n] in wanted]
+
     def ref(self, document: int) -> Ref:
         """Return the identity of a document's record."""
         path, kind = self.streams[self.stream.values[document]]

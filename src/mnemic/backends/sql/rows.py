@@ -39,9 +39,14 @@ def to_row(record: Record) -> dict[str, Any]:
 
 def to_record(scope: Scope, kind: str, row: Sequence[Any], derived: Sequence[str] = ()) -> Record:
     """Return the record of a row: values in the order of COLUMNS, then those of the `derived` names."""
+    found: dict[str, bytes] = {}
+    if derived:
+        values = zip(derived, row[len(COLUMNS) :], strict=True)
+        found = {name: value for name, value in values if value is not None}
+        row = row[: len(COLUMNS)]
     (
         _stream_id, seq, key, version, text, title, data, meta, labels, importance, weight, pinned,
-        created, updated, expires, valid_from, valid_to, *values
+        created, updated, expires, valid_from, valid_to,
     ) = row  # fmt: skip
     # By position, which takes a quarter of the time that names take; this is done for every record read.
     return Record(
@@ -63,7 +68,5 @@ def to_record(scope: Scope, kind: str, row: Sequence[Any], derived: Sequence[str
         None if expires is None else from_microseconds(expires),
         None if valid_from is None else from_microseconds(valid_from),
         None if valid_to is None else from_microseconds(valid_to),
-        {name: value for name, value in zip(derived, values, strict=True) if value is not None}
-        if derived
-        else {},
+        found,
     )

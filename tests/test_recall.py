@@ -18,6 +18,7 @@ import mnemic
 from mnemic import Experience, Message
 from mnemic.backends.memory import MemoryStore
 from mnemic.recall import searching
+from mnemic.recall.question import understand
 from mnemic.records import Record
 from mnemic.store.analysis import terms
 from mnemic.store.protocol import Page
@@ -970,3 +971,49 @@ def test_what_this_process_forgets_need_not_be_looked_for(monkeypatch: pytest.Mo
         assert not {"tea number 7", "coffee number 0"} & set(hits)
         assert [asked.kinds for asked in scans] == [("experience",), ("message",)]
         assert all(asked.after_version for asked in scans)
+
+
+def test_many_hits_take_no_longer_than_they_must(alice: mnemic.Space) -> None:
+    """Copies are looked for among the first hits alone, since each is compared with all before it."""
+    alice.remember_many([f"note {n} about apples and pears" for n in range(3000)])
+    begun = time.perf_counter()
+    assert len(alice.recall("apples", k=3000)) == 3000
+    assert time.perf_counter() - begun < 20
+
+
+def test_recall_in_threads_beside_another_process(file_url: str) -> None:
+    program = (
+        "import sys, mnemic\n"
+        "with mnemic.open(sys.argv[1]) as memory:\n"
+        "    for n in range(40):\n"
+        "        memory.scope('a').remember_many([f'tea note {n} {m}' for m in range(50)])\n"
+        "        memory.scope('a').session(str(n)).add('user', f'tea note {n}')\n"
+    )
+    with mnemic.open(file_url) as memory:
+        memory.scope("a").remember("tea note")
+        other = subprocess.Popen([sys.executable, "-c", program, file_url])
+
+        def ask(_: int) -> int:
+            asked = 0
+            while other.poll() is None:
+                assert memory.scope("a").recall("tea note", k=5, neighbours=1)
+                asked += 1
+            return asked
+
+        with ThreadPoolExecutor(4) as pool:
+            assert sum(pool.map(ask, range(4))) > 0
+        assert other.returncode == 0
+        assert len(memory.scope("a").recall("tea note", k=5000, diverse=False)) == 2041
+
+
+def test_a_name_that_is_also_a_word_is_not_always_a_name() -> None:
+    speakers = {"": 0, "Anna": 1, "Will": 2, "May": 3, "Jan Smit": 4, "Jan van Dyk": 5}
+    for text, named in (
+        ("what will anna do?", {1}),
+        ("Will Anna come?", {1}),
+        ("What did Will say?", {2}),
+        ("When did Anna go to Oslo in May?", {1}),
+        ("What does May like?", {3}),
+        ("Where does Jan van Dyk live?", {5}),
+    ):
+        assert understand(text, speakers).speakers == named, text

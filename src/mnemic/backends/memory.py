@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from ..checks import copy_json
 from ..errors import ClosedError
-from ..records import Hit, Record, Ref, Scope, Stream, now
+from ..records import Hit, Record, Ref, Scope, Stream, known_scope, now
 from ..store.matching import Position, from_cursor, in_reach, seen, to_cursor
 from ..store.protocol import Capability, Page
 from ..store.query import (
@@ -389,8 +389,11 @@ BACKEND = Backend(open=open_memory, inline=True, trial=_trial)
 
 def _walk(data: _Data, scan: Scan, start: Position | None, moment: datetime) -> Iterator[Record]:
     """Yield the records of the streams that are asked for, in order, from `start` on."""
-    for path, kind in sorted(data.streams, reverse=scan.reverse):
-        if not in_reach(Scope(path), kind, scan.scope, scan.kinds, scan.below):
+    names = set(data.streams)
+    if scan.kinds and not scan.below:
+        names &= {(scan.scope.path, kind) for kind in scan.kinds}
+    for path, kind in sorted(names, reverse=scan.reverse):
+        if not in_reach(known_scope(path), kind, scan.scope, scan.kinds, scan.below):
             continue
         if (stream := _live(data.streams[path, kind], moment)) is None:
             continue

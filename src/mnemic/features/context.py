@@ -102,7 +102,7 @@ async def _fitted(
     if session is not None:
         # What recall left over goes to older messages; what they bring is not said twice.
         left = budget - sum(count_message(message, tokens) for message in memory)
-        recent = await session.window(max(left, cost))
+        recent = await session.window(max(left, cost, 1))
         chosen = _chosen(chosen, recent, session, tokens, most)
         memory = [_block(chosen)] if chosen else []
     first = next((n for n, message in enumerate(recent) if message.role != "system"), len(recent))

@@ -13,12 +13,11 @@ from ..checks import (
     check_count,
     check_name,
     check_number,
-    check_ttl,
     from_microseconds,
     shown,
     to_microseconds,
 )
-from ..errors import ConflictError, NotFoundError
+from ..errors import ConflictError, InvalidValueError, NotFoundError
 from ..recall.entry import RECALL
 from ..recall.strength import DAY, HALF_LIFE, OF_USE, USE, Use, pack_use, strength, unpack_use
 from ..records import Hit, Record, Ref, now
@@ -125,7 +124,9 @@ class AsyncFading(AsyncLongTerm):
         return stored(put.record, did)
 
     async def _faded(self, half_life: timedelta | None) -> AsyncIterator[Faded]:
-        days = HALF_LIFE if half_life is None else check_ttl(half_life) / timedelta(days=1)
+        if half_life is not None and not (isinstance(half_life, timedelta) and half_life > timedelta(0)):
+            raise InvalidValueError(f"half_life must be a positive timedelta: {shown(half_life)}")
+        days = HALF_LIFE if half_life is None else half_life / timedelta(days=1)
         scan = Scan(scope=self.home, kinds=(EXPERIENCE,), derived=(USE, RECALL), limit=AT_ONCE)
         moment = to_microseconds(now())
         async for record in scan_all(self._store, scan):
@@ -152,9 +153,11 @@ class AsyncFading(AsyncLongTerm):
 
 
 def _ref(hit: Hit | Record | Ref) -> Ref:
-    if isinstance(hit, Ref):
-        return hit
-    return hit.record.ref if isinstance(hit, Hit) else hit.ref
+    if isinstance(hit, Hit):
+        return hit.record.ref
+    if not isinstance(hit, Record | Ref):
+        raise InvalidValueError(f"used takes hits, records or refs, not {shown(hit)}")
+    return hit if isinstance(hit, Ref) else hit.ref
 
 
 _KEPT = (

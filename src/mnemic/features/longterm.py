@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from ..checks import check_count, check_name, check_number, check_text, check_time, check_ttl, shown
 from ..errors import ConflictError, InvalidValueError, NotFoundError
 from ..recall.entry import RECALL
-from ..recall.likeness import NEAR, likeness
+from ..recall.likeness import NEAR, content, likeness
 from ..recall.strength import ONE_MORE, USE
 from ..records import Hit, Record, Ref, Role, Scope, new_id, now
 from ..store.protocol import Store, scan_all
@@ -126,11 +126,13 @@ class AsyncLongTerm:
             query=check_text(text, "text"),
             kinds=(EXPERIENCE,),
             below=False,
+            as_of=now(),
             limit=4 * check_count(k, "k"),
             signals=("lexical", "dense"),
             diverse=False,
             uses=False,
         )
+        check_number(least, "least")
         found = []
         for hit in await self._store.search(search):
             score = likeness(text, hit.record.text or "")
@@ -291,11 +293,13 @@ class AsyncLongTerm:
         places: list[int] = []
         distinct: list[Put] = []
         kept: dict[int, Record] = {}
+        places_of: dict[tuple[str, ...], int] = {}
         for n, put in enumerate(puts):
             text = put.record.text or ""
-            twin = next(
-                (m for m, p in enumerate(distinct) if likeness(text, p.record.text or "") >= NEAR), None
-            )
+            told = content(text)
+            twin = places_of.get(told)
+            if twin is not None and likeness(text, distinct[twin].record.text or "") < NEAR:
+                twin = None
             others = [] if twin is not None else await self.alike(text, k=2)
             known = next((hit for hit in others if hit.record.key != put.record.key), None)
             if known is not None:
@@ -309,12 +313,14 @@ class AsyncLongTerm:
                     distinct[twin] = Put(merged(distinct[twin].record, put.record), distinct[twin].if_version)
                 places.append(twin)
             elif known is None:
+                places_of.setdefault(told, len(distinct))
                 places.append(len(distinct))
                 distinct.append(put)
             elif policy == "skip":
                 kept[n] = known.record
                 places.append(-1)
             else:
+                places_of.setdefault(told, len(distinct))
                 places.append(len(distinct))
                 distinct.append(Put(merged(known.record, put.record), known.record.version))
         return places, distinct, kept

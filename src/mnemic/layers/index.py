@@ -335,6 +335,7 @@ class IndexLayer(Layer):
         copies: dict[int, Hit] = {}
         start, size = 0, search.limit
         narrowed = False
+        twins = index.twins() if search.diverse else None
         while len(chosen) < search.limit:
             batch = answer.documents[start : start + size]
             if not batch:
@@ -343,11 +344,12 @@ class IndexLayer(Layer):
                 continue
             start, size = start + size, max(32, size * 2)
             found = await self._hits(index, answer, search, batch)
-            twins = index.twins(list(chosen), list(found)) if search.diverse else None
+            if twins is not None:
+                twins.look(list(found))
             for n, hit in found.items():
                 if len(chosen) == search.limit:
                     break
-                if twins is not None and twins.copy(n, hit.record, chosen):
+                if twins is not None and twins.copy(n, hit.record):
                     copies[n] = hit
                 else:
                     chosen[n] = hit

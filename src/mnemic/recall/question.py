@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from ..store.analysis import terms
+from ..store.analysis import STOP_WORDS, terms
 from .entry import hashed
 
 _WHEN = re.compile(
@@ -128,6 +128,17 @@ def _date(text: str) -> Date | None:
     return None
 
 
+def _other(text: str, word: str, low: bool) -> bool:
+    """Tell whether a word that is also a name is used for what else it means: Will it?, in May."""
+    plain = word.lower()
+    if plain in STOP_WORDS:
+        return low or text.lstrip().startswith(word)
+    if plain in _MONTHS:
+        before = text[: text.index(word)].split()
+        return low or bool(before and before[-1].lower() in _DATING)
+    return False
+
+
 def _named(text: str, speakers: Mapping[str, int]) -> dict[str, list[int]]:
     """Return the words of the question that name speakers, by their full or their first names."""
     if len(speakers) < 2:
@@ -138,9 +149,14 @@ def _named(text: str, speakers: Mapping[str, int]) -> dict[str, list[int]]:
     for name, number in speakers.items():
         for part in dict.fromkeys((name, name.partition(" ")[0])):
             asked = part.lower() if low else part
-            if asked in words:
+            if asked in words and not _other(text, words[asked], low):
                 found.setdefault(words[asked], []).append(number)
             elif " " in asked and asked in text:
                 found.setdefault(asked, []).append(number)
+    full = {number for word, numbers in found.items() if " " in word for number in numbers}
+    if full:
+        # A full name is that person's, and not that of another of the same first name.
+        found = {word: [n for n in numbers if n in full] for word, numbers in found.items()}
+        found = {word: numbers for word, numbers in found.items() if numbers}
     # The longest first, so that a full name is masked before its first word is.
     return {word: found[word] for word in sorted(found, key=len, reverse=True)}

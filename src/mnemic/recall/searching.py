@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..checks import to_microseconds
-from ..records import ROLES, Hit, Record, Ref, Stream, now
+from ..records import ROLES, Record, Ref, Stream, now
 from ..store.query import Condition, Search
 from .entry import Entry
 from .likeness import likeness
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     Flags = NDArray[np.bool_]
 
+COMPARED = 50
+"""How many hits are compared with one another to find near-copies; beyond that, only the same words are."""
 CLOSE, COPY = 0.95, 0.85
 """From which cosine on two texts are compared word for word, and from which likeness on one is a copy."""
 RANKED = 1_000
@@ -178,7 +180,9 @@ class Index:
 
     def count(self, stream: Stream) -> int:
         """Return how many of a stream's records are known, those without text too."""
-        return len(self.shard.held(stream)) + len(self.shard.silent.get((stream.scope.path, stream.kind), ()))
+        with self.lock:
+            silent = self.shard.silent.get((stream.scope.path, stream.kind), ())
+            return len(self.shard.held(stream)) + len(silent)
 
     def keep(self, stream: Stream, seqs: Sequence[int]) -> None:
         """Forget what is not among the seqs that a stream has."""
@@ -190,9 +194,9 @@ class Index:
             self.shard.silent[stream.scope.path, stream.kind] = set(seqs) - set(known.tolist())
             self._view = None
 
-    def twins(self, chosen: list[int], found: list[int]) -> Twins:
-        """Return what tells copies among documents that are chosen or found."""
-        return Twins(self.shard, chosen, found)
+    def twins(self) -> Twins:
+        """Return what tells copies among the hits of a search."""
+        return Twins(self)
 
     def attach(self, document: int, vectors: NDArray[np.int8]) -> bool:
         """Add vectors that were missing, if they are as wide as the others; the lock is the caller's."""
@@ -205,7 +209,9 @@ class Index:
     def around(self, document: int, count: int) -> tuple[list[int], list[int]]:
         """Return the turns before and after one, both in their order."""
         sides = []
-        for column in (self.shard.before.values, self.shard.after.values):
+        with self.lock:
+            columns = (self.shard.before.values.copy(), self.shard.after.values.copy())
+        for column in columns:
             side: list[int] = []
             at = int(column[document])
             while at != NONE and len(side) < count:
@@ -217,9 +223,16 @@ class Index:
     def documents(self, places: Iterable[tuple[str, str, int]]) -> set[int]:
         """Return the documents at places, given by scope, kind and seq."""
         shard = self.shard
-        wanted = {(shard.numbers[p, k], seq) for p, k, seq in places if (p, k) in shard.numbers}
-        pairs = zip(shard.stream.values.tolist(), shard.seq.values.tolist(), strict=True)
-        return {n for n, pair in enumerate(pairs) if pair in wanted}
+        by_stream: dict[int, list[int]] = {}
+        found: set[int] = set()
+        with self.lock:
+            for path, kind, seq in places:
+                if (path, kind) in shard.numbers:
+                    by_stream.setdefault(shard.numbers[path, kind], []).append(seq)
+            for number, seqs in by_stream.items():
+                held = np.flatnonzero((shard.stream.values == number) & shard.alive.values)
+                found.update(held[np.isin(shard.seq.values[held], seqs)].tolist())
+        return found
 
     def answer(self, search: Search, maker: Maker) -> Answer:
         """Rank all documents that the search may find."""
@@ -328,27 +341,42 @@ class Index:
 
 
 class Twins:
-    """Tells which documents are copies of others: by the same words, or nearly so."""
+    """Tells which hits are copies of better ones: by the same words, or nearly so."""
 
-    def __init__(self, shard: Shard, chosen: list[int], found: list[int]) -> None:
-        documents = np.array([*chosen, *found], dtype=np.int64)
-        self._digests = dict(zip(documents.tolist(), shard.digest.values[documents].tolist(), strict=True))
-        self._close: dict[int, list[int]] = {}
-        rows = shard.first_row.values[documents]
-        held = np.flatnonzero(rows != NONE)
-        if len(held) > 1:
-            units = shard.vectors.of(rows[held]) * shard.vectors.inverses(rows[held])[:, None]
-            first, second = np.nonzero(np.triu(units @ units.T > CLOSE, 1))
-            for a, b in zip(documents[held[first]].tolist(), documents[held[second]].tolist(), strict=True):
-                self._close.setdefault(b, []).append(a)
+    def __init__(self, index: Index) -> None:
+        self._index = index
+        self._digests: dict[int, int] = {}
+        self._units: dict[int, NDArray[np.float32]] = {}
+        self._seen: set[int] = set()
+        self._chosen: list[tuple[NDArray[np.float32], Record]] = []
 
-    def copy(self, document: int, record: Record, chosen: Mapping[int, Hit]) -> bool:
-        """Tell whether a document is a copy of one that is chosen."""
+    def look(self, found: list[int]) -> None:
+        """Learn of documents that may be chosen."""
+        shard = self._index.shard
+        with self._index.lock:
+            documents = np.array(found, dtype=np.int64)
+            self._digests = dict(zip(found, shard.digest.values[documents].tolist(), strict=True))
+            rows = shard.first_row.values[documents]
+            held = np.flatnonzero(rows != NONE)
+            self._units = {}
+            if len(held) and len(self._chosen) < COMPARED:
+                units = shard.vectors.of(rows[held]) * shard.vectors.inverses(rows[held])[:, None]
+                self._units = dict(zip(documents[held].tolist(), units, strict=True))
+
+    def copy(self, document: int, record: Record) -> bool:
+        """Tell whether a document is a copy of one that is chosen; if not, it is chosen now."""
         digest = self._digests[document]
-        if digest and any(self._digests.get(other) == digest for other in chosen):
+        if digest and digest in self._seen:
             return True
-        near = (chosen[other].record.text for other in self._close.get(document, ()) if other in chosen)
-        return any(likeness(record.text or "", text or "") >= COPY for text in near)
+        unit = self._units.get(document)
+        if unit is not None and len(self._chosen) < COMPARED:
+            for other, known in self._chosen:
+                near = float(np.dot(other, unit)) > CLOSE
+                if near and likeness(record.text or "", known.text or "", strict=False) >= COPY:
+                    return True
+            self._chosen.append((unit, record))
+        self._seen.add(digest)
+        return False
 
 
 _COMPARE: dict[str, Any] = {"ge": np.greater_equal, "le": np.less_equal, "gt": np.greater, "lt": np.less}

@@ -17,11 +17,11 @@ _UNSPACED = re.compile(
 STOP_WORDS = frozenset(
     """
     a about after again all also am an and any are as at be because been before being between both but by
-    can could did do does doing don down during each few for from further get got had has have having he her
-    here hers him his how i if in into is it its just let ll me more most my no nor not now of off on once
-    only or other our ours out over own re s same she should so some such t than that the their theirs them
-    then there these they this those through to too under until up us ve very was we were what when where
-    which while who whom why will with would you your yours
+    can could did do does doing don down during each few for from further get got had has have having he
+    her here hers him his how i if in into is it its just let ll me more most my no nor not now of off on
+    once only or other our ours out over own re s same shall she should so some such t than that the their
+    theirs them then there these they this those through to too under until up us ve very was we were what
+    when where which while who whom why will with would you your yours
     """.split()  # noqa: SIM905
 )
 """English words that say little about what a text is about."""

@@ -348,7 +348,9 @@ class Twins:
         self._digests: dict[int, int] = {}
         self._units: dict[int, NDArray[np.float32]] = {}
         self._seen: set[int] = set()
-        self._chosen: list[tuple[NDArray[np.float32], Record]] = []
+        self._chosen: list[Record] = []
+        self._matrix = np.zeros((COMPARED, index.shard.vectors.dimensions), dtype=np.float32)
+        """The vectors of those that are chosen."""
 
     def look(self, found: list[int]) -> None:
         """Learn of documents that may be chosen."""
@@ -359,7 +361,7 @@ class Twins:
             rows = shard.first_row.values[documents]
             held = np.flatnonzero(rows != NONE)
             self._units = {}
-            if len(held) and len(self._chosen) < COMPARED:
+            if len(held) and shard.vectors.dimensions == self._matrix.shape[1]:
                 units = shard.vectors.of(rows[held]) * shard.vectors.inverses(rows[held])[:, None]
                 self._units = dict(zip(documents[held].tolist(), units, strict=True))
 
@@ -370,11 +372,13 @@ class Twins:
             return True
         unit = self._units.get(document)
         if unit is not None and len(self._chosen) < COMPARED:
-            for other, known in self._chosen:
-                near = float(np.dot(other, unit)) > CLOSE
-                if near and likeness(record.text or "", known.text or "", strict=False) >= COPY:
+            count = len(self._chosen)
+            for other in np.flatnonzero(self._matrix[:count] @ unit > CLOSE).tolist():
+                known = self._chosen[other].text or ""
+                if likeness(record.text or "", known, strict=False) >= COPY:
                     return True
-            self._chosen.append((unit, record))
+            self._matrix[count] = unit
+            self._chosen.append(record)
         self._seen.add(digest)
         return False
 

@@ -23,7 +23,7 @@ from .features.sessions import AsyncSession, Retention, SessionInfo
 from .memory import AsyncMemory, AsyncSpace, Tokens, open_async
 from .models.embedder import Embedder
 from .models.finding import AUTO
-from .recall.likeness import NEAR, content
+from .recall.likeness import NEAR
 from .recall.meter import Metrics
 from .records import Hit, Message, Record, Ref, Role, Scope
 from .store import registry

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from ..checks import check_count, check_name, check_number, check_text, check_time, check_ttl, shown
 from ..errors import ConflictError, InvalidValueError, NotFoundError
 from ..recall.entry import RECALL
-from ..recall.likeness import NEAR, content, likeness
+from ..recall.likeness import NEAR, content_words, likeness
 from ..recall.strength import ONE_MORE, USE
 from ..records import Hit, Record, Ref, Role, Scope, new_id, now
 from ..store.protocol import Store, scan_all
@@ -296,7 +296,7 @@ class AsyncLongTerm:
         places_of: dict[tuple[str, ...], int] = {}
         for n, put in enumerate(puts):
             text = put.record.text or ""
-            told = content(text)
+            told = content_words(text)
             twin = places_of.get(told)
             if twin is not None and likeness(text, distinct[twin].record.text or "") < NEAR:
                 twin = None

@@ -45,14 +45,14 @@ def likeness(one: str, other: str, *, strict: bool = True) -> float:
         return 0.0
     if words == others:
         return 1.0
-    most = 0.99 if not strict or content(one) == content(other) else 0.8
+    most = 0.99 if not strict or content_words(one) == content_words(other) else 0.8
     if len(words) + len(others) < 2 * LONG:
         return most * SequenceMatcher(None, words, others, autojunk=False).ratio()
     first, second = (Counter(pairwise(some)) for some in (words, others))
     return most * sum((first & second).values()) / max(sum((first | second).values()), 1)
 
 
-def content(text: str) -> tuple[str, ...]:
+def content_words(text: str) -> tuple[str, ...]:
     """Return the words that say what a text says, without their endings: the same for alike texts."""
     return tuple(terms(text))
 

@@ -50,8 +50,9 @@ class AsyncFading(AsyncLongTerm):
 
         It also counts as a success of recall in the memory's metrics.
         """
-        refs = [_ref(hit) for hit in hits]
-        there = [ref for ref in dict.fromkeys(refs) if (await self._store.read([ref]))[0] is not None]
+        refs = list(dict.fromkeys(_ref(hit) for hit in hits))
+        found = await self._store.read(refs)
+        there = [ref for ref, record in zip(refs, found, strict=True) if record is not None]
         await self._use(there, OF_USE)
         return len(there)
 

@@ -28,7 +28,20 @@ from ..recall.strength import OF_USE, ONE_MORE, USE, Use, pack_use, unpack_use
 from ..records import Hit, Record, Ref, Scope, Stream, now
 from ..store.matching import matches, true_at
 from ..store.protocol import Capability, Page, Store, all_streams, scan_all
-from ..store.query import Condition, Delete, Derive, Limit, Op, Outcome, Put, Scan, Search, StreamScan, Write
+from ..store.query import (
+    MAX_CHOICES,
+    Condition,
+    Delete,
+    Derive,
+    Limit,
+    Op,
+    Outcome,
+    Put,
+    Scan,
+    Search,
+    StreamScan,
+    Write,
+)
 from .layer import Layer
 from .owner import Owner
 
@@ -102,7 +115,7 @@ class IndexLayer(Layer):
             for n, made in zip(missing, entries, strict=True):
                 if made is not None:
                     ops[n] = _with_entry(ops[n], maker.name, made)
-        return self._let_go(write.ops, await self._below.write(Write(tuple(ops), write.id)))
+        return self._let_go(write.ops, await self._below.write(replace(write, ops=tuple(ops))))
 
     def _let_go(self, ops: tuple[Op, ...], outcomes: list[Outcome]) -> list[Outcome]:
         """Take what was removed out of the indexes, which would otherwise have to look for what is gone."""
@@ -410,8 +423,8 @@ class IndexLayer(Layer):
         ops: list[Op] = []
         for (scope, kind), refs in _by_stream(uses).items():
             keys = tuple(ref.key for ref in refs)
-            for start in range(0, len(keys), 500):
-                where = (Condition("key", "in", keys[start : start + 500]),)
+            for start in range(0, len(keys), MAX_CHOICES):
+                where = (Condition("key", "in", keys[start : start + MAX_CHOICES]),)
                 scan = Scan(scope=scope, kinds=(kind,), where=where, derived=(USE,), bodies=False)
                 for record in (await self._below.scan(scan)).items:
                     last, more = uses[record.ref]

@@ -23,7 +23,7 @@ TOKENS_AT_ONCE = 1024
 
 
 class StaticEmbedder:
-    """WordLlama's 256 dimensions: nothing to download, and some ten microseconds for a sentence.
+    """WordLlama's 256 dimensions: nothing to download, and some microseconds for a sentence.
 
     The package is only where the two files lie; its own loader would look for one of them elsewhere,
     and then on the network. They are read when the first text is embedded.

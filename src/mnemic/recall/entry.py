@@ -17,7 +17,7 @@ from zlib import crc32
 from msgspec import Struct
 
 from ..records import ROLES, Record
-from ..store.analysis import terms, words
+from ..store.analysis import DAYS, MONTHS, terms, words
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,11 +37,12 @@ MAX_CHUNKS = 64
 """How many vectors one text has at most, taken evenly from all of it."""
 
 _HEAD = struct.Struct("<BBHII")
-_TIME_WORDS = """
-    yesterday today tonight tomorrow ago last next since soon recently lately morning evening weekend weekends
-    week weeks month months year years day days monday tuesday wednesday thursday friday saturday sunday
-    january february march april may june july august september october november december
-    """.split()  # noqa: SIM905
+_TIME_WORDS = (
+    *DAYS,
+    *MONTHS,
+    *"yesterday today tonight tomorrow ago last next since soon recently lately morning evening".split(),  # noqa: SIM905
+    *"weekend weekends week weeks month months year years day days".split(),  # noqa: SIM905
+)
 _TIMES = frozenset(form for word in _TIME_WORDS for form in (word, word.capitalize(), word.upper()))
 _DIGIT = re.compile(r"\d")
 _DATED = re.compile(r"\b(?:(?:19|20)\d\d|\d{1,2}(?:st|nd|rd|th))\b")

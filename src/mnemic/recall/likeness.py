@@ -8,7 +8,7 @@ from difflib import SequenceMatcher
 from itertools import pairwise
 from unicodedata import category
 
-from ..store.analysis import terms
+from ..store.analysis import DAYS, MONTHS, terms
 
 NEAR = 0.85
 """From which likeness on two texts say the same."""
@@ -24,10 +24,7 @@ _DENIALS = frozenset(
     """.split()  # noqa: SIM905
 )
 _TIMES = frozenset(
-    """
-    monday tuesday wednesday thursday friday saturday sunday january february march april may june july
-    august september october november december morning evening today tonight tomorrow yesterday last next
-    """.split()  # noqa: SIM905
+    (*DAYS, *MONTHS, *"morning evening today tonight tomorrow yesterday last next".split())  # noqa: SIM905
 )
 
 

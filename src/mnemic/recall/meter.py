@@ -8,6 +8,7 @@ from collections import OrderedDict, deque
 from datetime import UTC, datetime
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 GOOD = 0.3
 """The score from which the best hit counts as an answer."""
@@ -74,9 +75,7 @@ class Meter:
     def report(self, failures: int) -> Metrics:
         """Return what was counted."""
         with self._lock:
-            periods = [
-                Period(**{f: getattr(p, f) for f in p.__struct_fields__}) for p in self._hours.values()
-            ]
+            periods = [replace(period) for period in self._hours.values()]
             times = sorted(self._times)
         recalls = sum(p.recalls for p in periods)
         used = sum(p.used for p in periods)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from ..store.analysis import STOP_WORDS, terms
+from ..store.analysis import MONTHS, STOP_WORDS, terms
 from .entry import hashed
 
 _WHEN = re.compile(
@@ -32,10 +32,7 @@ MAX_TERMS = 200
 """And how many of its terms."""
 
 
-_MONTHS = (
-    "january february march april may june july august september october november december".split()  # noqa: SIM905
-)
-_MONTH = "|".join(f"{name}|{name[:3]}" for name in _MONTHS)
+_MONTH = "|".join(f"{name}|{name[:3]}" for name in MONTHS)
 _DATES = (
     re.compile(r"\b(?P<year>(?:19|20)\d\d)-(?P<month_number>\d\d?)(?:-(?P<day>\d\d?))?\b"),
     re.compile(
@@ -94,7 +91,7 @@ def understand(text: str, speakers: Mapping[str, int]) -> Question:
         masked = re.sub(rf"\b{re.escape(word)}(?:'s|’s)", "my", masked)
         masked = re.sub(rf"\b{re.escape(word)}\b", "I", masked)
     counts: dict[int, int] = {}
-    for term in terms(text[:MAX_QUESTION])[:MAX_TERMS]:
+    for term in terms(text)[:MAX_TERMS]:
         counts[hashed(term)] = counts.get(hashed(term), 0) + 1
     low = text == text.lower()
     return Question(
@@ -122,7 +119,7 @@ def _date(text: str) -> Date | None:
                 before = text[: match.start()].rsplit(None, 1)
                 if not (found.get("day") or found.get("year") or (before and before[-1].lower() in _DATING)):
                     continue
-                month = next(n for n, full in enumerate(_MONTHS, 1) if full.startswith(name.lower()[:3]))
+                month = next(n for n, full in enumerate(MONTHS, 1) if full.startswith(name.lower()[:3]))
             year = int(found["year"]) if found.get("year") else None
             return Date(year, month, int(found["day"]) if found.get("day") else None)
     return None
@@ -133,7 +130,7 @@ def _other(text: str, word: str, low: bool) -> bool:
     plain = word.lower()
     if plain in STOP_WORDS:
         return low or text.lstrip().startswith(word)
-    if plain in _MONTHS:
+    if plain in MONTHS:
         before = text[: text.index(word)].split()
         return low or bool(before and before[-1].lower() in _DATING)
     return False

@@ -95,7 +95,6 @@ class View:
         self.whole = self.documents == count
         self.turn = shard.role.values > 0
         self.any_turn = bool(self.turn.any())
-        self.all_turns = bool(self.turn.all())
         before = np.append(shard.before.values, count)
         after = np.append(shard.after.values, count)
         before[before == NONE] = count
@@ -147,20 +146,10 @@ class View:
         self.long = np.where(self.turn, logs - middle, 0).astype(np.float32)
 
 
-def rank(
-    shard: Shard,
-    view: View,
-    question: Question,
-    vectors: tuple[NDArray[np.int8], NDArray[np.int8]] | None,
-    visible: Flags | None,
-    strength: Floats | None,
-    weights: Weights,
-    chosen: frozenset[str] | None = None,
-) -> Ranking:
-    """Score every document; `vectors` are the question's, as asked and masked; see `signals`."""
-    found = signals(shard, view, question, vectors, visible, strength, weights)
+def rank(found: Signals, visible: Flags | None, chosen: frozenset[str] | None = None) -> Ranking:
+    """Add up what the signals say of every document: all of them, or those that are `chosen`."""
     parts = {name: values for name, values in found.parts.items() if chosen is None or name in chosen}
-    scores = np.zeros(len(shard), dtype=np.float32)
+    scores = np.zeros(len(found.evidence), dtype=np.float32)
     for values in parts.values():
         scores += values
     best = _best(scores, visible)
@@ -184,8 +173,8 @@ def signals(
 ) -> Signals:
     """Return what each signal says.
 
-    `visible` are the documents that may be found, None for all; `strength` is what is left of each
-    importance, NaN where there is none.
+    `vectors` are the question's, as asked and masked; `visible` are the documents that may be found, None
+    for all; `strength` is what is left of each importance, NaN where there is none.
     """
     found: dict[str, Floats] = {}
     evidence = np.zeros(len(shard), dtype=np.bool_)
@@ -313,7 +302,7 @@ def _dense(
     asked, masked = vectors
     count = len(shard)
     close, exact = _cosines(shard, masked if view.any_turn else asked)
-    if view.any_turn and not view.all_turns and not np.array_equal(asked, masked):
+    if view.any_turn and asked is not masked:
         others, _ = _cosines(shard, asked)
         close[:count][~view.turn] = others[:count][~view.turn]
     known = np.isfinite(close[:count])

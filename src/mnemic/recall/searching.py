@@ -17,7 +17,7 @@ from .entry import Entry
 from .likeness import likeness
 from .maker import Maker
 from .question import Question, understand
-from .scoring import Ranking, View, Weights, rank
+from .scoring import Ranking, View, Weights, rank, signals
 from .shard import MOST, NONE, Shard
 from .strength import USE, days_between, strength, unpack_use
 
@@ -210,27 +210,25 @@ class Index:
         """Return the turns before and after one, both in their order."""
         sides = []
         with self.lock:
-            columns = (self.shard.before.values.copy(), self.shard.after.values.copy())
-        for column in columns:
-            side: list[int] = []
-            at = int(column[document])
-            while at != NONE and len(side) < count:
-                side.append(at)
-                at = int(column[at])
-            sides.append(side)
+            for column in (self.shard.before.values, self.shard.after.values):
+                side: list[int] = []
+                at = int(column[document])
+                while at != NONE and len(side) < count:
+                    side.append(at)
+                    at = int(column[at])
+                sides.append(side)
         return sides[0][::-1], sides[1]
 
     def documents(self, places: Iterable[tuple[str, str, int]]) -> set[int]:
         """Return the documents at places, given by scope, kind and seq."""
         shard = self.shard
-        by_stream: dict[int, list[int]] = {}
+        by_stream: dict[tuple[str, str], list[int]] = {}
+        for path, kind, seq in places:
+            by_stream.setdefault((path, kind), []).append(seq)
         found: set[int] = set()
         with self.lock:
-            for path, kind, seq in places:
-                if (path, kind) in shard.numbers:
-                    by_stream.setdefault(shard.numbers[path, kind], []).append(seq)
-            for number, seqs in by_stream.items():
-                held = np.flatnonzero((shard.stream.values == number) & shard.alive.values)
+            for name, seqs in by_stream.items():
+                held = shard.held_by(name)
                 found.update(held[np.isin(shard.seq.values[held], seqs)].tolist())
         return found
 
@@ -256,7 +254,8 @@ class Index:
                 WEIGHTS, dense=WEIGHTS.dense * maker.trust, context=WEIGHTS.context * maker.trust
             )
             strengths = self._strengths(view, moment)
-            ranking = rank(shard, view, question, both, visible, strengths, weights, chosen)
+            said = signals(shard, view, question, both, visible, strengths, weights)
+            ranking = rank(said, visible, chosen)
         return self._ordered(ranking, search, rest)
 
     def _vectors(self, question: Question, maker: Maker) -> tuple[NDArray[np.int8], NDArray[np.int8]] | None:

@@ -303,19 +303,19 @@ class Shard:
 
     def held(self, stream: Stream) -> Whole:
         """Return the documents of a stream."""
-        number = self.numbers.get((stream.scope.path, stream.kind))
+        return self.held_by((stream.scope.path, stream.kind))
+
+    def held_by(self, name: Name) -> Whole:
+        """Return the documents of the stream of a name."""
+        number = self.numbers.get(name)
         if number is None:
             return np.zeros(0, dtype=np.int64)
         return np.flatnonzero((self.stream.values == number) & self.alive.values)
 
     def of_keys(self, name: Name, keys: Sequence[str]) -> list[int]:
         """Return the documents of some keys of a stream."""
-        number = self.numbers.get(name)
-        if number is None:
-            return []
         wanted = set(keys)
-        held = np.flatnonzero((self.stream.values == number) & self.alive.values)
-        return [n for n in held.tolist() if self.keys[n] in wanted]
+        return [n for n in self.held_by(name).tolist() if self.keys[n] in wanted]
 
     def ref(self, document: int) -> Ref:
         """Return the identity of a document's record."""
@@ -334,7 +334,7 @@ class Shard:
         self.silent.pop(name, None)
         if name in self.numbers:
             number = self.numbers[name]
-            self.drop(np.flatnonzero((self.stream.values == number) & self.alive.values))
+            self.drop(self.held_by(name))
             self.last[number] = NONE
             self.last_seq[number] = 0
 

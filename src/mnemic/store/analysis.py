@@ -26,6 +26,10 @@ STOP_WORDS = frozenset(
 )
 """English words that say little about what a text is about."""
 
+MONTHS = tuple(
+    "january february march april may june july august september october november december".split()  # noqa: SIM905
+)
+DAYS = tuple("monday tuesday wednesday thursday friday saturday sunday".split())  # noqa: SIM905
 _SHOUTED = frozenset(word.upper() for word in STOP_WORDS if len(word) > 1)
 _NAMES = _SHOUTED | {word.capitalize() for word in STOP_WORDS if len(word) > 1}
 """Stop words with capitals, which may be names."""

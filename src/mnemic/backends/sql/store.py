@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
-from ...checks import MICROSECOND, from_microseconds, to_microseconds
+from ...checks import to_microseconds
 from ...driving import mind_forks, off_loop
 from ...records import Hit, Record, Ref, Scope, Stream, known_scope, now
 from ...store.matching import Position, from_cursor, to_cursor
+from ...store.planning import Head
 from ...store.protocol import Capability, Page
 from ...store.query import Outcome, Put, Scan, Search, StreamScan, Write
 from .commit import GroupCommit
@@ -17,7 +18,7 @@ from .rows import to_record, to_row
 from .sqlite import BEGIN, Connection, SqliteFile
 from .statements import Reach, Statements, scan_values, shape_of
 from .threads import Threads
-from .writing import KEYS_AT_ONCE, Head, SqlTransaction, WriteRun
+from .writing import KEYS_AT_ONCE, SqlPlan, SqlTransaction
 
 Result = TypeVar("Result")
 
@@ -46,7 +47,7 @@ class SqlStore:
 
     async def write(self, write: Write) -> list[Outcome]:
         rows = [to_row(op.record) if isinstance(op, Put) else None for op in write.ops]
-        return await self._threads.commit(self._commits, lambda tx: WriteRun(tx).run(write, rows))
+        return await self._threads.commit(self._commits, lambda tx: SqlPlan(tx).write(write, rows))
 
     async def read(self, refs: Sequence[Ref]) -> list[Record | None]:
         if not refs:
@@ -132,7 +133,7 @@ class SqlStore:
             values["skip"] = 0
             wanted = scan.limit + scan.skip
             for head in self._reach(connection, scan, start):
-                if head.expires is not None and head.expires <= values["now"]:
+                if head.ended(values["now"]):
                     continue
                 values["stream_id"] = head.id
                 after = start[2] if start and start[:2] == (head.scope, head.kind) else None
@@ -171,7 +172,7 @@ class SqlStore:
             if start is not None and (head.scope, head.kind) == start[:2]:
                 continue
             count, weight = head.count, head.weight
-            if head.expires is not None and head.expires <= moment:
+            if head.ended(moment):
                 count = weight = 0
             elif head.soonest is not None and head.soonest <= moment:
                 values = {"stream_id": head.id, "now": moment}
@@ -182,7 +183,7 @@ class SqlStore:
             if len(found) == scan.limit:
                 last = found[-1] if found else None
                 return Page(tuple(found), to_cursor((last.scope.path, last.kind, 0)) if last else None)
-            found.append(_stream(head, count, weight))
+            found.append(head.stream(count, weight))
         return Page(tuple(found))
 
     def _reach(
@@ -213,18 +214,3 @@ class SqlStore:
 
 def _position(record: Record) -> Position:
     return (record.scope.path, record.kind, record.seq)
-
-
-def _stream(head: Head, count: int, weight: int) -> Stream:
-    return Stream(
-        scope=known_scope(head.scope),
-        kind=head.kind,
-        count=count,
-        weight=weight,
-        last_seq=head.last_seq,
-        version=head.version,
-        created=from_microseconds(head.created),
-        updated=from_microseconds(head.updated),
-        expires=None if head.expires is None else from_microseconds(head.expires),
-        ttl=None if head.ttl is None else head.ttl * MICROSECOND,
-    )

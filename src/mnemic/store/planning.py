@@ -1,0 +1,382 @@
+"""What a write changes, worked out once for every back-end that keeps streams and records apart.
+
+A `Ground` is what is known of the store while one or several writes are done: the heads of streams. A `Plan`
+is one write on it: it checks versions, gives out seqs, holds limits, and ends with what has to be put and
+removed. Back-ends say how heads and slots are read, and how what a plan changed is written.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from msgspec import json
+
+from ..checks import MICROSECOND, from_microseconds, to_microseconds
+from ..records import Ref, Scope, Stream, known_scope
+from .query import Delete, Derive, Expect, Limit, Outcome, Purge, Put, Touch, Write
+from .rules import check_expected, check_limit, check_version, over_limit
+
+Name = tuple[str, str]
+"""A stream's scope and kind."""
+
+decode_outcomes = json.Decoder(list[Outcome]).decode
+encode_outcomes = json.Encoder().encode
+
+REMEMBERED = 24 * 3600 * 1_000_000
+"""How long the id of a write is remembered, in microseconds."""
+
+
+class Head:
+    """The totals of a stream, as the writes on this ground will leave them; times are microseconds."""
+
+    __slots__ = (
+        "count", "created", "expires", "id", "kind", "last_seq", "scope", "soonest", "ttl", "updated",
+        "version", "weight",
+    )  # fmt: skip
+
+    def __init__(self, row: Sequence[Any]) -> None:
+        """Take the values in the order of the columns; `id` is the back-end's own."""
+        (
+            self.id, self.scope, self.kind, self.last_seq, self.version, self.count, self.weight,
+            self.created, self.updated, self.ttl, self.expires, self.soonest,
+        ) = row  # fmt: skip
+
+    def row(self) -> dict[str, Any]:
+        """Return the values by name."""
+        return {name: getattr(self, name) for name in Head.__slots__}
+
+    def copy(self) -> Head:
+        """Return another head that can change on its own."""
+        twin = Head.__new__(Head)
+        for name in Head.__slots__:
+            setattr(twin, name, getattr(self, name))
+        return twin
+
+    def ended(self, moment: int) -> bool:
+        """Tell whether the whole stream has expired."""
+        return self.expires is not None and self.expires <= moment
+
+    def stream(self, count: int, weight: int) -> Stream:
+        """Return the stream with what it holds that has not expired."""
+        return Stream(
+            scope=known_scope(self.scope),
+            kind=self.kind,
+            count=count,
+            weight=weight,
+            last_seq=self.last_seq,
+            version=self.version,
+            created=from_microseconds(self.created),
+            updated=from_microseconds(self.updated),
+            expires=None if self.expires is None else from_microseconds(self.expires),
+            ttl=None if self.ttl is None else self.ttl * MICROSECOND,
+        )
+
+
+class Slot:
+    """What is known of a record that is there, as the plan will leave it."""
+
+    __slots__ = (
+        "created", "derived", "expires", "key", "labels", "payload", "seq", "stored", "version", "weight",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        key: str,
+        seq: int,
+        version: int,
+        created: int,
+        weight: int,
+        labels: dict[str, str],
+        expires: int | None = None,
+    ) -> None:
+        self.key = key
+        self.seq = seq
+        self.version = version
+        self.created = created
+        self.weight = weight
+        self.labels = labels
+        self.expires = expires
+        self.stored = True
+        """Whether the back-end has it already."""
+        self.payload: Any = None
+        """What the back-end has made of the record that is to be put; None if it does not change."""
+        self.derived: dict[str, bytes] = {}
+
+
+class Ground(ABC):
+    """What is known of the store's streams while writes are done."""
+
+    def __init__(self, moment: int) -> None:
+        self.moment = moment
+        self.now = from_microseconds(moment)
+        self.heads: dict[Name, Head | None] = {}
+        self.dirty: set[Name] = set()
+        self._before: dict[Name, Head | None] | None = None
+
+    @abstractmethod
+    def read_head(self, name: Name) -> Head | None:
+        """Return the head of a stream as it is stored."""
+
+    @abstractmethod
+    def add_head(self, head: Head) -> None:
+        """Give a stream that is new its `id`."""
+
+    @abstractmethod
+    def drop_head(self, head: Head) -> None:
+        """Remove a stream that is empty."""
+
+    def mark(self) -> None:
+        """Mark the point to which `rewind` goes back."""
+        self._before = {}
+
+    def rewind(self) -> None:
+        """Forget what plans have changed since the mark."""
+        self.heads.update(self._before or {})
+
+    def find(self, name: Name) -> Head | None:
+        """Return a stream's head for a plan that begins to use it."""
+        if name not in self.heads:
+            self.heads[name] = self.read_head(name)
+        head = self.heads[name]
+        if self._before is not None:
+            self._before[name] = head.copy() if head else None
+        return head
+
+    def make(self, name: Name) -> Head:
+        """Return the stream's head, made if there is none."""
+        head = self.heads[name]
+        if head is None:
+            head = Head((0, *name, 0, 0, 0, 0, self.moment, self.moment, None, None, None))
+            self.add_head(head)
+            self.heads[name] = head
+        return head
+
+    def touch(self, head: Head) -> None:
+        """Note that something in the stream is written now."""
+        head.updated = self.moment
+        head.expires = None if head.ttl is None else self.moment + head.ttl
+        self.dirty.add((head.scope, head.kind))
+
+    def drop(self, head: Head) -> None:
+        """Remove a stream itself, once it is empty."""
+        self.drop_head(head)
+        self.heads[head.scope, head.kind] = None
+
+
+class Plan(ABC):
+    """One write: works out what changes, which the back-end then writes."""
+
+    def __init__(self, ground: Ground) -> None:
+        self.ground = ground
+        self.entered: set[Name] = set()
+        self.swept = 0
+        self.slots: dict[tuple[Any, str], Slot | None] = {}
+        """By the head's id and the key; None where it is known that there is no record."""
+        self.removed: list[tuple[Head, Slot]] = []
+        """What was stored and goes."""
+        self.lost_labels: list[tuple[Head, int, dict[str, str]]] = []
+        """The labels that stored records lose, by head and seq."""
+        self.derived: dict[tuple[Any, int, str], tuple[int, bytes | None]] = {}
+        """Derived values to keep, or to remove if None, by the head's id, seq and name, and their version."""
+
+    @abstractmethod
+    def read_slot(self, head: Head, key: str) -> Slot | None:
+        """Return what is stored under a key."""
+
+    @abstractmethod
+    def read_slots(self, head: Head, keys: list[str]) -> Iterable[Slot]:
+        """Return what is stored under many keys of a stream."""
+
+    @abstractmethod
+    def wipe(self, head: Head, keep: tuple[str, ...], *, expired_only: bool) -> None:
+        """Remove all records of a stream but those to keep, or those that have expired; set its totals."""
+
+    def run(self, write: Write, payloads: Sequence[Any]) -> list[Outcome]:
+        """Work the operations out; `payloads` holds what the back-end made of the record of each Put.
+
+        Raises ConflictError or LimitError.
+        """
+        if len(write.ops) > 1:
+            self._look_ahead(write)
+        return [self._do(op, payload) for op, payload in zip(write.ops, payloads, strict=True)]
+
+    def changed(self) -> list[tuple[Any, Slot]]:
+        """Return the slots to be put, each with its head's id."""
+        return [
+            (at[0], slot) for at, slot in self.slots.items() if slot is not None and slot.payload is not None
+        ]
+
+    def _do(self, op: Any, payload: Any) -> Outcome:
+        if isinstance(op, Put):
+            return self._put(op, payload)
+        if isinstance(op, Delete):
+            return self._delete(op)
+        if isinstance(op, Derive):
+            return self._derive(op)
+        head = self._head(op.scope, op.kind)
+        if isinstance(op, Expect):
+            version = head.version if head else 0
+            if op.key is not None:
+                slot = self._slot(head, op.key) if head else None
+                version = slot.version if slot else 0
+            check_expected(op, version)
+            return Outcome(version=version)
+        if isinstance(op, Touch):
+            head = head or self.ground.make((op.scope.path, op.kind))
+            head.ttl = None if op.ttl is None else op.ttl // MICROSECOND
+            self.ground.touch(head)
+            return Outcome()
+        if head is None:
+            return Outcome()
+        if isinstance(op, Limit):
+            removed = self._limit(op, head)
+            return Outcome(removed=removed, count=head.count, weight=head.weight)
+        return Outcome(count=self.swept + self._purge(op, head))
+
+    def _head(self, scope: Scope, kind: str) -> Head | None:
+        """Return the stream's head; the first time in this write, with what has expired taken out."""
+        name = (scope.path, kind)
+        self.swept = 0
+        if name not in self.entered:
+            self.entered.add(name)
+            self.swept = self._enter(name)
+        return self.ground.heads[name]
+
+    def _enter(self, name: Name) -> int:
+        head = self.ground.find(name)
+        if head is None:
+            return 0
+        moment = self.ground.moment
+        if head.ended(moment):
+            head.ttl = None
+            self.ground.touch(head)
+            return self._wipe(head, ())
+        if head.soonest is not None and head.soonest <= moment:
+            return self._wipe(head, (), expired_only=True)
+        return 0
+
+    def _wipe(self, head: Head, keep: tuple[str, ...], *, expired_only: bool = False) -> int:
+        """Remove many records at once, and return how many."""
+        if not head.count:
+            return 0
+        before = head.count
+        self.wipe(head, keep, expired_only=expired_only)
+        removed: int = before - head.count
+        head.version += removed
+        if removed:
+            self.ground.touch(head)
+        self.ground.dirty.add((head.scope, head.kind))
+        return removed
+
+    def _put(self, op: Put, payload: Any) -> Outcome:
+        record = op.record
+        head = self._head(record.scope, record.kind) or self.ground.make((record.scope.path, record.kind))
+        slot = self._slot(head, record.key)
+        check_version(record.ref, op.if_version, slot.version if slot else 0)
+        moment = self.ground.moment
+        head.version += 1
+        if slot is None:
+            head.last_seq += 1
+            head.count += 1
+            slot = Slot(record.key, head.last_seq, 0, moment, 0, {})
+            slot.stored = False
+            self.slots[head.id, record.key] = slot
+        head.weight += record.weight - slot.weight
+        slot.expires = None if record.expires is None else to_microseconds(record.expires)
+        if slot.expires is not None and (head.soonest is None or slot.expires < head.soonest):
+            head.soonest = slot.expires
+        if slot.labels and slot.stored:
+            self.lost_labels.append((head, slot.seq, slot.labels))
+        slot.version, slot.weight, slot.labels = head.version, record.weight, record.labels
+        slot.derived = record.derived
+        created = record.created
+        if created is None:
+            created = self.ground.now if slot.created == moment else from_microseconds(slot.created)
+        else:
+            slot.created = to_microseconds(created)
+        slot.payload = payload
+        self.ground.touch(head)
+        return Outcome(slot.seq, slot.version, created, self.ground.now)
+
+    def _delete(self, op: Delete) -> Outcome:
+        head = self._head(op.ref.scope, op.ref.kind)
+        slot = self._slot(head, op.ref.key) if head else None
+        check_version(op.ref, op.if_version, slot.version if slot else 0)
+        if head is None or slot is None:
+            return Outcome()
+        self.remove(head, slot)
+        return Outcome(removed=(op.ref.key,))
+
+    def _derive(self, op: Derive) -> Outcome:
+        head = self._head(op.ref.scope, op.ref.kind)
+        slot = self._slot(head, op.ref.key) if head else None
+        if head is None or slot is None or (op.version is not None and op.version != slot.version):
+            return Outcome()
+        self.derived[head.id, slot.seq, op.name] = (op.version or 0, op.value)
+        return Outcome(count=1)
+
+    def _limit(self, op: Limit, head: Head) -> tuple[str, ...]:
+        removed: list[str] = []
+        if op.evict and over_limit(op, head.count, head.weight):
+            surely = op.evict[: max(0, head.count - op.max_count)] if op.max_count is not None else ()
+            if len(surely) > 1:
+                self._find(head, (key for group in surely for key in group))
+            for group in op.evict:
+                if not over_limit(op, head.count, head.weight):
+                    break
+                for key in group:
+                    if (slot := self._slot(head, key)) is not None:
+                        self.remove(head, slot)
+                        removed.append(key)
+        check_limit(op, head.count, head.weight)
+        return tuple(removed)
+
+    def _purge(self, op: Purge, head: Head) -> int:
+        if op.expired_only and not op.drop:
+            return 0
+        removed = self._wipe(head, () if op.drop else op.keep)
+        if op.drop:
+            self.ground.drop(head)
+        return removed
+
+    def remove(self, head: Head, slot: Slot) -> None:
+        """Take a record out."""
+        if slot.stored:
+            self.removed.append((head, slot))
+            if slot.labels:
+                self.lost_labels.append((head, slot.seq, slot.labels))
+        if self.derived:
+            self.derived = {at: value for at, value in self.derived.items() if at[:2] != (head.id, slot.seq)}
+        self.slots[head.id, slot.key] = None
+        head.version += 1
+        head.count -= 1
+        head.weight -= slot.weight
+        self.ground.touch(head)
+
+    def _slot(self, head: Head, key: str) -> Slot | None:
+        name = (head.id, key)
+        if name not in self.slots:
+            self.slots[name] = self.read_slot(head, key)
+        return self.slots[name]
+
+    def _find(self, head: Head, keys: Iterable[str]) -> None:
+        """Look many keys of one stream up at once."""
+        wanted = [key for key in dict.fromkeys(keys) if (head.id, key) not in self.slots]
+        self.slots.update(((head.id, key), None) for key in wanted)
+        if head.count and wanted:
+            for slot in self.read_slots(head, wanted):
+                self.slots[head.id, slot.key] = slot
+
+    def _look_ahead(self, write: Write) -> None:
+        """Look up what the operations will ask for, stream by stream."""
+        asked: dict[tuple[Scope, str], list[str]] = {}
+        for op in write.ops:
+            ref: Ref | None = op.record.ref if isinstance(op, Put) else getattr(op, "ref", None)
+            if ref is not None:
+                asked.setdefault((ref.scope, ref.kind), []).append(ref.key)
+        for (scope, kind), keys in asked.items():
+            head = self._head(scope, kind) if len(keys) > 1 else None
+            if head is not None:
+                self._find(head, keys)

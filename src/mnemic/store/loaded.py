@@ -1,0 +1,283 @@
+"""Plans for stores across a network: what a write needs is loaded first, then worked out without I/O.
+
+What turns out to be missing (the records of a stream that has expired, the keys that a limit removes) is
+raised as `UnknownError`; it is loaded too, and the write is planned again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from msgspec import Struct, field
+
+from ..errors import MnemicError
+from .planning import Ground, Head, Name, Plan, Slot
+from .query import Delete, Derive, Op, Outcome, Put, Write
+
+MOST_WRITES = 500
+"""The most writes that are planned together."""
+MOST_OPS = 20_000
+"""The most operations that are planned together."""
+
+
+class Needs(Struct):
+    """What is asked of a store before a write is planned."""
+
+    heads: set[Name] = field(default_factory=set)
+    keys: dict[Name, set[str]] = field(default_factory=dict)
+    """The keys, by stream, whose slots are wanted."""
+    whole: set[Name] = field(default_factory=set)
+    """The streams all of whose slots are wanted."""
+    ids: set[str] = field(default_factory=set)
+    """The ids of writes that may have been done already."""
+
+    @classmethod
+    def of(cls, writes: Iterable[Write]) -> Needs:
+        """Return what writes ask for at first sight."""
+        needs = cls()
+        for write in writes:
+            if write.id is not None:
+                needs.ids.add(write.id)
+            for op in write.ops:
+                name, key = _place(op)
+                needs.heads.add(name)
+                if key is not None:
+                    needs.keys.setdefault(name, set()).add(key)
+        return needs
+
+    def add(self, more: Needs) -> None:
+        """Ask for more."""
+        self.heads |= more.heads
+        self.whole |= more.whole
+        self.ids |= more.ids
+        for name, keys in more.keys.items():
+            self.keys.setdefault(name, set()).update(keys)
+
+    def __bool__(self) -> bool:
+        """Tell whether anything is asked for."""
+        return bool(self.heads or self.keys or self.whole or self.ids)
+
+
+class Found(Struct):
+    """What a store has found; a head or a slot that was looked for and is not there is None."""
+
+    heads: dict[Name, Head | None] = field(default_factory=dict)
+    slots: dict[Name, dict[str, Slot | None]] = field(default_factory=dict)
+    whole: set[Name] = field(default_factory=set)
+    """The streams of which all slots were found."""
+    done: dict[str, list[Outcome] | None] = field(default_factory=dict)
+    """By the id of a write, what it did; None if it was not done."""
+
+    def take(self, more: Found) -> None:
+        """Add what was found since."""
+        self.heads |= more.heads
+        self.whole |= more.whole
+        self.done |= more.done
+        for name, slots in more.slots.items():
+            self.slots.setdefault(name, {}).update(slots)
+
+
+class UnknownError(MnemicError):
+    """A plan needs to know more of the store; never seen outside."""
+
+    def __init__(self, needs: Needs) -> None:
+        super().__init__("a plan needs to know more")
+        self.needs = needs
+
+
+class New(Struct, frozen=True):
+    """The id of a stream that is not stored yet; one that is dropped and made again is another."""
+
+    name: Name
+    number: int
+
+
+class LoadedGround(Ground):
+    """Streams as they were found."""
+
+    def __init__(self, found: Found, moment: int) -> None:
+        super().__init__(moment)
+        self.found = found
+        self.changes = Changes()
+        self.dropped: list[Head] = []
+
+    def read_head(self, name: Name) -> Head | None:
+        """Return the head of a stream as it was found."""
+        if name not in self.found.heads:
+            raise UnknownError(Needs(heads={name}))
+        head = self.found.heads[name]
+        return None if head is None else head.copy()
+
+    def add_head(self, head: Head) -> None:
+        """Give it an id for as long as it is planned with."""
+        head.id = New((head.scope, head.kind), len(self.dropped))
+
+    def drop_head(self, head: Head) -> None:
+        """Note that the stream goes."""
+        self.dropped.append(head)
+
+    def attempt(self, write: Write, payloads: Sequence[Any]) -> list[Outcome] | Exception:
+        """Plan one write after those before it; return what it does, or why it is not done."""
+        if write.id is not None and (done := self.done(write.id)) is not None:
+            return done
+        self.mark()
+        dirty, dropped = set(self.dirty), len(self.dropped)
+        plan = LoadedPlan(self)
+        try:
+            outcomes = plan.run(write, payloads)
+        except UnknownError:
+            raise
+        except Exception as error:
+            self.rewind()
+            self.dirty = dirty
+            del self.dropped[dropped:]
+            return error
+        self.changes.take(plan)
+        if write.id is not None:
+            self.changes.done[write.id] = outcomes
+        return outcomes
+
+    def done(self, id: str) -> list[Outcome] | None:
+        """Return what the write of an id did, if it was done."""
+        if id in self.changes.done:
+            return self.changes.done[id]
+        if id not in self.found.done:
+            raise UnknownError(Needs(ids={id}))
+        return self.found.done[id]
+
+    def heads_to_set(self) -> list[Head]:
+        """Return the heads that are new or have changed."""
+        return [head for name in sorted(self.dirty) if (head := self.heads[name]) is not None]
+
+
+class Changes:
+    """What the plans on a ground leave to be written, by stream."""
+
+    def __init__(self) -> None:
+        self.slots: dict[Any, dict[str, Slot | None]] = {}
+        """By the id of its head and its key, each slot as the plans so far leave it; None if it is gone."""
+        self.put: dict[Name, dict[int, Slot]] = {}
+        """By seq, the records to put."""
+        self.removed: dict[Name, dict[int, Slot]] = {}
+        """By seq, the stored records to remove; their derived values go with them."""
+        self.lost_labels: dict[Name, list[tuple[int, dict[str, str]]]] = {}
+        self.derived: dict[Name, dict[tuple[int, str], tuple[int, bytes | None]]] = {}
+        """By seq and name, the derived values to keep, with the version they are of, or to remove if None."""
+        self.done: dict[str, list[Outcome]] = {}
+        """By the id of a write, what it did."""
+
+    def take(self, plan: LoadedPlan) -> None:
+        """Add what a plan changes."""
+        for head, seq, labels in plan.lost_labels:
+            self.lost_labels.setdefault((head.scope, head.kind), []).append((seq, labels))
+        for head, slot in plan.removed:
+            name = (head.scope, head.kind)
+            was_put = self.put.get(name, {}).pop(slot.seq, None)
+            if was_put is None or was_put.stored:
+                self.removed.setdefault(name, {})[slot.seq] = slot
+            self._forget_derived(name, slot.seq)
+        for (id, key), slot_now in plan.slots.items():
+            name = plan.names[id]
+            self.slots.setdefault(id, {})[key] = slot_now
+            if slot_now is not None and slot_now.payload is not None:
+                self.put.setdefault(name, {})[slot_now.seq] = slot_now
+                for derived, value in slot_now.derived.items():
+                    kept = self.derived.setdefault(name, {})
+                    kept[slot_now.seq, derived] = (slot_now.version, value)
+        for (id, seq, derived), kept_now in plan.derived.items():
+            self.derived.setdefault(plan.names[id], {})[seq, derived] = kept_now
+
+    def _forget_derived(self, name: Name, seq: int) -> None:
+        if kept := self.derived.get(name):
+            self.derived[name] = {at: value for at, value in kept.items() if at[0] != seq}
+
+    @property
+    def names(self) -> set[Name]:
+        """The streams of which anything but the head changes."""
+        return {*self.put, *self.removed, *self.lost_labels, *self.derived}
+
+
+class LoadedPlan(Plan):
+    """One write on streams and slots that were loaded."""
+
+    def __init__(self, ground: LoadedGround) -> None:
+        super().__init__(ground)
+        self.loaded = ground
+        self.names: dict[Any, Name] = {}
+
+    def read_slot(self, head: Head, key: str) -> Slot | None:
+        """Return what was found under a key."""
+        (slot,) = self._known(head, [key])
+        return slot
+
+    def read_slots(self, head: Head, keys: list[str]) -> Iterable[Slot]:
+        """Return what was found under many keys."""
+        return [slot for slot in self._known(head, keys) if slot is not None]
+
+    def wipe(self, head: Head, keep: tuple[str, ...], *, expired_only: bool) -> None:
+        """Remove all records of a stream but those to keep, or those that have expired; set its totals."""
+        keys = {key for id, key in self.slots if id == head.id}
+        keys.update(self.loaded.changes.slots.get(head.id, ()))
+        if not isinstance(head.id, New):
+            name = (head.scope, head.kind)
+            if name not in self.loaded.found.whole:
+                raise UnknownError(Needs(whole={name}))
+            keys.update(self.loaded.found.slots.get(name, ()))
+        kept, version = set(keep), head.version
+        soonest: int | None = None
+        for slot in self._known(head, sorted(keys)):
+            if slot is None:
+                continue
+            past = slot.expires is not None and slot.expires <= self.ground.moment
+            if past if expired_only else slot.key not in kept:
+                self.remove(head, slot)
+            elif slot.expires is not None and (soonest is None or slot.expires < soonest):
+                soonest = slot.expires
+        # What wipes counts what it has removed by itself.
+        head.version, head.soonest = version, soonest
+
+    def _known(self, head: Head, keys: Sequence[str]) -> list[Slot | None]:
+        name = (head.scope, head.kind)
+        self.names[head.id] = name
+        new = isinstance(head.id, New)
+        changed = self.loaded.changes.slots.get(head.id, {})
+        found = {} if new else self.loaded.found.slots.get(name, {})
+        whole = new or name in self.loaded.found.whole
+        slots: list[Slot | None] = []
+        missing = set()
+        for key in keys:
+            if (head.id, key) in self.slots:
+                slots.append(self.slots[head.id, key])
+            elif key in changed:
+                slots.append(_again(changed[key]))
+            elif key in found:
+                slots.append(_again(found[key]))
+            elif whole:
+                slots.append(None)
+            else:
+                missing.add(key)
+        if missing:
+            raise UnknownError(Needs(keys={name: missing}))
+        return slots
+
+    def _find(self, head: Head, keys: Iterable[str]) -> None:
+        self.names[head.id] = (head.scope, head.kind)
+        super()._find(head, keys)
+
+
+def _again(slot: Slot | None) -> Slot | None:
+    """Return a slot that another plan may change on its own."""
+    if slot is None:
+        return None
+    twin = Slot(slot.key, slot.seq, slot.version, slot.created, slot.weight, slot.labels, slot.expires)
+    twin.stored = slot.stored
+    return twin
+
+
+def _place(op: Op) -> tuple[Name, str | None]:
+    if isinstance(op, Put):
+        return (op.record.scope.path, op.record.kind), op.record.key
+    if isinstance(op, Delete | Derive):
+        return (op.ref.scope.path, op.ref.kind), op.ref.key
+    return (op.scope.path, op.kind), getattr(op, "key", None)

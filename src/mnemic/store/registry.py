@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 GROUP = "mnemic.backends"
 """The entry point group: the name is the URL scheme, the object a `Backend`."""
 
+TRIALS = "mnemic.trials"
+"""The entry point group of further ways to try a back-end: the name is free, the object a `Trial`."""
+
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
 _SECRET = re.compile(r"//[^/?#]*@")
 
@@ -84,6 +87,16 @@ class Backend(Struct, frozen=True, kw_only=True):
     trial: Callable[[Path], AbstractContextManager[str]] | None = None
 
 
+class Trial(Struct, frozen=True):
+    """What an entry point in `mnemic.trials` names: a scheme, and what lends the URL of an empty store of it.
+
+    `open` takes an empty folder, and raises MissingExtraError if what it needs is not installed.
+    """
+
+    scheme: str
+    open: Callable[[Path], AbstractContextManager[str]]
+
+
 def find(url: str) -> tuple[StoreURL, Backend]:
     """Return the parsed URL and the back-end that serves its scheme.
 
@@ -115,6 +128,13 @@ def schemes() -> list[str]:
     from importlib.metadata import entry_points
 
     return sorted({entry.name for entry in entry_points(group=GROUP)})
+
+
+def trials() -> dict[str, Trial]:
+    """Return the further ways to try a back-end, by name, also where no back-end serves the scheme."""
+    from importlib.metadata import entry_points
+
+    return {entry.name: entry.load() for entry in sorted(entry_points(group=TRIALS))}
 
 
 def _package(entry: EntryPoint) -> str:

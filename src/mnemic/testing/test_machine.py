@@ -15,9 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from ..errors import MnemicError
 from ..records import Record, Ref, Scope
-from ..store import registry
 from ..store.query import Condition, Delete, Derive, Expect, Limit, Op, Purge, Put, Touch
-from .conftest import benches
+from .benches import benches, lend
 from .lab import KIND, Lab, without_times
 
 scopes = st.sampled_from([Scope("a"), Scope("a/b"), Scope("a/b/c"), Scope("a/bc"), Scope("d")])
@@ -91,13 +90,9 @@ class StoreMachine(RuleBasedStateMachine):
 
     @initialize()
     def open(self) -> None:
-        scheme, _, drive = self.bench.rpartition("-")
-        _, backend = registry.find(f"{scheme}://")
-        assert backend.trial is not None
         self.stack = ExitStack()
         folder = Path(self.stack.enter_context(tempfile.TemporaryDirectory()))
-        url = self.stack.enter_context(backend.trial(folder))
-        self.lab = self.stack.enter_context(Lab(url, on_loop=drive == "loop"))
+        self.lab = self.stack.enter_context(lend(self.bench, folder))
         self.model = self.stack.enter_context(Lab("memory://", on_loop=False))
         self.ids = 0
 

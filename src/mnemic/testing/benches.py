@@ -1,0 +1,60 @@
+"""Each way to try each installed back-end, by name: `sqlite-inline`, `postgresql-plain-loop`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from ..errors import MissingExtraError
+from ..store import registry
+from ..store.registry import Backend, Trial
+from .lab import Lab
+
+ALL = "MNEMIC_TEST_ALL"
+"""Where this variable is set, a trial whose package is missing fails instead of being skipped."""
+
+
+def benches() -> list[str]:
+    """Return the trials of the installed back-ends, each with the ways in which it can be driven."""
+    backends = _installed()
+    return [
+        f"{name}-{drive}"
+        for name, trial in _trials(backends).items()
+        for drive in (("inline", "loop") if backends[trial.scheme].inline else ("loop",))
+    ]
+
+
+@contextmanager
+def lend(bench: str, folder: Path) -> Iterator[Lab]:
+    """Lend an empty store and what runs its coroutines; skips the test if its server is not installed."""
+    name, _, drive = bench.rpartition("-")
+    trial = _trials(_installed())[name]
+    with ExitStack() as stack:
+        try:
+            url = stack.enter_context(trial.open(folder))
+        except MissingExtraError as error:
+            if ALL in os.environ:
+                raise
+            pytest.skip(str(error))
+        yield stack.enter_context(Lab(url, on_loop=drive == "loop"))
+
+
+def _installed() -> dict[str, Backend]:
+    """Return the back-ends that have what they need, by scheme."""
+    found = {}
+    for scheme in registry.schemes():
+        try:
+            found[scheme] = registry.find(f"{scheme}://")[1]
+        except MissingExtraError:
+            if ALL in os.environ:
+                raise
+    return found
+
+
+def _trials(backends: dict[str, Backend]) -> dict[str, Trial]:
+    own = {scheme: Trial(scheme, backend.trial) for scheme, backend in backends.items() if backend.trial}
+    return own | {name: trial for name, trial in registry.trials().items() if trial.scheme in backends}

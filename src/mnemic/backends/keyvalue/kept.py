@@ -1,0 +1,164 @@
+"""Records and heads as they are kept: plain values, which each engine writes in its own way."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec import Struct, field, json
+
+from ...checks import from_microseconds, to_microseconds
+from ...records import Record, Scope
+from ...store.planning import Head, Name, Slot
+
+
+class Kept(Struct, array_like=True):
+    """A record without its scope and kind; times are microseconds since 1970."""
+
+    key: str
+    seq: int
+    version: int
+    text: str | None
+    title: str | None
+    data: Any
+    meta: dict[str, Any]
+    labels: dict[str, str]
+    importance: float | None
+    weight: int
+    pinned: bool
+    created: int
+    updated: int
+    expires: int | None
+    valid_from: int | None
+    valid_to: int | None
+
+    @classmethod
+    def of(cls, record: Record) -> Kept:
+        """Return a record as it is kept; its seq, version and times of writing are the store's to fill in."""
+        return cls(
+            record.key,
+            0,
+            0,
+            record.text,
+            record.title,
+            record.data,
+            record.meta,
+            record.labels,
+            record.importance,
+            record.weight,
+            record.pinned,
+            0,
+            0,
+            _micro(record.expires),
+            _micro(record.valid_from),
+            _micro(record.valid_to),
+        )
+
+    def record(self, scope: Scope, kind: str, derived: dict[str, bytes], *, bodies: bool = True) -> Record:
+        """Return the record."""
+        return Record(
+            scope,
+            kind,
+            self.key,
+            self.seq,
+            self.version,
+            self.text if bodies else None,
+            self.title,
+            self.data if bodies else None,
+            self.meta,
+            self.labels,
+            self.importance,
+            self.weight,
+            self.pinned,
+            from_microseconds(self.created),
+            from_microseconds(self.updated),
+            None if self.expires is None else from_microseconds(self.expires),
+            None if self.valid_from is None else from_microseconds(self.valid_from),
+            None if self.valid_to is None else from_microseconds(self.valid_to),
+            derived,
+        )
+
+    def slot(self) -> Slot:
+        """Return what the write path needs to know of it."""
+        return Slot(self.key, self.seq, self.version, self.created, self.weight, self.labels, self.expires)
+
+
+class KeptHead(Struct, array_like=True):
+    """The totals of a stream as they are kept."""
+
+    scope: str
+    kind: str
+    last_seq: int
+    version: int
+    count: int
+    weight: int
+    created: int
+    updated: int
+    ttl: int | None
+    expires: int | None
+    soonest: int | None
+    revision: int
+    """Another one after each change of the stream; a stream that is made anew does not repeat one."""
+    edited: int = 0
+    """The version of the last change of a record that was there before: what came after is new."""
+    pending: str | None = None
+    """The journal of a write that is about to change the stream, if there is one."""
+
+    @classmethod
+    def of(cls, head: Head, before: KeptHead | None, *, edited: bool) -> KeptHead:
+        """Return a head that a plan has changed, as it is kept from now on."""
+        return cls(
+            head.scope, head.kind, head.last_seq, head.version, head.count, head.weight, head.created,
+            head.updated, head.ttl, head.expires, head.soonest, next_revision(before),
+            head.version if edited else before.edited if before else 0,
+        )  # fmt: skip
+
+    @property
+    def name(self) -> Name:
+        """The stream's scope and kind."""
+        return (self.scope, self.kind)
+
+    @property
+    def blank(self) -> bool:
+        """Whether the stream is only held, by a write that will perhaps make it."""
+        return self.created == 0
+
+    def head(self) -> Head:
+        """Return the head to plan with; its id is the revision."""
+        return Head(
+            (
+                self.revision, self.scope, self.kind, self.last_seq, self.version, self.count, self.weight,
+                self.created, self.updated, self.ttl, self.expires, self.soonest,
+            )
+        )  # fmt: skip
+
+    def ended(self, moment: int) -> bool:
+        """Tell whether the whole stream has expired."""
+        return self.expires is not None and self.expires <= moment
+
+
+def next_revision(before: KeptHead | None) -> int:
+    """Return the revision after a stream's; that of a new stream is a random number."""
+    return before.revision + 1 if before is not None else secrets.randbits(48) + 1
+
+
+class Row(Struct):
+    """A record that was read, and what was derived from it: by name, of which version and what."""
+
+    kept: Kept
+    derived: dict[str, tuple[int, bytes]] = field(default_factory=dict)
+
+    def values(self, names: Iterable[str]) -> dict[str, bytes]:
+        """Return the derived values of these names that count."""
+        held = ((name, self.derived[name]) for name in names if name in self.derived)
+        return {name: value for name, (version, value) in held if version in (0, self.kept.version)}
+
+
+def _micro(time: Any) -> int | None:
+    return None if time is None else to_microseconds(time)
+
+
+encode = json.Encoder().encode
+decode_kept = json.Decoder(Kept).decode
+decode_head = json.Decoder(KeptHead).decode

@@ -1,0 +1,285 @@
+"""The write path: callers who write at the same time are planned together and committed at once.
+
+A plan is made on what was loaded, or on what is remembered of a stream, and committed only if all is still
+so; if it is not, it is made again. So a plain append to a stream that was written before is one round trip.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...errors import StoreBusyError
+from ...store.loaded import MOST_OPS, MOST_WRITES, Found, LoadedGround, Needs, UnknownError
+from ...store.planning import Name
+from ...store.query import Outcome, Put, Write
+from .engine import Batch, Change, Engine
+from .journal import Journals
+from .kept import Kept, KeptHead
+
+ATTEMPTS = 40
+"""How often a write is planned again because someone else was faster."""
+REMEMBERED_HEADS = 10_000
+"""Of how many streams the head is remembered."""
+
+Payloads = Sequence[Kept | None]
+
+
+class Pending:
+    """One caller's write, and what it waits on."""
+
+    __slots__ = ("future", "payloads", "write")
+
+    def __init__(self, write: Write, payloads: Payloads, future: asyncio.Future[list[Outcome]]) -> None:
+        self.write = write
+        self.payloads = payloads
+        self.future = future
+
+
+class Writer:
+    """Does writes: those within one partition together, in the order in which they came."""
+
+    def __init__(self, engine: Engine, journals: Journals, clock: Callable[[], int]) -> None:
+        self._engine = engine
+        self._journals = journals
+        self._clock = clock
+        self._lanes: dict[str, deque[Pending]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._known: OrderedDict[Name, KeptHead] = OrderedDict()
+
+    async def write(self, write: Write, payloads: Payloads) -> list[Outcome]:
+        """Do a write and return what each operation did, once it is durable."""
+        pending = Pending(write, payloads, asyncio.get_running_loop().create_future())
+        parts = {self._engine.partition(name) for name in Needs.of((write,)).heads}
+        if len(parts) > 1:
+            self._start(self._alone(pending))
+        else:
+            part = parts.pop() if parts else ""
+            lane = self._lanes.get(part)
+            if lane is None:
+                lane = self._lanes[part] = deque()
+                self._start(self._drain(part, lane))
+            lane.append(pending)
+        return await pending.future
+
+    async def close(self) -> None:
+        """Wait for what is under way."""
+        while self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _start(self, work: Any) -> None:
+        # A task of its own: the caller who began it may be cancelled, and others wait for it.
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _drain(self, part: str, lane: deque[Pending]) -> None:
+        """Do what is queued for a partition, as much as fits together, until nothing is left."""
+        try:
+            while lane:
+                group: list[Pending] = []
+                ops = 0
+                while lane and len(group) < MOST_WRITES and (not group or ops < MOST_OPS):
+                    group.append(lane.popleft())
+                    ops += len(group[-1].write.ops)
+                await self._settle(group, self._together(group))
+        finally:
+            del self._lanes[part]
+
+    async def _alone(self, pending: Pending) -> None:
+        """Do a write that concerns several partitions."""
+        await self._settle([pending], self._journaled([pending]))
+
+    async def _settle(self, group: list[Pending], work: Any) -> None:
+        try:
+            answers = await work
+        except Exception as error:
+            answers = [error] * len(group)
+        for pending, answer in zip(group, answers, strict=True):
+            if pending.future.done():
+                continue
+            if isinstance(answer, Exception):
+                pending.future.set_exception(answer)
+            else:
+                pending.future.set_result(answer)
+
+    async def _together(self, group: list[Pending]) -> list[list[Outcome] | Exception]:
+        """Plan writes on what is remembered or loaded, and commit; again if someone else was faster."""
+        guessing = True
+        for attempt in range(ATTEMPTS):
+            ground = _Ground(self._clock())
+            if guessing:
+                self._guess(ground, group)
+            answers = await self._plan(ground, group)
+            if ground.guessed and any(isinstance(answer, Exception) for answer in answers):
+                # It may have failed because of a guess, so it is looked at again in earnest.
+                guessing = False
+                continue
+            batch = ground.batch()
+            if not batch.changes and not batch.done:
+                return answers
+            if not self._engine.fits(batch):
+                return await self._journaled(group)
+            if await self._engine.commit(batch):
+                self._remember(batch)
+                return answers
+            self._forget(batch)
+            guessing = False
+            if attempt:
+                await asyncio.sleep(random.uniform(0, min(0.002 * 2**attempt, 0.25)))  # noqa: S311
+        raise StoreBusyError(f"{self._engine.url}: others kept writing to the same stream; try again")
+
+    async def _journaled(self, group: list[Pending]) -> list[list[Outcome] | Exception]:
+        """Do writes that cannot be done at once: their streams are held, and a journal says what changes."""
+        names = sorted(Needs.of(pending.write for pending in group).heads)
+        async with self._journals.hold(names) as held:
+            ground = _Ground(self._clock(), held.before)
+            answers = await self._plan(ground, group)
+            batch = ground.batch()
+            await held.commit(batch)
+        for name in names:
+            self._known.pop(name, None)
+        return answers
+
+    async def _plan(self, ground: _Ground, group: list[Pending]) -> list[list[Outcome] | Exception]:
+        """Plan writes, and load what that takes."""
+        needs = Needs.of(pending.write for pending in group)
+        while True:
+            if missing := ground.lacking(needs):
+                await self._load(ground, missing)
+            loaded = ground.begin()
+            try:
+                return [loaded.attempt(pending.write, pending.payloads) for pending in group]
+            except UnknownError as error:
+                needs = error.needs
+
+    async def _load(self, ground: _Ground, needs: Needs) -> None:
+        while True:
+            found = await self._engine.load(needs)
+            stuck = [
+                head
+                for name, head in found.heads.items()
+                if head is not None and head.pending is not None and name not in ground.held
+            ]
+            if not stuck:
+                ground.take(found.heads, Found({}, found.slots, found.whole, found.done))
+                return
+            await self._journals.free(stuck)
+
+    def _guess(self, ground: _Ground, group: list[Pending]) -> None:
+        """Take for granted what is remembered of streams, and that what is said to be new is new."""
+        for pending in group:
+            for op in pending.write.ops:
+                if isinstance(op, Put) and op.if_version == 0:
+                    name = (op.record.scope.path, op.record.kind)
+                    head = self._known.get(name)
+                    if head is not None:
+                        ground.guess(name, head, op.record.key)
+
+    def _remember(self, batch: Batch) -> None:
+        for change in batch.changes:
+            if change.head is not None:
+                self._known[change.name] = change.head
+                self._known.move_to_end(change.name)
+            else:
+                self._known.pop(change.name, None)
+        while len(self._known) > REMEMBERED_HEADS:
+            self._known.popitem(last=False)
+
+    def _forget(self, batch: Batch) -> None:
+        for change in batch.changes:
+            self._known.pop(change.name, None)
+
+
+class _Ground:
+    """What is known while writes are planned, from which each attempt to plan them begins."""
+
+    def __init__(self, moment: int, held: dict[Name, KeptHead | None] | None = None) -> None:
+        self.moment = moment
+        self.held = held or {}
+        self.heads: dict[Name, KeptHead | None] = dict(self.held)
+        heads = {name: None if head is None else head.head() for name, head in self.heads.items()}
+        self.found = Found(heads)
+        self.guessed: dict[Name, set[str]] = {}
+        self.loaded: LoadedGround | None = None
+
+    def guess(self, name: Name, head: KeptHead, key: str) -> None:
+        """Take a head, and that there is nothing under a key, for granted until it is committed."""
+        self.heads[name] = head
+        self.found.heads[name] = head.head()
+        self.found.slots.setdefault(name, {})[key] = None
+        self.guessed.setdefault(name, set()).add(key)
+
+    def take(self, heads: dict[Name, KeptHead | None], found: Found) -> None:
+        """Add what was loaded; a head that was loaded before stays, since it is the one to be compared."""
+        for name, head in heads.items():
+            if name not in self.heads:
+                self.heads[name] = head
+                found.heads[name] = None if head is None else head.head()
+        for name, slots in found.slots.items():
+            self.guessed.get(name, set()).difference_update(slots)
+        self.found.take(found)
+
+    def lacking(self, needs: Needs) -> Needs:
+        """Return what of these needs is not known yet."""
+        found = self.found
+        keys = {
+            name: missing
+            for name, wanted in needs.keys.items()
+            if name not in found.whole and (missing := wanted - found.slots.get(name, {}).keys())
+        }
+        # Slots are compared by the head that was read with them.
+        heads = {name for name in (*needs.heads, *keys, *needs.whole) if name not in self.heads}
+        return Needs(heads, keys, needs.whole - found.whole, needs.ids - found.done.keys())
+
+    def begin(self) -> LoadedGround:
+        """Return the ground for one attempt."""
+        self.loaded = LoadedGround(self.found, self.moment)
+        return self.loaded
+
+    def batch(self) -> Batch:
+        """Return what the plans of the last attempt change."""
+        assert self.loaded is not None
+        loaded = self.loaded
+        changes = loaded.changes
+        touched = {*changes.names, *loaded.dirty, *((h.scope, h.kind) for h in loaded.dropped)}
+        return Batch(
+            [self._change(name) for name in sorted(touched) if self._concerns(name)],
+            changes.done,
+            self.moment,
+        )
+
+    def _concerns(self, name: Name) -> bool:
+        """Tell whether a stream was there before or is there from now on."""
+        assert self.loaded is not None
+        return self.heads.get(name) is not None or self.loaded.heads.get(name) is not None
+
+    def _change(self, name: Name) -> Change:
+        assert self.loaded is not None
+        changes = self.loaded.changes
+        before, after = self.heads[name], self.loaded.heads[name]
+        put = []
+        for seq, slot in changes.put.get(name, {}).items():
+            kept: Kept = slot.payload
+            kept.seq, kept.version, kept.created, kept.updated = seq, slot.version, slot.created, self.moment
+            put.append(kept)
+        same = before is not None and after is not None and name not in self.loaded.dirty
+        edited = any(slot.stored for slot in changes.put.get(name, {}).values())
+        return Change(
+            name,
+            None if before is None else before.revision,
+            before if same else None if after is None else KeptHead.of(after, before, edited=edited),
+            same,
+            put,
+            {seq for seq, slot in changes.put.get(name, {}).items() if not slot.stored},
+            [(seq, slot.key) for seq, slot in changes.removed.get(name, {}).items()],
+            changes.lost_labels.get(name, []),
+            [
+                (seq, n, version, value)
+                for (seq, n), (version, value) in changes.derived.get(name, {}).items()
+            ],
+            sorted(self.guessed.get(name, ())),
+        )

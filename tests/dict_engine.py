@@ -1,4 +1,4 @@
-"""An engine that keeps everything in dictionaries, may have many partitions, and breaks where it is told to."""
+"""An engine that keeps everything in dictionaries, may be partitioned, and breaks where it is told to."""
 
 from __future__ import annotations
 

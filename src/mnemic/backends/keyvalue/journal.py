@@ -1,8 +1,8 @@
 """Writes that an engine cannot do at once, because they are too large or lie in several partitions.
 
 All streams of such a write are held first: each head names the journal. Then the journal says what changes,
-then it is marked as certain, which is the moment at which the write is done, and then the changes are made
-and the heads let go. Whoever meets a head that is held looks the journal up: a certain one is carried through,
+then it is marked as certain, which is the moment at which the write is done; then the changes are made and
+the heads let go. Whoever meets a head that is held looks the journal up: a certain one is carried through,
 whoever began it; one that is not, and whose time is over, is called off.
 """
 

@@ -63,14 +63,15 @@ class Journals:
         return found
 
     async def helped(self, head: KeptHead | None) -> bool:
-        """Carry a write that is certain through, if the stream waits for one; tell whether that was so."""
+        """Carry a write that is certain through, if the stream waits for one; tell whether to read again."""
         if head is None or head.pending is None:
             return False
         status = await self._engine.note(_status_key(head.pending))
-        if status is None or not _status(status).certain:
+        if status is not None and not _status(status).certain:
             return False
-        await self.carry_out(head.pending)
-        return True
+        if status is not None:
+            await self.carry_out(head.pending)
+        return True  # without a status, others have just ended it
 
     async def free(self, heads: Sequence[KeptHead]) -> None:
         """Wait until streams that others hold are free, or free them; raises StoreBusyError."""

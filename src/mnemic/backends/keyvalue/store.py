@@ -232,12 +232,9 @@ class KeyValueStore:
         while True:
             heads = await self._engine.heads(reach)
             for head in heads:
-                if await self._journals.helped(head):
-                    fresh = await self._head(head.name)
-                    if fresh is not None:
-                        yield fresh
-                elif not head.blank:
-                    yield head
+                fresh = await self._head(head.name) if await self._journals.helped(head) else head
+                if fresh is not None and not fresh.blank:
+                    yield fresh
             if len(heads) < reach.limit:
                 return
             reach = Reach(

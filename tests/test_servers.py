@@ -6,13 +6,19 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
 
 import psycopg
 import pytest
 import redis
 
-from mnemic.testing.servers import postgres, valkey
+from mnemic.testing.servers import aws, postgres, valkey
+from mnemic.testing.servers import redis as redis_servers
+
+Emulators = Callable[[], aws.Emulator]
 
 
 def test_postgresql_has_pgvector(tmp_path: Path) -> None:
@@ -78,6 +84,79 @@ def test_the_valkey_cluster_serves_all_slots(tmp_path: Path) -> None:
                 client.set(f"{prefix}:{n}", n)
             assert len(client.get_primaries()) == 3
     assert [node.ask("DBSIZE") for node in valkey.cluster()] == [0, 0, 0]
+
+
+def test_redis_answers_and_its_prefix_is_emptied(tmp_path: Path) -> None:
+    with redis_servers.empty_keyspace(tmp_path) as url:
+        where, _, prefix = url.partition("?prefix=")
+        with redis.Redis.from_url(where) as client:
+            assert "redis_version" in client.info("server")
+            client.set(f"{prefix}:a", "1")
+    assert redis_servers.server7().ask("DBSIZE") == 0
+
+
+def test_redis_8_has_vector_sets(tmp_path: Path) -> None:
+    with redis_servers.empty_keyspace(tmp_path, server=redis_servers.server8) as url:
+        where, _, prefix = url.partition("?prefix=")
+        with redis.Redis.from_url(where, decode_responses=True) as client:
+            assert client.info("server")["redis_version"].startswith("8.")
+            client.execute_command("VADD", f"{prefix}:v", "VALUES", 2, 1, 0, "a")
+            assert client.execute_command("VSIM", f"{prefix}:v", "VALUES", 2, 1, 0) == ["a"]
+
+
+@pytest.mark.parametrize("emulator", [aws.ministack, aws.moto])
+def test_dynamodb_answers_and_the_table_is_deleted(emulator: Emulators, tmp_path: Path) -> None:
+    with aws.empty_table(tmp_path, emulator=emulator, layout="hash") as url:
+        table, options = urlsplit(url).netloc, dict(parse_qsl(urlsplit(url).query))
+        assert (options["create"], options["layout"]) == ("1", "hash")
+        client = aws.client("dynamodb", options)
+        key = {"AttributeName": "k", "AttributeType": "S"}
+        schema = [{"AttributeName": "k", "KeyType": "HASH"}]
+        client.create_table(
+            TableName=table, AttributeDefinitions=[key], KeySchema=schema, BillingMode="PAY_PER_REQUEST"
+        )
+        client.put_item(
+            TableName=table, Item={"k": {"S": "a"}}, ConditionExpression="attribute_not_exists(k)"
+        )
+        assert client.get_item(TableName=table, Key={"k": {"S": "a"}})["Item"] == {"k": {"S": "a"}}
+    with pytest.raises(client.exceptions.ResourceNotFoundException):
+        client.describe_table(TableName=table)
+
+
+@pytest.mark.parametrize("emulator", [aws.ministack, aws.moto])
+def test_s3_writes_on_a_condition_and_the_prefix_is_emptied(emulator: Emulators, tmp_path: Path) -> None:
+    with aws.empty_prefix(tmp_path, emulator=emulator) as url:
+        parts = urlsplit(url)
+        client = aws.client("s3", dict(parse_qsl(parts.query)))
+        new = {"Bucket": parts.netloc, "Key": f"{parts.path[1:]}/a", "Body": b"1", "IfNoneMatch": "*"}
+        client.put_object(**new)
+        with pytest.raises(client.exceptions.ClientError, match="PreconditionFailed"):
+            client.put_object(**new)
+    assert client.list_objects_v2(Bucket=parts.netloc)["KeyCount"] == 0
+
+
+def test_agentcore_keeps_events(tmp_path: Path) -> None:
+    with aws.empty_memory(tmp_path) as url:
+        parts = urlsplit(url)
+        client = aws.client("bedrock-agentcore", dict(parse_qsl(parts.query)))
+        where = {"memoryId": parts.netloc, "actorId": "alice", "sessionId": "monday"}
+        said = {"conversational": {"content": {"text": "hello"}, "role": "USER"}}
+        client.create_event(**where, eventTimestamp=datetime.now(UTC), payload=[said])
+        (event,) = client.list_events(**where, includePayloads=True)["events"]
+        assert event["payload"] == [said]
+
+
+def test_a_server_of_ones_own_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(postgres.VARIABLE, postgres.server().url() + "?application_name=own")
+    with postgres.empty_database(tmp_path) as url, psycopg.connect(url) as connection:
+        assert connection.execute("SHOW application_name").fetchone() == ("own",)
+    monkeypatch.setenv(redis_servers.VARIABLE, valkey.server().url)
+    with redis_servers.empty_keyspace(tmp_path) as url:
+        assert url.startswith(valkey.server().url)
+    monkeypatch.setenv(aws.S3_VARIABLE, f"s3://own/below?endpoint={aws.ministack().endpoint}")
+    aws.client("s3", {"endpoint": aws.ministack().endpoint}).create_bucket(Bucket="own")
+    with aws.empty_prefix(tmp_path) as url:
+        assert url.startswith("s3://own/below/trial-")
 
 
 @pytest.mark.parametrize("end", ["os._exit(0)", "os.kill(os.getpid(), 9)", "raise KeyboardInterrupt"])

@@ -25,6 +25,7 @@ _SETTINGS = {
     "full_page_writes": "off",
     "wal_level": "replica",
     "hot_standby": "on",
+    "wal_retrieve_retry_interval": "100ms",  # a replica that finds nothing at first does not wait 5 s
 }
 
 
@@ -89,7 +90,8 @@ def server() -> Postgres:
 def primary_and_replica() -> Iterator[tuple[Postgres, Postgres]]:
     """Lend a new primary and a replica that follows it synchronously: what is acknowledged is on both.
 
-    Stop or kill the one and `promote()` the other; `either` gives the URL that finds whichever is primary.
+    Kill the primary and `promote()` the replica; `either` gives the URL that finds whichever is primary.
+    Without its replica, the primary acknowledges nothing.
     """
     needed("psycopg")
     primary = Postgres()

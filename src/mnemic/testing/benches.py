@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -23,7 +24,7 @@ def benches() -> list[str]:
     backends = _installed()
     return [
         f"{name}-{drive}"
-        for name, trial in _trials(backends).items()
+        for name, trial in _trials().items()
         for drive in (("inline", "loop") if backends[trial.scheme].inline else ("loop",))
     ]
 
@@ -32,7 +33,7 @@ def benches() -> list[str]:
 def lend(bench: str, folder: Path) -> Iterator[Lab]:
     """Lend an empty store and what runs its coroutines; skips the test if its server is not installed."""
     name, _, drive = bench.rpartition("-")
-    trial = _trials(_installed())[name]
+    trial = _trials()[name]
     with ExitStack() as stack:
         try:
             url = stack.enter_context(trial.open(folder))
@@ -43,6 +44,7 @@ def lend(bench: str, folder: Path) -> Iterator[Lab]:
         yield stack.enter_context(Lab(url, on_loop=drive == "loop"))
 
 
+@functools.cache
 def _installed() -> dict[str, Backend]:
     """Return the back-ends that have what they need, by scheme."""
     found = {}
@@ -55,6 +57,9 @@ def _installed() -> dict[str, Backend]:
     return found
 
 
-def _trials(backends: dict[str, Backend]) -> dict[str, Trial]:
+@functools.cache
+def _trials() -> dict[str, Trial]:
+    """Return the back-ends' own trials and the further ones whose schemes are served, by name."""
+    backends = _installed()
     own = {scheme: Trial(scheme, backend.trial) for scheme, backend in backends.items() if backend.trial}
     return own | {name: trial for name, trial in registry.trials().items() if trial.scheme in backends}

@@ -53,6 +53,8 @@ class Batch(Struct):
     done: dict[str, list[Outcome]] = field(default_factory=dict)
     """By the id of a write, what it did, to be remembered for a day; none of these ids may be known."""
     moment: int = 0
+    part: str = ""
+    """The partition of the streams that the writes concern, also where none of them changes."""
 
 
 class Span(Struct, frozen=True):
@@ -97,7 +99,10 @@ class Engine(Protocol):
         ...
 
     async def load(self, needs: Needs) -> Loaded:
-        """Return what is asked for; each stream's head is no newer than its slots."""
+        """Return what is asked for; each stream's head is no newer than its slots.
+
+        Ids come with the heads of the streams that their writes concern, so that it is known where to look.
+        """
         ...
 
     async def commit(self, batch: Batch) -> bool:

@@ -85,7 +85,7 @@ class Writer:
                 while lane and len(group) < MOST_WRITES and (not group or ops < MOST_OPS):
                     group.append(lane.popleft())
                     ops += len(group[-1].write.ops)
-                await self._settle(group, self._together(group))
+                await self._settle(group, self._together(part, group))
         finally:
             del self._lanes[part]
 
@@ -106,7 +106,7 @@ class Writer:
             else:
                 pending.future.set_result(answer)
 
-    async def _together(self, group: list[Pending]) -> list[list[Outcome] | Exception]:
+    async def _together(self, part: str, group: list[Pending]) -> list[list[Outcome] | Exception]:
         """Plan writes on what is remembered or loaded, and commit; again if someone else was faster."""
         guessing = True
         for attempt in range(ATTEMPTS):
@@ -118,7 +118,7 @@ class Writer:
                 # It may have failed because of a guess, so it is looked at again in earnest.
                 guessing = False
                 continue
-            batch = ground.batch()
+            batch = ground.batch(part)
             if not batch.changes and not batch.done:
                 return answers
             if not self._engine.fits(batch):
@@ -233,14 +233,16 @@ class _Ground:
         }
         # Slots are compared by the head that was read with them.
         heads = {name for name in (*needs.heads, *keys, *needs.whole) if name not in self.heads}
-        return Needs(heads, keys, needs.whole - found.whole, needs.ids - found.done.keys())
+        ids = needs.ids - found.done.keys()
+        # An engine with partitions looks an id up where the streams of its write lie.
+        return Needs(needs.heads | heads if ids else heads, keys, needs.whole - found.whole, ids)
 
     def begin(self) -> LoadedGround:
         """Return the ground for one attempt."""
         self.loaded = LoadedGround(self.found, self.moment)
         return self.loaded
 
-    def batch(self) -> Batch:
+    def batch(self, part: str = "") -> Batch:
         """Return what the plans of the last attempt change."""
         assert self.loaded is not None
         loaded = self.loaded
@@ -250,6 +252,7 @@ class _Ground:
             [self._change(name) for name in sorted(touched) if self._concerns(name)],
             changes.done,
             self.moment,
+            part,
         )
 
     def _concerns(self, name: Name) -> bool:

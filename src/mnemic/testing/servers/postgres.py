@@ -6,6 +6,7 @@ import functools
 import os
 import shutil
 import signal
+import subprocess
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -23,6 +24,8 @@ _SETTINGS = {
     "max_connections": "200",
     "fsync": "off",  # the server's data are thrown away with the process
     "full_page_writes": "off",
+    "max_wal_size": "128MB",  # its folder may lie in memory
+    "dynamic_shared_memory_type": "mmap",  # in its folder, so that nothing stays of a server that was killed
     "wal_level": "replica",
     "hot_standby": "on",
     "wal_retrieve_retry_interval": "100ms",  # a replica that finds nothing at first does not wait 5 s
@@ -69,6 +72,15 @@ class Postgres:
         with closing(_connect(self.url())) as connection:
             connection.execute("SELECT pg_promote(wait => true)")
 
+    def remove(self) -> None:
+        """End the server and remove all that is left of it."""
+        self.process.stop()
+        note = self.process.folder / "data/postmaster.pid"
+        if note.exists():  # it was killed: the memory by which a data folder is locked outlives that
+            key = note.read_text().splitlines()[6].split()[1]
+            subprocess.run(["ipcrm", "-m", key], stderr=subprocess.DEVNULL, check=False)
+        shutil.rmtree(self.process.folder, ignore_errors=True)
+
     def _is_ready(self) -> bool:
         import psycopg
 
@@ -102,10 +114,8 @@ def primary_and_replica() -> Iterator[tuple[Postgres, Postgres]]:
     try:
         yield primary, replica
     finally:
-        replica.process.kill()
-        primary.process.kill()
-        for one in (primary, replica):
-            shutil.rmtree(one.process.folder, ignore_errors=True)
+        replica.remove()
+        primary.remove()
 
 
 def either(*servers: Postgres, database: str = "postgres") -> str:
@@ -118,9 +128,11 @@ def either(*servers: Postgres, database: str = "postgres") -> str:
 def empty_database(_folder: Path | None = None, *, extensions: bool = True) -> Iterator[str]:
     """Lend the URL of a new database, dropped afterwards; without extensions, none can be created in it."""
     needed("psycopg")
-    admin = os.environ.get(VARIABLE) or server().url()
+    own = os.environ.get(VARIABLE)
+    admin = own or server().url()
     name = f"mnemic_trial_{uuid4().hex[:12]}"
-    _execute(admin, f"CREATE DATABASE {name} TEMPLATE template0")
+    fast = "" if own else " STRATEGY file_copy"  # unknown before PostgreSQL 15
+    _execute(admin, f"CREATE DATABASE {name} TEMPLATE template0{fast}")
     try:
         if not extensions:  # as on a machine where nobody has installed pgvector's files; needs PostgreSQL 18
             _execute(admin, f"ALTER DATABASE {name} SET extension_control_path = '/nonexistent'")

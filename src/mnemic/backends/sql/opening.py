@@ -7,12 +7,12 @@ from pathlib import Path
 
 from ...store.registry import Backend, StoreURL
 from .migrate import migrate
-from .sqlite import DIALECT, SqliteFile
+from .sqlite import FLAVOUR, SqliteFile
 from .statements import Statements
 from .store import SqlStore
 from .threads import Threads
 
-_statements = Statements(DIALECT)
+_statements = Statements(FLAVOUR)
 
 
 async def open_sqlite(url: StoreURL) -> SqlStore:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
-from sqlalchemy import Dialect
+from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 
 from ...errors import (
@@ -23,6 +23,8 @@ from ...errors import (
     UnreadableStoreError,
 )
 from ...store.registry import StoreURL
+from .conditions import each_of_json
+from .flavour import Flavour
 from .statements import Parameters, Prepared
 
 Result = TypeVar("Result")
@@ -36,7 +38,23 @@ BUSY_SECONDS = 30.0
 # A plain BEGIN that turns into a write fails at once if another process wrote meanwhile.
 BEGIN = "BEGIN IMMEDIATE"
 
-DIALECT: Dialect = SQLiteDialect_pysqlite(paramstyle="qmark")
+FLAVOUR = Flavour(SQLiteDialect_pysqlite(paramstyle="qmark"), insert, each_of_json, lambda value: value)
+
+
+class Reads:
+    """What reads ask of a connection to the file, which never makes them wait."""
+
+    ahead = False
+
+    def __init__(self, raw: sqlite3.Connection) -> None:
+        self.raw = raw
+
+    async def all(self, statement: Prepared, parameters: Parameters) -> list[Any]:
+        return self.raw.execute(statement.text, statement.arguments(parameters)).fetchall()
+
+    async def each(self, asked: Sequence[tuple[Prepared, Parameters]]) -> list[list[Any]]:
+        execute = self.raw.execute
+        return [execute(one.text, one.arguments(values)).fetchall() for one, values in asked]
 
 
 class Connection:
@@ -45,6 +63,7 @@ class Connection:
     def __init__(self, raw: sqlite3.Connection, file: SqliteFile) -> None:
         self.raw = raw
         self.file = file
+        self.reads = Reads(raw)
 
     def all(self, statement: Prepared, parameters: Parameters) -> list[Any]:
         """Run a statement and return its rows."""

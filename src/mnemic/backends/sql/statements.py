@@ -6,7 +6,6 @@ Building and compiling a statement costs more than SQLite needs to run it, so it
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from functools import cache, lru_cache
 from operator import itemgetter
 from typing import Any, Literal
@@ -29,12 +28,12 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.sql.expression import Executable, FromClause
 
 from ...checks import to_microseconds
-from ...store.matching import family
-from ...store.query import Condition, Scan
+from ...store.query import Scan
+from .conditions import drives, families, test_of, values_of
+from .flavour import Flavour
 from .rows import COLUMNS
 from .schema import derived, labels, records, streams, writes
 
@@ -46,7 +45,9 @@ Reach = Literal["here", "below", "everywhere"]
 class Prepared:
     """A statement compiled for one dialect, and how its parameters are ordered."""
 
-    def __init__(self, statement: Executable, dialect: Dialect) -> None:
+    def __init__(self, statement: Executable, dialect: Dialect, *, keep_plan: bool = True) -> None:
+        """`keep_plan` says whether the database may plan it once for all values."""
+        self.keep_plan = keep_plan
         compiled = statement.compile(dialect=dialect)  # type: ignore[attr-defined]
         self.text = str(compiled)
         names = tuple(compiled.positiontup)
@@ -68,8 +69,9 @@ def same(column: ColumnElement[Any], name: str | None = None) -> ColumnElement[b
 class Statements:
     """Every statement that does not depend on what is asked, for one dialect."""
 
-    def __init__(self, dialect: Dialect) -> None:
-        self.dialect = dialect
+    def __init__(self, flavour: Flavour) -> None:
+        self.flavour = flavour
+        self.dialect = dialect = flavour.dialect
 
         def prepared(statement: Executable) -> Prepared:
             return Prepared(statement, dialect)
@@ -105,7 +107,7 @@ class Statements:
                 ~exists().where(records.c.stream_id == labels.c.stream_id, records.c.seq == labels.c.seq),
             )
         )
-        self.keep_derived = prepared(_replacing(derived))
+        self.keep_derived = prepared(_replacing(derived, flavour))
         self.remove_derived = prepared(delete(derived).where(same(derived.c.stream_id), same(derived.c.seq)))
         self.remove_one_derived = prepared(
             delete(derived).where(same(derived.c.stream_id), same(derived.c.seq), same(derived.c.name))
@@ -171,7 +173,12 @@ class Statements:
         return Prepared(query.order_by(*order).limit(bindparam("limit")), self.dialect)
 
     def _scan(self, shape: Shape) -> Prepared:
-        return Prepared(scan_statement(shape), self.dialect)
+        filtered = any("." in field for field, _, _ in shape[-1])
+        return Prepared(
+            scan_statement(shape, self.flavour),
+            self.dialect,
+            keep_plan=self.flavour.prepare_filters or not filtered,
+        )
 
 
 SLOT = ("key", "seq", "version", "created", "weight", "labels")
@@ -192,11 +199,11 @@ def shape_of(scan: Scan, *, by_id: bool, inside: bool) -> Shape:
         scan.as_of is not None,
         len(scan.derived),
         scan.lacking is not None,
-        tuple((test.field, test.op, _families(test)) for test in scan.where),
+        tuple((test.field, test.op, families(test)) for test in scan.where),
     )
 
 
-def scan_values(scan: Scan) -> dict[str, Any]:
+def scan_values(scan: Scan, flavour: Flavour) -> dict[str, Any]:
     """Return the parameters of a scan's conditions."""
     values: dict[str, Any] = {f"derived_{n}": name for n, name in enumerate(scan.derived)}
     if scan.lacking is not None:
@@ -206,13 +213,11 @@ def scan_values(scan: Scan) -> dict[str, Any]:
     if scan.as_of is not None:
         values["as_of"] = to_microseconds(scan.as_of)
     for n, test in enumerate(scan.where):
-        values[f"name_{n}"] = test.field.partition(".")[2]
-        for m, value in enumerate(test.value if isinstance(test.value, tuple) else (test.value,)):
-            values[f"value_{n}_{m}"] = to_microseconds(value) if isinstance(value, datetime) else value
+        values |= values_of(n, test, flavour)
     return values
 
 
-def scan_statement(shape: Shape) -> Select[Any]:
+def scan_statement(shape: Shape, flavour: Flavour) -> Select[Any]:
     """Return the statement that reads one stream."""
     by_id, reverse, bodies, inside, after_version, as_of, brought, lacking, where = shape
     here = records.alias("r")
@@ -226,7 +231,7 @@ def scan_statement(shape: Shape) -> Select[Any]:
     query = query.where(same(here.c.stream_id) if by_id else _live_stream(here))
     query = query.where(_live(here))
     driver = next(
-        (n for n, (field, op, kinds) in enumerate(where) if _drives(field, op, kinds)),
+        (n for n, (field, op, kinds) in enumerate(where) if drives(field, op, kinds)),
         None,
     )
     for n, (field, op, kinds) in enumerate(where):
@@ -236,7 +241,7 @@ def scan_statement(shape: Shape) -> Select[Any]:
                 found, here, and_(found.c.stream_id == here.c.stream_id, found.c.seq == here.c.seq)
             ).where(found.c.name == bindparam(f"name_{n}"), _one_of(found.c.value, len(kinds), f"value_{n}"))
         else:
-            query = query.where(_test(here, n, field, op, kinds))
+            query = query.where(test_of(here, n, field, op, kinds, flavour))
     if inside:
         query = query.where(here.c.seq < bindparam("at_seq") if reverse else here.c.seq > bindparam("at_seq"))
     if after_version:
@@ -265,70 +270,13 @@ def _derived(here: FromClause, parameter: str) -> ColumnElement[Any]:
     )
 
 
-def _replacing(table: Table) -> Executable:
+def _replacing(table: Table, flavour: Flavour) -> Executable:
     """Return an insert that takes the place of a row with the same primary key."""
     values = _parameters(table)
-    statement = sqlite_insert(table).values(values)
+    statement = flavour.insert(table).values(values)
     kept = {c.name: statement.excluded[c.name] for c in table.columns if not c.primary_key}
-    return statement.on_conflict_do_update(index_elements=list(table.primary_key), set_=kept)
-
-
-def _families(test: Condition) -> tuple[str, ...]:
-    return tuple(family(v) for v in (test.value if isinstance(test.value, tuple) else (test.value,)))
-
-
-def _drives(field: str, op: str, families: tuple[str, ...]) -> bool:
-    """Tell whether the label index can find the records of a condition."""
-    return field.startswith("labels.") and op in ("eq", "in") and set(families) == {"text"}
-
-
-def _test(here: FromClause, n: int, field: str, op: str, families: tuple[str, ...]) -> ColumnElement[bool]:
-    """Return a condition as SQL, with the meaning that `store.matching` gives it."""
-    if op == "ne":
-        return ~_compare(here, n, field, "eq", families[0], [0])
-    by_family: dict[str, list[int]] = {}
-    for m, kind in enumerate(families):
-        by_family.setdefault(kind, []).append(m)
-    return or_(false(), *(_compare(here, n, field, op, kind, places) for kind, places in by_family.items()))
-
-
-_OPERATORS: dict[str, Callable[[Any, list[Any]], ColumnElement[bool]]] = {
-    "eq": lambda a, b: a == b[0],
-    "in": lambda a, b: a.in_(b),
-    "lt": lambda a, b: a < b[0],
-    "le": lambda a, b: a <= b[0],
-    "gt": lambda a, b: a > b[0],
-    "ge": lambda a, b: a >= b[0],
-}
-_COLUMN_FAMILY = {
-    "key": "text", "importance": "number", "weight": "number", "pinned": "bool",
-    "created": "time", "updated": "time", "valid_from": "time", "valid_to": "time",
-}  # fmt: skip
-_JSON_TYPES = {"number": ("integer", "real"), "text": ("text",), "bool": ("true", "false")}
-
-
-def _compare(
-    here: FromClause, n: int, field: str, op: str, kind: str, places: list[int]
-) -> ColumnElement[bool]:
-    """Return a comparison of a field with those of a condition's values that are of one family."""
-    values: list[Any] = [bindparam(f"value_{n}_{m}") for m in places]
-    equal = op in ("eq", "in")
-    group, dot, _ = field.partition(".")
-    if not dot:
-        column = here.c[field]
-        if kind == "null":
-            return column.is_(None) if equal else false()
-        if _COLUMN_FAMILY[field] != kind or (kind == "bool" and not equal):
-            return false()
-        return and_(column.is_not(None), _OPERATORS[op](column, values))
-    held = func.json_each(here.c[group]).table_valued("key", "value", "type", name=f"j{n}_{places[0]}")
-    named = exists().select_from(held).where(held.c.key == bindparam(f"name_{n}"))
-    if kind == "null":
-        return ~named.where(held.c.type != "null") if equal else false()
-    if kind not in _JSON_TYPES or (kind == "bool" and not equal):
-        return false()
-    types = held.c.type.in_([literal_column(f"'{name}'") for name in _JSON_TYPES[kind]])
-    return named.where(types, _OPERATORS[op](held.c.value, values))
+    replacing: Executable = statement.on_conflict_do_update(index_elements=list(table.primary_key), set_=kept)
+    return replacing
 
 
 def _parameters(table: FromClause, but: tuple[str, ...] = ()) -> dict[str, Any]:

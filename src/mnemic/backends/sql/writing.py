@@ -18,11 +18,9 @@ from ...store.planning import (
     encode_outcomes,
 )
 from ...store.query import Outcome, Write
+from .reading import KEYS_AT_ONCE
 from .sqlite import Connection
 from .statements import Statements
-
-KEYS_AT_ONCE = 200
-"""How many keys one statement looks up."""
 
 _labels = json.Decoder(dict[str, str]).decode
 

@@ -1,0 +1,102 @@
+"""A scan's conditions as SQL, with the meaning that `store.matching` gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, and_, bindparam, exists, false, func, literal_column, or_
+from sqlalchemy.sql.expression import FromClause
+
+from ...checks import to_microseconds
+from ...store.matching import family
+from ...store.query import Condition, Operator, Scalar
+from .flavour import Flavour
+
+Operators = dict[str, Callable[[Any, list[Any]], ColumnElement[bool]]]
+
+OPERATORS: Operators = {
+    "eq": lambda a, b: a == b[0],
+    "in": lambda a, b: a.in_(b),
+    "lt": lambda a, b: a < b[0],
+    "le": lambda a, b: a <= b[0],
+    "gt": lambda a, b: a > b[0],
+    "ge": lambda a, b: a >= b[0],
+}
+"""From a column and the parameters of a condition's values to the comparison."""
+EQUAL = ("eq", "in")
+
+_COLUMN_FAMILY = {
+    "key": "text", "importance": "number", "weight": "number", "pinned": "bool",
+    "created": "time", "updated": "time", "valid_from": "time", "valid_to": "time",
+}  # fmt: skip
+_JSON_TYPES = {"number": ("integer", "real"), "text": ("text",), "bool": ("true", "false")}
+
+
+def families(condition: Condition) -> tuple[str, ...]:
+    """Return the family of each value of a condition."""
+    return tuple(family(value) for value in _choices(condition))
+
+
+def values_of(n: int, condition: Condition, flavour: Flavour) -> dict[str, Any]:
+    """Return the parameters of the condition of that number."""
+    _, dot, name = condition.field.partition(".")
+    values: dict[str, Any] = {f"name_{n}": name}
+    for m, value in enumerate(_choices(condition)):
+        if isinstance(value, datetime):
+            value = to_microseconds(value)
+        values[f"value_{n}_{m}"] = flavour.json_value(value) if dot else value
+    return values
+
+
+def drives(field: str, op: Operator, kinds: tuple[str, ...]) -> bool:
+    """Tell whether the label index can find the records of a condition."""
+    return field.startswith("labels.") and op in EQUAL and set(kinds) == {"text"}
+
+
+def test_of(
+    here: FromClause, n: int, field: str, op: Operator, kinds: tuple[str, ...], flavour: Flavour
+) -> ColumnElement[bool]:
+    """Return the condition of that number as SQL."""
+    if op == "ne":
+        return ~_compare(here, n, field, "eq", kinds[0], [0], flavour)
+    by_family: dict[str, list[int]] = {}
+    for m, kind in enumerate(kinds):
+        by_family.setdefault(kind, []).append(m)
+    tests = (_compare(here, n, field, op, kind, places, flavour) for kind, places in by_family.items())
+    return or_(false(), *tests)
+
+
+def _compare(
+    here: FromClause, n: int, field: str, op: Operator, kind: str, places: list[int], flavour: Flavour
+) -> ColumnElement[bool]:
+    """Return a comparison of a field with those of a condition's values that are of one family."""
+    group, dot, _ = field.partition(".")
+    if kind == "bool" and op not in EQUAL:
+        return false()
+    if dot:
+        comparable = kind in ("number", "text", "bool") or (kind == "null" and op in EQUAL)
+        return flavour.test_json(here, group, n, op, kind, places) if comparable else false()
+    column = here.c[field]
+    if kind == "null":
+        return column.is_(None) if op in EQUAL else false()
+    if _COLUMN_FAMILY[field] != kind:
+        return false()
+    return and_(column.is_not(None), OPERATORS[op](column, [bindparam(f"value_{n}_{m}") for m in places]))
+
+
+def each_of_json(
+    here: FromClause, group: str, n: int, op: Operator, kind: str, places: list[int]
+) -> ColumnElement[bool]:
+    """Return a test of JSON as SQLite makes it, by taking the object apart."""
+    held = func.json_each(here.c[group]).table_valued("key", "value", "type", name=f"j{n}_{places[0]}")
+    named = exists().select_from(held).where(held.c.key == bindparam(f"name_{n}"))
+    if kind == "null":
+        return ~named.where(held.c.type != "null")
+    types = held.c.type.in_([literal_column(f"'{name}'") for name in _JSON_TYPES[kind]])
+    return named.where(types, OPERATORS[op](held.c.value, [bindparam(f"value_{n}_{m}") for m in places]))
+
+
+def _choices(condition: Condition) -> tuple[Scalar, ...]:
+    return condition.value if isinstance(condition.value, tuple) else (condition.value,)

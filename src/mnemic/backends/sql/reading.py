@@ -1,0 +1,229 @@
+"""The reads of a store over SQL, written once: `async` over a connection that may make them wait or not."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Sequence
+from datetime import datetime
+from typing import Any, Protocol, TypeVar
+
+from ...checks import to_microseconds
+from ...records import Hit, Record, Ref, Scope, Stream, known_scope, now
+from ...store.matching import Position, from_cursor, to_cursor
+from ...store.planning import Head
+from ...store.protocol import Capability, Page
+from ...store.query import Scan, Search, StreamScan
+from .rows import to_record
+from .statements import Parameters, Prepared, Reach, Statements, scan_values, shape_of
+
+Result = TypeVar("Result")
+
+KEYS_AT_ONCE = 200
+"""How many keys one statement looks up."""
+STREAMS_AT_ONCE = 500
+"""How many streams one statement lists."""
+
+
+class Connection(Protocol):
+    """What reads ask of a connection."""
+
+    ahead: bool
+    """Whether asking for several things at once saves time, even if not all of them turn out to be needed."""
+
+    async def all(self, statement: Prepared, parameters: Parameters) -> list[Any]:
+        """Run a statement and return its rows."""
+        ...
+
+    async def each(self, asked: Sequence[tuple[Prepared, Parameters]]) -> list[list[Any]]:
+        """Run several statements and return the rows of each."""
+        ...
+
+
+Work = Callable[[Connection], Coroutine[Any, Any, Result]]
+
+
+class SqlReads(ABC):
+    """Reads records from a database."""
+
+    capabilities: frozenset[Capability] = frozenset({Capability.DURABLE, Capability.SHARED})
+
+    def __init__(self, statements: Statements, clock: Callable[[], datetime] = now) -> None:
+        self._sql = statements
+        self._clock = clock
+
+    @abstractmethod
+    async def _read(self, work: Work[Result]) -> Result:
+        """Return what `work` returns for a connection that is lent to it."""
+
+    async def read(self, refs: Sequence[Ref]) -> list[Record | None]:
+        if not refs:
+            return []
+        asked: dict[tuple[Scope, str], dict[str, None]] = {}
+        for ref in refs:
+            asked.setdefault((ref.scope, ref.kind), {})[ref.key] = None
+        found = await self._read(lambda connection: self._find(connection, asked))
+        return [found.get(ref) for ref in refs]
+
+    async def scan(self, scan: Scan) -> Page[Record]:
+        start = from_cursor(scan.cursor) if scan.cursor is not None else None
+        return await self._read(lambda connection: self._scan(connection, scan, start))
+
+    async def streams(self, scan: StreamScan) -> Page[Stream]:
+        start = from_cursor(scan.cursor) if scan.cursor is not None else None
+        return await self._read(lambda connection: self._streams(connection, scan, start))
+
+    async def search(self, search: Search) -> list[Hit]:
+        raise NotImplementedError("this store has no search of its own; the index layer has")
+
+    def _moment(self) -> int:
+        return to_microseconds(self._clock())
+
+    async def _find(
+        self, connection: Connection, asked: dict[tuple[Scope, str], dict[str, None]]
+    ) -> dict[Ref, Record]:
+        moment = self._moment()
+        places: list[tuple[Scope, str]] = []
+        questions: list[tuple[Prepared, Parameters]] = []
+        for place, wanted in asked.items():
+            keys = list(wanted)
+            for start in range(0, len(keys), KEYS_AT_ONCE):
+                chunk = keys[start : start + KEYS_AT_ONCE]
+                values: dict[str, Any] = {f"key_{n}": key for n, key in enumerate(chunk)}
+                values["scope"], values["kind"], values["now"] = place[0].path, place[1], moment
+                places.append(place)
+                questions.append((self._sql.find(len(chunk)), values))
+        found: dict[Ref, Record] = {}
+        for (scope, kind), rows in zip(places, await connection.each(questions), strict=True):
+            for row in rows:
+                record = to_record(scope, kind, row)
+                found[record.ref] = record
+        return found
+
+    async def _scan(self, connection: Connection, scan: Scan, start: Position | None) -> Page[Record]:
+        """Read one stream by its name, or several by their ids, in order."""
+        values = scan_values(scan, self._sql.flavour)
+        values["now"] = self._moment()
+        if len(scan.kinds) != 1 or scan.below:
+            return await self._scan_many(connection, scan, start, values)
+        kind = scan.kinds[0]
+        values["scope"], values["kind"], values["skip"] = scan.scope.path, kind, scan.skip
+        values["limit"] = scan.limit + 1
+        values["at_seq"] = start[2] if start else None
+        shape = shape_of(scan, by_id=False, inside=start is not None)
+        rows = await connection.all(self._sql.scan(shape), values)
+        found = [to_record(scan.scope, kind, row, scan.derived) for row in rows[: scan.limit]]
+        more = len(rows) > scan.limit and found
+        return Page(tuple(found), to_cursor(_position(found[-1])) if more else None)
+
+    async def _scan_many(
+        self, connection: Connection, scan: Scan, start: Position | None, values: dict[str, Any]
+    ) -> Page[Record]:
+        """Read streams in their order until the page is full."""
+        found: list[Record] = []
+        wanted = scan.limit + scan.skip
+        at, past, more = start[:2] if start else None, False, False
+        ahead = 1
+        while not more:
+            heads, at_end = await self._reach(connection, scan, at, past)
+            waiting = [head for head in heads if not head.ended(values["now"])]
+            while waiting and not more:
+                room = wanted - len(found)
+                chunk = waiting[: _reaching(waiting, ahead * room) if connection.ahead else 1]
+                ahead *= 2
+                asked = [self._part(scan, head, start, room, values) for head in chunk]
+                for head, rows in zip(chunk, await connection.each(asked), strict=True):
+                    room = wanted - len(found)
+                    scope, kind = known_scope(head.scope), head.kind
+                    found.extend([to_record(scope, kind, row, scan.derived) for row in rows[:room]])
+                    if more := len(rows) > room:
+                        break
+                del waiting[: len(chunk)]
+            if at_end:
+                break
+            at, past = (heads[-1].scope, heads[-1].kind), True
+        del found[: scan.skip]
+        return Page(tuple(found), to_cursor(_position(found[-1])) if more and found else None)
+
+    def _part(
+        self, scan: Scan, head: Head, start: Position | None, room: int, values: dict[str, Any]
+    ) -> tuple[Prepared, Parameters]:
+        """Return what asks for the next `room` records of one stream, and one more."""
+        after = start[2] if start and start[:2] == (head.scope, head.kind) else None
+        shape = shape_of(scan, by_id=True, inside=after is not None)
+        own = {"stream_id": head.id, "skip": 0, "limit": room + 1, "at_seq": after}
+        return self._sql.scan(shape), values | own
+
+    async def _streams(
+        self, connection: Connection, scan: StreamScan, start: Position | None
+    ) -> Page[Stream]:
+        moment = self._moment()
+        found: list[Stream] = []
+        at, past = start[:2] if start else None, start is not None
+        while True:
+            heads, at_end = await self._reach(connection, scan, at, past)
+            for head, count, weight in await self._totals(connection, heads, moment):
+                if not count and not scan.empty:
+                    continue
+                if len(found) == scan.limit:
+                    last = found[-1] if found else None
+                    return Page(tuple(found), to_cursor((last.scope.path, last.kind, 0)) if last else None)
+                found.append(head.stream(count, weight))
+            if at_end:
+                return Page(tuple(found))
+            at, past = (heads[-1].scope, heads[-1].kind), True
+
+    async def _totals(
+        self, connection: Connection, heads: list[Head], moment: int
+    ) -> list[tuple[Head, int, int]]:
+        """Return heads with how much they hold that has not expired."""
+        late = {
+            head.id
+            for head in heads
+            if head.soonest is not None and head.soonest <= moment and not head.ended(moment)
+        }
+        asked = [(self._sql.expired_totals, {"stream_id": id, "now": moment}) for id in late]
+        gone = dict(zip(late, await connection.each(asked), strict=True)) if asked else {}
+        totals = []
+        for head in heads:
+            count, weight = (0, 0) if head.ended(moment) else (head.count, head.weight)
+            if head.id in gone:
+                lost_count, lost_weight, _ = gone[head.id][0]
+                count, weight = count - lost_count, weight - lost_weight
+            totals.append((head, count, weight))
+        return totals
+
+    async def _reach(
+        self, connection: Connection, scan: Scan | StreamScan, at: tuple[str, str] | None, past: bool
+    ) -> tuple[list[Head], bool]:
+        """Return the heads of the next streams that are asked for, in order, and whether these are the last.
+
+        They begin with that of `at`, or after it if that is `past`.
+        """
+        reverse = isinstance(scan, Scan) and scan.reverse
+        path = scan.scope.path
+        where: Reach = "here" if not scan.below else "below" if path else "everywhere"
+        values: dict[str, Any] = {"scope": path, "first": f"{path}/", "beyond": f"{path}0"}
+        values |= {f"kind_{n}": kind for n, kind in enumerate(scan.kinds)}
+        if at is not None:
+            values["at_scope"], values["at_kind"] = at
+        values["limit"] = STREAMS_AT_ONCE
+        statement = self._sql.reach(where, len(scan.kinds), reverse, at is not None)
+        rows = await connection.all(statement, values)
+        heads = [Head(row) for row in rows]
+        if past and heads and (heads[0].scope, heads[0].kind) == at:
+            del heads[0]
+        return heads, len(rows) < STREAMS_AT_ONCE
+
+
+def _reaching(heads: list[Head], records: int) -> int:
+    """Return how many of the heads hold more than so many records, at least one."""
+    total = 0
+    for n, head in enumerate(heads, 1):
+        total += head.count
+        if total > records:
+            return n
+    return len(heads)
+
+
+def _position(record: Record) -> Position:
+    return (record.scope.path, record.kind, record.seq)

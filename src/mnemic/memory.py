@@ -19,6 +19,8 @@ from .models.finding import AUTO, find_embedder
 from .recall.meter import Metrics
 from .records import NOTE_KIND, Scope
 from .store import registry
+from .store.nearest import GROUP as INDEXES
+from .store.nearest import Companion
 from .store.protocol import Capability, Store, all_streams
 from .store.query import Purge, StreamScan, Write
 from .tokens import DEFAULT_ENCODING, TokenCounter, counter
@@ -30,13 +32,15 @@ Tokens: TypeAlias = str | TokenCounter | Callable[[str], int]
 """What counts tokens: an encoding's name, a counter, or a function from a text to a number."""
 
 
-def indexed(store: Store, embedder: Embedder | str | None) -> IndexLayer | None:
+def indexed(
+    store: Store, embedder: Embedder | str | None, companion: Companion | None = None
+) -> IndexLayer | None:
     """Return the layer that gives recall to a store; None if the store has it by itself."""
     if Capability.LEXICAL in store.capabilities:
         return None
     from .layers.index import IndexLayer
 
-    return IndexLayer(store, embedder)
+    return IndexLayer(store, embedder, companion=companion)
 
 
 class AsyncMemory:
@@ -50,10 +54,11 @@ class AsyncMemory:
         tokens: Tokens = DEFAULT_ENCODING,
         url: str = "",
         embedder: Embedder | str | None = AUTO,
+        companion: Companion | None = None,
     ) -> None:
-        """`store` is any store; `open_async` finds one by its URL."""
+        """`store` is any store, `companion` an index beside it; `open_async` finds both by their URLs."""
         self.url = url
-        self._index = indexed(store, embedder)
+        self._index = indexed(store, embedder, companion)
         self._store: Store = store if self._index is None else self._index
         self._tokens = counter(tokens)
 
@@ -88,6 +93,14 @@ class AsyncMemory:
         """
         scope = Scope.of(*segments)
         return 0 if self._index is None else await self._index.warm(scope)
+
+    async def reindex(self, *, progress: Callable[[int, int], object] | None = None) -> int:
+        """Make the companion index anew from the records; return how many texts it holds then.
+
+        `progress` is called with how many records are done and how many there are. Raises
+        InvalidValueError if the memory was opened without one.
+        """
+        return await self._own_index().reindex(progress)
 
     async def metrics(self) -> Metrics:
         """Return how recall has done since the memory was opened: what it found, what was used, its drift.
@@ -195,10 +208,13 @@ class AsyncSpace(AsyncFading):
 class Opening:
     """A memory that is being opened: `await` it, or use it with `async with`."""
 
-    def __init__(self, url: str, tokens: Tokens, embedder: Embedder | str | None) -> None:
+    def __init__(
+        self, url: str, tokens: Tokens, embedder: Embedder | str | None, index: str | None = None
+    ) -> None:
         self._url = url
         self._tokens = tokens
         self._embedder = embedder
+        self._companion_url = index
         self._memory: AsyncMemory | None = None
 
     def __await__(self) -> Generator[Any, None, AsyncMemory]:
@@ -216,7 +232,14 @@ class Opening:
         url, backend = registry.find(self._url)
         tokens = counter(self._tokens)
         embedder = self._embedder if self._embedder == AUTO else find_embedder(self._embedder)
-        memory = AsyncMemory(await backend.open(url), tokens, str(url), embedder)
+        companion = await open_companion(self._companion_url) if self._companion_url is not None else None
+        try:
+            store = await backend.open(url)
+        except BaseException:
+            if companion is not None:
+                await companion.close()
+            raise
+        memory = AsyncMemory(store, tokens, str(url), embedder, companion)
         try:
             await memory._prepare()
         except BaseException:
@@ -225,16 +248,28 @@ class Opening:
         return memory
 
 
+async def open_companion(url: str) -> Companion:
+    """Open the companion index at a URL; raises as `registry.find` does, or a StoreError."""
+    parsed, maker = registry.found_in(INDEXES, url)
+    companion: Companion = await maker.open(parsed)
+    return companion
+
+
 def open_async(
-    url: str, *, tokens: Tokens = DEFAULT_ENCODING, embedder: Embedder | str | None = AUTO
+    url: str,
+    *,
+    tokens: Tokens = DEFAULT_ENCODING,
+    embedder: Embedder | str | None = AUTO,
+    index: str | None = None,
 ) -> Opening:
     """Open the memory at a URL for use on an event loop; to be awaited, or used with `async with`.
 
     `tokens` says how tokens are counted, `embedder` what makes vectors: an Embedder or the name of one;
-    "auto" is the one whose vectors the store holds, and None is none. Raises InvalidValueError,
-    EmbedderError or a StoreError when awaited.
+    "auto" is the one whose vectors the store holds, and None is none. `index` is the URL of a companion
+    index, in which recall then searches. Raises InvalidValueError, EmbedderError or a StoreError when
+    awaited.
     """
-    return Opening(url, tokens, embedder)
+    return Opening(url, tokens, embedder, index)
 
 
 async def _purge_all(store: Store, scope: Scope, *, expired_only: bool = False, drop: bool = False) -> int:

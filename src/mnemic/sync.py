@@ -682,6 +682,14 @@ class Memory:
         """
         return self._driver.run(self._twin.warm(*segments))
 
+    def reindex(self, *, progress: Callable[[int, int], object] | None = None) -> int:
+        """Make the companion index anew from the records; return how many texts it holds then.
+
+        `progress` is called with how many records are done and how many there are. Raises
+        InvalidValueError if the memory was opened without one.
+        """
+        return self._driver.run(self._twin.reindex(progress=progress))
+
     def metrics(self) -> Metrics:
         """Return how recall has done since the memory was opened: what it found, what was used, its drift.
 
@@ -786,22 +794,31 @@ class Space(Fading):
         return self._driver.run(self._twin.erase())
 
 
-def open(url: str, *, tokens: Tokens = DEFAULT_ENCODING, embedder: Embedder | str | None = AUTO) -> Memory:
+def open(
+    url: str,
+    *,
+    tokens: Tokens = DEFAULT_ENCODING,
+    embedder: Embedder | str | None = AUTO,
+    index: str | None = None,
+) -> Memory:
     """Open the memory at a URL, such as `sqlite:///agent.db` or `memory://`.
 
     `tokens` says how tokens are counted, `embedder` what makes vectors: an Embedder or the name of one;
-    "auto" is the one whose vectors the store holds, and None is none. Raises InvalidValueError for a bad
-    URL, UnknownSchemeError, MissingExtraError, EmbedderError if the store's vectors are of another
-    embedder, or a StoreError if the store cannot be opened.
+    "auto" is the one whose vectors the store holds, and None is none. `index` is the URL of a companion
+    index, in which recall then searches. Raises InvalidValueError for a bad URL, UnknownSchemeError,
+    MissingExtraError, EmbedderError if the store's vectors are of another embedder, or a StoreError if
+    the store cannot be opened.
     """
     _, backend = registry.find(url)
-    driver: Driver = Inline() if backend.inline else Portal()
+    driver: Driver = Inline() if backend.inline and index is None else Portal()
     try:
-        return Memory(driver.run(_opened(url, tokens, embedder)), driver)
+        return Memory(driver.run(_opened(url, tokens, embedder, index)), driver)
     except BaseException:
         driver.close()
         raise
 
 
-async def _opened(url: str, tokens: Tokens, embedder: Embedder | str | None) -> AsyncMemory:
-    return await open_async(url, tokens=tokens, embedder=embedder)
+async def _opened(
+    url: str, tokens: Tokens, embedder: Embedder | str | None, index: str | None
+) -> AsyncMemory:
+    return await open_async(url, tokens=tokens, embedder=embedder, index=index)

@@ -21,12 +21,13 @@ from ..checks import shown, to_microseconds
 from ..driving import mind_forks, off_loop, pause
 from ..errors import InvalidValueError, StoreError
 from ..models.embedder import Embedder
-from ..recall.entry import RECALL, Entry, pack, unpack
+from ..recall.entry import RECALL, TURNS, Entry, pack, unpack
 from ..recall.maker import Maker, log
 from ..recall.meter import Meter, Metrics
 from ..recall.strength import OF_USE, ONE_MORE, USE, Use, pack_use, unpack_use
 from ..records import Hit, Record, Ref, Scope, Stream, now
-from ..store.matching import matches, true_at
+from ..store.matching import matches, to_cursor, true_at
+from ..store.nearest import Companion
 from ..store.protocol import Capability, Page, Store, all_streams, scan_all
 from ..store.query import (
     MAX_CHOICES,
@@ -36,12 +37,14 @@ from ..store.query import (
     Limit,
     Op,
     Outcome,
+    Purge,
     Put,
     Scan,
     Search,
     StreamScan,
     Write,
 )
+from .afar import CANDIDATES, Afar
 from .layer import Layer
 from .owner import Owner
 
@@ -62,6 +65,10 @@ AT_ONCE = 1000
 """How many texts are read at a time to make their entries."""
 HELD_BACK = 256
 """How many entries, and how many records' uses, are held back before they are written."""
+LARGE = 50_000
+"""From how many records on a scope is searched by the store itself, if it can, instead of in memory."""
+SIZED = 60.0
+"""For how many seconds it is remembered whether a scope is large."""
 FEW = 8
 """How many texts a fast embedder takes in place, since finding a thread would take longer."""
 
@@ -70,10 +77,19 @@ class IndexLayer(Layer):
     """Gives `search` to a store that has none."""
 
     def __init__(
-        self, below: Store, embedder: Embedder | str | None, max_documents: int = MAX_DOCUMENTS
+        self,
+        below: Store,
+        embedder: Embedder | str | None,
+        max_documents: int = MAX_DOCUMENTS,
+        companion: Companion | None = None,
     ) -> None:
         super().__init__(below)
         self._owner = Owner(below, embedder)
+        self._companion = companion
+        elsewhere = companion is not None or Capability.NEAREST in below.capabilities
+        self._afar = Afar(below, companion, self._filled) if elsewhere else None
+        self._sizes: dict[Scope, tuple[float, bool]] = {}
+        """Which scopes are too large for memory, and when that was found out."""
         self._max_documents = max_documents
         self._lock = threading.Lock()
         self._indexes: OrderedDict[Scope, Index] = OrderedDict()
@@ -100,7 +116,7 @@ class IndexLayer(Layer):
             if write.ops and all(isinstance(o, Derive) and o.value in (ONE_MORE, OF_USE) for o in write.ops):
                 self._use(write.ops)
                 return [Outcome(count=1)] * len(write.ops)
-            return self._let_go(write.ops, await self._below.write(write))
+            return await self._let_go(write.ops, await self._below.write(write))
         maker = await self._owner.maker(writing=True)
         ops: list[Any] = list(write.ops)
         missing = []
@@ -115,15 +131,20 @@ class IndexLayer(Layer):
             for n, made in zip(missing, entries, strict=True):
                 if made is not None:
                     ops[n] = _with_entry(ops[n], maker.name, made)
-        return self._let_go(write.ops, await self._below.write(replace(write, ops=tuple(ops))))
+        return await self._let_go(write.ops, await self._below.write(replace(write, ops=tuple(ops))))
 
-    def _let_go(self, ops: tuple[Op, ...], outcomes: list[Outcome]) -> list[Outcome]:
+    async def _let_go(self, ops: tuple[Op, ...], outcomes: list[Outcome]) -> list[Outcome]:
         """Take what was removed out of the indexes, which would otherwise have to look for what is gone."""
         for op, outcome in zip(ops, outcomes, strict=False):
             if outcome.removed and isinstance(op, Delete | Limit):
                 scope, kind = (op.ref.scope, op.ref.kind) if isinstance(op, Delete) else (op.scope, op.kind)
                 for index in list(self._indexes.values()):
                     index.let_go((scope.path, kind), outcome.removed)
+                if self._companion is not None:
+                    await self._companion.remove((scope.path, kind), outcome.removed)
+            elif outcome.count and isinstance(op, Purge) and self._companion is not None:
+                # What is kept is taken in again.
+                await self._companion.remove((op.scope.path, op.kind), None)
         return outcomes
 
     async def scan(self, scan: Scan) -> Page[Record]:
@@ -147,14 +168,50 @@ class IndexLayer(Layer):
             raise InvalidValueError(f"no signal is named {shown(unknown[0])}: use {', '.join(SIGNALS)}")
         begun = time.perf_counter()
         maker = await self._owner.maker()
-        index = await self._ready(search.scope, maker)
-        answer = await self._aside(maker, len(index.shard), lambda: index.answer(search, maker))
-        hits = await self._read(index, answer, search)
+        if self._afar is not None and await self._is_large(search.scope):
+            hits = await self._search_afar(self._afar, search, maker)
+        else:
+            hits = await self._answered(await self._ready(search.scope, maker), search, maker)
         if not search.signals:
             self._meter.recalled(hits[0].score if hits else None, time.perf_counter() - begun)
         if len(self._uses) >= HELD_BACK:
             await self._write_uses()
         return hits
+
+    async def _answered(self, index: Index, search: Search, maker: Maker) -> list[Hit]:
+        answer = await self._aside(maker, len(index.shard), lambda: index.answer(search, maker))
+        return await self._read(index, answer, search)
+
+    async def _search_afar(self, afar: Afar, search: Search, maker: Maker) -> list[Hit]:
+        """Rank what an index elsewhere finds near the question, and more of it if too little will do."""
+        limit = max(CANDIDATES, 2 * search.limit)
+        while True:
+            index, more = await afar.index(search, maker, limit)
+            hits = await self._answered(index, search, maker)
+            if len(hits) == search.limit or not more:
+                return hits
+            limit *= 4
+
+    async def _is_large(self, scope: Scope) -> bool:
+        """Tell whether a scope is searched elsewhere: always with a companion, otherwise if it is large."""
+        if self._companion is not None:
+            return True
+        known = self._sizes.get(scope)
+        if known is None or time.monotonic() - known[0] > SIZED:
+            page = await self._below.streams(StreamScan(scope=scope))
+            held = sum(stream.count for stream in page.items)
+            known = (time.monotonic(), page.cursor is not None or held > LARGE)
+            if len(self._sizes) > 100_000:
+                self._sizes.clear()
+            self._sizes[scope] = known
+        return known[1]
+
+    async def reindex(self, progress: Callable[[int, int], object] | None = None) -> int:
+        """Make the companion's index anew from the records; return how many texts it holds."""
+        if self._afar is None or self._companion is None:
+            raise InvalidValueError("there is no companion index to make anew: open the store with index=…")
+        await self._companion.reset()
+        return await self._afar.catch_up(Scope(), await self._owner.maker(writing=True), progress)
 
     async def move(
         self, embedder: Embedder | str | None, progress: Callable[[int, int], object] | None = None
@@ -167,6 +224,8 @@ class IndexLayer(Layer):
         with self._lock:
             self._indexes.clear()
             self._made.clear()
+        if self._companion is not None:
+            await self._companion.reset()
         return made
 
     async def close(self) -> None:
@@ -175,11 +234,18 @@ class IndexLayer(Layer):
             await self._write_uses()
             await self._write_made()
         finally:
-            await self._below.close()
+            try:
+                await self._below.close()
+            finally:
+                if self._companion is not None:
+                    await self._companion.close()
 
     async def warm(self, scope: Scope) -> int:
         """Make all that a search of a scope needs, however long it takes; return how many texts there are."""
-        index = await self._ready(scope, await self._owner.maker(), float("inf"))
+        maker = await self._owner.maker()
+        if self._afar is not None and await self._is_large(scope):
+            return await self._afar.catch_up(scope, maker)
+        index = await self._ready(scope, maker, float("inf"))
         return int(index.shard.alive.values.sum())
 
     async def metrics(self) -> Metrics:
@@ -304,6 +370,25 @@ class IndexLayer(Layer):
                 if len(self._made) >= HELD_BACK:
                     await self._write_made()
 
+    async def _filled(self, records: list[Record], maker: Maker) -> list[Record]:
+        """Return those of the records that have a text, each with its entry, which is made where it lacks."""
+        missing = [record for record in records if maker.name not in record.derived]
+        made: dict[Ref, bytes] = {}
+        for start in range(0, len(missing), AT_ONCE):
+            read = await self._below.read([record.ref for record in missing[start : start + AT_ONCE]])
+            texts = [record for record in read if record is not None and (record.text or record.title)]
+            entries = await self._aside(maker, len(texts), lambda texts=texts: maker.make(texts))  # type: ignore[misc]
+            found = [(r, entry) for r, entry in zip(texts, entries, strict=True) if entry is not None]
+            await self._keep(tuple(Derive(r.ref, maker.name, entry, r.version) for r, entry in found))
+            made |= {record.ref: entry for record, entry in found}
+        return [
+            replace(record, derived={**record.derived, maker.name: made[record.ref]})
+            if record.ref in made
+            else record
+            for record in records
+            if record.ref in made or maker.name in record.derived
+        ]
+
     async def _write_made(self) -> None:
         """Keep the entries that were made for searches; whoever loses them makes them again."""
         made, self._made = self._made, []
@@ -385,10 +470,17 @@ class IndexLayer(Layer):
 
     async def _hits(self, index: Index, answer: Answer, search: Search, batch: list[int]) -> dict[int, Hit]:
         """Return the hits among some documents, with their neighbours if they are asked for."""
-        around = {n: index.around(n, search.neighbours) for n in batch} if search.neighbours else {}
+        here = search.neighbours if not index.shard.sparse else 0
+        around = {n: index.around(n, here) for n in batch} if here else {}
         wanted = dict.fromkeys([*batch, *(m for pair in around.values() for side in pair for m in side)])
-        refs = [index.shard.ref(n) for n in wanted]
-        records = dict(zip(wanted, await self._below.read(refs), strict=True))
+        refs = {n: index.shard.ref(n) for n in wanted}
+        unread = [ref for ref in refs.values() if ref not in index.texts]
+        read = (
+            index.texts | dict(zip(unread, await self._below.read(unread), strict=True))
+            if unread
+            else index.texts
+        )
+        records = {n: read[ref] for n, ref in refs.items()}
         found: dict[int, Hit] = {}
         for n in batch:
             record = records[n]
@@ -401,7 +493,20 @@ class IndexLayer(Layer):
                     before=[r for m in before if (r := records[m]) is not None],
                     after=[r for m in after if (r := records[m]) is not None],
                 )
+                if search.neighbours and index.shard.sparse:
+                    found[n] = await self._with_neighbours(found[n], search.neighbours)
         return found
+
+    async def _with_neighbours(self, hit: Hit, count: int) -> Hit:
+        """Return a hit with the turns before and after it, read from the store."""
+        record = hit.record
+        if record.kind not in TURNS:
+            return hit
+        here = to_cursor((record.scope.path, record.kind, record.seq))
+        scan = Scan(scope=record.scope, kinds=(record.kind,), limit=count, cursor=here)
+        before = await self._below.scan(replace(scan, reverse=True))
+        after = await self._below.scan(scan)
+        return replace(hit, before=list(before.items)[::-1], after=list(after.items))
 
     def _use(self, ops: tuple[Op, ...]) -> None:
         """Count the uses that a write tells of; they are written later."""

@@ -74,10 +74,13 @@ class Answer(Struct):
 class Index:
     """A shard, the lock that guards it, and what is derived from it while it does not change."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, sparse: bool = False) -> None:
+        """`sparse` says that only some of the records of a scope are taken in."""
         self.name = name
         self.lock = threading.Lock()
-        self.shard = Shard()
+        self.shard = Shard(sparse=sparse)
+        self.texts: dict[Ref, Record] = {}
+        """Records that came whole, and need not be read."""
         self._claimed: set[tuple[str, str]] = set()
         self._view: View | None = None
         self._left: tuple[View, int, NDArray[np.float32]] | None = None

@@ -243,7 +243,9 @@ class Vectors:
 class Shard:
     """All that recall knows of the texts in a scope and below it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, sparse: bool = False) -> None:
+        """`sparse` says that only some of the texts are here: turns that follow here may not follow there."""
+        self.sparse = sparse
         self.versions: dict[Name, int] = {}
         self.born: dict[Name, datetime] = {}
         self.numbers: dict[Name, int] = {}
@@ -466,6 +468,9 @@ class Shard:
         if len(turns):
             before[turns[1:]] = documents[turns[:-1]]
             after[turns[:-1]] = documents[turns[1:]]
+            if self.sparse:
+                apart = np.flatnonzero(np.diff(self.seq.values[documents[turns]]) > 1)
+                before[turns[apart + 1]] = after[turns[apart]] = NONE
             before[turns[0]] = self.last[number]
             self.last[number] = int(documents[turns[-1]])
             path = self.streams[number][0]

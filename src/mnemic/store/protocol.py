@@ -24,6 +24,8 @@ class Capability(Enum):
     """Several processes may use the same URL at the same time."""
     LEXICAL = "lexical"
     """`search` finds words."""
+    NEAREST = "nearest"
+    """It has `near`, as `store.nearest` describes it: an index of its own by words and vectors."""
 
 
 class Page(Struct, Generic[Item], frozen=True):

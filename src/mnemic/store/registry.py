@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
@@ -103,10 +103,16 @@ def find(url: str) -> tuple[StoreURL, Backend]:
     Raises InvalidValueError for a bad URL, UnknownSchemeError if no back-end or more than one serves
     the scheme, MissingExtraError if what the back-end needs is not installed.
     """
+    parsed, backend = found_in(GROUP, url)
+    return parsed, backend
+
+
+def found_in(group: str, url: str) -> tuple[StoreURL, Any]:
+    """Return the parsed URL and what in a group of entry points serves its scheme; raises as `find`."""
     from importlib.metadata import entry_points
 
     parsed = StoreURL.parse(url)
-    found = entry_points(group=GROUP, name=parsed.scheme)
+    found = entry_points(group=group, name=parsed.scheme)
     if len({entry.value for entry in found}) > 1:
         claims = ", ".join(sorted(f"{entry.value} from {_package(entry)}" for entry in found))
         raise UnknownSchemeError(f"more than one installed package serves {parsed.scheme}://: {claims}")
@@ -118,16 +124,17 @@ def find(url: str) -> tuple[StoreURL, Backend]:
                 f"{parsed.scheme}:// needs the package {error.name}; install it with: {_install(entry)}",
                 name=error.name,
             ) from error
+    what = "back-end" if group == GROUP else "index"
     raise UnknownSchemeError(
-        f"no installed back-end serves {parsed.scheme}://; there are: {', '.join(schemes())}"
+        f"no installed {what} serves {parsed.scheme}://; there are: {', '.join(schemes(group))}"
     )
 
 
-def schemes() -> list[str]:
+def schemes(group: str = GROUP) -> list[str]:
     """Return the URL schemes that installed back-ends serve."""
     from importlib.metadata import entry_points
 
-    return sorted({entry.name for entry in entry_points(group=GROUP)})
+    return sorted({entry.name for entry in entry_points(group=group)})
 
 
 def trials() -> dict[str, Trial]:

@@ -1,0 +1,185 @@
+"""Recall over indexes outside of this process: few records are fetched from there, and ranked here.
+
+The ranking is the one that the index in memory has, on the records that are near the question instead of on
+all of a scope. A companion is brought up to the store before it is asked: how far it has come with each
+stream is noted in it after what was written has arrived there, so a crash in between costs work, no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from typing import TYPE_CHECKING, Any, cast
+
+from msgspec.structs import replace
+
+from ..checks import from_microseconds
+from ..recall.entry import Entry, unpack
+from ..recall.maker import Maker
+from ..recall.question import understand
+from ..recall.strength import USE
+from ..records import Record, Scope, Stream, known_scope
+from ..store.nearest import Companion, Mark, Near, Nearby, Nearest
+from ..store.planning import Name
+from ..store.protocol import Store, all_streams, scan_all
+from ..store.query import Scan, Search, StreamScan
+
+if TYPE_CHECKING:
+    from ..recall.searching import Index
+
+CANDIDATES = 200
+"""How many records are fetched at first, by words and by vectors each; more if too few of them will do."""
+MOST = 6_400
+"""How many are fetched at last."""
+PAGE = 1_000
+"""How many records a companion is given at a time."""
+
+Fill = Callable[[list[Record], Maker], Any]
+"""Makes the entries that records lack, and returns the records that have one."""
+
+
+class Afar:
+    """Finds candidates in an index that lies elsewhere."""
+
+    def __init__(self, below: Store, companion: Companion | None, fill: Fill) -> None:
+        self._below = below
+        self._companion = companion
+        self._fill = fill
+
+    async def index(self, search: Search, maker: Maker, limit: int = CANDIDATES) -> tuple[Index, bool]:
+        """Return an index of the records that may answer a search, and whether there may be more."""
+        from ..recall.searching import Index
+
+        near = _near(search, maker, limit)
+        found = await self._near(near, maker)
+        index = Index(maker.name, sparse=True)
+        by_stream: dict[Name, list[Record]] = {}
+        for record in found.records:
+            by_stream.setdefault((record.scope.path, record.kind), []).append(record)
+        for name, records in by_stream.items():
+            records.sort(key=lambda record: record.seq)
+            entries: list[Entry | None] = [unpack(record.derived[maker.name]) for record in records]
+            index.add(_stream(name), records, entries, first=True, width=maker.dimensions, embedding=False)
+            index.texts.update((record.ref, record) for record in records if record.text is not None)
+        return index, len(found.records) >= limit and limit < MOST
+
+    async def catch_up(
+        self, scope: Scope, maker: Maker, progress: Callable[[int, int], object] | None = None
+    ) -> int:
+        """Bring the index up to the store; return how many records it took in.
+
+        `progress` is called with how many records have been looked at and how many there are.
+        """
+        streams = [s async for s in all_streams(self._below, StreamScan(scope=scope, empty=True))]
+        companion = self._companion
+        if companion is None:
+            for stream in streams:
+                await self._make((stream.scope.path, stream.kind), maker)
+            return sum(stream.count for stream in streams)
+        marks = await companion.marks(maker.name, scope)
+        taken = done = 0
+        total = sum(stream.count for stream in streams)
+        there = set()
+        for stream in streams:
+            name = (stream.scope.path, stream.kind)
+            there.add(name)
+            mark = marks.get(name)
+            if mark is None or mark.version != stream.version:
+                taken += await self._take_in(companion, stream, mark, maker)
+            done += stream.count
+            if progress is not None:
+                progress(done, total)
+        for name in marks.keys() - there:
+            await companion.remove(name, None)
+        return taken
+
+    async def _near(self, near: Near, maker: Maker) -> Nearby:
+        if self._companion is not None:
+            await self.catch_up(near.scope, maker)
+            return Nearby(await self._companion.near(near))
+        store = cast("Nearest", self._below)
+        found = await store.near(near)
+        if found.behind:
+            for name in found.behind:
+                await self._make(name, maker)
+            found = await store.near(near)
+        return found
+
+    async def _make(self, name: Name, maker: Maker) -> None:
+        """Make the entries that the records of a stream lack."""
+        lacking = Scan(
+            scope=known_scope(name[0]), kinds=(name[1],), lacking=maker.name, bodies=False, limit=PAGE
+        )
+        async for records in _pages(self._below, lacking):
+            await self._fill(records, maker)
+
+    async def _take_in(self, companion: Companion, stream: Stream, mark: Mark | None, maker: Maker) -> int:
+        """Bring the companion up to one stream."""
+        name = (stream.scope.path, stream.kind)
+        if mark is not None and (mark.version > stream.version or mark.last_seq > stream.last_seq):
+            # The stream was dropped and made anew.
+            await companion.remove(name, None)
+            mark = None
+        scan = Scan(
+            scope=stream.scope,
+            kinds=(stream.kind,),
+            bodies=False,
+            limit=PAGE,
+            after_version=mark.version if mark else None,
+            derived=(maker.name, USE),
+        )
+        taken = new = 0
+        last_seq = mark.last_seq if mark else 0
+        async for records in _pages(self._below, scan):
+            new += sum(1 for record in records if record.seq > last_seq)
+            with_entries: list[Record] = await self._fill(records, maker)
+            silent = {record.key for record in records} - {record.key for record in with_entries}
+            if silent and mark is not None:
+                await companion.remove(name, sorted(silent))
+            await companion.put(maker.name, with_entries)
+            taken += len(with_entries)
+        if stream.count != (mark.count if mark else 0) + new:
+            await self._compare(companion, stream, maker.name)
+        await companion.mark(maker.name, name, Mark(stream.version, stream.last_seq, stream.count))
+        return taken
+
+    async def _compare(self, companion: Companion, stream: Stream, entry: str) -> None:
+        """Take out of the companion what the stream has no longer."""
+        everything = Scan(scope=stream.scope, kinds=(stream.kind,), bodies=False, limit=PAGE)
+        there = {record.key async for record in scan_all(self._below, everything)}
+        name = (stream.scope.path, stream.kind)
+        gone = [key for key in await companion.keys(entry, name) if key not in there]
+        if gone:
+            await companion.remove(name, gone)
+
+
+def _near(search: Search, maker: Maker, limit: int) -> Near:
+    question = understand(search.query, {})
+    vector = maker.question(question.text) if not search.signals or "dense" in search.signals else None
+    return Near(
+        scope=search.scope,
+        name=maker.name,
+        kinds=search.kinds,
+        below=search.below,
+        vector=None if vector is None else vector.tobytes(),
+        terms=tuple(question.terms),
+        limit=limit,
+    )
+
+
+def _stream(name: Name) -> Stream:
+    """Return a stream of which nothing is known but its name."""
+    then = from_microseconds(0)
+    return Stream(
+        scope=known_scope(name[0]), kind=name[1], count=0, weight=0, last_seq=0, version=0, created=then,
+        updated=then,
+    )  # fmt: skip
+
+
+async def _pages(store: Store, scan: Scan) -> AsyncGenerator[list[Record], None]:
+    while True:
+        page = await store.scan(scan)
+        if page.items:
+            yield list(page.items)
+        if page.cursor is None:
+            return
+        scan = replace(scan, cursor=page.cursor)

@@ -11,13 +11,13 @@ import mnemic.api
 
 NAMES = """
     AgentCall AsyncCatalogue AsyncGraph AsyncMemory AsyncSession AsyncSpace BudgetError Catalogue
-    ClosedError CombinedEmbedder ConflictError Context Embedder EmbedderError Entry EntryInfo
+    ClosedError CombinedEmbedder ConflictError Context Copied Embedder EmbedderError Entry EntryInfo
     EventLoopError Experience Faded FastEmbedEmbedder Graph Hit InvalidValueError LimitError Link Memory
     Message Metrics MissingExtraError MnemicError Neighbourhood NewerSchemaError NotFoundError
     OpenAIEmbedder Record Scope SentenceTransformerEmbedder Session SessionInfo Space StaticEmbedder
     StoreBusyError StoreError StoreFullError StorePermissionError StoreUnavailableError Summarise
     TokenCounter ToolCall TransformerEmbedder TooLargeError UnknownSchemeError UnreadableStoreError
-    from_anthropic from_openai open open_async to_anthropic to_openai
+    copy copy_async from_anthropic from_openai open open_async to_anthropic to_openai
 """
 
 

@@ -3,6 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from .copying import Copied, copy_async
 from .errors import (
     BudgetError,
     ClosedError,
@@ -36,7 +37,7 @@ from .memory import AsyncMemory, AsyncSpace, open_async
 from .models.embedder import Embedder
 from .recall.meter import Metrics
 from .records import AgentCall, Hit, Message, Record, Scope, ToolCall
-from .sync import Catalogue, Graph, Memory, Session, Space, open
+from .sync import Catalogue, Graph, Memory, Session, Space, copy, open
 from .tokens import TokenCounter
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ __all__ = [
     "CombinedEmbedder",
     "ConflictError",
     "Context",
+    "Copied",
     "Embedder",
     "EmbedderError",
     "Entry",
@@ -117,6 +119,8 @@ __all__ = [
     "TransformerEmbedder",
     "UnknownSchemeError",
     "UnreadableStoreError",
+    "copy",
+    "copy_async",
     "from_anthropic",
     "from_openai",
     "open",

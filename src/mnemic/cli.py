@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -123,18 +123,84 @@ def reembed(url: str, embedder: str) -> None:
     """
     from .api import open
 
-    with open(url) as memory:
-        bar = click.progressbar(
-            length=0, label=embedder, file=sys.stderr, hidden=not sys.stderr.isatty(), update_min_steps=20
-        )
-
-        def show(done: int, total: int) -> None:
-            bar.length = total
-            bar.update(done - bar.pos)
-
-        with bar:
-            made = memory.reembed(embedder, progress=show)
+    with open(url) as memory, _progress(embedder) as show:
+        made = memory.reembed(embedder, progress=show)
     click.echo(f"{made:,} texts embedded with {embedder}")
+
+
+@main.command()
+@click.argument("source")
+@click.argument("target")
+@click.option("--scope", metavar="PATH", help="Copy this scope and those below it alone, such as acme/alice.")
+@click.option("--reembed", is_flag=True, help="Let the target's embedder make vectors of its own.")
+@click.option("--merge", is_flag=True, help="Leave records in the target that the source does not have.")
+@debug_option
+def copy(source: str, target: str, scope: str | None, reembed: bool, merge: bool) -> None:
+    """Copy all that is stored at the URL SOURCE to the URL TARGET, and verify it.
+
+    Broken off, it goes on where it was when it is run again.
+    """
+    from .api import copy
+
+    with _progress("copy") as show:
+        copied = copy(source, target, scope=scope, reembed=reembed, merge=merge, progress=show)
+    click.echo(
+        f"{copied.records:,} records in {copied.streams:,} streams are the same in both stores, "
+        f"{copied.written:,} of them written now; digest {copied.digest}"
+    )
+
+
+@main.command()
+@click.argument("url")
+@click.option(
+    "--index", required=True, metavar="URL", help="The companion index, such as qdrant://host/name."
+)
+@debug_option
+def reindex(url: str, index: str) -> None:
+    """Make the companion index of the store at URL anew from what is stored."""
+    from .api import open
+
+    with open(url, index=index) as memory, _progress("reindex") as show:
+        made = memory.reindex(progress=show)
+    click.echo(f"{made:,} texts in {index.partition('://')[0]}")
+
+
+@main.command()
+@click.argument("url")
+@debug_option
+def migrate(url: str) -> None:
+    """Make what the store at URL needs, such as a table, or bring it to the newest schema."""
+    from .driving import Portal
+    from .store import registry
+
+    parsed, backend = registry.find(url)
+
+    async def prepared() -> str:
+        did = await backend.prepare(parsed) if backend.prepare is not None else "is at the newest schema"
+        store = await backend.open(parsed)
+        await store.close()
+        return did
+
+    driver = Portal()
+    try:
+        click.echo(f"{parsed} {driver.run(prepared())}")
+    finally:
+        driver.close()
+
+
+@contextmanager
+def _progress(label: str) -> Iterator[Callable[[int, int], None]]:
+    """Give what shows how many of how many are done, on a terminal."""
+    bar = click.progressbar(
+        length=0, label=label, file=sys.stderr, hidden=not sys.stderr.isatty(), update_min_steps=20
+    )
+
+    def show(done: int, total: int) -> None:
+        bar.length = total
+        bar.update(done - bar.pos)
+
+    with bar:
+        yield show
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import UNSET, UnsetType
 
 from .checks import JSON
+from .copying import Copied, copy_async
 from .driving import Driver, Inline, Portal
 from .features.catalogue import AsyncCatalogue, Entry, EntryInfo
 from .features.context import Context
@@ -822,3 +823,30 @@ async def _opened(
     url: str, tokens: Tokens, embedder: Embedder | str | None, index: str | None
 ) -> AsyncMemory:
     return await open_async(url, tokens=tokens, embedder=embedder, index=index)
+
+
+def copy(
+    source: str,
+    target: str,
+    *,
+    scope: Scope | str | None = None,
+    reembed: bool = False,
+    merge: bool = False,
+    progress: Callable[[int, int], object] | None = None,
+) -> Copied:
+    """Copy all that is remembered at one URL, or in one scope of it, to another URL, and verify it.
+
+    Called again after it was broken off, it goes on. Vectors come along; EmbedderError is raised if the
+    target holds those of another embedder, unless `reembed` lets it make its own. A stream of the target
+    with records that the source does not have raises ConflictError, unless `merge` allows them.
+    `progress` is called with how many records are done and how many there are. Raises StoreError if what
+    was written is not what is found.
+    """
+    inline = all(registry.find(url)[1].inline for url in (source, target))
+    driver: Driver = Inline() if inline else Portal()
+    try:
+        return driver.run(
+            copy_async(source, target, scope=scope, reembed=reembed, merge=merge, progress=progress)
+        )
+    finally:
+        driver.close()

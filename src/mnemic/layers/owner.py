@@ -127,7 +127,7 @@ class Owner:
 
     async def _read(self) -> str | None:
         (note,) = await self._store.read([NOTE])
-        return _data(note).get("id")
+        return noted(note)
 
     async def _note(self, id: str) -> str:
         """Note whose vectors the store holds, if it does not say so yet; return what it says."""
@@ -141,6 +141,11 @@ class Owner:
         record = Record(NOTE.scope, NOTE.kind, NOTE.key, data=data)
         (did,) = await self._store.write(Write((Put(record, version),)))
         return did.version
+
+
+def noted(note: Record | None) -> str | None:
+    """Return the embedder whose vectors a store holds, told by its note."""
+    return _data(note).get("id")
 
 
 def _data(note: Record | None) -> dict[str, Any]:

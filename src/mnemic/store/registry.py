@@ -79,12 +79,14 @@ class Backend(Struct, frozen=True, kw_only=True):
     """What an entry point in `mnemic.backends` names: how to open a store, and how to try one.
 
     An `inline` back-end never waits for the event loop when none is running, so the sync API calls
-    it with no thread in between. `trial` gives the conformance suite an empty store's URL.
+    it with no thread in between. `trial` gives the conformance suite an empty store's URL. `prepare` makes
+    what a store needs before it can be opened, such as a table, and returns what it did; most need nothing.
     """
 
     open: Callable[[StoreURL], Awaitable[Store]]
     inline: bool = False
     trial: Callable[[Path], AbstractContextManager[str]] | None = None
+    prepare: Callable[[StoreURL], Awaitable[str]] | None = None
 
 
 class Trial(Struct, frozen=True):

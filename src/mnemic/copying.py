@@ -1,0 +1,199 @@
+"""Copying what is remembered from one store to another, whatever they are: in pages, and verified."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
+from typing import Any
+
+from msgspec import Struct, json
+from msgspec.structs import replace
+
+from .checks import shown
+from .errors import ConflictError, EmbedderError, StoreError
+from .layers.owner import NOTE, noted
+from .models.finding import AUTO
+from .recall.maker import entry_name
+from .recall.strength import USE
+from .records import NOTE_KIND, Record, Scope, Stream
+from .store import registry
+from .store.protocol import Store, all_streams, scan_all
+from .store.query import Derive, Op, Put, Scan, StreamScan, Touch, Write
+
+PAGE = 200
+"""How many records are read at a time."""
+WRITTEN_AT_ONCE = 4 * 1024 * 1024
+"""How many characters of them are written at a time, about."""
+
+Progress = Callable[[int, int], object]
+
+_encode = json.Encoder(order="deterministic").encode
+
+
+class Copied(Struct, frozen=True):
+    """What a copy did: how many streams and records there are, and how many records had to be written."""
+
+    streams: int
+    records: int
+    written: int
+    digest: str
+    """The same for the same records in the same order, wherever they lie."""
+
+
+async def copy_async(
+    source: str,
+    target: str,
+    *,
+    scope: Scope | str | None = None,
+    reembed: bool = False,
+    merge: bool = False,
+    progress: Progress | None = None,
+) -> Copied:
+    """Copy all that is remembered at one URL, or in one scope of it, to another URL, and verify it.
+
+    Called again after it was broken off, it goes on: what is there already is compared, not written. Vectors
+    come along if both stores hold those of the same embedder, or the target none; if they hold those of
+    different ones, EmbedderError is raised, unless `reembed` lets the target's embedder make its own. A
+    stream of the target that holds records which the source does not have raises ConflictError, unless
+    `merge` allows them. `progress` is called with how many records are done and how many there are. Raises
+    StoreError if what was written is not what is found, for instance because the source has changed.
+    """
+    places = [registry.find(url) for url in (source, target)]
+    opened: list[Store] = []
+    try:
+        for url, backend in places:
+            opened.append(await backend.open(url))
+        home = scope if isinstance(scope, Scope) else Scope(scope or "")
+        return await _Copy(opened[0], opened[1], home, merge, progress).run(reembed=reembed)
+    finally:
+        for store in opened:
+            await store.close()
+
+
+class _Copy:
+    """One copy between two stores that are open."""
+
+    def __init__(
+        self, source: Store, target: Store, home: Scope, merge: bool, progress: Progress | None
+    ) -> None:
+        self.source = source
+        self.target = target
+        self.home = home
+        self.merge = merge
+        self.progress = progress
+        self.done = self.total = self.written = 0
+        self.digest = blake2b(digest_size=16)
+
+    async def run(self, *, reembed: bool) -> Copied:
+        """Copy every stream, one after another."""
+        derived = await self._embedder(reembed)
+        through = self.target
+        if reembed:
+            from .layers.index import IndexLayer
+
+            through = IndexLayer(self.target, AUTO)
+        listed = StreamScan(scope=self.home)
+        streams = [s async for s in all_streams(self.source, listed) if s.kind != NOTE_KIND]
+        self.total = sum(stream.count for stream in streams)
+        for stream in streams:
+            await self._stream(stream, through, derived)
+        return Copied(len(streams), self.done, self.written, self.digest.hexdigest())
+
+    async def _embedder(self, reembed: bool) -> tuple[str, ...]:
+        """Return which derived values come along; raises EmbedderError if the target's are another's."""
+        ours = noted((await self.source.read([NOTE]))[0])
+        theirs = noted((await self.target.read([NOTE]))[0])
+        if reembed:
+            return (USE,)
+        if ours is not None and theirs is not None and ours != theirs:
+            raise EmbedderError(
+                f"the source's vectors were made by {ours!r}, the target's by {theirs!r}, and they cannot be "
+                "compared: copy with reembed, so that the target's embedder makes its own"
+            )
+        if ours is not None and theirs is None:
+            note = Record(NOTE.scope, NOTE.kind, NOTE.key, data={"id": ours})
+            await self.target.write(Write((Put(note, 0),)))
+        return (USE, entry_name(ours))
+
+    async def _stream(self, stream: Stream, through: Store, derived: tuple[str, ...]) -> None:
+        """Copy one stream, then compare both."""
+        scan = Scan(scope=stream.scope, kinds=(stream.kind,), limit=PAGE, derived=derived)
+        while True:
+            page = await self.source.scan(scan)
+            await self._page(page.items, through)
+            self.done += len(page.items)
+            if self.progress is not None:
+                self.progress(self.done, max(self.total, self.done))
+            if page.cursor is None:
+                break
+            scan = replace(scan, cursor=page.cursor)
+        if stream.ttl is not None:
+            await self.target.write(Write((Touch(stream.scope, stream.kind, stream.ttl),)))
+        await self._verify(stream)
+
+    async def _page(self, records: Sequence[Record], through: Store) -> None:
+        there = await self.target.read([record.ref for record in records])
+        ops: list[Op] = []
+        size = 0
+        for record, held in zip(records, there, strict=True):
+            if held is not None and _digest(held) == _digest(record):
+                continue
+            # The entry is of this version of the record, the uses are of none.
+            entries = {name: value for name, value in record.derived.items() if name != USE}
+            ops.append(Put(replace(record, derived=entries)))
+            if (use := record.derived.get(USE)) is not None:
+                ops.append(Derive(record.ref, USE, use))
+            self.written += 1
+            size += len(record.text or "") + len(_encode(record.data))
+            if size > WRITTEN_AT_ONCE:
+                await through.write(Write(tuple(ops)))
+                ops, size = [], 0
+        if ops:
+            await through.write(Write(tuple(ops)))
+
+    async def _verify(self, stream: Stream) -> None:
+        """Raise StoreError or ConflictError unless the target holds the same records in the same order."""
+        scan = Scan(scope=stream.scope, kinds=(stream.kind,), limit=PAGE)
+        pair = scan_all(self.source, scan), scan_all(self.target, scan)
+        digest, count = blake2b(digest_size=16), 0
+        try:
+            async for record in pair[0]:
+                wanted = _digest(record)
+                held = await self._held(record) if self.merge else await anext(pair[1], None)
+                if held is None or _digest(held) != wanted:
+                    raise await self._differs(stream, count, held)
+                digest.update(wanted)
+                count += 1
+            if not self.merge and (held := await anext(pair[1], None)) is not None:
+                raise await self._differs(stream, count, held)
+        finally:
+            for one in pair:
+                await one.aclose()
+        self.digest.update(f"{stream.scope.path}\0{stream.kind}\0{count}\0".encode() + digest.digest())
+
+    async def _held(self, record: Record) -> Record | None:
+        (held,) = await self.target.read([record.ref])
+        return held
+
+    async def _differs(self, stream: Stream, count: int, held: Record | None) -> Exception:
+        """Return what to say of a record of the target that is not what the source has in its place."""
+        where = f"the {stream.kind} stream of scope {stream.scope.path!r}"
+        if held is not None and (await self.source.read([held.ref]))[0] is None:
+            return ConflictError(
+                f"{where} in the target holds a record that the source does not have, {shown(held.key)}: "
+                "copy with merge to leave it there",
+                key=held.key,
+            )
+        return StoreError(
+            f"{where} differs after {count:,} records that are the same in both stores; "
+            "if the source is in use, copy again"
+        )
+
+
+def _digest(record: Record) -> bytes:
+    """Return what is the same for two records that say the same, whatever their stores have numbered them."""
+    content: Any = (
+        record.key, record.text, record.title, record.data, record.meta, record.labels, record.importance,
+        record.weight, record.pinned, record.created, record.expires, record.valid_from, record.valid_to,
+    )  # fmt: skip
+    return blake2b(_encode(content), digest_size=16).digest()

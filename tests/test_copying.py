@@ -1,0 +1,220 @@
+"""Copying between stores: complete, resumable, verified, and never a mixture of embedders."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import mnemic
+from mnemic.cli import main
+from mnemic.errors import ConflictError, EmbedderError, InvalidValueError, StoreError
+from mnemic.records import Record, Ref, Scope
+from mnemic.store import registry
+from mnemic.store.protocol import Store, scan_all
+from mnemic.store.query import Delete, Put, Scan, Write
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> str:
+    url = f"sqlite:///{tmp_path / 'source.db'}?synchronous=normal"
+    with mnemic.open(url) as memory:
+        for user in ("alice", "bob"):
+            space = memory.scope("acme", user)
+            chat = space.session("monday", ttl=timedelta(days=30))
+            for n in range(250):
+                chat.add("user", f"{user} says {n}", metadata={"n": n})
+            space.remember(f"{user} likes tea", importance=2.5, metadata={"about": "drink"})
+            space.catalogue().write("note", {"x": [1, 2.5, None, "é"]}, description="a note")
+            space.graph().add(user, "works at", "Acme")
+    return url
+
+
+def everything(url: str, scope: Scope = Scope()) -> list[Any]:  # noqa: B008
+    async def read() -> list[Any]:
+        parsed, backend = registry.find(url)
+        store = await backend.open(parsed)
+        try:
+            scan = Scan(scope=scope, below=True)
+            return [_content(r) async for r in scan_all(store, scan) if r.kind != "embedder"]
+        finally:
+            await store.close()
+
+    return asyncio.run(read())
+
+
+def _content(r: Record) -> Any:
+    return (
+        r.scope, r.kind, r.key, r.text, r.title, r.data, r.meta, r.labels, r.importance, r.weight, r.pinned,
+        r.created, r.expires, r.valid_from, r.valid_to,
+    )  # fmt: skip
+
+
+def test_a_copy_holds_the_same_and_finds_the_same(source: str, tmp_path: Path) -> None:
+    target = f"sqlite:///{tmp_path / 'target.db'}"
+    seen: list[tuple[int, int]] = []
+    copied = mnemic.copy(source, target, progress=lambda done, total: seen.append((done, total)))
+    assert copied.records == copied.written == len(everything(source)) > 500
+    assert seen[-1] == (copied.records, copied.records)
+    assert everything(target) == everything(source)
+    with mnemic.open(source) as one, mnemic.open(target) as other:
+        hits = [memory.scope("acme", "alice").recall("who likes tea?") for memory in (one, other)]
+        assert [hit.record.text for hit in hits[0]] == [hit.record.text for hit in hits[1]]
+        (info, _) = other.scope("acme").sessions()
+        assert info.expires is not None
+    again = mnemic.copy(source, target)
+    assert (again.records, again.written, again.digest) == (copied.records, 0, copied.digest)
+
+
+def test_vectors_come_along(source: str) -> None:
+    class Counted(mnemic.StaticEmbedder):
+        texts = 0
+
+        def embed(self, texts: Any) -> Any:
+            Counted.texts += len(texts)
+            return super().embed(texts)
+
+    with mnemic.open(source) as memory:
+        memory.warm()
+    mnemic.copy(source, "memory://vectors-come-along")
+    with mnemic.open("memory://vectors-come-along", embedder=Counted()) as memory:
+        assert memory.scope("acme", "bob").recall("tea")
+    assert Counted.texts == 1  # the question alone
+
+
+def test_one_scope_alone(source: str, tmp_path: Path) -> None:
+    target = f"sqlite:///{tmp_path / 'target.db'}"
+    mnemic.copy(source, target, scope="acme/alice")
+    assert everything(target) == everything(source, Scope("acme/alice"))
+    with pytest.raises(InvalidValueError):
+        mnemic.copy(source, target, scope="acme//alice")
+
+
+def test_a_copy_that_is_broken_off_goes_on(source: str, tmp_path: Path) -> None:
+    target = f"sqlite:///{tmp_path / 'target.db'}"
+
+    def interrupt(done: int, total: int) -> None:
+        if done >= 400:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        mnemic.copy(source, target, progress=interrupt)
+    copied = mnemic.copy(source, target)
+    assert 0 < copied.written < copied.records
+    assert everything(target) == everything(source)
+
+
+def test_what_has_changed_in_the_source_is_brought_over(source: str, tmp_path: Path) -> None:
+    target = f"sqlite:///{tmp_path / 'target.db'}"
+    mnemic.copy(source, target)
+    with mnemic.open(source) as memory:
+        memory.scope("acme", "alice").catalogue().write("note", "changed")
+        memory.scope("acme", "alice").session("monday").add("user", "one more")
+    assert mnemic.copy(source, target).written == 2
+    assert everything(target) == everything(source)
+
+
+def test_what_only_the_target_has_is_not_mixed_in_unasked(source: str, tmp_path: Path) -> None:
+    target = f"sqlite:///{tmp_path / 'target.db'}"
+    with mnemic.open(target) as memory:
+        memory.scope("acme", "alice").session("monday").add("user", "only here")
+    with pytest.raises(ConflictError, match="merge"):
+        mnemic.copy(source, target)
+    copied = mnemic.copy(source, target, merge=True)
+    assert len(everything(target)) == copied.records + 1
+
+
+def test_embedders_are_not_mixed(source: str, tmp_path: Path) -> None:
+    class Other(mnemic.StaticEmbedder):
+        id = "other"
+
+    target = f"sqlite:///{tmp_path / 'target.db'}"
+    with mnemic.open(source) as memory:
+        memory.warm()
+    with mnemic.open(target, embedder=Other()) as memory:
+        memory.scope("elsewhere").remember("made with another embedder")
+    before = everything(target)
+    with pytest.raises(EmbedderError, match="reembed"):
+        mnemic.copy(source, target)
+    assert everything(target) == before
+
+
+def test_reembedding_on_the_way(source: str, tmp_path: Path) -> None:
+    target = f"sqlite:///{tmp_path / 'target.db'}"
+    mnemic.copy(source, target, reembed=True)
+    with mnemic.open(target) as memory:
+        assert memory.scope("acme", "alice").recall("tea")[0].record.text == "alice likes tea"
+
+
+class Forgetful:
+    """A store that loses what it was given."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def write(self, write: Write) -> Any:
+        done = await self._store.write(write)
+        lost = [op for op in write.ops if isinstance(op, Put) and op.record.key == "note"]
+        await self._store.write(Write(tuple(Delete(op.record.ref) for op in lost)))
+        return done
+
+
+def test_a_copy_that_is_not_the_same_is_told(
+    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = f"sqlite:///{tmp_path / 'target.db'}"
+    find = registry.find
+
+    def found(url: str) -> Any:
+        parsed, backend = find(url)
+        if url != target:
+            return parsed, backend
+
+        async def open(url: Any) -> Any:
+            return Forgetful(await backend.open(url))
+
+        return parsed, registry.Backend(open=open, inline=True)
+
+    monkeypatch.setattr(registry, "find", found)
+    with pytest.raises(StoreError, match="differs after 0 records"):
+        mnemic.copy(source, target)
+
+
+def test_a_source_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(InvalidValueError, match="does not exist"):
+        mnemic.copy(f"sqlite:///{tmp_path / 'no' / 'file.db'}", "memory://")
+
+
+def test_on_the_command_line(source: str, tmp_path: Path) -> None:
+    target = f"sqlite:///{tmp_path / 'target.db'}"
+    shown = CliRunner().invoke(main, ["copy", source, target, "--scope", "acme/bob"])
+    assert shown.exit_code == 0, shown.output
+    assert "are the same in both stores" in shown.output
+    assert everything(target) == everything(source, Scope("acme/bob"))
+    shown = CliRunner().invoke(main, ["copy", source, "nowhere://x"])
+    assert shown.exit_code == 1
+    assert "no installed back-end serves nowhere://" in shown.output
+    shown = CliRunner().invoke(main, ["migrate", target])
+    assert shown.exit_code == 0
+    assert "is at the newest schema" in shown.output
+
+
+def test_one_record_of_a_copy_can_be_deleted(source: str, tmp_path: Path) -> None:
+    target = f"sqlite:///{tmp_path / 'target.db'}"
+    mnemic.copy(source, target)
+
+    async def delete() -> None:
+        parsed, backend = registry.find(target)
+        store = await backend.open(parsed)
+        await store.write(Write((Delete(Ref(Scope("acme/bob"), "entry", "note")),)))
+        await store.close()
+
+    asyncio.run(delete())
+    assert mnemic.copy(source, target).written == 1

@@ -127,7 +127,7 @@ class _Data:
 class MemoryStore:
     """Keeps records in dictionaries, behind one lock."""
 
-    capabilities: frozenset[Capability] = frozenset()
+    capabilities: frozenset[Capability] = frozenset({Capability.ATOMIC})
 
     def __init__(self, data: _Data | None = None, clock: Callable[[], datetime] = now) -> None:
         self._data = data or _Data()

@@ -22,6 +22,8 @@ class Capability(Enum):
     """What was acknowledged is there when the URL is opened again."""
     SHARED = "shared"
     """Several processes may use the same URL at the same time."""
+    ATOMIC = "atomic"
+    """Writes are all or none and guarded by versions, also between processes; within one, they are anyway."""
     LEXICAL = "lexical"
     """`search` finds words."""
     NEAREST = "nearest"

@@ -7,12 +7,13 @@ from collections.abc import Coroutine
 from datetime import datetime
 from typing import Any, TypeVar
 
+import pytest
 from msgspec.structs import replace
 
 from ..driving import step
 from ..records import Record, Ref, Scope, Stream
 from ..store import registry
-from ..store.protocol import Page, Store
+from ..store.protocol import Capability, Page, Store
 from ..store.query import Op, Outcome, Put, Scan, StreamScan, Write
 
 Result = TypeVar("Result")
@@ -55,6 +56,12 @@ class Lab:
         store = self.run(opened())
         self._stores.append(store)
         return store
+
+    def needs(self, *capabilities: Capability) -> None:
+        """Skip the test where the store does not have one of these by itself."""
+        for capability in capabilities:
+            if capability not in self.store.capabilities:
+                pytest.skip(f"not {capability.value}")
 
     def write(self, *ops: Op, id: str | None = None) -> list[Outcome]:
         """Do operations, all or none."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from ..errors import ClosedError, ConflictError
+from ..records import Ref
 from ..store.protocol import Capability, Store
 from ..store.query import Condition, Put, Scan, Write
 from .lab import HOME, KIND, Lab, record
@@ -91,8 +93,7 @@ def test_compare_and_set_lets_one_of_many_through(lab: Lab) -> None:
 
 
 def test_another_handle_sees_what_was_written(lab: Lab) -> None:
-    if Capability.SHARED not in lab.store.capabilities:
-        pytest.skip("not shared")
+    lab.needs(Capability.SHARED)
     other = lab.open()
     lab.put("a", text="mine")
     lab.run(other.write(Write((Put(record("b", text="theirs")),))))
@@ -101,9 +102,40 @@ def test_another_handle_sees_what_was_written(lab: Lab) -> None:
     assert [found.text for found in page.items] == ["mine", "theirs"]
 
 
+def test_writers_of_several_handles_lose_nothing(lab: Lab) -> None:
+    lab.needs(Capability.SHARED, Capability.ATOMIC)
+    if not lab.on_loop:
+        pytest.skip("needs writers that are under way at the same time")
+    stores = [lab.store, lab.open(), lab.open()]
+    lab.put("counter", data=0)
+
+    async def burst(store: Store, writer: int) -> None:
+        for n in range(5):
+            await store.write(Write((Put(record(f"{writer}-{n}", weight=1), 0),)))
+            await count_up(store)
+
+    async def count_up(store: Store) -> None:
+        while True:
+            (counter,) = await store.read([Ref(HOME, KIND, "counter")])
+            assert counter is not None
+            with suppress(ConflictError):
+                await store.write(Write((Put(record("counter", data=counter.data + 1), counter.version),)))
+                return
+
+    async def all_at_once() -> None:
+        await asyncio.gather(*(burst(store, n) for n, store in enumerate(stores)))
+
+    lab.run(all_at_once())
+    found = lab.scan()
+    assert [item.seq for item in found] == list(range(1, 17))
+    assert found[0].data == 15
+    stream = lab.stream()
+    assert stream is not None
+    assert (stream.count, stream.weight, stream.version) == (16, 15, 31)
+
+
 def test_what_was_acknowledged_is_there_after_reopening(lab: Lab) -> None:
-    if Capability.DURABLE not in lab.store.capabilities:
-        pytest.skip("not durable")
+    lab.needs(Capability.DURABLE)
     lab.write(Put(record("a", text="kept", labels={"x": "y"})), id="w")
     lab.run(lab.store.close())
     lab.store = lab.open()

@@ -35,8 +35,8 @@ class KeyValueStore:
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """What the engine lets the store do by itself."""
-        return self._engine.capabilities
+        """What the engine lets the store do by itself; its commits are guarded by revisions."""
+        return self._engine.capabilities | {Capability.ATOMIC}
 
     async def write(self, write: Write) -> list[Outcome]:
         self._check_open()

@@ -39,7 +39,7 @@ def cases(memory: Memory, conversation: Conversation) -> list[Case]:
     space.recall("nothing", 1)
     layer = memory._twin._index
     assert layer is not None
-    index = layer._indexes[Scope(f"tuning/{conversation.id}")]
+    index = layer._shards._indexes[Scope(f"tuning/{conversation.id}")]
     shard = index.shard
     view = View(shard)
     maker = layer._owner._maker

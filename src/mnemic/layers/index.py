@@ -8,9 +8,7 @@ within the searched scope alone, so what other users have stored neither slows a
 
 from __future__ import annotations
 
-import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from copy import copy
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,17 +16,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec.structs import force_setattr, replace
 
 from ..checks import shown, to_microseconds
-from ..driving import mind_forks, off_loop, pause
-from ..errors import InvalidValueError, StoreError
+from ..driving import mind_forks
+from ..errors import InvalidValueError
 from ..models.embedder import Embedder
-from ..recall.entry import RECALL, TURNS, Entry, pack, unpack
-from ..recall.maker import Maker, log
+from ..recall.entry import RECALL, TURNS
+from ..recall.maker import Maker
 from ..recall.meter import Meter, Metrics
 from ..recall.strength import OF_USE, ONE_MORE, USE, Use, pack_use, unpack_use
-from ..records import Hit, Record, Ref, Scope, Stream, now
+from ..records import Hit, Record, Ref, Scope, now
 from ..store.matching import matches, to_cursor, true_at
 from ..store.nearest import Companion
-from ..store.protocol import Capability, Page, Store, all_streams, scan_all
+from ..store.protocol import Capability, Page, Store, scan_all
 from ..store.query import (
     MAX_CHOICES,
     Condition,
@@ -47,6 +45,7 @@ from ..store.query import (
 from .afar import CANDIDATES, Afar
 from .layer import Layer
 from .owner import Owner
+from .shards import HELD_BACK, Shards, aside, try_to_write
 
 if TYPE_CHECKING:
     from ..recall.searching import Answer, Index
@@ -55,22 +54,10 @@ Result = TypeVar("Result")
 
 MAX_DOCUMENTS = 2_000_000
 """How many documents the indexes of all scopes hold together, before the least used of them goes."""
-PAGE = 4_000
-"""How many records are taken in at a time."""
-REPAIR_SECONDS = 2.0
-"""How long a search makes up for vectors that are missing before it goes on without the rest."""
-REPAIRED_AT_ONCE = 256
-"""How many vectors are made up for at a time."""
-AT_ONCE = 1000
-"""How many texts are read at a time to make their entries."""
-HELD_BACK = 256
-"""How many entries, and how many records' uses, are held back before they are written."""
 LARGE = 50_000
 """From how many records on a scope is searched by the store itself, if it can, instead of in memory."""
 SIZED = 60.0
 """For how many seconds it is remembered whether a scope is large."""
-FEW = 8
-"""How many texts a fast embedder takes in place, since finding a thread would take longer."""
 
 
 class IndexLayer(Layer):
@@ -85,16 +72,13 @@ class IndexLayer(Layer):
     ) -> None:
         super().__init__(below)
         self._owner = Owner(below, embedder)
+        self._shards = Shards(below, self._owner, max_documents)
         self._companion = companion
         elsewhere = companion is not None or Capability.NEAREST in below.capabilities
-        self._afar = Afar(below, companion, self._filled) if elsewhere else None
+        self._afar = Afar(below, companion, self._shards.filled) if elsewhere else None
         self._sizes: dict[Scope, tuple[float, bool]] = {}
         """Which scopes are too large for memory, and when that was found out."""
-        self._max_documents = max_documents
-        self._lock = threading.Lock()
-        self._indexes: OrderedDict[Scope, Index] = OrderedDict()
         self._uses: dict[Ref, tuple[int, int]] = {}
-        self._made: list[Derive] = []
         self._meter = Meter()
         mind_forks(self)
 
@@ -127,7 +111,7 @@ class IndexLayer(Layer):
                 missing.append(n)
         if missing:
             records = [ops[n].record for n in missing]
-            entries = await self._aside(maker, len(records), lambda: maker.make(records))
+            entries = await aside(maker, len(records), lambda: maker.make(records))
             for n, made in zip(missing, entries, strict=True):
                 if made is not None:
                     ops[n] = _with_entry(ops[n], maker.name, made)
@@ -138,8 +122,7 @@ class IndexLayer(Layer):
         for op, outcome in zip(ops, outcomes, strict=False):
             if outcome.removed and isinstance(op, Delete | Limit):
                 scope, kind = (op.ref.scope, op.ref.kind) if isinstance(op, Delete) else (op.scope, op.kind)
-                for index in list(self._indexes.values()):
-                    index.let_go((scope.path, kind), outcome.removed)
+                self._shards.let_go((scope.path, kind), outcome.removed)
                 if self._companion is not None:
                     await self._companion.remove((scope.path, kind), outcome.removed)
             elif outcome.count and isinstance(op, Purge) and self._companion is not None:
@@ -171,7 +154,7 @@ class IndexLayer(Layer):
         if self._afar is not None and await self._is_large(search.scope):
             hits = await self._search_afar(self._afar, search, maker)
         else:
-            hits = await self._answered(await self._ready(search.scope, maker), search, maker)
+            hits = await self._answered(await self._shards.ready(search.scope, maker), search, maker)
         if not search.signals:
             self._meter.recalled(hits[0].score if hits else None, time.perf_counter() - begun)
         if len(self._uses) >= HELD_BACK:
@@ -179,7 +162,7 @@ class IndexLayer(Layer):
         return hits
 
     async def _answered(self, index: Index, search: Search, maker: Maker) -> list[Hit]:
-        answer = await self._aside(maker, len(index.shard), lambda: index.answer(search, maker))
+        answer = await aside(maker, len(index.shard), lambda: index.answer(search, maker))
         return await self._read(index, answer, search)
 
     async def _search_afar(self, afar: Afar, search: Search, maker: Maker) -> list[Hit]:
@@ -221,9 +204,7 @@ class IndexLayer(Layer):
         Until it is done, searches go on with the old one. Broken off, it goes on where it was.
         """
         made = await self._owner.move(embedder, progress)
-        with self._lock:
-            self._indexes.clear()
-            self._made.clear()
+        self._shards.clear()
         if self._companion is not None:
             await self._companion.reset()
         return made
@@ -232,7 +213,7 @@ class IndexLayer(Layer):
         """Write what was held back, and pass on."""
         try:
             await self._write_uses()
-            await self._write_made()
+            await self._shards.write_made()
         finally:
             try:
                 await self._below.close()
@@ -245,7 +226,7 @@ class IndexLayer(Layer):
         maker = await self._owner.maker()
         if self._afar is not None and await self._is_large(scope):
             return await self._afar.catch_up(scope, maker)
-        index = await self._ready(scope, maker, float("inf"))
+        index = await self._shards.ready(scope, maker, float("inf"))
         return int(index.shard.alive.values.sum())
 
     async def metrics(self) -> Metrics:
@@ -261,171 +242,9 @@ class IndexLayer(Layer):
 
     def after_fork(self) -> None:
         """Begin anew in a child: its parent writes what was held back, and may hold the locks."""
-        self._lock = threading.Lock()
-        self._indexes = OrderedDict()
-        self._uses, self._made = {}, []
+        self._shards.begin()
+        self._uses = {}
         self._meter = Meter()
-
-    async def _aside(self, maker: Maker, size: int, work: Callable[[], Result]) -> Result:
-        """Do work that computes, in a thread if there is an event loop that it would hold up."""
-        # A model is read when it is first used, and that takes long whatever it is.
-        ready = maker.instant and (maker.embedder is None or maker.dimensions)
-        return work() if ready and size <= FEW else await off_loop(work)
-
-    async def _ready(self, scope: Scope, maker: Maker, seconds: float = REPAIR_SECONDS) -> Index:
-        """Return the index of a scope, with all that was written until now."""
-        index = self._index_of(scope, maker.name)
-        known, there = set(index.shard.versions), set()
-        async for stream in all_streams(self._below, StreamScan(scope=scope, empty=True)):
-            there.add((stream.scope.path, stream.kind))
-            index.expect(stream)
-            while not await self._take_in(index, stream, maker):
-                # Another search has taken in part of it meanwhile.
-                continue
-        # Streams that someone else has found since the list was begun are not gone.
-        index.forget(known - there)
-        if index.shard.lacking and maker.embedder is not None:
-            await self._make_up(index, maker, seconds)
-        return index
-
-    def _index_of(self, scope: Scope, name: str) -> Index:
-        from ..recall.searching import Index
-
-        with self._lock:
-            index = self._indexes.get(scope)
-            if index is None or index.name != name or index.shard.worn:
-                index = self._indexes[scope] = Index(name)
-            self._indexes.move_to_end(scope)
-            held = sum(len(one.shard) for one in self._indexes.values())
-            while held > self._max_documents and len(self._indexes) > 1:
-                _, oldest = self._indexes.popitem(last=False)
-                held -= len(oldest.shard)
-            return index
-
-    async def _take_in(self, index: Index, stream: Stream, maker: Maker) -> bool:
-        """Bring the index up to a stream; False if another search is at it."""
-        since = index.shard.seen(stream)
-        if since and since >= stream.version:
-            return True
-        if not index.claim(stream):
-            await pause()
-            return False
-        try:
-            everything = Scan(scope=stream.scope, kinds=(stream.kind,), bodies=False, limit=PAGE)
-            changed = replace(everything, after_version=since, derived=(maker.name, USE))
-            page = await self._below.scan(changed)
-            await self._add(index, stream, page, maker, first=not since)
-            while page.cursor is not None:
-                page = await self._below.scan(replace(changed, cursor=page.cursor))
-                await self._add(index, stream, page, maker, first=False)
-            if index.count(stream) != stream.count:
-                seqs = [record.seq async for record in scan_all(self._below, everything)]
-                index.keep(stream, seqs)
-            index.reached(stream)
-            return True
-        finally:
-            index.release(stream)
-
-    async def _add(
-        self, index: Index, stream: Stream, page: Page[Record], maker: Maker, *, first: bool
-    ) -> None:
-        records = list(page.items)
-        entries = [_entry(record, maker.name) for record in records]
-        missing = [n for n, entry in enumerate(entries) if entry is None]
-        if missing:
-            await self._fill(records, entries, missing, maker)
-
-        embedding = maker.embedder is not None
-
-        def add() -> None:
-            index.add(stream, records, entries, first=first, width=maker.dimensions, embedding=embedding)
-
-        # A few are taken in faster than a thread is found.
-        if len(records) < 50:
-            add()
-        else:
-            await off_loop(add)
-
-    async def _fill(
-        self, records: list[Record], entries: list[Entry | None], missing: list[int], maker: Maker
-    ) -> None:
-        """Make the entries that are missing from the texts, and keep them; vectors only if that is fast."""
-        for start in range(0, len(missing), AT_ONCE):
-            some = missing[start : start + AT_ONCE]
-            read = await self._below.read([records[n].ref for n in some])
-            texts = {
-                n: record
-                for n, record in zip(some, read, strict=True)
-                if record is not None
-                and record.version == records[n].version
-                and (record.text or record.title)
-            }
-            found = list(texts.values())
-            made = await self._aside(maker, len(found), lambda found=found: _made(found, maker))  # type: ignore[misc]
-            for n, entry in zip(texts, made, strict=True):
-                entries[n] = unpack(entry)
-            if maker.instant:
-                pairs = zip(found, made, strict=True)
-                self._made += [Derive(r.ref, maker.name, entry, r.version) for r, entry in pairs]
-                if len(self._made) >= HELD_BACK:
-                    await self._write_made()
-
-    async def _filled(self, records: list[Record], maker: Maker) -> list[Record]:
-        """Return those of the records that have a text, each with its entry, which is made where it lacks."""
-        missing = [record for record in records if maker.name not in record.derived]
-        made: dict[Ref, bytes] = {}
-        for start in range(0, len(missing), AT_ONCE):
-            read = await self._below.read([record.ref for record in missing[start : start + AT_ONCE]])
-            texts = [record for record in read if record is not None and (record.text or record.title)]
-            entries = await self._aside(maker, len(texts), lambda texts=texts: maker.make(texts))  # type: ignore[misc]
-            found = [(r, entry) for r, entry in zip(texts, entries, strict=True) if entry is not None]
-            await self._keep(tuple(Derive(r.ref, maker.name, entry, r.version) for r, entry in found))
-            made |= {record.ref: entry for record, entry in found}
-        return [
-            replace(record, derived={**record.derived, maker.name: made[record.ref]})
-            if record.ref in made
-            else record
-            for record in records
-            if record.ref in made or maker.name in record.derived
-        ]
-
-    async def _write_made(self) -> None:
-        """Keep the entries that were made for searches; whoever loses them makes them again."""
-        made, self._made = self._made, []
-        await self._keep(tuple(made))
-
-    async def _keep(self, ops: tuple[Op, ...]) -> None:
-        """Keep entries that were made for a search, if the store can be written."""
-        if ops:
-            try:
-                await self._owner.maker(writing=True)
-            except StoreError:
-                return
-            await _try_to_write(self._below, ops)
-
-    async def _make_up(self, index: Index, maker: Maker, seconds: float) -> None:
-        """Make vectors that are missing, newest first, for as long as a search may wait, and keep them."""
-        until = time.monotonic() + seconds
-        while index.shard.lacking and time.monotonic() < until:
-            some = dict(sorted(index.shard.lacking.items(), reverse=True)[:REPAIRED_AT_ONCE])
-            records = await self._below.read([index.shard.ref(n) for n in some])
-            fresh = {
-                n: record
-                for (n, version), record in zip(some.items(), records, strict=True)
-                if record is not None and version in (0, record.version)
-            }
-            made = await off_loop(lambda fresh=fresh: maker.make(list(fresh.values())))  # type: ignore[misc]
-            if fresh and all(entry is None for entry in made):
-                return
-            ops = []
-            with index.lock:
-                for n in some:
-                    index.shard.lacking.pop(n, None)
-                for (n, record), entry in zip(fresh.items(), made, strict=True):
-                    vectors = None if entry is None else unpack(entry).vectors
-                    if entry is not None and vectors is not None and index.attach(n, vectors):
-                        ops.append(Derive(record.ref, maker.name, entry, record.version))
-            await self._keep(tuple(ops))
 
     async def _read(self, index: Index, answer: Answer, search: Search) -> list[Hit]:
         """Read the records of an answer, as far down as it takes to have enough that are no copies."""
@@ -514,8 +333,7 @@ class IndexLayer(Layer):
         for op in ops:
             if isinstance(op, Derive):
                 self._count(op.ref, moment)
-                for index in list(self._indexes.values()):
-                    index.use_of(op.ref, moment)
+                self._shards.use_of(op.ref, moment)
                 if op.value == OF_USE:
                     self._meter.used(1)
 
@@ -535,7 +353,7 @@ class IndexLayer(Layer):
                     last, more = uses[record.ref]
                     known = unpack_use(record.derived.get(USE)).uses
                     ops.append(Derive(record.ref, USE, pack_use(Use(last, known + more, last))))
-        await _try_to_write(self._below, tuple(ops))
+        await try_to_write(self._below, tuple(ops))
 
 
 def _with_entry(put: Put, name: str, entry: bytes) -> Put:
@@ -544,29 +362,11 @@ def _with_entry(put: Put, name: str, entry: bytes) -> Put:
     return twin
 
 
-def _made(records: list[Record], maker: Maker) -> list[bytes]:
-    made = maker.make(records) if maker.instant else [None] * len(records)
-    return [pack(r, None) if entry is None else entry for r, entry in zip(records, made, strict=True)]
-
-
 def _renamed(record: Record, name: str) -> Record:
     if name not in record.derived:
         return record
     derived = {RECALL if held == name else held: value for held, value in record.derived.items()}
     return replace(record, derived=derived)
-
-
-def _entry(record: Record, name: str) -> Entry | None:
-    value = record.derived.get(name)
-    return None if value is None else unpack(value)
-
-
-async def _try_to_write(store: Store, ops: tuple[Op, ...]) -> None:
-    if ops:
-        try:
-            await store.write(Write(ops))
-        except StoreError as error:
-            log.warning("what was computed for recall could not be kept: %s", error)
 
 
 def _by_stream(uses: dict[Ref, tuple[int, int]]) -> dict[tuple[Scope, str], list[Ref]]:

@@ -2,34 +2,70 @@
 
 from __future__ import annotations
 
-import sqlite3
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, Protocol
+
+from msgspec import Struct, field
 
 from ...errors import NewerSchemaError, UnreadableStoreError
 from .schema import HEAD, VERSION_TABLE
-from .sqlite import BEGIN, Connection, SqliteFile
 
 SCRIPTS = Path(__file__).parent / "migrations"
 
 
-def migrate(file: SqliteFile, target: str = HEAD) -> None:
-    """Bring the file from whichever revision it has, or from none, to `target`, all or nothing.
+class Engine(Struct, frozen=True):
+    """What migrations need to know of a kind of database."""
 
-    Raises NewerSchemaError if the file was written by a newer version.
+    name: str
+    """SQLAlchemy's name for it and its driver."""
+    find_table: str
+    """Asks for a row if the table of revisions is there."""
+    begin: Sequence[str] = ()
+    """What a migration begins with, so that no other goes beside it."""
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    """What the scripts are told."""
+
+
+class Lent(Protocol):
+    """A connection that is lent."""
+
+    raw: Any
+
+
+class Database(Protocol):
+    """A database that can be migrated."""
+
+    url: str
+
+    @property
+    def engine(self) -> Engine:
+        """What kind it is."""
+        ...
+
+    def use(self, work: Callable[[Any], None]) -> None:
+        """Call `work` with a connection that is lent to it; driver errors leave it as ours."""
+        ...
+
+
+def migrate(database: Database, target: str = HEAD) -> None:
+    """Bring the database from whichever revision it has, or from none, to `target`, all or nothing.
+
+    Raises NewerSchemaError if it was written by a newer version.
     """
 
-    def work(connection: Connection) -> None:
-        revision = _revision(connection.raw)
+    def work(connection: Lent) -> None:
+        revision = _revision(connection.raw, database.engine)
         if revision == target:
             return
         if revision is not None and revision not in revisions():
             raise NewerSchemaError(
-                f"{file.url} has schema {revision}, written by a newer version of Mnemic than this one, "
+                f"{database.url} has schema {revision}, written by a newer version of Mnemic than this one, "
                 f"which knows schemas up to {HEAD}: upgrade with pip install -U mnemic"
             )
-        _upgrade(connection.raw, target)
+        _upgrade(connection.raw, database.engine, target)
 
-    file.use(work)
+    database.use(work)
 
 
 def revisions() -> list[str]:
@@ -37,9 +73,8 @@ def revisions() -> list[str]:
     return sorted(script.name.partition("_")[0] for script in (SCRIPTS / "versions").glob("[0-9]*.py"))
 
 
-def _revision(raw: sqlite3.Connection) -> str | None:
-    known = raw.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (VERSION_TABLE,)).fetchone()
-    if known is None:
+def _revision(raw: Any, engine: Engine) -> str | None:
+    if raw.execute(engine.find_table).fetchone() is None:
         return None
     row = raw.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchone()  # noqa: S608
     if row is None:
@@ -47,21 +82,26 @@ def _revision(raw: sqlite3.Connection) -> str | None:
     return str(row[0])
 
 
-def _upgrade(raw: sqlite3.Connection, target: str) -> None:
+def _upgrade(raw: Any, engine: Engine, target: str) -> None:
     from alembic import command
     from alembic.config import Config
     from sqlalchemy import create_engine, event
     from sqlalchemy.exc import DBAPIError
     from sqlalchemy.pool import StaticPool
 
-    engine = create_engine("sqlite://", creator=lambda: raw, poolclass=StaticPool, pool_reset_on_return=None)
-    event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(BEGIN))
+    def begin(connection: Any) -> None:
+        for statement in engine.begin:
+            connection.exec_driver_sql(statement)
+
+    found = create_engine(engine.name, creator=lambda: raw, poolclass=StaticPool, pool_reset_on_return=None)
+    event.listen(found, "begin", begin)
     config = Config()
     config.set_main_option("script_location", str(SCRIPTS))
+    config.attributes.update(engine.attributes)
     try:
-        with engine.begin() as config.attributes["connection"]:
+        with found.begin() as config.attributes["connection"]:
             # Another process may have migrated while this one waited for the lock.
-            if _revision(raw) != target:
+            if _revision(raw, engine) != target:
                 command.upgrade(config, target)
     except DBAPIError as error:
         raise (error.orig or error) from error

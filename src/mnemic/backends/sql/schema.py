@@ -16,7 +16,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-HEAD = "0002"
+HEAD = "0003"
 """The newest revision in `migrations/versions`."""
 VERSION_TABLE = "mnemic_schema"
 """Where Alembic notes the revision of a database; ours alone, so that we may share one."""
@@ -26,12 +26,15 @@ metadata = MetaData()
 Id = BigInteger().with_variant(Integer, "sqlite")
 """SQLite numbers its rows by itself only in a column of the type INTEGER."""
 
+Name = Text().with_variant(Text(collation="C"), "postgresql")
+"""Text that is compared and ordered, by code point as in Python; SQLite does so by itself."""
+
 streams = Table(
     "mnemic_streams",
     metadata,
     Column("id", Id, primary_key=True),
-    Column("scope", Text, nullable=False),
-    Column("kind", Text, nullable=False),
+    Column("scope", Name, nullable=False),
+    Column("kind", Name, nullable=False),
     Column("last_seq", BigInteger, nullable=False),
     Column("version", BigInteger, nullable=False),
     Column("count", BigInteger, nullable=False),
@@ -50,7 +53,7 @@ records = Table(
     metadata,
     Column("stream_id", BigInteger, primary_key=True, autoincrement=False),
     Column("seq", BigInteger, primary_key=True, autoincrement=False),
-    Column("key", Text, nullable=False),
+    Column("key", Name, nullable=False),
     Column("version", BigInteger, nullable=False),
     Column("text", Text),
     Column("title", Text),
@@ -73,8 +76,8 @@ labels = Table(
     "mnemic_labels",
     metadata,
     Column("stream_id", BigInteger, primary_key=True, autoincrement=False),
-    Column("name", Text, primary_key=True),
-    Column("value", Text, primary_key=True),
+    Column("name", Name, primary_key=True),
+    Column("value", Name, primary_key=True),
     Column("seq", BigInteger, primary_key=True, autoincrement=False),
     sqlite_with_rowid=False,
 )
@@ -85,7 +88,7 @@ derived = Table(
     metadata,
     Column("stream_id", BigInteger, primary_key=True, autoincrement=False),
     Column("seq", BigInteger, primary_key=True, autoincrement=False),
-    Column("name", Text, primary_key=True),
+    Column("name", Name, primary_key=True),
     Column("version", BigInteger, nullable=False),
     Column("value", LargeBinary, nullable=False),
     sqlite_with_rowid=False,
@@ -95,7 +98,7 @@ derived = Table(
 writes = Table(
     "mnemic_writes",
     metadata,
-    Column("id", Text, primary_key=True),
+    Column("id", Name, primary_key=True),
     Column("done", BigInteger, nullable=False),
     Column("outcomes", Text, nullable=False),
     Index("mnemic_writes_done", "done"),

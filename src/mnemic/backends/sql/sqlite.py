@@ -25,6 +25,8 @@ from ...errors import (
 from ...store.registry import StoreURL
 from .conditions import each_of_json
 from .flavour import Flavour
+from .migrate import Engine
+from .schema import VERSION_TABLE
 from .statements import Parameters, Prepared
 
 Result = TypeVar("Result")
@@ -38,6 +40,11 @@ BUSY_SECONDS = 30.0
 # A plain BEGIN that turns into a write fails at once if another process wrote meanwhile.
 BEGIN = "BEGIN IMMEDIATE"
 
+ENGINE = Engine(
+    "sqlite://",
+    f"SELECT 1 FROM sqlite_master WHERE name = '{VERSION_TABLE}'",  # noqa: S608
+    (BEGIN,),
+)
 FLAVOUR = Flavour(SQLiteDialect_pysqlite(paramstyle="qmark"), insert, each_of_json, lambda value: value)
 
 
@@ -91,6 +98,8 @@ class Connection:
 
 class SqliteFile:
     """The file: opens connections to it, lends them out, and says in our words what went wrong."""
+
+    engine = ENGINE
 
     def __init__(self, url: StoreURL) -> None:
         """Raise InvalidValueError for a URL that names no file or has a bad option."""

@@ -5,10 +5,13 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
+from mnemic.backends.sql.partitions import create_table
+
 revision = "0001"
 down_revision = None
 
 _Id = sa.BigInteger().with_variant(sa.Integer, "sqlite")
+_Name = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 
 
 def upgrade() -> None:
@@ -16,8 +19,8 @@ def upgrade() -> None:
     op.create_table(
         "mnemic_streams",
         sa.Column("id", _Id, primary_key=True),
-        sa.Column("scope", sa.Text, nullable=False),
-        sa.Column("kind", sa.Text, nullable=False),
+        sa.Column("scope", _Name, nullable=False),
+        sa.Column("kind", _Name, nullable=False),
         sa.Column("last_seq", sa.BigInteger, nullable=False),
         sa.Column("version", sa.BigInteger, nullable=False),
         sa.Column("count", sa.BigInteger, nullable=False),
@@ -29,11 +32,11 @@ def upgrade() -> None:
         sa.Column("soonest", sa.BigInteger),
         sa.UniqueConstraint("scope", "kind", name="mnemic_streams_scope_kind"),
     )
-    op.create_table(
+    create_table(
         "mnemic_records",
         sa.Column("stream_id", sa.BigInteger, primary_key=True, autoincrement=False),
         sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),
-        sa.Column("key", sa.Text, nullable=False),
+        sa.Column("key", _Name, nullable=False),
         sa.Column("version", sa.BigInteger, nullable=False),
         sa.Column("text", sa.Text),
         sa.Column("title", sa.Text),
@@ -50,17 +53,17 @@ def upgrade() -> None:
         sa.Column("valid_to", sa.BigInteger),
         sa.UniqueConstraint("stream_id", "key", name="mnemic_records_key"),
     )
-    op.create_table(
+    create_table(
         "mnemic_labels",
         sa.Column("stream_id", sa.BigInteger, primary_key=True, autoincrement=False),
-        sa.Column("name", sa.Text, primary_key=True),
-        sa.Column("value", sa.Text, primary_key=True),
+        sa.Column("name", _Name, primary_key=True),
+        sa.Column("value", _Name, primary_key=True),
         sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),
         sqlite_with_rowid=False,
     )
     op.create_table(
         "mnemic_writes",
-        sa.Column("id", sa.Text, primary_key=True),
+        sa.Column("id", _Name, primary_key=True),
         sa.Column("done", sa.BigInteger, nullable=False),
         sa.Column("outcomes", sa.Text, nullable=False),
     )

@@ -1,0 +1,113 @@
+"""Where a database is: from a URL to what libpq connects with, and our own options.
+
+`schema` names the schema that the tables are in, made if it is missing. `pool_max` is the most connections
+that are open at once, `pool_min` how many of them stay open when nothing is asked. `statement_timeout` is how
+many seconds a statement may take. `partitions` says into how many parts the tables are split when they are
+made. All others are libpq's: `connect_timeout`, `sslmode`, `target_session_attrs` …
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import psycopg
+from msgspec import Struct
+from psycopg.conninfo import conninfo_to_dict
+
+from ....errors import InvalidValueError
+from ....store.registry import StoreURL
+
+CONNECT_SECONDS = 10
+"""How long a connection may take to open, for each host, unless the URL says otherwise."""
+
+_OWN = ("schema", "pool_min", "pool_max", "statement_timeout", "partitions")
+_MOST_CONNECTIONS = 10
+
+
+class Address(Struct, frozen=True):
+    """A database, and how it is used."""
+
+    shown: str
+    """The URL, without its password."""
+    parameters: dict[str, Any]
+    """What libpq connects with."""
+    schema: str | None
+    pool_min: int
+    pool_max: int
+    partitions: int
+
+    @classmethod
+    def of(cls, url: StoreURL) -> Address:
+        """Return the address that a URL names; raises InvalidValueError for a bad option."""
+        shown = str(url)
+        if secret := next((name for name in url.options if name in ("password", "sslpassword")), None):
+            shown = re.sub(rf"([?&]{secret}=)[^&]*", r"\1***", shown)
+            raise InvalidValueError(
+                f"{shown}: a password belongs before the '@', or into PGPASSWORD or a passfile, "
+                f"not into the option {secret}"
+            )
+        own = StoreURL(
+            url.text, url.scheme, url.split, {name: url.options[name] for name in _OWN if name in url.options}
+        ).take(
+            schema=_name, pool_min=_count, pool_max=_positive, statement_timeout=_seconds, partitions=_count
+        )
+        parameters = _libpq(url, shown)
+        settings: dict[str, str] = {}
+        schema: Any = own.get("schema")
+        if schema is not None:
+            settings["search_path"] = f'"{schema}"'
+        if "statement_timeout" in own:
+            seconds: Any = own["statement_timeout"]
+            settings["statement_timeout"] = str(max(1, round(seconds * 1000)))
+        if settings:
+            flags = [f"-c {name}={_escaped(value)}" for name, value in settings.items()]
+            parameters["options"] = " ".join([*filter(None, [parameters.get("options")]), *flags])
+        most: Any = own.get("pool_max", _MOST_CONNECTIONS)
+        least: Any = own.get("pool_min", 1)
+        parts: Any = own.get("partitions", 0)
+        return cls(shown, parameters, schema, min(least, most), most, parts)
+
+
+def _libpq(url: StoreURL, shown: str) -> dict[str, Any]:
+    query = "&".join(
+        part for part in url.split.query.split("&") if part and part.partition("=")[0] not in _OWN
+    )
+    _, _, rest = url.text.partition("://")
+    text = f"postgresql://{rest.partition('?')[0]}" + (f"?{query}" if query else "")
+    try:
+        found = conninfo_to_dict(text)
+    except psycopg.ProgrammingError as error:
+        # libpq quotes the whole URL where it cannot read it, with the password.
+        reason = str(error).strip().partition(": ")[0] if text in str(error) else str(error).strip()
+        raise InvalidValueError(f"cannot read the store URL {shown}: {reason}") from None
+    defaults = {"connect_timeout": str(CONNECT_SECONDS), "application_name": "mnemic"}
+    return {**defaults, **found}
+
+
+def _escaped(value: str) -> str:
+    return re.sub(r"([\\\s])", r"\\\1", value)
+
+
+def _name(text: str) -> str:
+    if not re.fullmatch(r"[\w-]+", text) or len(text.encode()) > 63:
+        raise ValueError(text)
+    return text
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if not 0 <= number <= 1000:
+        raise ValueError(text)
+    return number
+
+
+def _positive(text: str) -> int:
+    return _count(text) or int("none")
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds <= 86_400:
+        raise ValueError(text)
+    return seconds

@@ -1,0 +1,95 @@
+"""What PostgreSQL's errors mean, in our words: one table, by SQLSTATE."""
+
+from __future__ import annotations
+
+import psycopg
+
+from ....errors import (
+    InvalidValueError,
+    MnemicError,
+    StoreBusyError,
+    StoreError,
+    StoreFullError,
+    StorePermissionError,
+    StoreUnavailableError,
+    TooLargeError,
+    UnreadableStoreError,
+)
+
+STATES: dict[str, tuple[type[MnemicError], str]] = {
+    "08": (StoreUnavailableError, "the connection failed"),
+    "22021": (StoreError, "the database's encoding cannot hold this text; it should be UTF8"),
+    "22P05": (StoreError, "the database's encoding cannot hold this text; it should be UTF8"),
+    "25006": (StorePermissionError, "the server, or the role, is read-only"),
+    "25P03": (StoreBusyError, "the server has given the transaction up"),
+    "28": (StorePermissionError, "the server does not let this user in"),
+    "3D000": (StorePermissionError, "there is no such database"),
+    "3F000": (StoreError, "there is no such schema"),
+    "40": (StoreBusyError, "other writers were always faster"),
+    "42501": (StorePermissionError, "the role may not do this"),
+    "42P01": (UnreadableStoreError, "a table is missing"),
+    "42703": (UnreadableStoreError, "a column is missing"),
+    "53": (StoreUnavailableError, "the server has no resources left"),
+    "53100": (StoreFullError, "the disk is full"),
+    "53200": (StoreError, "the server is out of memory"),
+    "54000": (TooLargeError, "a name is too long for PostgreSQL's index, which takes about 2,700 bytes"),
+    "55P03": (StoreBusyError, "someone else holds a lock for too long"),
+    "57": (StoreUnavailableError, "the server is ending or starting"),
+    "57014": (StoreBusyError, "the statement took longer than the statement timeout"),
+    "58030": (StoreError, "the server could not read or write its disk"),
+    "XX001": (UnreadableStoreError, "the database is damaged"),
+    "XX002": (UnreadableStoreError, "the database is damaged"),
+}
+"""By SQLSTATE, or by its class where all of a class mean the same; anything else is a StoreError."""
+
+_REFUSALS = (
+    "authentication failed",
+    "no password supplied",
+    "no pg_hba.conf entry",
+    "is not permitted to log in",
+    "permission denied",
+    'role "',
+    'database "',
+)
+"""How servers begin to say no when one connects: libpq passes their words on there, but no SQLSTATE."""
+
+RETRYABLE = frozenset({"40001", "40P01", "23505"})
+"""Nothing was written, and the same again may succeed: others were faster, or in the way."""
+
+
+READ_ONLY = frozenset({"25006"})
+"""The server takes no writes: perhaps since another one has taken over."""
+
+
+def explain(error: Exception, url: str) -> Exception:
+    """Return a driver's error as one of ours, and any other as it is."""
+    if not isinstance(error, psycopg.Error | psycopg.Warning):
+        return error
+    kind, hint = meaning(error)
+    ours = kind(f"{url}: {hint} ({_line(error)})")
+    ours.__cause__ = error
+    return ours
+
+
+def meaning(error: Exception) -> tuple[type[MnemicError], str]:
+    """Return which of our errors a driver's error is, and what it means."""
+    state = getattr(error, "sqlstate", None)
+    if state is not None:
+        return STATES.get(state) or STATES.get(state[:2]) or (StoreError, "PostgreSQL failed")
+    if isinstance(error, psycopg.OperationalError):
+        if "FATAL" in str(error) and any(words in str(error) for words in _REFUSALS):
+            return StorePermissionError, "the server does not let this user in, or has no such database"
+        return StoreUnavailableError, "the server cannot be reached"
+    if isinstance(error, psycopg.DataError):
+        return InvalidValueError, "PostgreSQL cannot hold this value"
+    return StoreError, "PostgreSQL failed"
+
+
+def state_of(error: BaseException) -> str:
+    """Return an error's SQLSTATE; empty if it has none."""
+    return getattr(error, "sqlstate", None) or ""
+
+
+def _line(error: Exception) -> str:
+    """Return a driver's words on one line."""
+    return " ".join(str(error).split()) or type(error).__name__

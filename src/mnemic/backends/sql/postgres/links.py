@@ -1,0 +1,149 @@
+"""Connections to the server: for the caller's thread, and for an event loop.
+
+Both kinds are spoken to with `async`; that of a thread never waits for a loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
+from typing import Any, Protocol
+
+import psycopg
+from psycopg.types.numeric import Int8Dumper
+
+from ....driving import step
+from ..statements import Parameters, Prepared
+from .address import Address
+
+Asked = Sequence[tuple[Prepared, Parameters]]
+
+
+class Link(Protocol):
+    """A connection that is lent to one caller."""
+
+    ahead: bool
+    fresh: bool
+    """Whether it was opened for this caller."""
+    since: float
+    """When it was last given back."""
+
+    @property
+    def status(self) -> int:
+        """What the connection is in the middle of, a TransactionStatus; UNKNOWN if it is lost."""
+        ...
+
+    async def all(self, statement: Prepared, parameters: Parameters) -> list[Any]:
+        """Run a statement and return its rows."""
+        ...
+
+    async def each(self, asked: Asked) -> list[list[Any]]:
+        """Run several statements in one round trip and return the rows of each."""
+        ...
+
+    async def copy(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Send rows to a COPY statement."""
+        ...
+
+    async def roll_back(self) -> None:
+        """End the transaction."""
+        ...
+
+    def close(self) -> None:
+        """Close the connection."""
+        ...
+
+
+class ThreadLink:
+    """A connection for callers outside an event loop."""
+
+    ahead = True
+
+    def __init__(self, raw: psycopg.Connection[Any]) -> None:
+        self.raw = raw
+        self.fresh = True
+        self.since = 0.0
+
+    @classmethod
+    def open(cls, address: Address) -> ThreadLink:
+        """Connect; raises what the driver raises."""
+        raw = psycopg.Connection.connect(
+            autocommit=True, cursor_factory=psycopg.RawCursor, **address.parameters
+        )
+        raw.adapters.register_dumper(int, Int8Dumper)  # or else each size of a number is another statement
+        return cls(raw)
+
+    @property
+    def status(self) -> int:
+        return self.raw.pgconn.transaction_status
+
+    async def all(self, statement: Prepared, parameters: Parameters) -> list[Any]:
+        values = statement.arguments(parameters)
+        return self.raw.execute(statement.text, values, prepare=_prepare(statement)).fetchall()
+
+    async def each(self, asked: Asked) -> list[list[Any]]:
+        execute = self.raw.execute
+        with self.raw.pipeline() if len(asked) > 1 else nullcontext():
+            cursors = [execute(s.text, s.arguments(p), prepare=_prepare(s)) for s, p in asked]
+        return [cursor.fetchall() if cursor.description else [] for cursor in cursors]
+
+    async def copy(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
+        with self.raw.cursor() as cursor, cursor.copy(statement) as copy:
+            for row in rows:
+                copy.write_row(row)
+
+    async def roll_back(self) -> None:
+        self.raw.rollback()
+
+    def close(self) -> None:
+        self.raw.close()
+
+
+class LoopLink:
+    """A connection for callers on one event loop."""
+
+    ahead = True
+
+    def __init__(self, raw: psycopg.AsyncConnection[Any]) -> None:
+        self.raw = raw
+        self.fresh = True
+        self.since = 0.0
+
+    @classmethod
+    async def open(cls, address: Address) -> LoopLink:
+        """Connect; raises what the driver raises."""
+        raw = await psycopg.AsyncConnection.connect(
+            autocommit=True, cursor_factory=psycopg.AsyncRawCursor, **address.parameters
+        )
+        raw.adapters.register_dumper(int, Int8Dumper)
+        return cls(raw)
+
+    @property
+    def status(self) -> int:
+        return self.raw.pgconn.transaction_status
+
+    async def all(self, statement: Prepared, parameters: Parameters) -> list[Any]:
+        values = statement.arguments(parameters)
+        cursor = await self.raw.execute(statement.text, values, prepare=_prepare(statement))
+        return await cursor.fetchall()
+
+    async def each(self, asked: Asked) -> list[list[Any]]:
+        execute = self.raw.execute
+        async with self.raw.pipeline() if len(asked) > 1 else nullcontext():
+            cursors = [await execute(s.text, s.arguments(p), prepare=_prepare(s)) for s, p in asked]
+        return [await cursor.fetchall() if cursor.description else [] for cursor in cursors]
+
+    async def copy(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
+        async with self.raw.cursor() as cursor, cursor.copy(statement) as copy:
+            for row in rows:
+                await copy.write_row(row)
+
+    async def roll_back(self) -> None:
+        await self.raw.rollback()
+
+    def close(self) -> None:
+        step(self.raw.close())  # which awaits nothing; the loop may be gone already
+
+
+def _prepare(statement: Prepared) -> bool | None:
+    return None if statement.keep_plan else False

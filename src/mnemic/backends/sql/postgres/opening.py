@@ -1,0 +1,32 @@
+"""From a URL to a store over PostgreSQL."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from ....driving import off_loop
+from ....store.registry import Backend, StoreURL
+from ..migrate import migrate
+from ..schema import HEAD
+from .address import Address
+from .database import PostgresDatabase
+from .statements import PostgresStatements
+from .store import PostgresStore
+
+_statements = cache(PostgresStatements)
+
+
+async def open_postgres(url: StoreURL) -> PostgresStore:
+    """Connect, and bring the database to the newest schema."""
+    address = Address.of(url)
+    store = PostgresStore(address, _statements())
+    try:
+        if await store.revision() != HEAD:
+            await off_loop(lambda: migrate(PostgresDatabase(address)))
+    except BaseException:
+        await store.close()
+        raise
+    return store
+
+
+POSTGRESQL = Backend(open=open_postgres, inline=True)

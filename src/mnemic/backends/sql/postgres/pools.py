@@ -1,0 +1,181 @@
+"""Pools of connections: one for callers outside event loops, one for each event loop.
+
+Connections are opened when they are needed, by whoever needs them: so an error is told to him at once, and no
+thread is kept that a fork would lose.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from ....errors import ClosedError, StoreBusyError
+from .address import Address
+from .errors import READ_ONLY, state_of
+from .links import Link, LoopLink, ThreadLink
+
+Result = TypeVar("Result")
+Work = Callable[[Link], Coroutine[Any, Any, Result]]
+
+WAIT_SECONDS = 30.0
+"""How long a caller waits for a connection when all are lent."""
+IDLE_SECONDS = 600.0
+"""How long a connection may lie idle before it is closed, if it is not one of those that stay."""
+
+_OPEN = (TransactionStatus.INTRANS, TransactionStatus.INERROR)
+
+
+class LostLinkError(Exception):
+    """A connection broke while it was lent, or leads to a server that is the primary no more; never seen
+    outside.
+    """
+
+    def __init__(self, error: psycopg.Error) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class Pool(ABC):
+    """Lends connections, each to one caller at a time."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._idle: deque[Link] = deque()
+        self._closed = False
+
+    @abstractmethod
+    async def _connect(self) -> Link:
+        """Open a connection; raises what the driver raises."""
+
+    @abstractmethod
+    async def _enter(self) -> None:
+        """Wait until fewer than the most connections are lent; raises TimeoutError."""
+
+    @abstractmethod
+    def _leave(self) -> None:
+        """Let the next caller in."""
+
+    async def use(self, work: Work[Result]) -> Result:
+        """Return what `work` returns for a connection that is lent to it.
+
+        Raises what the driver raises, but LostLinkError if the connection has broken meanwhile.
+        """
+        link = await self._take()
+        try:
+            return await work(link)
+        except psycopg.Error as error:
+            if state_of(error) in READ_ONLY:
+                link.close()
+            if link.status == TransactionStatus.UNKNOWN:
+                self.forget()
+                raise LostLinkError(error) from error
+            raise
+        finally:
+            await self._give_back(link)
+
+    def forget(self) -> None:
+        """Close the connections that are not lent: they are to the server as it was."""
+        while self._idle:
+            self._idle.pop().close()
+
+    def close(self) -> None:
+        """Close the connections that are not lent; the others close when they come back."""
+        self._closed = True
+        self.forget()
+
+    async def _take(self) -> Link:
+        if self._closed:
+            raise ClosedError(f"{self._address.shown} is closed")
+        try:
+            await self._enter()
+        except TimeoutError:
+            raise StoreBusyError(
+                f"{self._address.shown}: all {self._address.pool_max} connections were in use for "
+                f"{WAIT_SECONDS:g} seconds; the option pool_max allows more"
+            ) from None
+        try:
+            while self._idle:
+                link = self._idle.pop()
+                link.fresh = False
+                return link
+            return await self._connect()
+        except BaseException:
+            self._leave()
+            raise
+
+    async def _give_back(self, link: Link) -> None:
+        try:
+            if link.status in _OPEN:
+                await link.roll_back()
+        except psycopg.Error:
+            link.close()
+        except BaseException:
+            link.close()
+            raise
+        finally:
+            if link.status == TransactionStatus.IDLE and not self._closed:
+                link.since = time.monotonic()
+                self._idle.append(link)
+                self._trim(link.since - IDLE_SECONDS)
+            else:
+                link.close()
+            self._leave()
+            if self._closed:
+                self.forget()
+
+    def _trim(self, before: float) -> None:
+        """Close what nobody has needed for long."""
+        while len(self._idle) > self._address.pool_min and self._idle[0].since < before:
+            try:
+                self._idle.popleft().close()
+            except IndexError:
+                return
+
+
+class ThreadPool(Pool):
+    """Connections for callers outside event loops, in whichever thread."""
+
+    def __init__(self, address: Address) -> None:
+        super().__init__(address)
+        self._room = threading.Semaphore(address.pool_max)
+
+    async def _connect(self) -> Link:
+        return ThreadLink.open(self._address)
+
+    async def _enter(self) -> None:
+        if not self._room.acquire(timeout=WAIT_SECONDS):
+            raise TimeoutError
+
+    def _leave(self) -> None:
+        self._room.release()
+
+
+class LoopPool(Pool):
+    """Connections for callers on one event loop."""
+
+    def __init__(self, address: Address) -> None:
+        super().__init__(address)
+        import asyncio
+
+        self._asyncio = asyncio
+        self._room = asyncio.Semaphore(address.pool_max)
+
+    async def _connect(self) -> Link:
+        return await LoopLink.open(self._address)
+
+    async def _enter(self) -> None:
+        if not self._room.locked():
+            await self._room.acquire()
+        else:
+            async with self._asyncio.timeout(WAIT_SECONDS):
+                await self._room.acquire()
+
+    def _leave(self) -> None:
+        self._room.release()

@@ -1,0 +1,167 @@
+"""The statements that only PostgreSQL has: for many rows at once, and an append in one round trip."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    ColumnElement,
+    LargeBinary,
+    Select,
+    Text,
+    and_,
+    any_,
+    bindparam,
+    cast,
+    delete,
+    exists,
+    func,
+    insert,
+    literal_column,
+    or_,
+    select,
+    text,
+    tuple_,
+    update,
+)
+from sqlalchemy.dialects.postgresql import insert as insert_or
+from sqlalchemy.sql.expression import Executable, FromClause
+
+from ..schema import VERSION_TABLE, derived, labels, records, streams, writes
+from ..statements import SLOT, Prepared, Statements, same
+from .flavour import FLAVOUR
+
+LOCK_SECONDS = 30
+"""How long a writer waits for another one's transaction, and how long a transaction may lie idle."""
+
+SLOT_COLUMNS = (*SLOT, "expires")
+
+_HEAD = tuple(c.name for c in streams.columns)
+
+
+def _array(name: str, type: Any) -> ColumnElement[Any]:
+    return bindparam(name, type_=ARRAY(type))
+
+
+def _one_of(where: ColumnElement[Any], name: str) -> ColumnElement[bool]:
+    return where == any_(_array(name, where.type))
+
+
+def _rows(table: FromClause, *names: str) -> Select[Any]:
+    """Return the rows that arrays, by the plural of their columns' names, make up."""
+    arrays = (_array(f"{name}s", table.c[name].type) for name in names)
+    given = func.unnest(*arrays).table_valued(*names).render_derived()
+    return select(*(given.c[name] for name in names))
+
+
+class PostgresStatements(Statements):
+    """All statements, for PostgreSQL."""
+
+    def __init__(self) -> None:
+        super().__init__(FLAVOUR)
+
+        def prepared(statement: Executable) -> Prepared:
+            return Prepared(statement, self.dialect)
+
+        wait = f"'{LOCK_SECONDS}s', true"
+        stream = and_(same(streams.c.scope), same(streams.c.kind))
+        named = select(streams.c.id).where(stream).scalar_subquery()
+        slot = select(*(records.c[name] for name in SLOT_COLUMNS))
+        self.revision = prepared(text(f"SELECT version_num FROM {VERSION_TABLE}"))  # noqa: S608
+        self.begin = prepared(text("BEGIN"))
+        self.patience = prepared(
+            text(
+                f"SELECT set_config('lock_timeout', {wait}),"
+                f" set_config('idle_in_transaction_session_timeout', {wait})"
+            )
+        )
+        self.commit = prepared(text("COMMIT"))
+        self.lock_head = prepared(select(streams).where(stream).with_for_update())
+        wanted = tuple_(streams.c.scope, streams.c.kind)
+        self.lock_heads = prepared(
+            select(streams)
+            .where(wanted.in_(_rows(streams, "scope", "kind")))
+            .order_by(streams.c.scope, streams.c.kind)
+            .with_for_update()
+        )
+        self.slots_of = prepared(slot.where(records.c.stream_id == named, _one_of(records.c.key, "keys")))
+        self.all_slots_of = prepared(slot.where(records.c.stream_id == named))
+        self.done = prepared(select(writes.c.id, writes.c.outcomes).where(_one_of(writes.c.id, "ids")))
+        self.claim_head = prepared(
+            insert_or(streams)
+            .values({name: bindparam(name) for name in _HEAD if name != "id"})
+            .on_conflict_do_nothing()
+            .returning(streams.c.id)
+        )
+        self.remove_seqs = [
+            prepared(delete(table).where(same(table.c.stream_id), _one_of(table.c.seq, "seqs")))
+            for table in (records, derived)
+        ]
+        self.empty = [
+            prepared(delete(table).where(same(table.c.stream_id))) for table in (records, labels, derived)
+        ]
+        label = tuple_(labels.c.name, labels.c.value, labels.c.seq)
+        self.remove_labels = prepared(
+            delete(labels).where(same(labels.c.stream_id), label.in_(_rows(labels, "name", "value", "seq")))
+        )
+        self.append = cache(self._append)
+
+    def _append(self, labelled: bool, deriving: bool) -> Prepared:
+        """Add one record of a new key to a stream that is there and of which nothing has expired.
+
+        Nothing happens, and no row comes back, if the key or the stream is not so.
+        """
+        moment, expires = bindparam("moment", type_=BigInteger), bindparam("expires", type_=BigInteger)
+        here = streams.c
+        one: ColumnElement[int] = literal_column("1")
+        taken = exists().where(records.c.stream_id == here.id, records.c.key == bindparam("key"))
+        head = (
+            update(streams)
+            .where(
+                same(here.scope),
+                same(here.kind),
+                or_(here.expires.is_(None), here.expires > moment),
+                or_(here.soonest.is_(None), here.soonest > moment),
+                ~taken,
+            )
+            .values(
+                last_seq=here.last_seq + one,
+                version=here.version + one,
+                count=here.count + one,
+                weight=here.weight + bindparam("weight", type_=BigInteger),
+                updated=moment,
+                expires=moment + here.ttl,
+                soonest=func.least(here.soonest, expires),
+            )
+            .returning(here.id, here.last_seq, here.version)
+            .cte("head")
+        )
+        given: dict[str, Any] = {c.name: cast(bindparam(c.name), c.type) for c in records.columns}
+        given |= {"stream_id": head.c.id, "seq": head.c.last_seq, "version": head.c.version}
+        added = insert(records).from_select(list(given), select(*given.values()))
+        if not (labelled or deriving):
+            return Prepared(added.returning(records.c.seq, records.c.version), self.dialect)
+        new = added.returning(records.c.stream_id, records.c.seq, records.c.version).cte("new")
+        query = select(new.c.seq, new.c.version)
+        if labelled:
+            names, values = _array("label_names", Text), _array("label_values", Text)
+            given_labels = func.unnest(names, values).table_valued("name", "value").render_derived()
+            rows = select(new.c.stream_id, given_labels.c.name, given_labels.c.value, new.c.seq)
+            query = query.add_cte(
+                insert(labels).from_select(["stream_id", "name", "value", "seq"], rows).cte("labelled")
+            )
+        if deriving:
+            names, values = _array("derived_names", Text), _array("derived_values", LargeBinary)
+            given_values = func.unnest(names, values).table_valued("name", "value").render_derived()
+            kept = select(
+                new.c.stream_id, new.c.seq, given_values.c.name, new.c.version, given_values.c.value
+            )
+            query = query.add_cte(
+                insert(derived)
+                .from_select(["stream_id", "seq", "name", "version", "value"], kept)
+                .cte("deriving")
+            )
+        return Prepared(query, self.dialect)

@@ -1,0 +1,137 @@
+"""The store over PostgreSQL."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Coroutine
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakKeyDictionary
+
+import psycopg
+from msgspec import Struct
+
+from ....driving import mind_forks, running_loop
+from ....errors import ClosedError, UnreadableStoreError
+from ....records import now
+from ....store.query import Outcome, Put, Write
+from ..reading import SqlReads
+from ..reading import Work as ReadWork
+from ..rows import to_row
+from .address import Address
+from .committing import Committer
+from .errors import explain
+from .lanes import Lane, LoopLane, Pending, ThreadLane
+from .pools import LoopPool, LostLinkError, Pool, ThreadPool
+from .statements import PostgresStatements
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
+Result = TypeVar("Result")
+
+LANES = 8
+"""How many transactions the callers of one event loop, or all of those outside, may have under way."""
+
+_inherited: list[object] = []
+"""What a forked child has of its parent's connections, and must never close: the parent still uses them."""
+
+
+class Side(Struct, frozen=True):
+    """The connections and the lanes of the callers on one event loop, or of those outside of any."""
+
+    pool: Pool
+    lanes: list[Lane]
+
+
+class PostgresStore(SqlReads):
+    """Keeps records in a database."""
+
+    _sql: PostgresStatements
+
+    def __init__(
+        self, address: Address, statements: PostgresStatements, clock: Callable[[], datetime] = now
+    ) -> None:
+        super().__init__(statements, clock)
+        self._address = address
+        self._committer = Committer(statements, address.shown, self._moment)
+        self._closed = False
+        self._begin()
+        mind_forks(self)
+
+    async def write(self, write: Write) -> list[Outcome]:
+        side = self._side()
+        rows = [to_row(op.record) if isinstance(op, Put) else None for op in write.ops]
+        return await side.lanes[_stream(write) % len(side.lanes)].run(Pending(write, rows))
+
+    async def revision(self) -> str | None:
+        """Return the database's revision; None if it has no table of them."""
+        try:
+            rows = await self._read(lambda connection: connection.all(self._sql.revision, {}))
+        except UnreadableStoreError:
+            return None
+        return str(rows[0][0]) if rows else None
+
+    async def close(self) -> None:
+        self._closed = True
+        own = running_loop()
+        for loop, side in [(None, self._outside), *self._inside.items()]:
+            if loop is own:
+                for lane in side.lanes:
+                    await lane.close()
+            side.pool.close()
+
+    def before_fork(self) -> None:
+        """Do nothing: connections stay with the parent."""
+
+    def after_fork(self) -> None:
+        """Begin anew in a child, with connections of its own."""
+        _inherited.append((self._outside, dict(self._inside)))
+        self._begin()
+
+    def _begin(self) -> None:
+        pool = ThreadPool(self._address)
+        self._outside = Side(pool, [ThreadLane(self._commits(pool)) for _ in range(LANES)])
+        self._inside: WeakKeyDictionary[AbstractEventLoop, Side] = WeakKeyDictionary()
+        self._lock = threading.Lock()
+
+    def _side(self) -> Side:
+        """Return the connections for whoever calls: this alone decides whether he is made to wait."""
+        if self._closed:
+            raise ClosedError(f"{self._address.shown} is closed")
+        loop = running_loop()
+        if loop is None:
+            return self._outside
+        side = self._inside.get(loop)
+        if side is None:
+            with self._lock:
+                pool = LoopPool(self._address)
+                side = Side(pool, [LoopLane(self._commits(pool), loop) for _ in range(LANES)])
+                self._inside[loop] = side
+        return side
+
+    async def _read(self, work: ReadWork[Result]) -> Result:
+        pool = self._side().pool
+        try:
+            try:
+                return await pool.use(work)
+            except LostLinkError:
+                # The server may have been restarted since; reading twice does no harm.
+                return await pool.use(work)
+        except LostLinkError as lost:
+            raise explain(lost.error, self._address.shown) from lost.error
+        except psycopg.Error as error:
+            raise explain(error, self._address.shown) from error
+
+    def _commits(self, pool: Pool) -> Callable[[list[Pending]], Coroutine[Any, Any, None]]:
+        return partial(self._committer.commit, pool)
+
+
+def _stream(write: Write) -> int:
+    """Return a number that is the same for all writes that begin with the same stream."""
+    if not write.ops:
+        return 0
+    op = write.ops[0]
+    place: Any = op.record if isinstance(op, Put) else getattr(op, "ref", op)
+    return hash((place.scope.path, place.kind))

@@ -1,0 +1,202 @@
+"""The write path across a network: one trip to lock and to load, a plan without I/O, one trip to write.
+
+`load` locks the heads of the streams that writes concern, in the order of their names, so that no two writers
+wait for each other. `Flush` turns what the plans changed into statements, the last of which is COMMIT.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from msgspec import json
+
+from ....store.loaded import Found, LoadedGround, Needs, New
+from ....store.planning import REMEMBERED, Head, Name, Slot, decode_outcomes, encode_outcomes
+from ..schema import derived as derived_table
+from ..schema import labels as labels_table
+from ..schema import records as records_table
+from ..statements import Parameters, Prepared
+from .links import Link
+from .statements import PostgresStatements
+
+MANY = 50
+"""From how many new rows on they are copied instead of inserted one by one."""
+
+_labels = json.Decoder(dict[str, str]).decode
+
+
+class LostRaceError(Exception):
+    """Someone else has made a stream that a plan was about to make; never seen outside."""
+
+
+async def load(link: Link, sql: PostgresStatements, needs: Needs, *, begin: bool) -> Found:
+    """Return what is asked for, in one trip; with `begin`, in a transaction that begins with it."""
+    asked: list[tuple[Prepared, Parameters]] = [(sql.begin, {}), (sql.patience, {})] if begin else []
+    heads, first = sorted(needs.heads), len(asked)
+    if len(heads) == 1:
+        asked.append((sql.lock_head, {"scope": heads[0][0], "kind": heads[0][1]}))
+    elif heads:
+        scopes, kinds = [name[0] for name in heads], [name[1] for name in heads]
+        asked.append((sql.lock_heads, {"scopes": scopes, "kinds": kinds}))
+    if needs.ids:
+        asked.append((sql.done, {"ids": list(needs.ids)}))
+    named = [(name, keys) for name, keys in needs.keys.items() if name not in needs.whole]
+    for name, keys in named:
+        asked.append((sql.slots_of, {"scope": name[0], "kind": name[1], "keys": list(keys)}))
+    whole = list(needs.whole)
+    asked += [(sql.all_slots_of, {"scope": scope, "kind": kind}) for scope, kind in whole]
+    answers = iter((await link.each(asked))[first:])
+    found = Found()
+    if heads:
+        found.heads = dict.fromkeys(heads)
+        found.heads |= {(row[1], row[2]): Head(row) for row in next(answers)}
+    if needs.ids:
+        found.done = dict.fromkeys(needs.ids)
+        found.done |= {id: decode_outcomes(outcomes) for id, outcomes in next(answers)}
+    for name, keys in named:
+        found.slots[name] = dict.fromkeys(keys)
+        found.slots[name] |= {row[0]: _slot(row) for row in next(answers)}
+    for name in whole:
+        found.slots[name] = {row[0]: _slot(row) for row in next(answers)}
+    found.whole = set(whole)
+    return found
+
+
+def _slot(row: Sequence[Any]) -> Slot:
+    key, seq, version, created, weight, labels, expires = row
+    return Slot(key, seq, version, created, weight, _labels(labels) if labels else {}, expires)
+
+
+class Flush:
+    """What the plans on a ground leave to be written, as statements."""
+
+    def __init__(self, sql: PostgresStatements, ground: LoadedGround, found: Found) -> None:
+        self.sql = sql
+        self.ground = ground
+        self.found = found
+        self.ids: dict[Name, int] = {}
+        """The stream that each name stands for once all is written."""
+        self.removals: list[tuple[Prepared, Parameters]] = []
+        self.changes: list[tuple[Prepared, Parameters]] = []
+        self.new_records: list[dict[str, Any]] = []
+        self.new_labels: list[dict[str, Any]] = []
+        self.new_derived: list[dict[str, Any]] = []
+
+    def __bool__(self) -> bool:
+        """Tell whether there is anything to write."""
+        ground = self.ground
+        return bool(ground.dirty or ground.dropped or ground.changes.names or ground.changes.done)
+
+    async def claim(self, link: Link) -> None:
+        """Make the streams that are new; raises LostRaceError if someone else has made one meanwhile."""
+        heads = [head for head in self.ground.heads.values() if head is not None]
+        new = sorted(
+            (head for head in heads if isinstance(head.id, New)), key=lambda head: (head.scope, head.kind)
+        )
+        self.ids = {(head.scope, head.kind): head.id for head in heads if not isinstance(head.id, New)}
+        if new:
+            rows = await link.each([(self.sql.claim_head, head.row()) for head in new])
+            if not all(rows):
+                raise LostRaceError
+            self.ids |= {(head.scope, head.kind): row[0][0] for head, row in zip(new, rows, strict=True)}
+
+    async def write(self, link: Link, sending: Callable[[], object]) -> None:
+        """Write everything, up to COMMIT; `sending` is called before that is sent."""
+        self._gather()
+        if len(self.new_records) + len(self.new_labels) + len(self.new_derived) < MANY:
+            sending()
+            await link.each([*self.removals, *self._inserts(), *self.changes, (self.sql.commit, {})])
+            return
+        if self.removals:
+            await link.each(self.removals)
+        for table, rows in (
+            (records_table, self.new_records),
+            (labels_table, self.new_labels),
+            (derived_table, self.new_derived),
+        ):
+            if rows:
+                names = [column.name for column in table.columns]
+                statement = f"COPY {table.name} ({', '.join(names)}) FROM STDIN"
+                await link.copy(statement, ([row[name] for name in names] for row in rows))
+        sending()
+        await link.each([*self.changes, (self.sql.commit, {})])
+
+    def _inserts(self) -> Iterator[tuple[Prepared, Parameters]]:
+        yield from ((self.sql.add, row) for row in self.new_records)
+        yield from ((self.sql.add_label, row) for row in self.new_labels)
+        yield from ((self.sql.keep_derived, row) for row in self.new_derived)
+
+    def _gather(self) -> None:
+        dropped = {head.id for head in self.ground.dropped if not isinstance(head.id, New)}
+        for id in dropped:
+            self._empty(id)
+            self.removals.append((self.sql.remove_head, {"id": id}))
+        self._gather_removals(dropped)
+        for name, slots in self.ground.changes.put.items():
+            if name in self.ids:
+                self._gather_puts(name, slots)
+        for name, kept in self.ground.changes.derived.items():
+            if name in self.ids:
+                self._gather_derived(name, kept)
+        for head in self.ground.heads_to_set():
+            if not isinstance(head.id, New):
+                self.changes.append((self.sql.set_head, head.row()))
+        moment = self.ground.moment
+        if self.ground.changes.done:
+            self.changes.append((self.sql.forget_writes, {"before": moment - REMEMBERED}))
+        for id, outcomes in self.ground.changes.done.items():
+            row = {"id": id, "done": moment, "outcomes": encode_outcomes(outcomes).decode()}
+            self.changes.append((self.sql.note_write, row))
+
+    def _gather_removals(self, dropped: set[int]) -> None:
+        emptied = set(dropped)
+        for name, slots in self.ground.changes.removed.items():
+            head = self.found.heads[name]
+            assert head is not None
+            if head.id in dropped:
+                continue
+            if len(slots) == head.count:
+                self._empty(head.id)
+                emptied.add(head.id)
+                continue
+            values = {"stream_id": head.id, "seqs": list(slots)}
+            self.removals += [(statement, values) for statement in self.sql.remove_seqs]
+        for name, lost in self.ground.changes.lost_labels.items():
+            head = self.found.heads[name]
+            assert head is not None
+            if head.id in emptied:
+                continue
+            flat = [(label, value, seq) for seq, labels in lost for label, value in labels.items()]
+            columns = zip(("names", "values", "seqs"), map(list, zip(*flat, strict=True)), strict=True)
+            self.removals.append((self.sql.remove_labels, {"stream_id": head.id, **dict(columns)}))
+
+    def _empty(self, id: int) -> None:
+        self.removals += [(statement, {"stream_id": id}) for statement in self.sql.empty]
+
+    def _gather_puts(self, name: Name, slots: dict[int, Slot]) -> None:
+        id, moment = self.ids[name], self.ground.moment
+        for slot in slots.values():
+            row = slot.payload
+            row["stream_id"], row["seq"], row["version"] = id, slot.seq, slot.version
+            row["created"], row["updated"] = slot.created, moment
+            if slot.stored:
+                self.changes.append((self.sql.set, row))
+            else:
+                self.new_records.append(row)
+            self.new_labels += [
+                {"stream_id": id, "name": label, "value": value, "seq": slot.seq}
+                for label, value in slot.labels.items()
+            ]
+
+    def _gather_derived(self, name: Name, kept: dict[tuple[int, str], tuple[int, bytes | None]]) -> None:
+        id = self.ids[name]
+        put = self.ground.changes.put.get(name, {})
+        for (seq, derived), (version, value) in kept.items():
+            row = {"stream_id": id, "seq": seq, "name": derived, "version": version, "value": value}
+            if value is None:
+                self.changes.append((self.sql.remove_one_derived, row))
+            elif seq in put and not put[seq].stored:
+                self.new_derived.append(row)
+            else:
+                self.changes.append((self.sql.keep_derived, row))

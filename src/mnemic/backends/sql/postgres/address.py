@@ -3,7 +3,9 @@
 `schema` names the schema that the tables are in, made if it is missing. `pool_max` is the most connections
 that are open at once, `pool_min` how many of them stay open when nothing is asked. `statement_timeout` is how
 many seconds a statement may take. `partitions` says into how many parts the tables are split when they are
-made. All others are libpq's: `connect_timeout`, `sslmode`, `target_session_attrs` …
+made. `recall` says where it is searched: `auto` is in memory, and in the database where a scope is large;
+`server` and `memory` are always the one or the other. All others are libpq's: `connect_timeout`, `sslmode`,
+`target_session_attrs` …
 """
 
 from __future__ import annotations
@@ -21,8 +23,11 @@ from ....store.registry import StoreURL
 CONNECT_SECONDS = 10
 """How long a connection may take to open, for each host, unless the URL says otherwise."""
 
-_OWN = ("schema", "pool_min", "pool_max", "statement_timeout", "partitions")
+_OWN = ("schema", "pool_min", "pool_max", "statement_timeout", "partitions", "recall")
 _MOST_CONNECTIONS = 10
+
+LARGE = 50_000
+"""From how many records on a scope is searched by the database, unless the URL says otherwise."""
 
 
 class Address(Struct, frozen=True):
@@ -36,6 +41,8 @@ class Address(Struct, frozen=True):
     pool_min: int
     pool_max: int
     partitions: int
+    large: int
+    """From how many records on a scope is searched by the database instead of in memory."""
 
     @classmethod
     def of(cls, url: StoreURL) -> Address:
@@ -50,7 +57,12 @@ class Address(Struct, frozen=True):
         own = StoreURL(
             url.text, url.scheme, url.split, {name: url.options[name] for name in _OWN if name in url.options}
         ).take(
-            schema=_name, pool_min=_count, pool_max=_positive, statement_timeout=_seconds, partitions=_count
+            schema=_name,
+            pool_min=_count,
+            pool_max=_positive,
+            statement_timeout=_seconds,
+            partitions=_count,
+            recall=_recall,
         )
         parameters = _libpq(url, shown)
         settings: dict[str, str] = {}
@@ -66,7 +78,8 @@ class Address(Struct, frozen=True):
         most: Any = own.get("pool_max", _MOST_CONNECTIONS)
         least: Any = own.get("pool_min", 1)
         parts: Any = own.get("partitions", 0)
-        return cls(shown, parameters, schema, min(least, most), most, parts)
+        large: Any = own.get("recall", LARGE)
+        return cls(shown, parameters, schema, min(least, most), most, parts, large)
 
 
 def _libpq(url: StoreURL, shown: str) -> dict[str, Any]:
@@ -104,6 +117,10 @@ def _count(text: str) -> int:
 
 def _positive(text: str) -> int:
     return _count(text) or int("none")
+
+
+def _recall(text: str) -> int:
+    return {"server": 0, "auto": LARGE, "memory": 2**62}[text]
 
 
 def _seconds(text: str) -> float:

@@ -23,6 +23,7 @@ async def open_postgres(url: StoreURL) -> PostgresStore:
     try:
         if await store.revision() != HEAD:
             await off_loop(lambda: migrate(PostgresDatabase(address)))
+        await store.look_for_vectors()
     except BaseException:
         await store.close()
         raise

@@ -71,6 +71,14 @@ class PostgresStatements(Statements):
         named = select(streams.c.id).where(stream).scalar_subquery()
         slot = select(*(records.c[name] for name in SLOT_COLUMNS))
         self.revision = prepared(text(f"SELECT version_num FROM {VERSION_TABLE}"))  # noqa: S608
+        self.vectors = prepared(
+            text(
+                "SELECT n.nspname FROM pg_available_extensions a "
+                "LEFT JOIN pg_extension e ON e.extname = a.name "
+                "LEFT JOIN pg_namespace n ON n.oid = e.extnamespace WHERE a.name = 'vector'"
+            )
+        )
+        self.add_vectors = prepared(text("CREATE EXTENSION IF NOT EXISTS vector"))
         self.begin = prepared(text("BEGIN"))
         self.patience = prepared(
             text(

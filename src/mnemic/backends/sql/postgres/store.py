@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Coroutine
 from datetime import datetime
@@ -15,6 +16,7 @@ from msgspec import Struct
 from ....driving import mind_forks, running_loop
 from ....errors import ClosedError, UnreadableStoreError
 from ....records import now
+from ....store.protocol import Capability
 from ....store.query import Outcome, Put, Write
 from ..reading import SqlReads
 from ..reading import Work as ReadWork
@@ -23,6 +25,7 @@ from .address import Address
 from .committing import Committer
 from .errors import explain
 from .lanes import Lane, LoopLane, Pending, ThreadLane
+from .nearest import PostgresIndex
 from .pools import LoopPool, LostLinkError, Pool, ThreadPool
 from .statements import PostgresStatements
 
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
 Result = TypeVar("Result")
+
+log = logging.getLogger("mnemic")
 
 LANES = 8
 """How many transactions the callers of one event loop, or all of those outside, may have under way."""
@@ -49,6 +54,7 @@ class PostgresStore(SqlReads):
     """Keeps records in a database."""
 
     _sql: PostgresStatements
+    index: PostgresIndex
 
     def __init__(
         self, address: Address, statements: PostgresStatements, clock: Callable[[], datetime] = now
@@ -72,6 +78,35 @@ class PostgresStore(SqlReads):
         except UnreadableStoreError:
             return None
         return str(rows[0][0]) if rows else None
+
+    async def look_for_vectors(self) -> None:
+        """Have an index of its own if the database has pgvector, or lets us install it."""
+        sql = self._sql
+        found = await self._read(lambda connection: connection.all(sql.vectors, {}))
+        if found and found[0][0] is None:
+            try:
+                await self._side().pool.use(lambda link: link.all(sql.add_vectors, {}))
+            except (psycopg.Error, LostLinkError) as error:
+                log.info("%s: pgvector is there but may not be installed: %s", self._address.shown, error)
+            found = await self._read(lambda connection: connection.all(sql.vectors, {}))
+        if not found or found[0][0] is None:
+            log.info(
+                "%s has no pgvector: recall compares words and vectors in memory, however large a scope is",
+                self._address.shown,
+            )
+            return
+        self.index = PostgresIndex(
+            self._address.shown, self._write_index, self._moment, found[0][0], self._address.large
+        )
+        self.capabilities = self.capabilities | {Capability.NEAREST}
+
+    async def _write_index(self, work: Any) -> Any:
+        try:
+            return await self._side().pool.use(work)
+        except LostLinkError as lost:
+            raise explain(lost.error, self._address.shown) from lost.error
+        except psycopg.Error as error:
+            raise explain(error, self._address.shown) from error
 
     async def close(self) -> None:
         self._closed = True

@@ -133,12 +133,10 @@ class Flush:
             self._empty(id)
             self.removals.append((self.sql.remove_head, {"id": id}))
         self._gather_removals(dropped)
-        for name, slots in self.ground.changes.put.items():
-            if name in self.ids:
-                self._gather_puts(name, slots)
-        for name, kept in self.ground.changes.derived.items():
-            if name in self.ids:
-                self._gather_derived(name, kept)
+        for name in self.ids:
+            put = self._last(name)
+            self._gather_puts(name, put)
+            self._gather_derived(name, put)
         for head in self.ground.heads_to_set():
             if not isinstance(head.id, New):
                 self.changes.append((self.sql.set_head, head.row()))
@@ -174,9 +172,17 @@ class Flush:
     def _empty(self, id: int) -> None:
         self.removals += [(statement, {"stream_id": id}) for statement in self.sql.empty]
 
-    def _gather_puts(self, name: Name, slots: dict[int, Slot]) -> None:
+    def _last(self, name: Name) -> dict[int, Slot]:
+        """Return, by seq, the records to put that no later write of the same transaction has removed."""
+        head = self.ground.heads[name]
+        assert head is not None
+        now = self.ground.changes.slots.get(head.id, {})
+        put = self.ground.changes.put.get(name, {})
+        return {seq: slot for seq, slot in put.items() if (last := now.get(slot.key)) and last.seq == seq}
+
+    def _gather_puts(self, name: Name, put: dict[int, Slot]) -> None:
         id, moment = self.ids[name], self.ground.moment
-        for slot in slots.values():
+        for slot in put.values():
             row = slot.payload
             row["stream_id"], row["seq"], row["version"] = id, slot.seq, slot.version
             row["created"], row["updated"] = slot.created, moment
@@ -189,10 +195,11 @@ class Flush:
                 for label, value in slot.labels.items()
             ]
 
-    def _gather_derived(self, name: Name, kept: dict[tuple[int, str], tuple[int, bytes | None]]) -> None:
-        id = self.ids[name]
-        put = self.ground.changes.put.get(name, {})
-        for (seq, derived), (version, value) in kept.items():
+    def _gather_derived(self, name: Name, put: dict[int, Slot]) -> None:
+        id, ever_put = self.ids[name], self.ground.changes.put.get(name, {})
+        for (seq, derived), (version, value) in self.ground.changes.derived.get(name, {}).items():
+            if seq in ever_put and seq not in put:
+                continue
             row = {"stream_id": id, "seq": seq, "name": derived, "version": version, "value": value}
             if value is None:
                 self.changes.append((self.sql.remove_one_derived, row))

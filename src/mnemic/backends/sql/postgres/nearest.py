@@ -1,0 +1,352 @@
+"""The database's own index: words by tsvector, vectors by pgvector, both asked for in one round trip.
+
+It is derived data, beside the records and kept up to them by who searches: it is made when it is first
+needed, and what it holds of a record goes with the record. A vector has no fixed width in the table; each
+embedder has an index of its own over those of its entries. In the scope of one user PostgreSQL compares all
+vectors, since that is faster there; in a large one it walks the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from sqlalchemy import text
+
+from ....recall.entry import unpack
+from ....recall.strength import USE
+from ....records import Record, Scope, known_scope
+from ....store.nearest import Mark, Near, Nearby
+from ....store.planning import Head, Name
+from ..rows import COLUMNS, to_record
+from ..schema import records, streams
+from ..statements import Prepared
+from .flavour import FLAVOUR
+from .links import Link
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Result = TypeVar("Result")
+Use = Callable[[Callable[[Link], Coroutine[Any, Any, Result]]], Coroutine[Any, Any, Result]]
+
+AHEAD = 400
+"""How far the walk through the graph looks about at first; it goes on while filters leave too few."""
+LOCK = 0x6D6E656D6964
+"""The advisory lock of whoever makes the tables."""
+
+_GIVEN = ("scopes", "kinds", "keys", "pieces", "seqs", "versions", "words", "vectors")
+_HEAD = ", ".join(f"s.{column.name}" for column in streams.columns)
+_RECORD = ", ".join(f"r.{column.name}" for column in records.columns)
+_NEWEST = Callable[[], int]
+
+
+class PostgresIndex:
+    """Finds records by their words and vectors, in the database that holds them."""
+
+    def __init__(self, url: str, use: Use[Any], moment: _NEWEST, schema: str, large: int) -> None:
+        """`use` lends a connection; `schema` is the one that pgvector is installed in."""
+        self.url = url
+        self.large = large
+        self._use = use
+        self._moment = moment
+        self._sql = Sql(schema)
+        self._made: set[tuple[str, int]] = set()
+        self._there = False
+
+    async def nearby(self, near: Near) -> Nearby:
+        """Return whole records by words and by vectors, and what the index is behind, in one round trip."""
+        await self._make(near.name, len(near.vector) if near.vector else 0)
+        values = _values(near.scope, near.kinds) | {"entry": near.name, "now": self._moment()}
+        values |= {"limit": near.limit, "use": USE}
+        if near.vector is not None:
+            values["vector"] = _vector(near.vector)
+        if near.terms:
+            values["words"] = " | ".join(_word(term) for term in near.terms)
+        sql = self._sql
+        found = sql.near(near.name, len(near.vector or b""), bool(near.terms), _reach(near), bool(near.kinds))
+        asked = [(sql.begin, {}), (sql.tune, {}), (sql.behind(_reach(near)), values), (found, values)]
+        answers = await self._each([*asked, (sql.commit, {})])
+        behind = []
+        for row in answers[2]:
+            head = Head(row[: len(Head.__slots__)])
+            mark = row[len(Head.__slots__) :]
+            known = None if mark[0] is None else Mark(*mark)
+            behind.append((head.stream(head.count, head.weight), known))
+        return Nearby([_record(row, near.name) for row in answers[3]], behind)
+
+    async def near(self, near: Near) -> list[Record]:
+        """Return records by words and by vectors."""
+        return (await self.nearby(near)).records
+
+    async def marks(self, name: str, scope: Scope) -> dict[Name, Mark]:
+        """Return how far it has come with the streams of a scope and of those below it."""
+        await self._make(name, 0)
+        reach = "below" if scope.path else "everywhere"
+        rows = await self._all(self._sql.marks(reach), _values(scope, ()) | {"entry": name})
+        return {(row[0], row[1]): Mark(*row[2:]) for row in rows}
+
+    async def put(self, name: str, records: Sequence[Record]) -> None:
+        """Take records in, in the place of older versions."""
+        columns: dict[str, list[Any]] = {
+            column: []
+            for column in ("scopes", "kinds", "keys", "pieces", "seqs", "versions", "words", "vectors")
+        }
+        width = 0
+        for record in records:
+            entry = unpack(record.derived[name])
+            vectors = [] if entry.vectors is None else list(entry.vectors)
+            width = width or (len(vectors[0]) if vectors else 0)
+            # A long text has several vectors, and its words once.
+            for piece in range(max(1, len(vectors))):
+                words = " ".join({_word(term) for term in entry.terms.tolist()}) if not piece else ""
+                row = (
+                    record.scope.path, record.kind, record.key, piece, record.seq, record.version, words,
+                    _vector(vectors[piece].tobytes()) if vectors else None,
+                )  # fmt: skip
+                for column, value in zip(columns.values(), row, strict=True):
+                    column.append(value)
+        if not columns["keys"]:
+            return
+        await self._make(name, width)
+        values = columns | {"entry": name}
+        sql = self._sql
+        await self._each([(sql.begin, {}), (sql.clear, values), (sql.put, values), (sql.commit, {})])
+
+    async def remove(self, stream: Name, keys: Sequence[str] | None) -> None:
+        """Forget records of a stream, of every embedder, or with None all of them and its marks."""
+        await self._make("", 0)
+        values = {"scope": stream[0], "kind": stream[1], "keys": list(keys or ())}
+        if keys is not None:
+            await self._all(self._sql.remove, values)
+        else:
+            await self._each([(self._sql.empty, values), (self._sql.unmark, values)])
+
+    async def keys(self, name: str, stream: Name) -> list[str]:
+        """Return which records of a stream it holds."""
+        await self._make(name, 0)
+        values = {"scope": stream[0], "kind": stream[1], "entry": name}
+        return [row[0] for row in await self._all(self._sql.keys, values)]
+
+    async def mark(self, name: str, stream: Name, mark: Mark) -> None:
+        """Note how far it has come."""
+        values: dict[str, Any] = {"entry": name, "scope": stream[0], "kind": stream[1]}
+        values |= {"version": mark.version, "last_seq": mark.last_seq, "count": mark.count}
+        await self._all(self._sql.mark, values)
+
+    async def reset(self) -> None:
+        """Forget everything."""
+        await self._make("", 0)
+        await self._each([(self._sql.forget, {})])
+
+    async def close(self) -> None:
+        """Do nothing: the connections are the store's."""
+
+    async def explain(self, near: Near) -> str:
+        """Return how the database would answer, to be read by a person."""
+        found = self._sql.near(
+            near.name, len(near.vector or b""), bool(near.terms), _reach(near), bool(near.kinds)
+        )
+        values = _values(near.scope, near.kinds) | {"entry": near.name, "now": self._moment()}
+        values |= {"limit": near.limit, "use": USE, "words": " | ".join(_word(term) for term in near.terms)}
+        values["vector"] = _vector(near.vector or b"")
+        plan = Prepared(text(f"EXPLAIN {found.source}"), FLAVOUR.dialect, keep_plan=False)
+        answers = await self._each(
+            [(self._sql.begin, {}), (self._sql.tune, {}), (plan, values), (self._sql.commit, {})]
+        )
+        return "\n".join(row[0] for row in answers[2])
+
+    async def _make(self, entry: str, width: int) -> None:
+        """Make the tables, and the index of an embedder's vectors, unless they are there."""
+        if not self._there:
+            await self._each(
+                [(self._sql.begin, {}), *((s, {}) for s in self._sql.tables), (self._sql.commit, {})]
+            )
+            self._there = True
+        if width and (entry, width) not in self._made:
+            graph = self._sql.graph(entry, width)
+            await self._each([(self._sql.begin, {}), *((s, {}) for s in graph), (self._sql.commit, {})])
+            self._made.add((entry, width))
+
+    async def _all(self, statement: Prepared, values: dict[str, Any]) -> list[Any]:
+        (rows,) = await self._each([(statement, values)])
+        return rows
+
+    async def _each(self, asked: Sequence[tuple[Prepared, dict[str, Any]]]) -> list[list[Any]]:
+        answers: list[list[Any]] = await self._use(lambda link: link.each(asked))
+        return answers
+
+
+class Sql:
+    """The statements; pgvector's names are written with the schema that it is in."""
+
+    def __init__(self, schema: str) -> None:
+        self.of = f'"{schema}".'
+        stream = "(SELECT id FROM mnemic_streams WHERE scope = :scope AND kind = :kind)"
+        given = (
+            "unnest(CAST(:scopes AS text[]), CAST(:kinds AS text[]), CAST(:keys AS text[]), "
+            "CAST(:pieces AS bigint[]), CAST(:seqs AS bigint[]), CAST(:versions AS bigint[]), "
+            "CAST(:words AS text[]), CAST(:vectors AS text[])) "
+            "AS u(scope, kind, key, piece, seq, version, words, vector)"
+        )
+        self.begin = _prepared("BEGIN")
+        self.commit = _prepared("COMMIT")
+        self.tune = _prepared(
+            "SELECT set_config('hnsw.iterative_scan', 'relaxed_order', true), "
+            f"set_config('hnsw.ef_search', '{AHEAD}', true)"
+        )
+        self.tables = [_prepared(statement) for statement in self._tables()]
+        self.clear = _prepared(
+            f"DELETE FROM mnemic_index i USING {given} JOIN mnemic_streams s ON s.scope = u.scope AND "
+            "s.kind = u.kind WHERE i.stream_id = s.id AND i.entry = :entry AND i.key = u.key"
+        )
+        self.put = _prepared(
+            "INSERT INTO mnemic_index "
+            "(stream_id, entry, key, piece, seq, version, scope, kind, words, vector) "
+            "SELECT s.id, CAST(:entry AS text), u.key, u.piece, u.seq, u.version, u.scope, u.kind, "
+            "array_to_tsvector(string_to_array(u.words, ' ')), "
+            f"CAST(u.vector AS {self.of}halfvec) FROM {given} "
+            "JOIN mnemic_streams s ON s.scope = u.scope AND s.kind = u.kind "
+            # A record that has gone meanwhile is nothing to be found.
+            "JOIN mnemic_records r ON r.stream_id = s.id AND r.seq = u.seq AND r.key = u.key "
+            "ON CONFLICT DO NOTHING"
+        )
+        self.remove = _prepared(
+            f"DELETE FROM mnemic_index WHERE stream_id = {stream} AND key = ANY(CAST(:keys AS text[]))"
+        )
+        self.empty = _prepared(f"DELETE FROM mnemic_index WHERE stream_id = {stream}")
+        self.unmark = _prepared(f"DELETE FROM mnemic_marks WHERE stream_id = {stream}")
+        self.keys = _prepared(
+            f"SELECT DISTINCT key FROM mnemic_index WHERE stream_id = {stream} AND entry = :entry"
+        )
+        self.mark = _prepared(
+            "INSERT INTO mnemic_marks (stream_id, entry, version, last_seq, count) "
+            "SELECT id, CAST(:entry AS text), :version, :last_seq, :count FROM mnemic_streams "
+            "WHERE scope = :scope AND kind = :kind ON CONFLICT (stream_id, entry) DO UPDATE SET "
+            "version = excluded.version, last_seq = excluded.last_seq, count = excluded.count RETURNING 1"
+        )
+        self.forget = _prepared("TRUNCATE mnemic_index, mnemic_marks")
+        self.marks = cache(self._marks)
+        self.behind = cache(self._behind)
+        self.near = cache(self._near)
+
+    def _tables(self) -> list[str]:
+        return [
+            f"SELECT pg_advisory_xact_lock({LOCK})",
+            "CREATE TABLE IF NOT EXISTS mnemic_index (stream_id bigint NOT NULL REFERENCES mnemic_streams "
+            'ON DELETE CASCADE, entry text COLLATE "C" NOT NULL, key text COLLATE "C" NOT NULL, '
+            "piece bigint NOT NULL, seq bigint NOT NULL, version bigint NOT NULL, "
+            'scope text COLLATE "C" NOT NULL, kind text COLLATE "C" NOT NULL, words tsvector NOT NULL, '
+            f"vector {self.of}halfvec, PRIMARY KEY (stream_id, entry, key, piece), "
+            "FOREIGN KEY (stream_id, seq) REFERENCES mnemic_records ON DELETE CASCADE)",
+            "CREATE INDEX IF NOT EXISTS mnemic_index_place ON mnemic_index (stream_id, seq)",
+            "CREATE INDEX IF NOT EXISTS mnemic_index_scope ON mnemic_index (scope, kind)",
+            "CREATE INDEX IF NOT EXISTS mnemic_index_words ON mnemic_index USING gin (words)",
+            "CREATE TABLE IF NOT EXISTS mnemic_marks (stream_id bigint NOT NULL REFERENCES mnemic_streams "
+            'ON DELETE CASCADE, entry text COLLATE "C" NOT NULL, version bigint NOT NULL, '
+            "last_seq bigint NOT NULL, count bigint NOT NULL, PRIMARY KEY (stream_id, entry))",
+        ]
+
+    def graph(self, entry: str, width: int) -> list[Prepared]:
+        """Return what makes the index of an embedder's vectors."""
+        name = f"mnemic_index_{entry.replace(':', '_')}_{width}"
+        return [
+            _prepared(f"SELECT pg_advisory_xact_lock({LOCK})"),
+            _prepared(
+                f"CREATE INDEX IF NOT EXISTS {name} ON mnemic_index USING hnsw "
+                f"((vector\\:\\:{self.of}halfvec({width})) {self.of}halfvec_cosine_ops) "
+                f"WHERE entry = '{_literal(entry)}'"
+            ),
+        ]
+
+    def _marks(self, reach: str) -> Prepared:
+        return _prepared(
+            "SELECT s.scope, s.kind, m.version, m.last_seq, m.count FROM mnemic_marks m "
+            f"JOIN mnemic_streams s ON s.id = m.stream_id WHERE m.entry = :entry AND {_within('s', reach)}"
+        )
+
+    def _behind(self, reach: str) -> Prepared:
+        return _prepared(
+            f"SELECT {_HEAD}, m.version, m.last_seq, m.count FROM mnemic_streams s "
+            "LEFT JOIN mnemic_marks m ON m.stream_id = s.id AND m.entry = :entry "
+            f"WHERE (m.version IS NULL OR m.version <> s.version) AND {_within('s', reach)}"
+        )
+
+    def _near(self, entry: str, width: int, worded: bool, reach: str, of_kinds: bool) -> Explained:
+        here = f"entry = '{_literal(entry)}' AND {_within('i', reach)}"
+        if of_kinds:
+            here += " AND kind = ANY(CAST(:kinds AS text[]))"
+        ways = []
+        if width:
+            close = f"vector\\:\\:{self.of}halfvec({width}) OPERATOR({self.of}<=>)"
+            ways.append(
+                f"(SELECT stream_id, seq FROM mnemic_index i WHERE {here} "
+                f"ORDER BY {close} CAST(:vector AS {self.of}halfvec({width})) LIMIT :limit)"
+            )
+        if worded:
+            ways.append(
+                f"(SELECT stream_id, seq FROM mnemic_index i WHERE {here} "
+                "AND words @@ CAST(:words AS tsquery) "
+                "ORDER BY ts_rank(words, CAST(:words AS tsquery)) DESC LIMIT :limit)"
+            )
+        found = " UNION ".join(ways) or "(SELECT stream_id, seq FROM mnemic_index WHERE false)"
+        return Explained(
+            f"WITH found AS MATERIALIZED ({found}) SELECT s.scope, s.kind, {_RECORD}, d.value, u.value "
+            "FROM found f JOIN mnemic_records r ON r.stream_id = f.stream_id AND r.seq = f.seq "
+            "JOIN mnemic_streams s ON s.id = f.stream_id "
+            "JOIN mnemic_derived d ON d.stream_id = f.stream_id AND d.seq = f.seq AND d.name = :entry "
+            "AND d.version IN (r.version, 0) "
+            "LEFT JOIN mnemic_derived u ON u.stream_id = f.stream_id AND u.seq = f.seq AND u.name = :use "
+            "WHERE (r.expires IS NULL OR r.expires > :now) AND (s.expires IS NULL OR s.expires > :now)"
+        )
+
+
+class Explained(Prepared):
+    """A statement that can be explained: its plan depends on how much a scope holds."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__(text(source), FLAVOUR.dialect, keep_plan=False)
+        self.source = source
+
+
+def _prepared(statement: str) -> Prepared:
+    return Prepared(text(statement), FLAVOUR.dialect)
+
+
+def _within(table: str, reach: str) -> str:
+    if reach == "everywhere":
+        return "true"
+    if reach == "here":
+        return f"{table}.scope = :scope"
+    return f"({table}.scope = :scope OR ({table}.scope >= :first AND {table}.scope < :beyond))"
+
+
+def _reach(near: Near) -> str:
+    return "here" if not near.below else "below" if near.scope.path else "everywhere"
+
+
+def _values(scope: Scope, kinds: Sequence[str]) -> dict[str, Any]:
+    return {"scope": scope.path, "first": f"{scope.path}/", "beyond": f"{scope.path}0", "kinds": list(kinds)}
+
+
+def _literal(entry: str) -> str:
+    """Return an entry's name as it stands in a statement: it is ours, of letters, digits and a colon."""
+    return entry.replace("'", "''").replace(":", "\\:")
+
+
+def _word(term: int) -> str:
+    """Return the word that stands for a term."""
+    return f"t{term:x}"
+
+
+def _vector(value: bytes) -> str:
+    import numpy as np
+
+    whole: NDArray[np.int8] = np.frombuffer(value, dtype=np.int8)
+    return f"[{','.join(map(str, whole.tolist()))}]"
+
+
+def _record(row: Sequence[Any], name: str) -> Record:
+    return to_record(known_scope(row[0]), row[1], row[2 : 4 + len(COLUMNS)], (name, USE))

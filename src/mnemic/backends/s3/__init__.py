@@ -1,0 +1,5 @@
+"""`s3://bucket/prefix`: records in objects of a bucket, as an archive that can be read where it lies."""
+
+from .opening import BACKEND
+
+__all__ = ["BACKEND"]

@@ -1,0 +1,353 @@
+"""What a commit makes of a tenant: changes in the manifest, and the segments that have to be written for it.
+
+What is removed or replaced is not merely hidden: a segment that holds it is written anew without it. What has
+grown too large for the manifest goes into a segment, and small segments are put together, so that their
+number stays small.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Iterator
+from math import log
+from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from ...store.planning import REMEMBERED, Name, encode_outcomes
+from ..keyvalue.engine import Batch, Change
+from .library import Library
+from .manifest import TURNS, Directory, Entry, Part, Segment, Tail, Tenant, write_directory, write_manifest
+from .segment import (
+    Index,
+    Item,
+    Mark,
+    Place,
+    Run,
+    copy_run,
+    read_run,
+    read_table,
+    size_of,
+    write_run,
+    write_segment,
+)
+
+INLINE = 256 * 1024
+"""How many bytes a manifest may take, before it is compressed."""
+FULL = 4 * 1024 * 1024
+"""From how many bytes on, before they are compressed, a segment is not put together with others."""
+MOST = 8 * 1024 * 1024
+"""How many bytes, before they are compressed, go into one new segment; one record may be larger."""
+_PER_SEGMENT = 80
+"""How many more bytes it may take for each segment that it names."""
+FEW = 4
+"""As many segments of about the same size are put together."""
+
+
+class Dead(Struct):
+    """What of a stream must not remain in any segment."""
+
+    everything: bool = False
+    rows: set[int] = field(default_factory=set)
+    """The seqs of records that are gone, or have been replaced."""
+    gone: set[int] = field(default_factory=set)
+    """The seqs of records that are gone, with all that was derived from them."""
+    versions: dict[int, int] = field(default_factory=dict)
+    """The version that a record has now; what was derived from another one has no use any more."""
+    marks: set[tuple[int, str]] = field(default_factory=set)
+
+    def __bool__(self) -> bool:
+        """Tell whether there is any."""
+        return bool(self.everything or self.rows or self.gone or self.versions or self.marks)
+
+    def may_be_in(self, part: Part) -> bool:
+        """Tell whether a part may hold any of it."""
+        if self.everything or any(part.first <= seq <= part.last for seq in self.rows):
+            return True
+        seqs = (*self.gone, *self.versions, *(seq for seq, _ in self.marks))
+        return any(part.mark_first <= seq <= part.mark_last for seq in seqs)
+
+    def is_in(self, index: Index) -> bool:
+        """Tell whether a run holds any of it."""
+        return (
+            self.everything
+            or any(index.place(seq) is not None for seq in self.rows)
+            or not all(self.spares_mark(*mark) for mark in index.marks)
+        )
+
+    def spares(self, item: Item) -> bool:
+        """Tell whether a record remains."""
+        return not self.everything and item.seq not in self.rows
+
+    def spares_mark(self, seq: int, name: str, version: int) -> bool:
+        """Tell whether a derived value remains."""
+        return not (
+            self.everything
+            or seq in self.gone
+            or (seq, name) in self.marks
+            or version not in (0, self.versions.get(seq, version))
+        )
+
+
+class Content(Struct):
+    """Records and derived values of a stream."""
+
+    items: list[Item] = field(default_factory=list)
+    marks: list[Mark] = field(default_factory=list)
+
+
+class Group(Struct, eq=False):
+    """What becomes one segment: segments that are there, and what is new."""
+
+    slots: list[int]
+    raw: int
+    new: dict[Name, Content] = field(default_factory=dict)
+    changes: bool = False
+
+    def join(self, other: Group) -> None:
+        """Take in another one."""
+        self.slots = sorted((*self.slots, *other.slots))
+        self.raw += other.raw
+        self.changes = True
+        for name, content in other.new.items():
+            mine = self.new.setdefault(name, Content())
+            mine.items += content.items
+            mine.marks += content.marks
+
+
+class Draft:
+    """A tenant as a commit will leave it, and what has to be written before its manifest is."""
+
+    def __init__(self, tenant: Tenant, library: Library) -> None:
+        self.tenant = tenant.copy()
+        self.turn = secrets.token_bytes(8)
+        """What this commit is called."""
+        self.objects: dict[str, bytes] = {}
+        """The segments and directories to be written, by id."""
+        self._library = library
+        self._dead: dict[Name, Dead] = {}
+        self._victims: dict[int, dict[Name, Dead]] = {}
+        """By the number of a segment that must be written anew, what must go from it."""
+        self._dropped: set[Name] = set()
+
+    async def make(self, batch: Batch) -> bytes:
+        """Take in a batch, all of whose expectations are met; return the bytes of the manifest."""
+        tenant = self.tenant
+        tenant.turn += 1
+        tenant.turns = [*tenant.turns, self.turn][-TURNS:]
+        if batch.moment:
+            oldest = batch.moment - REMEMBERED
+            tenant.done = {id: done for id, done in tenant.done.items() if done[0] >= oldest}
+        tenant.done |= {id: (batch.moment, encode_outcomes(did)) for id, did in batch.done.items()}
+        for change in batch.changes:
+            self._take(change)
+        for name, dead in self._dead.items():
+            await self._find(name, dead)
+        for name in self._dropped:
+            tenant.drop(name)
+        packed = tenant.packed()
+        over = len(packed) > INLINE + _PER_SEGMENT * len(tenant.segments)
+        new = await self._spill() if over else {}
+        if new or self._victims:
+            await self._repack(new)
+            packed = tenant.packed()
+        if (over and len(packed) > INLINE // 2) or not self._dropped.isdisjoint(tenant.base.by_name):
+            self._seal(batch.moment)
+            packed = tenant.packed()
+        return write_manifest(packed)
+
+    def _take(self, change: Change) -> None:
+        """Take in what changes in one stream; what of it lies in segments is only noted."""
+        tenant, name = self.tenant, change.name
+        entry = tenant.entry(name)
+        head = change.head
+        if head is None:
+            self._dead[name] = Dead(everything=True)
+            self._dropped.add(name)
+            return
+        dead = self._dead.setdefault(name, Dead())
+        tail = tenant.tail(name).copy()
+        for seq, _ in change.removed:
+            if tail.rows.pop(seq, None) is None:
+                dead.rows.add(seq)
+            dead.gone.add(seq)
+        if change.removed:
+            tail.marks = {at: mark for at, mark in tail.marks.items() if at[0] not in dead.gone}
+        for kept in change.put:
+            if kept.seq not in change.new:
+                if kept.seq not in tail.rows:
+                    dead.rows.add(kept.seq)
+                dead.versions[kept.seq] = kept.version
+            tail.rows[kept.seq] = Item.of(kept)
+        if dead.versions:
+            tail.marks = {
+                at: mark
+                for at, mark in tail.marks.items()
+                if mark.version in (0, dead.versions.get(mark.seq, mark.version))
+            }
+        for seq, derived, version, value in change.derived:
+            if value is None:
+                tail.marks.pop((seq, derived), None)
+                dead.marks.add((seq, derived))
+            else:
+                tail.marks[seq, derived] = Mark(seq, derived, version, value)
+        tenant.set(name, head, entry.parts if entry is not None else [], tail)
+
+    async def _find(self, name: Name, dead: Dead) -> None:
+        """Find the segments that hold what must go."""
+        entry = self.tenant.entry(name)
+        if entry is None or not dead:
+            return
+        for part in entry.parts:
+            if dead.may_be_in(part) and (dead.everything or dead.is_in(await self._index(part, name))):
+                self._victims.setdefault(part.slot, {})[name] = dead
+
+    async def _spill(self) -> dict[Name, Content]:
+        """Take everything out of the manifest that can lie in a segment, and return it."""
+        new: dict[Name, Content] = {}
+        for name, entry in list(self.tenant.fresh.items()):
+            if not entry.rows and not entry.marks:
+                continue
+            tail = self.tenant.tail(name)
+            # A value that goes into a segment now may have been put in the place of one that lies in another.
+            dead = self._dead.setdefault(name, Dead())
+            dead.marks |= tail.marks.keys()
+            await self._find(name, dead)
+            items = [tail.rows[seq] for seq in sorted(tail.rows)]
+            new[name] = Content(items, [tail.marks[at] for at in sorted(tail.marks)])
+            self.tenant.set(name, entry.head, entry.parts, Tail({}, {}))
+        return new
+
+    async def _repack(self, new: dict[Name, Content]) -> None:
+        """Write the segments that must be written, and put small ones together."""
+        groups = [
+            Group([slot], segment.raw, changes=slot in self._victims)
+            for slot, segment in self.tenant.segments.items()
+        ]
+        changed = [group for group in joined([*groups, *split(new)]) if group.changes]
+        free = max(self.tenant.segments, default=0) + 1
+        slots = [group.slots[0] if group.slots else free + n for n, group in enumerate(changed)]
+        await asyncio.gather(*map(self._pack, changed, slots))
+
+    async def _pack(self, group: Group, slot: int) -> None:
+        """Write one segment, and say in its streams what it holds of them."""
+        tenant = self.tenant
+        segments = {old: tenant.segments[old] for old in group.slots}
+        sources = {old: await self._library.whole(tenant.name, segments[old]) for old in segments}
+        tables: dict[int, dict[Name, Place]] = {
+            old: self._read(segment, read_table, sources[old][segment.size - segment.table :])
+            for old, segment in segments.items()
+        }
+        runs: dict[Name, Run] = {}
+        for name in sorted({*group.new, *(name for table in tables.values() for name in table)}):
+            holders = [old for old in segments if name in tables[old]]
+            part: Part | None = None
+            if len(holders) == 1 and name not in group.new and name not in self._victims.get(holders[0], {}):
+                runs[name] = copy_run(sources[holders[0]], tables[holders[0]][name])
+                part = self._part(name, holders[0], slot)
+            else:
+                content = Content()
+                for old in holders:
+                    items, marks = self._read(segments[old], read_run, sources[old], tables[old][name])
+                    dead = self._victims.get(old, {}).get(name, Dead())
+                    content.items += [item for item in items if dead.spares(item)]
+                    content.marks += [
+                        mark for mark in marks if dead.spares_mark(mark.seq, mark.name, mark.version)
+                    ]
+                if name in group.new:
+                    content.items += group.new[name].items
+                    content.marks += group.new[name].marks
+                content.items.sort(key=lambda item: item.seq)
+                content.marks.sort(key=lambda mark: (mark.seq, mark.name))
+                if content.items or content.marks:
+                    runs[name] = write_run(content.items, content.marks)
+                    part = Part.of(slot, content.items, content.marks)
+            self._place(name, group.slots, part)
+        for old in segments:
+            tenant.trash.append(tenant.segments.pop(old).id)
+        if runs:
+            data, table = write_segment(runs)
+            segment = Segment(self._new(data), len(data), table, sum(run.raw for run in runs.values()))
+            tenant.segments[slot] = segment
+
+    def _part(self, name: Name, old: int, slot: int) -> Part | None:
+        """Return what a segment holds of a stream, which stays as it is but lies in another segment."""
+        entry = self.tenant.entry(name)
+        held = next((part for part in entry.parts if part.slot == old), None) if entry else None
+        return None if held is None else replace(held, slot=slot)
+
+    def _place(self, name: Name, slots: list[int], part: Part | None) -> None:
+        """Say in a stream which of its parts have been put together into another one."""
+        entry = self.tenant.entry(name)
+        if entry is None or name in self._dropped:
+            return
+        parts = [other for other in entry.parts if other.slot not in slots]
+        parts += [part] if part is not None else []
+        if sorted(parts) != sorted(entry.parts):
+            self.tenant.set(name, entry.head, parts, self.tenant.tail(name))
+
+    def _seal(self, moment: int) -> None:
+        """List the streams in a new directory, but for those whose records lie in the manifest."""
+        tenant = self.tenant
+        everything = {**tenant.base.by_name, **tenant.fresh}
+        oldest = moment - REMEMBERED
+        done = {id: did for id, did in {**tenant.base.done, **tenant.done}.items() if did[0] >= oldest}
+        fresh: dict[Name, Entry] = {}
+        settled: list[Entry] = []
+        for name, entry in sorted(everything.items()):
+            if entry.rows or entry.marks:
+                fresh[name] = entry
+            elif name not in self._dropped:
+                settled.append(entry)
+        if tenant.directory is not None:
+            tenant.trash.append(tenant.directory)
+        tenant.fresh, tenant.done, tenant.base = fresh, {}, Directory(settled, done)
+        tenant.directory = self._new(write_directory(tenant.base)) if settled or done else None
+
+    def _new(self, data: bytes) -> str:
+        id = secrets.token_hex(16)
+        self.objects[id] = data
+        return id
+
+    def _read(self, segment: Segment, reader: Any, *data: Any) -> Any:
+        return self._library.read(self.tenant.name, segment, reader, *data)
+
+    async def _index(self, part: Part, name: Name) -> Index:
+        return await self._library.index(self.tenant.name, self.tenant.segments[part.slot], name)
+
+
+def joined(groups: list[Group]) -> list[Group]:
+    """Put groups of about the same size together, until there are few of each size."""
+    while True:
+        sizes: dict[int, list[Group]] = {}
+        for group in groups:
+            if group.raw < FULL:
+                sizes.setdefault(max(0, int(log(max(1, group.raw) / INLINE, FEW))), []).append(group)
+        many = next((alike for _, alike in sorted(sizes.items()) if len(alike) >= FEW), None)
+        if many is None:
+            return groups
+        for other in many[1:]:
+            many[0].join(other)
+            groups.remove(other)
+
+
+def split(new: dict[Name, Content]) -> Iterator[Group]:
+    """Yield what is new in groups, none of which is too large."""
+    group = Group([], 0, changes=True)
+    for name, content in new.items():
+        things: list[Item | Mark] = [*content.items, *content.marks]
+        for thing in things:
+            size = size_of(thing)
+            if group.raw and group.raw + size > MOST:
+                yield group
+                group = Group([], 0, changes=True)
+            held = group.new.setdefault(name, Content())
+            if isinstance(thing, Mark):
+                held.marks.append(thing)
+            else:
+                held.items.append(thing)
+            group.raw += size
+    if group.raw:
+        yield group

@@ -1,0 +1,290 @@
+"""The engine: a manifest for each tenant, whose replacement, if it is as it was, is what a commit is."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import aclosing, suppress
+from typing import TypeVar
+from weakref import WeakValueDictionary
+
+from ...errors import StoreError, StoreUnavailableError, UnreadableStoreError
+from ...store.loaded import Needs
+from ...store.planning import Name, decode_outcomes
+from ...store.protocol import Capability
+from ..keyvalue.engine import Batch, Loaded, Reach, Span
+from ..keyvalue.kept import KeptHead, Row
+from .draft import Draft
+from .library import Cache, GoneError, Library
+from .listing import Stretch, heads_within, stretches
+from .manifest import TURNS, Tenant, read_manifest
+from .names import Names
+from .objects import Bucket, UnchangedError
+from .reading import Reader
+
+ATTEMPTS = 8
+"""How often a commit is tried again because others have written to other streams of the tenant."""
+TENANTS = 64 * 1024 * 1024
+"""About how many bytes the manifests that are kept in memory take."""
+AHEAD = 32
+"""How many manifests are read at the same time where streams of many tenants are listed."""
+
+Result = TypeVar("Result")
+
+
+class S3Engine:
+    """Keeps the bytes of a store in a bucket."""
+
+    capabilities = frozenset({Capability.DURABLE, Capability.SHARED})
+    expires_streams = False
+
+    def __init__(self, bucket: Bucket, names: Names) -> None:
+        self.url = bucket.url
+        self.bucket = bucket
+        self.names = names
+        self._library = Library(bucket, names)
+        self._tenants = Cache(TENANTS)
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def partition(self, name: Name) -> str:
+        """Return the tenant: the first segment of the scope."""
+        return name[0].partition("/")[0]
+
+    def fits(self, batch: Batch) -> bool:
+        """Whatever does not fit into a manifest goes into segments."""
+        return True
+
+    async def load(self, needs: Needs) -> Loaded:
+        loaded = Loaded(done=dict.fromkeys(needs.ids))
+        parts = {self.partition(name) for name in (*needs.heads, *needs.keys, *needs.whole)} or {""}
+
+        async def take(tenant: Tenant) -> None:
+            for name in needs.heads:
+                if self.partition(name) == tenant.name:
+                    loaded.heads[name] = tenant.head(name)
+            for name, keys in needs.keys.items():
+                if self.partition(name) == tenant.name:
+                    slots = await self._reader(tenant, name).slots(keys)
+                    loaded.slots.setdefault(name, {}).update(slots)
+            for name in needs.whole:
+                if self.partition(name) == tenant.name:
+                    slots = await self._reader(tenant, name).all_slots()
+                    loaded.slots.setdefault(name, {}).update(slots)
+                    loaded.whole.add(name)
+            for id in needs.ids:
+                if (did := tenant.write_of(id)) is not None:
+                    loaded.done[id] = decode_outcomes(did)
+
+        await asyncio.gather(*(self.read(part, take) for part in parts))
+        return loaded
+
+    async def commit(self, batch: Batch) -> bool:
+        part = self.partition(batch.changes[0].name) if batch.changes else batch.part
+        lock = self._locks.setdefault(part, asyncio.Lock())
+        async with lock:
+            for attempt in range(ATTEMPTS):
+                if attempt:
+                    await asyncio.sleep(random.uniform(0, min(0.01 * 2**attempt, 0.5)))  # noqa: S311
+                draft = await self.read(part, lambda tenant: self._draft(tenant, batch), fresh=attempt > 0)
+                if draft is None and not attempt:
+                    # It may only be what is remembered that is not as expected.
+                    draft = await self.read(part, lambda tenant: self._draft(tenant, batch))
+                if draft is None:
+                    return False
+                if await self._publish(*draft):
+                    return True
+        return False
+
+    async def rows(self, name: Name, span: Span) -> tuple[KeptHead | None, list[Row]]:
+        async def work(tenant: Tenant) -> tuple[KeptHead | None, list[Row]]:
+            return tenant.head(name), await self._reader(tenant, name).rows(span)
+
+        return await self.read(self.partition(name), work)
+
+    async def find(self, name: Name, keys: Sequence[str]) -> tuple[KeptHead | None, list[Row]]:
+        async def work(tenant: Tenant) -> tuple[KeptHead | None, list[Row]]:
+            return tenant.head(name), await self._reader(tenant, name).find(keys)
+
+        return await self.read(self.partition(name), work)
+
+    async def labelled(self, name: Name, label: str, values: Sequence[str]) -> list[int] | None:
+        return await self.read(
+            self.partition(name), lambda tenant: self._reader(tenant, name).labelled(label, values)
+        )
+
+    async def heads(self, reach: Reach) -> list[KeptHead]:
+        if reach.scope or not reach.below:
+            return await self.read(self.partition((reach.scope, "")), _given(heads_within, reach))
+        found: list[KeptHead] = []
+        some: list[Stretch] = []
+        async with aclosing(stretches(self.bucket, self.names, reach)) as walk:
+            async for stretch in walk:
+                some.append(stretch)
+                if len(some) == AHEAD:
+                    found += await self._heads_of(some, reach)
+                    some = []
+                    if len(found) >= reach.limit:
+                        break
+        found += await self._heads_of(some, reach)
+        return found[: reach.limit]
+
+    async def note(self, key: str) -> bytes | None:
+        found = await self.bucket.get(self.names.note(key))
+        return _note(found.data) if found is not None else None
+
+    async def swap(self, key: str, before: bytes | None, after: bytes | None) -> bool:
+        at, body = self.names.note(key), b"" if after is None else b"+" + after
+        # Nothing is said by an empty object, too: S3 has not always deleted on a condition.
+        found = await self.bucket.get(at)
+        if (None if found is None else _note(found.data)) != before:
+            return False
+        if found is None and after is None:
+            return True
+        put = await self.bucket.put(at, body, over=None if found is None else found.etag)
+        if put.etag is None:
+            again = await self.bucket.get(at) if not put.certain else None
+            if again is None or again.data != body:
+                return False
+        if after is None:
+            with suppress(StoreError):
+                await self.bucket.delete(at, only=put.etag)
+        return True
+
+    async def close(self) -> None:
+        await self.bucket.close()
+
+    async def read(
+        self,
+        part: str,
+        work: Callable[[Tenant], Awaitable[Result]],
+        *,
+        etag: str | None = None,
+        fresh: bool = True,
+    ) -> Result:
+        """Return what `work` returns for a tenant as it is now.
+
+        It need not be asked for if its ETag is known to be this one, or if it need not be `fresh`. What has
+        been deleted since its manifest was read is looked for once more, in the manifest that there is now.
+        """
+        missed: str | None = None
+        held: Tenant | None = self._tenants.get(part)
+        while True:
+            if held is None or (fresh and held.etag != etag) or missed is not None:
+                held = await self._fetch(part, held)
+            try:
+                await self._complete(held)
+                return await work(held)
+            except GoneError as gone:
+                if held.etag == missed:
+                    raise UnreadableStoreError(
+                        f"{self.url}: the object {self.names.segment(part, str(gone))} is missing; restore it"
+                    ) from None
+                missed = held.etag
+
+    async def _fetch(self, part: str, held: Tenant | None) -> Tenant:
+        """Return a tenant, of which the directory is not read yet, as it is now."""
+        key = self.names.manifest(part)
+        try:
+            found = await self.bucket.get(key, unless=held.etag if held is not None else None)
+        except UnchangedError:
+            assert held is not None
+            return held
+        if found is None:
+            return Tenant(part)
+        return read_manifest(found.data, found.etag, f"{self.url}: the object {key}")
+
+    async def _complete(self, tenant: Tenant) -> None:
+        """Read the directory of a tenant, and remember both."""
+        if not tenant.complete:
+            if tenant.directory is not None:
+                tenant.base = await self._library.directory(tenant.name, tenant.directory)
+            tenant.complete = True
+        self._tenants.put(tenant.name, tenant, tenant.size)
+
+    async def _draft(self, tenant: Tenant, batch: Batch) -> tuple[Draft, bytes] | None:
+        """Return what a commit makes of a tenant; None if that is not as expected."""
+        for change in batch.changes:
+            head = tenant.head(change.name)
+            if (None if head is None else head.revision) != change.expected:
+                return None
+            if change.absent:
+                slots = await self._reader(tenant, change.name).slots(change.absent)
+                if any(slot is not None for slot in slots.values()):
+                    return None
+        if any(tenant.write_of(id) is not None for id in batch.done):
+            return None
+        draft = Draft(tenant, self._library)
+        return draft, await draft.make(batch)
+
+    async def _publish(self, draft: Draft, manifest: bytes) -> bool:
+        """Put what a draft has made; False if someone else was faster."""
+        tenant = draft.tenant
+        await asyncio.gather(
+            *(self.bucket.put(self._at(tenant, id), data, over=None) for id, data in draft.objects.items())
+        )
+        try:
+            put = await self.bucket.put(self.names.manifest(tenant.name), manifest, over=tenant.etag)
+        except StoreUnavailableError as error:
+            raise StoreUnavailableError(
+                f"{error}; the write may or may not have been done, and can be sent again if it has an id"
+            ) from error
+        if put.etag is None:
+            if not put.certain and await self._was_done(draft):
+                return True
+            await self._delete(tenant, draft.objects)
+            return False
+        tenant.etag = put.etag
+        tenant.size = 10 * len(manifest)
+        for id, data in draft.objects.items():
+            self._library.add(id, data)
+        self._tenants.put(tenant.name, tenant, tenant.size)
+        if tenant.trash and await self._delete(tenant, tenant.trash):
+            tenant.trash = []
+        return True
+
+    async def _was_done(self, draft: Draft) -> bool:
+        """Tell whether a commit was done the first time that it was sent; raises StoreUnavailableError."""
+        name, turn = draft.tenant.name, draft.tenant.turn
+        now = await self._fetch(name, None)
+        if draft.turn in now.turns:
+            return True
+        if now.turn - turn >= TURNS:
+            raise StoreUnavailableError(
+                f"{self.url}: the connection broke; the write may or may not have been done, and can be sent "
+                "again if it has an id"
+            )
+        return False
+
+    async def _delete(self, tenant: Tenant, ids: Iterable[str]) -> bool:
+        """Delete objects that are not in use; what stays is deleted after another commit, or collected."""
+        with suppress(StoreError):
+            await asyncio.gather(*(self.bucket.delete(self._at(tenant, id)) for id in ids))
+            return True
+        return False
+
+    async def _heads_of(self, some: list[Stretch], reach: Reach) -> list[KeptHead]:
+        found = await asyncio.gather(
+            *(
+                self.read(stretch.tenant, _given(heads_within, reach, stretch), etag=stretch.etag)
+                for stretch in some
+            )
+        )
+        return [head for heads in found for head in heads]
+
+    def _reader(self, tenant: Tenant, name: Name) -> Reader:
+        return Reader(tenant, name, self._library)
+
+    def _at(self, tenant: Tenant, id: str) -> str:
+        return self.names.segment(tenant.name, id)
+
+
+def _given(work: Callable[..., Result], *more: object) -> Callable[[Tenant], Awaitable[Result]]:
+    async def given(tenant: Tenant) -> Result:
+        return work(tenant, *more)
+
+    return given
+
+
+def _note(data: bytes) -> bytes | None:
+    return data[1:] if data else None

@@ -1,0 +1,181 @@
+"""Reading what never changes: segments and directories, of which the last ones used are kept in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec import MsgspecError
+from zstandard import ZstdError
+
+from ...store.planning import Name
+from .manifest import Directory, Segment, damaged, read_directory
+from .names import Names
+from .objects import Bucket
+from .segment import Index, Place, Spot, read_block, read_index, read_table
+
+CACHED = 64 * 1024 * 1024
+"""About how many bytes are kept in memory."""
+WHOLE = 512 * 1024
+"""Up to how many bytes a segment is fetched as a whole, whatever is needed of it."""
+
+
+class GoneError(Exception):
+    """An object is not there: what told of it is out of date, or it was deleted by someone else."""
+
+
+class Cache:
+    """Keeps the things that were used last, as many as have room."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._held = 0
+        self._things: OrderedDict[Any, tuple[Any, int]] = OrderedDict()
+
+    def get(self, key: Any) -> Any:
+        """Return a thing; None if it is not here."""
+        if key not in self._things:
+            return None
+        self._things.move_to_end(key)
+        return self._things[key][0]
+
+    def put(self, key: Any, thing: Any, size: int) -> None:
+        """Keep a thing of about that many bytes; one that would take too much room is not kept."""
+        self.drop(key)
+        if size > self._most // 4:
+            return
+        self._things[key] = (thing, size)
+        self._held += size
+        while self._held > self._most:
+            _, (_, freed) = self._things.popitem(last=False)
+            self._held -= freed
+
+    def drop(self, key: Any) -> None:
+        """Keep a thing no longer."""
+        if (old := self._things.pop(key, None)) is not None:
+            self._held -= old[1]
+
+
+class Library:
+    """Reads the segments and directories of all tenants; raises GoneError for one that is not there."""
+
+    def __init__(self, bucket: Bucket, names: Names) -> None:
+        self._bucket = bucket
+        self._names = names
+        self._cache = Cache(CACHED)
+
+    def add(self, id: str, data: bytes) -> None:
+        """Keep a segment that was just written, if it is small."""
+        if len(data) <= WHOLE:
+            self._cache.put(id, data, len(data))
+
+    async def whole(self, tenant: str, segment: Segment) -> bytes:
+        """Return all bytes of a segment."""
+        data: bytes | None = self._cache.get(segment.id)
+        if data is None:
+            data = await self._fetch(tenant, segment.id)
+            self.add(segment.id, data)
+        return data
+
+    async def table(self, tenant: str, segment: Segment) -> dict[Name, Place]:
+        """Return where the runs of a segment lie."""
+        at = (segment.id, "table")
+        table: dict[Name, Place] | None = self._cache.get(at)
+        if table is None:
+            data = await self._part(tenant, segment, segment.size - segment.table, segment.table)
+            table = self.read(tenant, segment, read_table, data)
+            self._cache.put(at, table, 400 * len(table))
+        return table
+
+    async def index(self, tenant: str, segment: Segment, name: Name) -> Index:
+        """Return the index of a stream's run."""
+        at = (segment.id, name)
+        index: Index | None = self._cache.get(at)
+        if index is None:
+            place = await self._place(tenant, segment, name)
+            data = await self._part(tenant, segment, place.offset, place.index)
+            index = self.read(tenant, segment, read_index, data)
+            self._cache.put(at, index, 500 * len(index.seqs) + 150 * len(index.marks))
+        return index
+
+    async def bodies(
+        self, tenant: str, segment: Segment, name: Name, places: Iterable[int], *, of_marks: bool = False
+    ) -> dict[int, bytes]:
+        """Return the bodies of records, or the values of what was derived, by their places in the index."""
+        wanted = list(places)
+        index = await self.index(tenant, segment, name)
+        blocks: list[tuple[Spot, list[bytes]]] = []
+        missing: list[list[tuple[int, Spot]]] = []
+        for number, spot in index.spots(wanted, of_marks=of_marks).items():
+            kept = self._cache.get((segment.id, name, of_marks, number))
+            if kept is not None:
+                blocks.append((spot, kept))
+            elif missing and missing[-1][-1][0] == number - 1:
+                missing[-1].append((number, spot))
+            else:
+                missing.append([(number, spot)])
+        for found in await asyncio.gather(
+            *(self._blocks(tenant, segment, name, of_marks, spots) for spots in missing)
+        ):
+            blocks += found
+        held = {spot.first + at: body for spot, block in blocks for at, body in enumerate(block)}
+        return {place: held[place] for place in wanted}
+
+    async def directory(self, tenant: str, id: str) -> Directory:
+        """Return a directory."""
+        directory: Directory | None = self._cache.get(id)
+        if directory is None:
+            data = await self._fetch(tenant, id)
+            directory = read_directory(data, self._where(tenant, id))
+            self._cache.put(id, directory, 600 * len(directory.streams) + 10 * len(data))
+        return directory
+
+    async def _place(self, tenant: str, segment: Segment, name: Name) -> Place:
+        try:
+            return (await self.table(tenant, segment))[name]
+        except KeyError as error:
+            raise damaged(self._where(tenant, segment.id), error) from error
+
+    async def _blocks(
+        self, tenant: str, segment: Segment, name: Name, of_marks: bool, spots: list[tuple[int, Spot]]
+    ) -> list[tuple[Spot, list[bytes]]]:
+        """Fetch blocks that lie one after the other."""
+        place = await self._place(tenant, segment, name)
+        start, last = spots[0][1].offset, spots[-1][1]
+        size = last.offset + last.size - start
+        data = await self._part(tenant, segment, place.offset + place.index + start, size)
+        found = []
+        for number, spot in spots:
+            at = spot.offset - start
+            block = self.read(tenant, segment, read_block, data[at : at + spot.size])
+            self._cache.put(
+                (segment.id, name, of_marks, number), block, sum(map(len, block)) + 50 * len(block)
+            )
+            found.append((spot, block))
+        return found
+
+    async def _part(self, tenant: str, segment: Segment, start: int, size: int) -> bytes:
+        if segment.size <= WHOLE:
+            return (await self.whole(tenant, segment))[start : start + size]
+        found = await self._bucket.get_part(self._names.segment(tenant, segment.id), start, size)
+        if found is None:
+            raise GoneError(segment.id)
+        return found.data
+
+    async def _fetch(self, tenant: str, id: str) -> bytes:
+        found = await self._bucket.get(self._names.segment(tenant, id))
+        if found is None:
+            raise GoneError(id)
+        return found.data
+
+    def read(self, tenant: str, segment: Segment, reader: Any, *data: Any) -> Any:
+        """Return what a function reads in the bytes of a segment; raises UnreadableStoreError."""
+        try:
+            return reader(*data)
+        except (MsgspecError, ZstdError) as error:
+            raise damaged(self._where(tenant, segment.id), error) from error
+
+    def _where(self, tenant: str, id: str) -> str:
+        return f"{self._bucket.url}: the object {self._names.segment(tenant, id)}"

@@ -1,0 +1,270 @@
+"""The manifest of a tenant: which streams there are, and where their records lie.
+
+The newest records lie in the manifest itself, the others in segments. Where there are many streams, those
+that have not changed lately are listed in a directory, an object of its own that is never changed, either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+
+from msgspec import MsgspecError, Struct, field, msgpack
+from zstandard import ZstdError
+
+from ...errors import NewerSchemaError, StoreError, UnreadableStoreError
+from ...store.planning import Name
+from ..keyvalue.kept import KeptHead
+from .segment import Item, Mark, compress, decompress
+
+FORMAT = 1
+TURNS = 64
+"""How many of the last commits a manifest names."""
+_PREFIX = 32
+"""How many characters of its keys bound a part; what is in order stays in order when it is cut."""
+
+Done = dict[str, tuple[int, bytes]]
+"""By the id of a write, when it was done and what it did."""
+
+
+class Part(Struct, array_like=True, frozen=True, order=True):
+    """Within which seqs and keys lies what a segment holds of a stream; nothing, if `first` is larger."""
+
+    slot: int
+    """Which segment: its number, which stays when it is written anew."""
+    first: int
+    last: int
+    mark_first: int
+    mark_last: int
+    low: str
+    high: str
+
+    @classmethod
+    def of(cls, slot: int, items: list[Item], marks: list[Mark]) -> Part:
+        """Return the bounds of records and derived values, which are in order."""
+        keys = [item.key[:_PREFIX] for item in items]
+        return cls(
+            slot,
+            items[0].seq if items else 1,
+            items[-1].seq if items else 0,
+            marks[0].seq if marks else 1,
+            marks[-1].seq if marks else 0,
+            min(keys, default=""),
+            max(keys, default=""),
+        )
+
+    def may_hold(self, keys: Iterable[str]) -> bool:
+        """Tell whether one of these keys may be in it."""
+        return self.first <= self.last and any(self.low <= key[:_PREFIX] <= self.high for key in keys)
+
+
+class Entry(Struct, array_like=True):
+    """A stream."""
+
+    head: KeptHead
+    parts: list[Part] = field(default_factory=list)
+    rows: list[bytes] = field(default_factory=list)
+    marks: list[Mark] = field(default_factory=list)
+
+
+class Segment(Struct, array_like=True, frozen=True):
+    """A segment that is in use."""
+
+    id: str
+    size: int
+    table: int
+    """How many bytes, at its end, its table takes."""
+    raw: int
+    """About how many bytes it took before it was compressed."""
+
+
+class Directory(Struct, array_like=True, dict=True):
+    """Streams, none of which has records in it, and writes, as they were when it was written."""
+
+    streams: list[Entry]
+    done: Done
+
+    @cached_property
+    def by_name(self) -> dict[Name, Entry]:
+        """The streams by name."""
+        return {entry.head.name: entry for entry in self.streams}
+
+
+class _Manifest(Struct, array_like=True):
+    tenant: str
+    turn: int
+    turns: list[bytes]
+    segments: dict[int, Segment]
+    streams: list[Entry]
+    done: Done
+    directory: str | None
+    trash: list[str]
+
+
+class Tail:
+    """What lies in the manifest itself of a stream."""
+
+    def __init__(self, rows: dict[int, Item], marks: dict[tuple[int, str], Mark]) -> None:
+        self.rows = rows
+        self.marks = marks
+        """By seq and name; each goes before one that a segment holds."""
+
+    @classmethod
+    def of(cls, entry: Entry) -> Tail:
+        """Return what a manifest says."""
+        items = map(Item.read, entry.rows)
+        return cls({item.seq: item for item in items}, {(mark.seq, mark.name): mark for mark in entry.marks})
+
+    @cached_property
+    def by_key(self) -> dict[str, Item]:
+        """The records by key."""
+        return {item.key: item for item in self.rows.values()}
+
+    @cached_property
+    def seqs(self) -> list[int]:
+        """The seqs of the records, in order."""
+        return sorted(self.rows)
+
+    def copy(self) -> Tail:
+        """Return another one that can change on its own."""
+        return Tail(dict(self.rows), dict(self.marks))
+
+
+class Tenant:
+    """A manifest that was read, or is about to be put; nothing of one that was read ever changes."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.etag: str | None = None
+        """None if there is no manifest yet."""
+        self.turn = 0
+        self.turns: list[bytes] = []
+        """What the last commits are called, so that one whose answer was lost can be told from others."""
+        self.segments: dict[int, Segment] = {}
+        self.fresh: dict[Name, Entry] = {}
+        """The streams that the manifest itself lists."""
+        self.done: Done = {}
+        self.directory: str | None = None
+        self.base = Directory([], {})
+        """What the directory says of the other streams."""
+        self.trash: list[str] = []
+        """Objects that are not in use any more, and may not have been deleted yet."""
+        self.complete = True
+        """Whether the directory has been read."""
+        self.size = 0
+        """About how many bytes it takes in memory."""
+        self._tails: dict[Name, Tail] = {}
+
+    def entry(self, name: Name) -> Entry | None:
+        """Return a stream."""
+        return self.fresh.get(name) or self.base.by_name.get(name)
+
+    def head(self, name: Name) -> KeptHead | None:
+        """Return the head of a stream."""
+        entry = self.entry(name)
+        return None if entry is None else entry.head
+
+    def tail(self, name: Name) -> Tail:
+        """Return what lies here of a stream."""
+        if name not in self._tails:
+            entry = self.fresh.get(name)
+            self._tails[name] = Tail.of(entry) if entry is not None else Tail({}, {})
+        return self._tails[name]
+
+    def write_of(self, id: str) -> bytes | None:
+        """Return what the write of an id did; None if it is not known."""
+        found = self.done.get(id) or self.base.done.get(id)
+        return None if found is None else found[1]
+
+    @cached_property
+    def names(self) -> list[Name]:
+        """The names of all streams, in order."""
+        return sorted({*self.base.by_name, *self.fresh})
+
+    def copy(self) -> Tenant:
+        """Return another one that can change on its own, as long as it replaces what it holds."""
+        twin = Tenant(self.name)
+        twin.etag, twin.turn, twin.directory, twin.base = self.etag, self.turn, self.directory, self.base
+        twin.turns, twin.trash = list(self.turns), list(self.trash)
+        twin.segments, twin.fresh, twin.done = dict(self.segments), dict(self.fresh), dict(self.done)
+        twin._tails = dict(self._tails)
+        return twin
+
+    def set(self, name: Name, head: KeptHead, parts: list[Part], tail: Tail) -> None:
+        """Set a stream."""
+        rows = [item.body for item in tail.rows.values()]
+        self.fresh[name] = Entry(head, parts, rows, list(tail.marks.values()))
+        self._tails[name] = tail
+
+    def drop(self, name: Name) -> None:
+        """Take a stream out; one that the directory lists needs another directory."""
+        self.fresh.pop(name, None)
+        self._tails.pop(name, None)
+
+    def packed(self) -> bytes:
+        """Return the manifest before it is compressed."""
+        return _pack(
+            _Manifest(
+                self.name, self.turn, self.turns, self.segments, list(self.fresh.values()), self.done,
+                self.directory, self.trash,
+            )
+        )  # fmt: skip
+
+
+def write_manifest(packed: bytes) -> bytes:
+    """Return the bytes of a manifest."""
+    return _header("manifest", FORMAT) + compress(packed)
+
+
+def read_manifest(data: bytes, etag: str, where: str) -> Tenant:
+    """Return what the bytes of a manifest say, but for its directory.
+
+    Raises UnreadableStoreError or NewerSchemaError, naming where it lies.
+    """
+    try:
+        found = _manifest(_content(data, "manifest", where))
+    except (MsgspecError, ZstdError) as error:
+        raise damaged(where, error) from error
+    tenant = Tenant(found.tenant)
+    tenant.etag, tenant.turn, tenant.turns, tenant.segments = etag, found.turn, found.turns, found.segments
+    tenant.fresh = {entry.head.name: entry for entry in found.streams}
+    tenant.done, tenant.directory, tenant.trash = found.done, found.directory, found.trash
+    tenant.complete, tenant.size = False, 10 * len(data)
+    return tenant
+
+
+def write_directory(directory: Directory) -> bytes:
+    """Return the bytes of a directory."""
+    return _header("directory", FORMAT) + compress(_pack(directory))
+
+
+def read_directory(data: bytes, where: str) -> Directory:
+    """Return what the bytes of a directory say; raises as `read_manifest` does."""
+    try:
+        return _directory(_content(data, "directory", where))
+    except (MsgspecError, ZstdError) as error:
+        raise damaged(where, error) from error
+
+
+def damaged(where: str, error: Exception) -> StoreError:
+    """Return the error for bytes that are not what was written."""
+    return UnreadableStoreError(f"{where} is damaged ({error})")
+
+
+def _header(what: str, format: int) -> bytes:
+    return f"mnemic {what} {format}\n".encode()
+
+
+def _content(data: bytes, what: str, where: str) -> bytes:
+    header, line, _ = data[:40].partition(b"\n")
+    if header + line != _header(what, FORMAT):
+        words = header.decode(errors="replace").split()
+        if line and words[:2] == ["mnemic", what] and words[-1].isdigit() and int(words[-1]) > FORMAT:
+            raise NewerSchemaError(f"{where} was written by a newer version of Mnemic; upgrade this one")
+        raise UnreadableStoreError(f"{where} is no {what} of ours")
+    return decompress(data[len(header) + 1 :])
+
+
+_pack = msgpack.Encoder().encode
+_manifest = msgpack.Decoder(_Manifest).decode
+_directory = msgpack.Decoder(Directory).decode

@@ -1,0 +1,161 @@
+"""Objects in a bucket: read, put only on conditions, deleted and listed; errors leave as ours."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+from msgspec import Struct
+
+from ...errors import StoreError, StorePermissionError
+from ...store.registry import StoreURL
+from .. import aws
+
+PAGE = 1000
+"""How many names S3 lists at a time."""
+NEVER = '"00000000000000000000000000000000"'
+"""An ETag that no object has."""
+
+
+class Found(Struct, frozen=True):
+    """An object that was read."""
+
+    data: bytes
+    etag: str
+
+
+class Listed(Struct, frozen=True):
+    """An object that was listed."""
+
+    key: str
+    etag: str
+    modified: datetime
+
+
+class Put(Struct, frozen=True):
+    """What became of an object that was to be put: its ETag, or None if the condition was not met."""
+
+    etag: str | None
+    certain: bool = True
+    """Whether it is known that it was not put: one that was sent twice may have been put the first time."""
+
+
+class Bucket:
+    """The objects of a bucket."""
+
+    def __init__(self, client: Any, name: str, url: StoreURL) -> None:
+        self._client = client
+        self._name = name
+        self.url = str(url)
+
+    async def get(self, key: str, *, unless: str | None = None) -> Found | None:
+        """Return an object; None if there is none. Raises UnchangedError if its ETag is `unless`."""
+        condition = {} if unless is None else {"IfNoneMatch": unless}
+        return await self._get(key, condition)
+
+    async def get_part(self, key: str, start: int, size: int) -> Found | None:
+        """Return some bytes of an object; None if there is no such object."""
+        return await self._get(key, {"Range": f"bytes={start}-{start + size - 1}"})
+
+    async def put(self, key: str, data: bytes, *, over: str | None) -> Put:
+        """Put an object over the one with the ETag `over`, or, if that is None, only if there is none."""
+        condition = {"IfNoneMatch": "*"} if over is None else {"IfMatch": over}
+        try:
+            async with self._explained():
+                answer = await self._client.put_object(Bucket=self._name, Key=key, Body=data, **condition)
+        except _RefusedError as refused:
+            if refused.code == "NoSuchBucket" or refused.status not in (404, 409, 412):
+                raise refused.explained from None
+            return Put(None, certain=not refused.retried)
+        return Put(str(answer["ETag"]))
+
+    async def delete(self, key: str, *, only: str | None = None) -> bool:
+        """Delete an object, if it is there; with `only`, if it has that ETag; False if it has not."""
+        condition = {} if only is None else {"IfMatch": only}
+        try:
+            async with self._explained():
+                await self._client.delete_object(Bucket=self._name, Key=key, **condition)
+        except _RefusedError as refused:
+            if refused.code == "NoSuchBucket" or refused.status not in (404, 409, 412):
+                raise refused.explained from None
+            return refused.status == 404
+        return True
+
+    async def list(self, prefix: str, *, after: str | None = None) -> AsyncGenerator[Listed, None]:
+        """Yield all objects whose names begin with `prefix`, in the order of their names, after one."""
+        more = {} if after is None else {"StartAfter": after}
+        while True:
+            try:
+                async with self._explained():
+                    page = await self._client.list_objects_v2(
+                        Bucket=self._name, Prefix=prefix, MaxKeys=PAGE, **more
+                    )
+            except _RefusedError as refused:
+                raise refused.explained from None
+            for item in page.get("Contents", ()):
+                yield Listed(item["Key"], item["ETag"], item["LastModified"])
+            if not page.get("IsTruncated"):
+                return
+            more = {"ContinuationToken": page["NextContinuationToken"]}
+
+    async def check(self, key: str, data: bytes) -> None:
+        """Raise StoreError if the endpoint puts objects whatever the condition; `key` is put if it is new."""
+        try:
+            first = await self.put(key, data, over=None)
+            again = await self.put(key, data, over=None) if first.etag else first
+            wrong = await self.put(key, data, over=NEVER)
+        except StorePermissionError:
+            # Who may only read need not know how writing goes, but must be able to read.
+            await self.get(key)
+            return
+        if again.etag is not None or wrong.etag is not None:
+            ignored = "If-None-Match" if again.etag is not None else "If-Match"
+            raise StoreError(
+                f"{self.url}: this endpoint ignores {ignored} when an object is put, so that writers would "
+                "overwrite one another; use Amazon S3, or a server that supports conditional writes"
+            )
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        await self._client.close()
+
+    async def _get(self, key: str, options: dict[str, str]) -> Found | None:
+        try:
+            async with self._explained():
+                answer = await self._client.get_object(Bucket=self._name, Key=key, **options)
+                async with answer["Body"] as body:
+                    return Found(await body.read(), str(answer["ETag"]))
+        except _RefusedError as refused:
+            if refused.status == 304:
+                raise UnchangedError from None
+            if refused.code == "NoSuchKey":
+                return None
+            raise refused.explained from None
+
+    @asynccontextmanager
+    async def _explained(self) -> AsyncIterator[None]:
+        try:
+            yield
+        except ClientError as error:
+            raise _RefusedError(error, aws.explain(error, self.url)) from error
+        except BotoCoreError as error:
+            raise aws.explain(error, self.url) from error
+
+
+class UnchangedError(Exception):
+    """An object is as it was."""
+
+
+class _RefusedError(Exception):
+    """S3 has answered, and refused a request."""
+
+    def __init__(self, error: ClientError, explained: Exception) -> None:
+        super().__init__(str(error))
+        self.code = aws.code_of(error)
+        self.status = aws.status_of(error)
+        self.retried = error.response.get("ResponseMetadata", {}).get("RetryAttempts", 1) != 0
+        self.explained = explained
+        explained.__cause__ = error

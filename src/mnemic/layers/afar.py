@@ -18,7 +18,7 @@ from ..recall.maker import Maker
 from ..recall.question import understand
 from ..recall.strength import USE
 from ..records import Record, Scope, Stream, known_scope
-from ..store.nearest import Companion, Mark, Near, Nearby, Nearest
+from ..store.nearest import Companion, Mark, Near, Nearest, OwnIndex
 from ..store.planning import Name
 from ..store.protocol import Store, all_streams, scan_all
 from ..store.query import Scan, Search, StreamScan
@@ -41,9 +41,16 @@ class Afar:
     """Finds candidates in an index that lies elsewhere."""
 
     def __init__(self, below: Store, companion: Companion | None, fill: Fill) -> None:
+        """Take the companion, or else the store's own index."""
         self._below = below
-        self._companion = companion
+        self._own: OwnIndex | None = cast("Nearest", below).index if companion is None else None
+        self._companion: Companion = companion or cast("Nearest", below).index
         self._fill = fill
+
+    @property
+    def large(self) -> int:
+        """From how many records on a scope is searched there."""
+        return 0 if self._own is None else self._own.large
 
     async def index(self, search: Search, maker: Maker, limit: int = CANDIDATES) -> tuple[Index, bool]:
         """Return an index of the records that may answer a search, and whether there may be more."""
@@ -53,14 +60,14 @@ class Afar:
         found = await self._near(near, maker)
         index = Index(maker.name, sparse=True)
         by_stream: dict[Name, list[Record]] = {}
-        for record in found.records:
+        for record in found:
             by_stream.setdefault((record.scope.path, record.kind), []).append(record)
         for name, records in by_stream.items():
             records.sort(key=lambda record: record.seq)
             entries: list[Entry | None] = [unpack(record.derived[maker.name]) for record in records]
             index.add(_stream(name), records, entries, first=True, width=maker.dimensions, embedding=False)
             index.texts.update((record.ref, record) for record in records if record.text is not None)
-        return index, len(found.records) >= limit and limit < MOST
+        return index, len(found) >= limit and limit < MOST
 
     async def catch_up(
         self, scope: Scope, maker: Maker, progress: Callable[[int, int], object] | None = None
@@ -71,10 +78,6 @@ class Afar:
         """
         streams = [s async for s in all_streams(self._below, StreamScan(scope=scope, empty=True))]
         companion = self._companion
-        if companion is None:
-            for stream in streams:
-                await self._make((stream.scope.path, stream.kind), maker)
-            return sum(stream.count for stream in streams)
         marks = await companion.marks(maker.name, scope)
         taken = done = 0
         total = sum(stream.count for stream in streams)
@@ -92,25 +95,16 @@ class Afar:
             await companion.remove(name, None)
         return taken
 
-    async def _near(self, near: Near, maker: Maker) -> Nearby:
-        if self._companion is not None:
+    async def _near(self, near: Near, maker: Maker) -> list[Record]:
+        if self._own is None:
             await self.catch_up(near.scope, maker)
-            return Nearby(await self._companion.near(near))
-        store = cast("Nearest", self._below)
-        found = await store.near(near)
+            return await self._companion.near(near)
+        found = await self._own.nearby(near)
         if found.behind:
-            for name in found.behind:
-                await self._make(name, maker)
-            found = await store.near(near)
-        return found
-
-    async def _make(self, name: Name, maker: Maker) -> None:
-        """Make the entries that the records of a stream lack."""
-        lacking = Scan(
-            scope=known_scope(name[0]), kinds=(name[1],), lacking=maker.name, bodies=False, limit=PAGE
-        )
-        async for records in _pages(self._below, lacking):
-            await self._fill(records, maker)
+            for stream, mark in found.behind:
+                await self._take_in(self._own, stream, mark, maker)
+            found = await self._own.nearby(near)
+        return found.records
 
     async def _take_in(self, companion: Companion, stream: Stream, mark: Mark | None, maker: Maker) -> int:
         """Bring the companion up to one stream."""

@@ -54,8 +54,6 @@ Result = TypeVar("Result")
 
 MAX_DOCUMENTS = 2_000_000
 """How many documents the indexes of all scopes hold together, before the least used of them goes."""
-LARGE = 50_000
-"""From how many records on a scope is searched by the store itself, if it can, instead of in memory."""
 SIZED = 60.0
 """For how many seconds it is remembered whether a scope is large."""
 
@@ -177,13 +175,13 @@ class IndexLayer(Layer):
 
     async def _is_large(self, scope: Scope) -> bool:
         """Tell whether a scope is searched elsewhere: always with a companion, otherwise if it is large."""
-        if self._companion is not None:
-            return True
+        if self._afar is None or not self._afar.large:
+            return self._afar is not None
         known = self._sizes.get(scope)
         if known is None or time.monotonic() - known[0] > SIZED:
             page = await self._below.streams(StreamScan(scope=scope))
             held = sum(stream.count for stream in page.items)
-            known = (time.monotonic(), page.cursor is not None or held > LARGE)
+            known = (time.monotonic(), page.cursor is not None or held >= self._afar.large)
             if len(self._sizes) > 100_000:
                 self._sizes.clear()
             self._sizes[scope] = known

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from msgspec import Struct, field
 
-from ..records import Record, Scope
+from ..records import Record, Scope, Stream
 from .planning import Name
 from .registry import StoreURL
 
@@ -31,21 +31,6 @@ class Near(Struct, frozen=True, kw_only=True):
     vector: bytes | None = None
     terms: tuple[int, ...] = ()
     limit: int = 200
-
-
-class Nearby(Struct):
-    """Records, each with the derived value that was asked for, and the streams that the index is behind."""
-
-    records: list[Record] = field(default_factory=list)
-    behind: list[Name] = field(default_factory=list)
-
-
-class Nearest(Protocol):
-    """A store that finds by itself, in one step, what is near a question: it has the capability NEAREST."""
-
-    async def near(self, near: Near) -> Nearby:
-        """Return at most `near.limit` records by words and as many by vectors."""
-        ...
 
 
 class Mark(Struct, frozen=True):
@@ -100,6 +85,36 @@ class Companion(Protocol):
 
     async def close(self) -> None:
         """Let go of files and connections."""
+        ...
+
+
+class Nearby(Struct):
+    """Records with the derived value that was asked for, and the streams that the index is behind.
+
+    Each of those streams comes with how far the index has come with it, if it knows it at all.
+    """
+
+    records: list[Record] = field(default_factory=list)
+    behind: list[tuple[Stream, Mark | None]] = field(default_factory=list)
+
+
+class OwnIndex(Companion, Protocol):
+    """An index that a store keeps of its own records, in the same place: it tells by itself what it lacks."""
+
+    large: int
+    """From how many records on a scope is searched with it, and not in memory."""
+
+    async def nearby(self, near: Near) -> Nearby:
+        """Return at most `near.limit` whole records by words and as many by vectors, in one round trip."""
+        ...
+
+
+class Nearest(Protocol):
+    """A store with the capability NEAREST."""
+
+    @property
+    def index(self) -> OwnIndex:
+        """The store's own index."""
         ...
 
 

@@ -27,7 +27,7 @@ class Capability(Enum):
     LEXICAL = "lexical"
     """`search` finds words."""
     NEAREST = "nearest"
-    """It has `near`, as `store.nearest` describes it: an index of its own by words and vectors."""
+    """It has an `index` of its own by words and vectors, as `store.nearest` describes it."""
 
 
 class Page(Struct, Generic[Item], frozen=True):

@@ -85,7 +85,7 @@ class PostgresStore(SqlReads):
         found = await self._read(lambda connection: connection.all(sql.vectors, {}))
         if found and found[0][0] is None:
             try:
-                await self._side().pool.use(lambda link: link.all(sql.add_vectors, {}))
+                await self._side().pool.use(lambda link: link.each([(sql.add_vectors, {})]))
             except (psycopg.Error, LostLinkError) as error:
                 log.info("%s: pgvector is there but may not be installed: %s", self._address.shown, error)
             found = await self._read(lambda connection: connection.all(sql.vectors, {}))

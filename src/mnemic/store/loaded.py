@@ -236,6 +236,9 @@ class LoadedPlan(Plan):
                 soonest = slot.expires
         # What wipes counts what it has removed by itself.
         head.version, head.soonest = version, soonest
+        if not kept and not expired_only:
+            # Of a stream that has expired, a store may have removed the records by itself.
+            head.count = head.weight = 0
 
     def _known(self, head: Head, keys: Sequence[str]) -> list[Slot | None]:
         name = (head.scope, head.kind)

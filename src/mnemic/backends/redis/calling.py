@@ -1,0 +1,144 @@
+"""Calls to a server or a cluster: connections that are made again, and what may be sent twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+from redis.asyncio import Connection, Redis, RedisCluster, SSLConnection
+from redis.backoff import ExponentialWithJitterBackoff
+from redis.exceptions import ConnectionError as DriverConnectionError
+from redis.exceptions import NoScriptError, ReadOnlyError
+from redis.exceptions import TimeoutError as DriverTimeoutError
+
+from ...errors import ClosedError, TooLargeError
+from .failing import RAISED, UnsentError, broken, explain, refused
+from .scripts import SCRIPTS, Script
+
+Result = TypeVar("Result")
+Command = tuple[Any, ...]
+
+RETRIES = 5
+"""How often a call is made again if the server cannot be reached, or tells that it is not ready."""
+LARGEST = 256 * 1024 * 1024
+"""The most bytes that are sent at once; a server hangs up on a client that sends a gigabyte."""
+
+_BACKOFF = ExponentialWithJitterBackoff(cap=1.0, base=0.05)
+
+
+class Wire(Connection):
+    """A connection that tells whether a command was sent, and notices that the server has hung up."""
+
+    async def connect_check_health(self, *args: Any, **kwargs: Any) -> None:
+        await _before_sending(super().connect_check_health(*args, **kwargs))
+
+    async def check_health(self) -> None:
+        await _before_sending(super().check_health())  # type: ignore[no-untyped-call]
+
+    def should_reconnect(self) -> bool:
+        marked = super().should_reconnect()  # type: ignore[no-untyped-call]
+        return bool(marked) or (self._reader is not None and self._reader.at_eof())
+
+
+class SecureWire(Wire, SSLConnection):
+    """The same over TLS."""
+
+
+async def _before_sending(work: Awaitable[None]) -> None:
+    try:
+        await work
+    except (DriverConnectionError, DriverTimeoutError) as error:
+        if type(error) in (DriverConnectionError, DriverTimeoutError):
+            raise UnsentError(*error.args) from error
+        raise
+
+
+class Server:
+    """A server or a cluster; every error of the driver leaves it as one of ours."""
+
+    def __init__(self, url: str, client: Redis | RedisCluster, connections: int) -> None:
+        self.url = url
+        self.cluster = isinstance(client, RedisCluster)
+        self._client: Any = client
+        self._room = asyncio.Semaphore(connections)
+        self._closed = False
+
+    async def read(self, *command: Any) -> Any:
+        """Send a command that changes nothing and return its answer; sent again if the connection breaks."""
+        return await self._patiently(lambda: self._send(command), twice=True)
+
+    async def read_all(self, commands: Sequence[Command]) -> list[Any]:
+        """Send commands that change nothing, and return their answers, in one round trip to each node."""
+        if len(commands) == 1:
+            return [await self.read(*commands[0])]
+        return await self._patiently(lambda: self._send_all(commands), twice=True) if commands else []
+
+    async def write(self, script: Script, keys: Sequence[bytes], arguments: Sequence[Any]) -> bool:
+        """Run a script that writes, once; raises StoreUnavailableError if nobody knows whether it ran."""
+        size = sum(map(len, arguments))
+        if size > LARGEST:
+            raise TooLargeError(
+                f"{self.url}: a write of {size:,} bytes is more than the {LARGEST:,} that are sent at once; "
+                "make several of it"
+            )
+        command = evalsha(script, keys, arguments)
+        return bool(await self._patiently(lambda: self._send(command), twice=False))
+
+    async def close(self) -> None:
+        """Close all connections."""
+        self._closed = True
+        await self._client.aclose()
+
+    async def _patiently(self, call: Callable[[], Awaitable[Result]], *, twice: bool) -> Result:
+        for failures in range(1, RETRIES + 2):
+            if self._closed:
+                raise ClosedError(f"{self.url} is closed")
+            try:
+                async with self._room:
+                    return await call()
+            except RAISED as error:
+                undone = refused(error)
+                if failures > RETRIES or not (undone or (twice and broken(error))):
+                    raise explain(self.url, error, lost=not twice and broken(error)) from error
+                if isinstance(error, ReadOnlyError) and not self.cluster:
+                    # The name may lead to another server by now, which is the primary.
+                    await self._client.connection_pool.disconnect(inuse_connections=False)
+            await asyncio.sleep(_BACKOFF.compute(failures))
+            if self.cluster:
+                await self._look_round()
+        raise AssertionError("unreachable")
+
+    async def _look_round(self) -> None:
+        """Ask the cluster anew which node serves what."""
+        try:
+            await self._client.nodes_manager.initialize()
+        except RAISED:
+            return  # then the next call tells why
+
+    async def _send(self, command: Command) -> Any:
+        try:
+            return await self._client.execute_command(*command)
+        except NoScriptError:
+            # The server has been started anew, or is another one than before.
+            return await self._client.execute_command("EVAL", SCRIPTS[command[1]].text, *command[2:])
+
+    async def _send_all(self, commands: Sequence[Command]) -> list[Any]:
+        try:
+            return await self._pipe(commands)
+        except NoScriptError:
+            for sha in {command[1] for command in commands if command[0] == "EVALSHA"}:
+                await self._client.script_load(SCRIPTS[sha].text)
+            return await self._pipe(commands)
+
+    async def _pipe(self, commands: Sequence[Command]) -> list[Any]:
+        pipe = self._client.pipeline() if self.cluster else self._client.pipeline(transaction=False)
+        async with pipe:
+            for command in commands:
+                pipe.execute_command(*command)
+            return list(await pipe.execute())
+
+
+def evalsha(script: Script, keys: Sequence[bytes], arguments: Sequence[Any]) -> Command:
+    """Return the command that runs a script that the server knows."""
+    return ("EVALSHA", script.sha, len(keys), *keys, *arguments)

@@ -1,0 +1,120 @@
+"""The list of all streams: their names in order, on a few shelves, so that nobody looks through all keys.
+
+On a single server a stream is listed and taken off in the very step that makes or drops it. In a cluster the
+list lies in other slots than the streams. There a stream is listed before it is made, by a call that leaves
+its mark. After a drop the name is taken off only if the mark is still the one that was there before it was
+looked whether the stream is gone; and whoever makes a stream finds out if that was looked in between. So a
+name may be listed in vain for a while, but no stream is ever missing.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Sequence
+
+from ...store.planning import Name
+from ..keyvalue.engine import Reach
+from .calling import Command, Server
+from .keys import SHELVES, Keys, shelf_of
+from .scripts import FREE, WRITE
+from .steps import Step
+
+MARKED = 3600_000
+"""How long it is remembered that a stream was taken off, in milliseconds: longer than a write takes."""
+IN_VAIN = 60_000_000
+"""After how many microseconds a name that is listed, but has no stream, is taken off by whoever sees it."""
+
+
+class Listing:
+    """The names of all streams, in the order of scope and kind."""
+
+    def __init__(self, server: Server, keys: Keys) -> None:
+        self._server = server
+        self._keys = keys
+
+    def add(self, step: Step, name: Name) -> None:
+        """List a stream in the step that makes it."""
+        step.do("ZADD", step.key(self._keys.shelf(shelf_of(name[0]))), b"0", _member(name))
+
+    def remove(self, step: Step, name: Name) -> None:
+        """Take a stream off in the step that drops it."""
+        step.do("ZREM", step.key(self._keys.shelf(shelf_of(name[0]))), _member(name))
+
+    async def announce(self, step: Step, names: Sequence[Name], moment: int) -> None:
+        """List streams of a scope before a step that makes them; it fails if one is taken off meanwhile."""
+        scope = names[0][0]
+        mark = await self._server.read("GET", self._keys.unlisted(scope))
+        step.check(step.key(self._keys.unlisted(scope)), mark or b"")
+        shelf = shelf_of(scope)
+        listed = Step()
+        added = f"{moment} {secrets.token_hex(8)}"
+        for name in names:
+            self.add(listed, name)
+            listed.do("HSET", listed.key(self._keys.added(shelf)), _member(name), added.encode())
+        await self._server.write(WRITE, listed.keys, listed.arguments())
+
+    async def retract(self, names: Iterable[Name], *, before: int | None = None) -> None:
+        """Take streams off that are gone; with `before`, only if they were listed before that moment."""
+        for name in names:
+            shelf, member = shelf_of(name[0]), _member(name)
+            added: bytes = await self._server.read("HGET", self._keys.added(shelf), member) or b""
+            if before is not None and added and int(added.split()[0]) > before:
+                continue
+            gone = Step()
+            gone.check(gone.key(self._keys.stream(name).head), b"")
+            mark = secrets.token_hex(8).encode()
+            gone.do("SET", gone.key(self._keys.unlisted(name[0])), mark, b"PX", b"%d" % MARKED)
+            if not await self._server.write(FREE, gone.keys, gone.arguments()):
+                continue
+            off = Step()
+            off.check(off.key(self._keys.added(shelf)), added, field=member)
+            self.remove(off, name)
+            off.do("HDEL", off.key(self._keys.added(shelf)), member)
+            await self._server.write(FREE, off.keys, off.arguments())
+
+    async def names(self, reach: Reach, after: Name | None, limit: int) -> list[Name]:
+        """Return the next names within reach, of any kind; fewer than `limit` only at the end."""
+        found: list[bytes] = []
+        for low, high in self._ranges(reach, after):
+            shelves = range(SHELVES) if not reach.scope and reach.below else (shelf_of(reach.scope),)
+            wanted = limit - len(found)
+            asked = [self._range(shelf, low, high, reach.reverse, wanted) for shelf in shelves]
+            answers = await self._server.read_all(asked)
+            found += sorted((m for answer in answers for m in answer), reverse=reach.reverse)[:wanted]
+            if len(found) == limit:
+                break
+        return [_name(member) for member in found]
+
+    def _ranges(self, reach: Reach, after: Name | None) -> list[tuple[bytes, bytes]]:
+        """Return the first name, and the one after the last, of each range that is within reach, in order."""
+        scope = reach.scope.encode()
+        if reach.below and not scope:
+            ranges = [(b"", b"\xff")]
+        else:
+            # Between a scope and those below it lie others, such as a-b between a and a/b.
+            ranges = [(scope + b"\0", scope + b"\1")]
+            if reach.below:
+                ranges.append((scope + b"/", scope + b"0"))
+        if reach.reverse:
+            ranges.reverse()
+        if after is None:
+            return ranges
+        if reach.reverse:
+            return [(low, min(high, _member(after))) for low, high in ranges if low < _member(after)]
+        return [(max(low, _member(after) + b"\0"), high) for low, high in ranges if high > _member(after)]
+
+    def _range(self, shelf: int, low: bytes, high: bytes, reverse: bool, limit: int) -> Command:
+        first, last = b"[" + low, b"(" + high
+        command = "ZREVRANGEBYLEX" if reverse else "ZRANGEBYLEX"
+        bounds = (last, first) if reverse else (first, last)
+        return (command, self._keys.shelf(shelf), *bounds, "LIMIT", 0, limit)
+
+
+def _member(name: Name) -> bytes:
+    # No name holds a NUL, which comes before every other character: so the order is that of the names.
+    return f"{name[0]}\0{name[1]}".encode()
+
+
+def _name(member: bytes) -> Name:
+    scope, _, kind = member.decode().partition("\0")
+    return scope, kind

@@ -1,0 +1,168 @@
+"""From a URL to a store on Redis 7.0 or newer, or Valkey.
+
+    redis://[user:password@]host[:port][/database]      a server
+    rediss://…                                          the same over TLS
+    redis+cluster://[user:password@]host[:port][,…]     a cluster, of which some nodes are named
+    rediss+cluster://…                                  the same over TLS
+
+Options: `prefix` begins the names of all keys (`mnemic`); `timeout` and `connect_timeout` are seconds;
+`max_connections` are those of this store, in a cluster to each node. With TLS also `ssl_ca_certs`,
+`ssl_certfile`, `ssl_keyfile` (files), and `ssl_cert_reqs` (`required` or `none`).
+
+What the server must be told, since it forgets by default: `appendonly yes`, with `appendfsync always` if a
+power cut may lose nothing, or `everysec` if it may lose a second; and `maxmemory-policy noeviction`, without
+which a full server throws records away instead of refusing new ones. A user needs `+@read +@write +@scripting
++@connection` and, in a cluster, `+cluster|slots`, on the keys `~PREFIX{*`. Replicas are for failing over:
+all reads and writes go to primaries. What a primary had acknowledged and not yet sent to its replicas is lost
+when it fails; `min-replicas-to-write 1` and `min-replicas-max-lag` bound that.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from redis.asyncio import ConnectionPool, Redis, RedisCluster
+from redis.asyncio.cluster import ClusterNode
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from ...errors import InvalidValueError, NewerSchemaError
+from ...store.registry import Backend, StoreURL
+from ..keyvalue.store import KeyValueStore
+from .calling import SecureWire, Server, Wire
+from .engine import RedisEngine
+from .failing import RAISED, explain
+from .keys import Keys
+from .scripts import WRITE
+from .steps import Step
+
+FORMAT = b"1"
+"""What the keys of a store look like; another number is for those who cannot be read by this version."""
+
+_PREFIX = re.compile(r"[\w.:/-]{1,100}", re.ASCII)
+
+
+async def open_store(url: StoreURL) -> KeyValueStore:
+    """Connect and return the store; raises InvalidValueError, or a StoreError that says what is wrong."""
+    secure = url.scheme.startswith("rediss")
+    given: dict[str, Any] = url.take(
+        prefix=_prefix,
+        timeout=_seconds,
+        connect_timeout=_seconds,
+        max_connections=_connections,
+        **(_SSL if secure else {}),
+    )
+    keys = Keys(given.pop("prefix", "mnemic"))
+    connections = given.pop("max_connections", 50)
+    settings = {
+        "username": unquote(url.split.username or "") or None,
+        "password": unquote(url.split.password or "") or None,
+        "socket_timeout": given.pop("timeout", 10.0),
+        "socket_connect_timeout": given.pop("connect_timeout", 5.0),
+        "health_check_interval": 30,
+        "max_connections": connections,
+        "protocol": 2,
+        # What may be sent twice is ours to know.
+        "retry": Retry(NoBackoff(), 0),
+        **given,
+    }
+    wire = SecureWire if secure else Wire
+    try:
+        client = _cluster(url, wire, settings) if "cluster" in url.scheme else _single(url, wire, settings)
+    except RAISED as error:
+        raise explain(str(url), error) from error
+    server = Server(str(url), client, connections)
+    try:
+        await _check_format(server, keys)
+    except BaseException:
+        await server.close()
+        raise
+    return KeyValueStore(RedisEngine(server, keys))
+
+
+def _single(url: StoreURL, wire: type[Wire], settings: dict[str, Any]) -> Redis:
+    ((host, port),) = _hosts(url, most=1)
+    path = url.split.path.strip("/")
+    if not (path.isdecimal() or not path):
+        raise InvalidValueError(f"{url} names no database: it is a number, as in redis://localhost:6379/0")
+    pool = ConnectionPool(connection_class=wire, host=host, port=port, db=int(path or 0), **settings)
+    return Redis.from_pool(pool)
+
+
+def _cluster(url: StoreURL, wire: type[Wire], settings: dict[str, Any]) -> RedisCluster:
+    if url.split.path.strip("/") not in ("", "0"):
+        raise InvalidValueError(f"{url} names a database, but a cluster has only one")
+    client = RedisCluster(
+        startup_nodes=[ClusterNode(host, port) for host, port in _hosts(url)],
+        ssl=issubclass(wire, SecureWire),
+        require_full_coverage=False,
+        # Reading the whole map anew would break off what others have under way.
+        reinitialize_steps=0,
+        **settings,
+    )
+    client.connection_kwargs["connection_class"] = wire
+    for node in client.nodes_manager.startup_nodes.values():
+        node.connection_class = wire
+    return client
+
+
+def _hosts(url: StoreURL, most: int | None = None) -> list[tuple[str, int]]:
+    """Return the hosts that a URL names, with their ports."""
+    listed = url.split.netloc.rpartition("@")[2].split(",")
+    try:
+        parts = [urlsplit(f"//{host}") for host in listed]
+        hosts = [(part.hostname or "localhost", part.port or 6379) for part in parts]
+    except ValueError as error:
+        raise InvalidValueError(f"{url} names no host and port: {error}") from None
+    if most is not None and len(hosts) > most:
+        raise InvalidValueError(f"{url} names several hosts; use redis+cluster:// for a cluster")
+    return hosts
+
+
+async def _check_format(server: Server, keys: Keys) -> None:
+    """Find out whether the store can be read, and note in an empty one how it is written."""
+    found = await server.read("GET", keys.format)
+    if found is None:
+        step = Step()
+        place = step.key(keys.format)
+        step.check(place, b"")
+        step.do("SET", place, FORMAT)
+        if not await server.write(WRITE, step.keys, step.arguments()):
+            found = await server.read("GET", keys.format)
+    if found not in (None, FORMAT):
+        raise NewerSchemaError(
+            f"{server.url} was written by a newer version of Mnemic, in format {found!r}; install that one"
+        )
+
+
+def _prefix(text: str) -> str:
+    if not _PREFIX.fullmatch(text):
+        raise ValueError(text)
+    return text
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds <= 3600:
+        raise ValueError(text)
+    return seconds
+
+
+def _connections(text: str) -> int:
+    number = int(text)
+    if not 1 <= number <= 10_000:
+        raise ValueError(text)
+    return number
+
+
+_SSL: dict[str, Callable[[str], object]] = {
+    "ssl_ca_certs": str,
+    "ssl_certfile": str,
+    "ssl_keyfile": str,
+    "ssl_cert_reqs": lambda text: {"required": "required", "none": "none"}[text],
+}
+
+BACKEND = Backend(open=open_store)

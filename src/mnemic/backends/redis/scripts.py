@@ -1,0 +1,146 @@
+"""The two scripts that run inside Redis: one that reads a stream at one moment, and one that writes.
+
+Both name every key that they use, and all keys of a call lie in one slot of a cluster.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha1
+
+
+class Script:
+    """A script, and the name by which Redis remembers it."""
+
+    def __init__(self, flags: str, text: str) -> None:
+        # A script that says what it does is refused as a whole where memory is short, not in the middle.
+        self.text = f"#!lua {flags}".rstrip() + f"\n{text}"
+        self.sha = sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+
+
+# KEYS: head, rows, slots, derived, labels. ARGV: what is read, how many names of derived values, those names,
+# and what is asked for. The answer: the head, whether there are any rows, what was found, derived values.
+READ = Script(
+    "flags=no-writes",
+    """
+local head = redis.call('GET', KEYS[1])
+local what, names = ARGV[1], tonumber(ARGV[2])
+local first = 3 + names
+local found, seqs, values = {}, {}, {}
+
+local function each(command, key, take)
+  for i = first, #ARGV, 4000 do
+    local last = math.min(i + 3999, #ARGV)
+    local some = redis.call(command, key, unpack(ARGV, i, last))
+    for j = 1, last - i + 1 do take(some[j]) end
+  end
+end
+
+local function row(seq)
+  local one = redis.call('ZRANGEBYSCORE', KEYS[2], seq, seq)
+  if one[1] then
+    found[#found + 1] = one[1]
+    seqs[#seqs + 1] = seq
+  end
+end
+
+if what == 'slots' then
+  if redis.call('EXISTS', KEYS[3]) == 1 then
+    each('HMGET', KEYS[3], function(slot) found[#found + 1] = slot end)
+  end
+elseif what == 'whole' then
+  found = redis.call('HGETALL', KEYS[3])
+elseif what == 'labels' then
+  for i = first, #ARGV do
+    local some = redis.call('ZRANGEBYLEX', KEYS[5], '[' .. ARGV[i] .. '\\0', '(' .. ARGV[i] .. '\\1')
+    for j = 1, #some do found[#found + 1] = string.match(some[j], '%d+$') end
+  end
+elseif what == 'keys' then
+  each('HMGET', KEYS[3], function(slot) if slot then row(string.match(slot, '%d+')) end end)
+elseif what == 'seqs' then
+  for i = first, #ARGV do row(ARGV[i]) end
+else
+  local from, to, limit = ARGV[first], ARGV[first + 1], ARGV[first + 2]
+  local some = redis.call(what, KEYS[2], from, to, 'WITHSCORES', 'LIMIT', 0, limit)
+  for i = 1, #some, 2 do
+    found[#found + 1] = some[i]
+    seqs[#seqs + 1] = some[i + 1]
+  end
+end
+for i = 1, #seqs do
+  for n = 3, first - 1 do
+    values[#values + 1] = redis.call('HGET', KEYS[4], seqs[i] .. '\\0' .. ARGV[n])
+  end
+end
+return {head, redis.call('EXISTS', KEYS[2]), found, values}
+""",
+)
+
+# KEYS: six for each stream, then others. ARGV: the number of streams, and for each the revision that it must
+# have, whether the change is right even if all its records have expired, when they expire from now on, and
+# the keys that must not be there; then texts that must be as they are; then what is to be done.
+_WRITE = """
+local i = 1
+local function take()
+  i = i + 1
+  return ARGV[i - 1]
+end
+
+local streams = tonumber(take())
+local before, after = {}, {}
+for s = 1, streams do
+  local k = (s - 1) * 6
+  local revision, expires, count = '', '0', '0'
+  local head = redis.call('GET', KEYS[k + 1])
+  if head then revision, expires, count = string.match(head, '^(%d+) (%d+) (%d+) ') end
+  local expected, certain, ends, absent = take(), take(), take(), tonumber(take())
+  if revision ~= expected then return 0 end
+  if certain == '0' and expires ~= '0' and count ~= '0' and redis.call('EXISTS', KEYS[k + 2]) == 0 then
+    return 0
+  end
+  for j = i, i + absent - 1, 4000 do
+    local last = math.min(j + 3999, i + absent - 1)
+    local found = redis.call('HMGET', KEYS[k + 3], unpack(ARGV, j, last))
+    for n = 1, last - j + 1 do if found[n] then return 0 end end
+  end
+  i = i + absent
+  before[s], after[s] = expires, ends == '' and expires or ends
+end
+for _ = 1, tonumber(take()) do
+  local key, field, expected = KEYS[tonumber(take())], take(), take()
+  local found = field == '' and redis.call('GET', key) or field ~= '' and redis.call('HGET', key, field)
+  if (found or '') ~= expected then return 0 end
+end
+
+while i <= #ARGV do
+  local command, at, count = take(), tonumber(take()), tonumber(take())
+  if command == 'cut' then
+    for j = i, i + count - 1 do redis.call('ZREMRANGEBYSCORE', KEYS[at], ARGV[j], ARGV[j]) end
+  elseif command == 'forget' then
+    local names = redis.call('SMEMBERS', KEYS[at + 2])
+    for j = i, i + count - 1 do
+      for n = 1, #names do redis.call('HDEL', KEYS[at], ARGV[j] .. '\\0' .. names[n]) end
+    end
+  elseif count == 0 then
+    redis.call(command, KEYS[at])
+  else
+    for j = i, i + count - 1, 4000 do
+      redis.call(command, KEYS[at], unpack(ARGV, j, math.min(j + 3999, i + count - 1)))
+    end
+  end
+  i = i + count
+end
+for s = 1, streams do
+  if after[s] ~= '0' then
+    for k = (s - 1) * 6 + 2, s * 6 do redis.call('PEXPIREAT', KEYS[k], after[s]) end
+  elseif before[s] ~= '0' then
+    for k = (s - 1) * 6 + 2, s * 6 do redis.call('PERSIST', KEYS[k]) end
+  end
+end
+return 1
+"""
+
+WRITE = Script("", _WRITE)
+FREE = Script("flags=allow-oom", _WRITE)
+"""The same for what needs no room: without it, a server whose memory is full could not be emptied."""
+
+SCRIPTS = {script.sha: script for script in (READ, WRITE, FREE)}

@@ -67,6 +67,8 @@ class Span(Struct, frozen=True):
     seqs: tuple[int, ...] | None = None
     """These alone, if given; the other bounds do not count then."""
     derived: tuple[str, ...] = ()
+    revision: int | None = None
+    """The stream's revision that was read in the same call: what is no older than that is new enough."""
 
 
 class Reach(Struct, frozen=True):

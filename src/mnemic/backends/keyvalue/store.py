@@ -154,36 +154,39 @@ class KeyValueStore:
             if head is None:
                 return
             if head.edited <= scan.after_version:
-                for row in await self._newest(name, scan, after, derived):
+                for row in await self._newest(name, scan, after, derived, head.revision):
                     yield row
                 return
+        revision = None if head is None else head.revision
         label = next((test for test in scan.where if _indexed(test)), None)
         if label is not None:
             values = label.value if isinstance(label.value, tuple) else (label.value,)
             texts = [str(value) for value in values]
             seqs = await self._engine.labelled(name, label.field.partition(".")[2], texts)
             if seqs is not None:
-                async for row in self._at(name, scan, after, seqs, derived):
+                async for row in self._at(name, scan, after, seqs, derived, revision):
                     yield row
                 return
         filtered = bool(scan.where or scan.after_version or scan.as_of or scan.lacking or scan.skip)
         limit = ROWS_AT_ONCE if filtered else min(scan.limit + 1, ROWS_AT_ONCE)
         while True:
-            rows = await self._span(name, Span(scan.reverse, after, limit, None, derived))
+            rows = await self._span(name, Span(scan.reverse, after, limit, None, derived, revision))
             for row in rows:
                 yield row
             if len(rows) < limit:
                 return
             after, limit = rows[-1].kept.seq, ROWS_AT_ONCE
 
-    async def _newest(self, name: Name, scan: Scan, after: int | None, derived: tuple[str, ...]) -> list[Row]:
+    async def _newest(
+        self, name: Name, scan: Scan, after: int | None, derived: tuple[str, ...], revision: int
+    ) -> list[Row]:
         """Return what is newer than the version that a scan names, where only new records are."""
         assert scan.after_version is not None
         found: list[Row] = []
         before: int | None = None
         limit = 64
         while True:
-            rows = await self._span(name, Span(True, before, limit, None, derived))
+            rows = await self._span(name, Span(True, before, limit, None, derived, revision))
             fresh = [row for row in rows if row.kept.version > scan.after_version]
             found += fresh
             if len(fresh) < len(rows) or len(rows) < limit:
@@ -194,13 +197,19 @@ class KeyValueStore:
         return [row for row in found if _beyond(row.kept.seq, after, scan.reverse)]
 
     async def _at(
-        self, name: Name, scan: Scan, after: int | None, seqs: list[int], derived: tuple[str, ...]
+        self,
+        name: Name,
+        scan: Scan,
+        after: int | None,
+        seqs: list[int],
+        derived: tuple[str, ...],
+        revision: int | None,
     ) -> AsyncGenerator[Row, None]:
         """Yield the rows of some seqs, in the order of a scan."""
         wanted = [seq for seq in sorted(set(seqs), reverse=scan.reverse) if _beyond(seq, after, scan.reverse)]
         for start in range(0, len(wanted), ROWS_AT_ONCE):
             some = tuple(wanted[start : start + ROWS_AT_ONCE])
-            for row in await self._span(name, Span(scan.reverse, None, len(some), some, derived)):
+            for row in await self._span(name, Span(scan.reverse, None, len(some), some, derived, revision)):
                 yield row
 
     async def _span(self, name: Name, span: Span) -> list[Row]:

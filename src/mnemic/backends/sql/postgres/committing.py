@@ -9,16 +9,16 @@ from collections.abc import Callable
 
 import psycopg
 
-from ....checks import from_microseconds
+from ....checks import MICROSECOND, from_microseconds
 from ....driving import pause
 from ....errors import StoreUnavailableError
 from ....store.loaded import LoadedGround, Needs, UnknownError
-from ....store.query import Outcome, Put
+from ....store.query import Limit, Outcome, Put, Touch, Write
 from .errors import RETRYABLE, explain, state_of
 from .lanes import Pending
 from .links import Link
 from .pools import LostLinkError, Pool
-from .statements import PostgresStatements
+from .statements import AppendShape, PostgresStatements
 from .writing import Flush, LostRaceError, load
 
 TRIES = 10
@@ -117,30 +117,65 @@ class _Attempt:
 
     async def _append(self, link: Link, pending: Pending) -> bool:
         """Try to add one record to the end of its stream; tell whether that was all there was to do."""
-        write = pending.write
-        if len(write.ops) != 1 or write.id is not None:
+        if (ops := appending(pending.write)) is None:
             return False
-        (op,) = write.ops
-        if not isinstance(op, Put) or op.if_version:
-            return False
-        record, moment = op.record, self.moment()
+        put, touch, limit = ops
+        record, moment = put.record, self.moment()
         now = from_microseconds(moment)
-        row = pending.rows[0]
-        values = {**row, "scope": record.scope.path, "kind": record.kind, "moment": moment, "updated": moment}
-        if row["created"] is None:
+        values = {**pending.rows[0], "scope": record.scope.path, "kind": record.kind}
+        values["moment"] = values["updated"] = moment
+        if record.created is None:
             values["created"] = moment
         if record.labels:
             values["label_names"], values["label_values"] = list(record.labels), list(record.labels.values())
         if record.derived:
             values["derived_names"] = list(record.derived)
             values["derived_values"] = list(record.derived.values())
+        if touch is not None:
+            values["ttl"] = None if touch.ttl is None else touch.ttl // MICROSECOND
+        if limit is not None:
+            values["max_count"], values["max_weight"] = limit.max_count, limit.max_weight
+        shape = AppendShape(
+            bool(record.labels),
+            bool(record.derived),
+            touch is not None,
+            limit is not None and limit.max_count is not None,
+            limit is not None and limit.max_weight is not None,
+        )
         self._send()
-        rows = await link.all(self.sql.append(bool(record.labels), bool(record.derived)), values)
-        if rows:
-            seq, version = rows[0]
-            pending.settle([Outcome(seq, version, record.created or now, now)])
+        rows = await link.all(self.sql.append(shape), values)
         self.committing = False
-        return bool(rows)
+        if not rows:
+            return False
+        seq, version, count, weight = rows[0]
+        outcomes = [Outcome(seq, version, record.created or now, now)]
+        if touch is not None:
+            outcomes.append(Outcome())
+        if limit is not None:
+            outcomes.append(Outcome(count=count, weight=weight))
+        pending.settle(outcomes)
+        return True
 
     def _send(self) -> None:
         self.committing = True
+
+
+def appending(write: Write) -> tuple[Put, Touch | None, Limit | None] | None:
+    """Return the parts of a write that may do no more than add one record to the end of its stream."""
+    if write.id is not None or not 1 <= len(write.ops) <= 3:
+        return None
+    put, *rest = write.ops
+    if not isinstance(put, Put) or put.if_version:
+        return None
+    touch: Touch | None = None
+    limit: Limit | None = None
+    for op in rest:
+        if isinstance(op, Touch) and touch is None and limit is None:
+            touch = op
+        elif isinstance(op, Limit) and limit is None:
+            limit = op
+        else:
+            return None
+        if op.scope != put.record.scope or op.kind != put.record.kind:
+            return None
+    return put, touch, limit

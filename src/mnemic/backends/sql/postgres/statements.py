@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
     ARRAY,
@@ -17,7 +17,6 @@ from sqlalchemy import (
     bindparam,
     cast,
     delete,
-    exists,
     func,
     insert,
     literal_column,
@@ -55,6 +54,19 @@ def _rows(table: FromClause, *names: str) -> Select[Any]:
     arrays = (_array(f"{name}s", table.c[name].type) for name in names)
     given = func.unnest(*arrays).table_valued(*names).render_derived()
     return select(*(given.c[name] for name in names))
+
+
+class AppendShape(NamedTuple):
+    """What decides the text of an append."""
+
+    labelled: bool
+    deriving: bool
+    touched: bool
+    """Whether the stream's time to live is set with it."""
+    counted: bool
+    """Whether the stream is held to a number of records."""
+    weighed: bool
+    """Whether the stream is held to a weight."""
 
 
 class PostgresStatements(Statements):
@@ -117,55 +129,62 @@ class PostgresStatements(Statements):
         )
         self.append = cache(self._append)
 
-    def _append(self, labelled: bool, deriving: bool) -> Prepared:
-        """Add one record of a new key to a stream that is there and of which nothing has expired.
+    def _append(self, shape: AppendShape) -> Prepared:
+        """Add one record of a new key to a stream that is there, within limits, and has nothing expired.
 
-        Nothing happens, and no row comes back, if the key or the stream is not so.
+        Nothing happens, and no row comes back, if anything is otherwise. The row holds the record's seq and
+        version, and what the stream holds then.
         """
         moment, expires = bindparam("moment", type_=BigInteger), bindparam("expires", type_=BigInteger)
+        weight = bindparam("weight", type_=BigInteger)
+        ttl = bindparam("ttl", type_=BigInteger) if shape.touched else streams.c.ttl
         here = streams.c
         one: ColumnElement[int] = literal_column("1")
-        taken = exists().where(records.c.stream_id == here.id, records.c.key == bindparam("key"))
+        # Not as EXISTS, which PostgreSQL turns into a join, and of a small table it then reads all.
+        taken = select(records.c.seq).where(records.c.stream_id == here.id, same(records.c.key))
+        changed = update(streams).where(
+            same(here.scope),
+            same(here.kind),
+            or_(here.expires.is_(None), here.expires > moment),
+            or_(here.soonest.is_(None), here.soonest > moment),
+            taken.scalar_subquery().is_(None),
+        )
+        if shape.counted:
+            changed = changed.where(here.count < bindparam("max_count", type_=BigInteger))
+        if shape.weighed:
+            changed = changed.where(here.weight + weight <= bindparam("max_weight", type_=BigInteger))
         head = (
-            update(streams)
-            .where(
-                same(here.scope),
-                same(here.kind),
-                or_(here.expires.is_(None), here.expires > moment),
-                or_(here.soonest.is_(None), here.soonest > moment),
-                ~taken,
-            )
-            .values(
+            changed.values(
                 last_seq=here.last_seq + one,
                 version=here.version + one,
                 count=here.count + one,
-                weight=here.weight + bindparam("weight", type_=BigInteger),
+                weight=here.weight + weight,
                 updated=moment,
-                expires=moment + here.ttl,
+                ttl=ttl,
+                expires=moment + ttl,
                 soonest=func.least(here.soonest, expires),
             )
-            .returning(here.id, here.last_seq, here.version)
+            .returning(here.id, here.last_seq, here.version, here.count, here.weight)
             .cte("head")
         )
         given: dict[str, Any] = {c.name: cast(bindparam(c.name), c.type) for c in records.columns}
         given |= {"stream_id": head.c.id, "seq": head.c.last_seq, "version": head.c.version}
         added = insert(records).from_select(list(given), select(*given.values()))
-        if not (labelled or deriving):
-            return Prepared(added.returning(records.c.seq, records.c.version), self.dialect)
-        new = added.returning(records.c.stream_id, records.c.seq, records.c.version).cte("new")
-        query = select(new.c.seq, new.c.version)
-        if labelled:
+        query = select(head.c.last_seq, head.c.version, head.c.count, head.c.weight).add_cte(
+            added.cte("added")
+        )
+        if shape.labelled:
             names, values = _array("label_names", Text), _array("label_values", Text)
             given_labels = func.unnest(names, values).table_valued("name", "value").render_derived()
-            rows = select(new.c.stream_id, given_labels.c.name, given_labels.c.value, new.c.seq)
+            rows = select(head.c.id, given_labels.c.name, given_labels.c.value, head.c.last_seq)
             query = query.add_cte(
                 insert(labels).from_select(["stream_id", "name", "value", "seq"], rows).cte("labelled")
             )
-        if deriving:
+        if shape.deriving:
             names, values = _array("derived_names", Text), _array("derived_values", LargeBinary)
             given_values = func.unnest(names, values).table_valued("name", "value").render_derived()
             kept = select(
-                new.c.stream_id, new.c.seq, given_values.c.name, new.c.version, given_values.c.value
+                head.c.id, head.c.last_seq, given_values.c.name, head.c.version, given_values.c.value
             )
             query = query.add_cte(
                 insert(derived)

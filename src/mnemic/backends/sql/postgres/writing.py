@@ -7,6 +7,7 @@ wait for each other. `Flush` turns what the plans changed into statements, the l
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from operator import itemgetter
 from typing import Any
 
 from msgspec import json
@@ -118,7 +119,7 @@ class Flush:
             if rows:
                 names = [column.name for column in table.columns]
                 statement = f"COPY {table.name} ({', '.join(names)}) FROM STDIN"
-                await link.copy(statement, ([row[name] for name in names] for row in rows))
+                await link.copy(statement, map(itemgetter(*names), rows))
         sending()
         await link.each([*self.changes, (self.sql.commit, {})])
 
@@ -190,10 +191,8 @@ class Flush:
                 self.changes.append((self.sql.set, row))
             else:
                 self.new_records.append(row)
-            self.new_labels += [
-                {"stream_id": id, "name": label, "value": value, "seq": slot.seq}
-                for label, value in slot.labels.items()
-            ]
+            for label, value in slot.labels.items():
+                self.new_labels.append({"stream_id": id, "name": label, "value": value, "seq": slot.seq})
 
     def _gather_derived(self, name: Name, put: dict[int, Slot]) -> None:
         id, ever_put = self.ids[name], self.ground.changes.put.get(name, {})

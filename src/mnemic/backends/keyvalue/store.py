@@ -123,9 +123,9 @@ class KeyValueStore:
         if start is not None:
             async for record in self._stream(scan, known_scope(start[0]), start[1], start[2], None):
                 yield record
-        reach = Reach(
-            path, scan.below, scan.kinds, scan.reverse, start[:2] if start else None, STREAMS_AT_ONCE
-        )
+        # A page takes no more streams than records, since most streams hold one that is asked for.
+        limit = min(scan.limit + 1, STREAMS_AT_ONCE)
+        reach = Reach(path, scan.below, scan.kinds, scan.reverse, start[:2] if start else None, limit)
         async for head in self._reach(reach):
             if head.count:
                 async for record in self._stream(scan, known_scope(head.scope), head.kind, None, head):

@@ -1,0 +1,134 @@
+"""From what is to change in a session to the events that change it."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+
+from ..keyvalue.engine import Change
+from ..keyvalue.kept import KeptHead
+from .events import FORMAT, Body, Content, Extra, Gone, Held, Past, fill, pack
+from .line import Event, Item, Line, Thing
+
+Twins = Mapping[tuple[str, int], str | None]
+"""By kind and seq, the memory records of what is put."""
+
+
+class Draft:
+    """The events that a write will make in one session."""
+
+    def __init__(self, line: Line, bodies: list[tuple[Body, bool]], twins: list[str]) -> None:
+        self.line = line
+        self.bodies = bodies
+        """With each, whether all that was said in it was said before."""
+        self.twins = twins
+        """The memory records of what goes."""
+        self.ids: list[str] = []
+        """The ids of the events that were made, in the order of the bodies; empty where one was not."""
+
+
+class Drafting:
+    """Works out what a new event has to hold."""
+
+    def __init__(self, line: Line, twins: Twins) -> None:
+        self._line = line
+        self._twins = twins
+        self._dropped: list[str] = []
+        self._wiped: list[str] = []
+        self._heads: dict[str, KeptHead] = {}
+        self._gone: list[Content] = []
+        self._new: list[Content] = []
+        self._lost: set[Thing] = set()
+        """What no longer counts where it is."""
+        self._groups: list[str] = []
+
+    def draft(self, changes: list[Change], past: list[Past]) -> Draft:
+        """Return the events that make changes."""
+        for change in changes:
+            self._change(change)
+        for item in self._line.late():
+            self._replace(item)
+        useless = self._useless()
+        moved = self._moved()
+        contents = [*useless, *self._gone, *self._new, *past]
+        parts = list(pack([*((one, False) for one in contents), *((one, True) for one in moved)]))
+        line = self._line
+        bodies = [Body(FORMAT, str(line.scope), line.n + 1 + at) for at in range(len(parts))]
+        for body, (part, _) in zip(bodies, parts, strict=True):
+            fill(body, part)
+        bodies[0].dropped, bodies[0].wiped = self._dropped, self._wiped
+        bodies[-1].heads = [head for _, head in sorted(self._heads.items())]
+        bodies[-1].groups = self._groups
+        if len(bodies) > 1:
+            group = secrets.token_hex(8)
+            self._groups.append(group)
+            for body in bodies[:-1]:
+                body.group = group
+        said = [all_said for _, all_said in parts]
+        return Draft(line, list(zip(bodies, said, strict=True)), [str(gone.twin) for gone in useless])
+
+    def _change(self, change: Change) -> None:
+        kind = change.name[1]
+        stream = self._line.stream(kind)
+        removed = set(stream.rows) if change.head is None else {seq for seq, _ in change.removed}
+        whole = change.head is None or (bool(removed) and len(removed) == len(stream.rows))
+        if change.head is None:
+            self._dropped.append(kind)
+        elif whole:
+            self._wiped.append(kind)
+        if change.head is not None and not change.same:
+            self._heads[kind] = change.head
+        for seq in sorted(removed):
+            item = stream.rows[seq]
+            self._lost.update(item.things())
+            if not whole:
+                self._gone.append(Gone(kind, item.key, item.written))
+        keys = {kept.seq: kept.key for kept in change.put}
+        for kept in change.put:
+            if kept.seq not in removed and kept.seq in stream.rows:
+                self._lost.add(stream.rows[kept.seq])
+            self._new.append(Held(kind, kept, 0, self._twins.get((kind, kept.seq))))
+        for seq, name, version, value in change.derived:
+            there = None if seq in removed else stream.rows.get(seq)
+            if there is not None and name in there.values:
+                self._lost.add(there.values[name])
+            key = there.key if there is not None else keys.get(seq)
+            if key is not None:
+                self._new.append(Extra(kind, key, seq, name, version, value))
+
+    def _replace(self, item: Item) -> None:
+        """Hold a record in the place that it was given when another turned out to have its own."""
+        if item not in self._lost:
+            self._gone.append(Gone(item.kind, item.key, item.written))
+            self._new += [thing.content() for thing in item.things() if thing not in self._lost]
+            self._lost.update(item.things())
+            head = self._line.head(item.kind)
+            if head is not None:
+                self._heads.setdefault(item.kind, head)
+
+    def _useless(self) -> list[Gone]:
+        """Return what is to be said of memory records that no record has any more."""
+        if self._line.branch:
+            return []
+        used = {one.twin for one in self._new if isinstance(one, Held)}
+        items = [one for one in self._lost if isinstance(one, Item) and one.twin and one.twin not in used]
+        # No record has the number 0: what goes here is the memory record alone.
+        return [Gone(item.kind, item.key, 0, item.twin) for item in sorted(items, key=Item.order)]
+
+    def _moved(self) -> list[Content]:
+        """Return what else is held by events that hold something which no longer counts, for those go."""
+        line = self._line
+        going: set[Event] = {thing.event for thing in self._lost}
+        if line.shared:
+            going.update(line.events.values())
+        moved: list[Content] = []
+        for event in sorted(going, key=lambda event: event.order):
+            moved += [
+                thing.content() for thing in sorted(event.live - self._lost, key=lambda one: one.order())
+            ]
+            moved += event.past.values()
+            self._groups += [group for group in event.groups if line.waits(group, going)]
+            for kind, stream in line.streams.items():
+                if stream.event is event and stream.head is not None and kind not in self._dropped:
+                    self._heads.setdefault(kind, stream.head)
+        return moved

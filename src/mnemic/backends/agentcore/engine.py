@@ -1,0 +1,269 @@
+"""Streams over the events of a memory: read from what is known of its sessions, changed by new events.
+
+The service compares nothing before it writes. Within one process a lock for each session does; between
+processes, whoever reads what two writers did at the same moment puts it in one order, and nothing is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from bisect import bisect_left, bisect_right
+from collections.abc import Awaitable, Sequence
+from contextlib import AsyncExitStack
+from contextvars import ContextVar
+
+from ...errors import StoreError
+from ...records import known_scope
+from ...store.loaded import Needs
+from ...store.matching import in_reach
+from ...store.planning import Name
+from ...store.protocol import Capability
+from ..keyvalue.engine import Batch, Change, Loaded, Reach, Span
+from ..keyvalue.kept import KeptHead, Row
+from .drafting import Draft, Drafting
+from .events import FORMAT, Body, Past, payload
+from .line import Line
+from .names import Place, place
+from .service import AT_ONCE, Answer, Service
+from .sessions import GRACE, Sessions, every
+from .twins import TwinKeeper
+
+APPEND_AGE = 1.0
+"""For so many seconds after a session was caught up, what is appended to it is taken for new."""
+LOAD_AGE = 0.05
+"""For so many, a write that is planned does not have its session caught up once more."""
+WALK_AGE = 5.0
+"""So old may be what is known of the sessions below a scope, as others have changed them."""
+
+fresh: ContextVar[float | None] = ContextVar("fresh", default=None)
+"""The moment since which a session must have been caught up, for the call that is being made."""
+
+
+class AgentCoreEngine:
+    """Keeps streams in the events of a memory."""
+
+    capabilities = frozenset({Capability.DURABLE, Capability.SHARED})
+    expires_streams = False
+    spans = True
+
+    def __init__(self, service: Service, *, branch: str | None = None, recall: bool = True) -> None:
+        self.url = service.url
+        self.service = service
+        self.sessions = Sessions(service, branch)
+        self._branch = branch
+        self._twins = TwinKeeper(service, new=recall) if branch is None else None
+
+    def partition(self, name: Name) -> str:
+        return name[0]
+
+    def fits(self, batch: Batch) -> bool:
+        return True
+
+    async def note(self, key: str) -> bytes | None:
+        return None
+
+    async def swap(self, key: str, before: bytes | None, after: bytes | None) -> bool:
+        return False
+
+    async def close(self) -> None:
+        await self.service.close()
+
+    # reading
+
+    async def load(self, needs: Needs) -> Loaded:
+        loaded = Loaded(done=dict.fromkeys(needs.ids))
+        moment = time.time_ns() // 1000
+        since = time.monotonic() - LOAD_AGE
+        scopes: dict[str, list[Name]] = {}
+        for name in needs.heads | needs.keys.keys() | needs.whole:
+            scopes.setdefault(name[0], []).append(name)
+        if needs.ids and len(scopes) > 1:
+            scopes.setdefault("", [])  # where the ids of writes to several scopes are kept
+
+        async def one(scope: str) -> None:
+            async with self.sessions.use(place(scope), since, scope) as line:
+                for name in scopes[scope]:
+                    _load(line, name, needs, loaded)
+                for id in needs.ids:
+                    loaded.done[id] = loaded.done[id] or line.did(id, moment)
+
+        await every(map(one, scopes))
+        return loaded
+
+    async def rows(self, name: Name, span: Span) -> tuple[KeptHead | None, list[Row]]:
+        async with self.sessions.use(place(name[0]), _since(), name[0]) as line:
+            stream = line.stream(name[1])
+            seqs = stream.seqs
+            if span.seqs is not None:
+                wanted = [seq for seq in span.seqs if seq in stream.rows]
+            elif span.reverse:
+                end = len(seqs) if span.after is None else bisect_left(seqs, span.after)
+                wanted = seqs[max(0, end - span.limit) : end][::-1]
+            else:
+                start = 0 if span.after is None else bisect_right(seqs, span.after)
+                wanted = seqs[start : start + span.limit]
+            return stream.head, [stream.rows[seq].row(span.derived) for seq in wanted]
+
+    async def find(self, name: Name, keys: Sequence[str]) -> tuple[KeptHead | None, list[Row]]:
+        async with self.sessions.use(place(name[0]), _since(), name[0]) as line:
+            stream = line.stream(name[1])
+            return stream.head, [stream.keys[key].row() for key in keys if key in stream.keys]
+
+    async def labelled(self, name: Name, label: str, values: Sequence[str]) -> list[int] | None:
+        async with self.sessions.use(place(name[0]), _since(), name[0]) as line:
+            wanted = set(values)
+            rows = line.stream(name[1]).rows
+            return [seq for seq, item in rows.items() if item.labels.get(label) in wanted]
+
+    async def heads(self, reach: Reach) -> list[KeptHead]:
+        since = _since()
+        scopes = {reach.scope: place(reach.scope)}
+        if reach.below:
+            scopes = await self.sessions.scopes(reach.scope, since)
+        paths = sorted(scopes, reverse=reach.reverse)
+        if reach.after is not None:
+            first = reach.after[0]
+            paths = [path for path in paths if (path <= first if reach.reverse else path >= first)]
+        found: list[KeptHead] = []
+        while paths and len(found) < reach.limit:
+            many = min(AT_ONCE, reach.limit - len(found))
+            some, paths = paths[:many], paths[many:]
+            for heads in await every(self._heads(scopes[path], since, path) for path in some):
+                heads.sort(key=lambda head: head.name, reverse=reach.reverse)
+                found += [head for head in heads if _asked(head, reach)]
+        return found[: reach.limit]
+
+    async def _heads(self, at: Place, since: float, path: str) -> list[KeptHead]:
+        async with self.sessions.use(at, since, path) as line:
+            return [stream.head for stream in line.streams.values() if stream.head is not None]
+
+    # writing
+
+    async def commit(self, batch: Batch) -> bool:
+        changes: dict[str, list[Change]] = {}
+        for change in batch.changes:
+            changes.setdefault(change.name[0], []).append(change)
+        past = [Past(id, batch.moment, outcomes) for id, outcomes in batch.done.items()]
+        if past:
+            changes.setdefault(batch.part, [])
+        async with AsyncExitStack() as stack:
+            lines = {
+                # In order, so that two writers never hold what the other waits for.
+                scope: await stack.enter_async_context(self.sessions.use(place(scope), None, scope))
+                for scope in sorted(changes)
+            }
+            stale = [line for scope, line in lines.items() if _is_stale(line, changes[scope])]
+            await every(map(self.sessions.catch_up, stale))
+            if not all(line.expects(changes[scope]) for scope, line in lines.items()):
+                return False
+            if any(lines[batch.part].did(one.id, batch.moment) is not None for one in past):
+                return False
+            twins = await self._twins.prepare(lines, changes) if self._twins else {}
+            drafts = [
+                Drafting(line, twins.get(scope, {})).draft(
+                    changes[scope], past if scope == batch.part else []
+                )
+                for scope, line in lines.items()
+            ]
+            await self._send(drafts)
+            await self._clean(drafts, batch.moment)
+        return True
+
+    async def _send(self, drafts: list[Draft]) -> None:
+        """Make the events of all sessions, or none as far as that can be."""
+        try:
+            await every(map(self._make, drafts))
+        except BaseException:
+            made = [(draft.line.place, id) for draft in drafts for id in draft.ids if id]
+            for draft in drafts:
+                # Whether the event was made is not known, so all is read again.
+                draft.line.loaded = False
+            await asyncio.gather(*(self.service.delete_event(*one) for one in made), return_exceptions=True)
+            raise
+        for draft in drafts:
+            line = draft.line
+            before = list(line.events)
+            for id, (body, _) in zip(draft.ids, draft.bodies, strict=True):
+                line.apply(id, body)
+                line.recent[id] = (time.monotonic(), body)
+            line.displaced.clear()
+            if line.shared:
+                line.leave_main(before)
+
+    async def _make(self, draft: Draft) -> None:
+        """Make the events of one session; the last one, which says that the others count, after them."""
+        line = draft.line
+        branch: Answer | None = None
+        if self._branch is not None:
+            branch = {"name": self._branch}
+            if line.shared:
+                branch["rootEventId"] = line.root or await self._root(line)
+        draft.ids = [""] * len(draft.bodies)
+
+        async def one(at: int) -> None:
+            body, said = draft.bodies[at]
+            content = payload(body)
+            draft.ids[at] = await self.service.create_event(line.place, content, branch=branch, said=said)
+
+        await every(map(one, range(len(draft.bodies) - 1)))
+        await one(len(draft.bodies) - 1)
+
+    async def _root(self, line: Line) -> str:
+        """Make an event for a branch to begin at, in a session that has none."""
+        content = payload(Body(FORMAT, str(line.scope), 1))
+        return await self.service.create_event(line.place, content, branch=None, said=True)
+
+    async def _clean(self, drafts: list[Draft], moment: int) -> None:
+        """Delete what is no longer held; what cannot be deleted now, with the next write."""
+        work: list[Awaitable[None]] = []
+        for draft in drafts:
+            line = draft.line
+            line.doomed.update(line.dead(moment))
+            line.doomed_twins.update(dict.fromkeys(draft.twins, moment))
+            kept = time.monotonic() - GRACE
+            line.recent = {
+                id: made for id, made in line.recent.items() if made[0] > kept and id in line.events
+            }
+            work += [self._delete(line, id) for id in line.doomed]
+            if self._twins and line.doomed_twins:
+                work.append(self._twins.delete(line, moment))
+        await every(work)
+
+    async def _delete(self, line: Line, id: str) -> None:
+        try:
+            await self.service.delete_event(line.place, id)
+        except StoreError:
+            return
+        line.doomed.discard(id)
+
+
+def _load(line: Line, name: Name, needs: Needs, loaded: Loaded) -> None:
+    stream = line.stream(name[1])
+    if name in needs.heads:
+        loaded.heads[name] = stream.head
+    if name in needs.keys or name in needs.whole:
+        slots = loaded.slots[name] = dict.fromkeys(needs.keys.get(name, ()))
+        wanted = stream.keys if name in needs.whole else slots
+        slots.update({key: stream.keys[key].slot() for key in wanted if key in stream.keys})
+    if name in needs.whole:
+        loaded.whole.add(name)
+
+
+def _since() -> float:
+    """Return since when what is read must have been caught up."""
+    moment = fresh.get()
+    return time.monotonic() if moment is None else moment
+
+
+def _is_stale(line: Line, changes: list[Change]) -> bool:
+    """Tell whether a plan was made on a guess about a session that others may have changed."""
+    guessed = any(change.absent for change in changes)
+    return not line.loaded or (guessed and line.synced < time.monotonic() - APPEND_AGE)
+
+
+def _asked(head: KeptHead, reach: Reach) -> bool:
+    after = reach.after
+    beyond = after is None or (head.name < after if reach.reverse else head.name > after)
+    scope, above = known_scope(head.scope), known_scope(reach.scope)
+    return beyond and in_reach(scope, head.kind, above, reach.kinds, reach.below)

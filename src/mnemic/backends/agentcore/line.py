@@ -1,0 +1,379 @@
+"""What is known of one session: its events, folded into streams of records.
+
+Of each thing the last event that holds it counts, by number. An event never changes: what changes is held by
+a new one, the old one goes, and what else it held moves.
+"""
+
+from __future__ import annotations
+
+import secrets
+from asyncio import Lock
+from bisect import insort
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from ...store.planning import REMEMBERED, Slot
+from ...store.query import Outcome
+from ..keyvalue.engine import Change
+from ..keyvalue.kept import Kept, KeptHead, Row, decode_kept, encode
+from .events import Body, Content, Extra, Held, Past
+from .names import Place
+
+
+class Event:
+    """One event, and what of it counts."""
+
+    __slots__ = ("group", "groups", "id", "live", "n", "past", "twins")
+
+    def __init__(self, id: str, body: Body) -> None:
+        self.id = id
+        self.n = body.n
+        self.group = body.group
+        self.groups = body.groups
+        self.live: set[Thing] = set()
+        self.past = {past.id: past for past in body.past}
+        self.twins = {gone.twin for gone in body.gone if gone.twin is not None}
+        """Memory records that are to be deleted, and of which nothing else tells."""
+
+    @property
+    def order(self) -> tuple[int, str]:
+        """What events are put in order by."""
+        return (self.n, self.id)
+
+
+class Thing:
+    """What an event holds, as long as it counts."""
+
+    __slots__ = ("event",)
+    event: Event
+
+    def content(self) -> Content:
+        """Return it as an event holds it."""
+        raise NotImplementedError
+
+    def order(self) -> tuple[bool, str, int, str]:
+        """Return its place among what moves from one event to another."""
+        raise NotImplementedError
+
+
+class Value(Thing):
+    """What was derived from a record."""
+
+    __slots__ = ("item", "name", "value", "version")
+
+    def __init__(self, item: Item, extra: Extra, event: Event) -> None:
+        assert extra.value is not None
+        self.item = item
+        self.name = extra.name
+        self.version = extra.version
+        self.value = extra.value
+        self.event = event
+
+    def content(self) -> Extra:
+        """Return it as an event holds it."""
+        return Extra(self.item.kind, self.item.key, self.item.seq, self.name, self.version, self.value)
+
+    def order(self) -> tuple[bool, str, int, str]:
+        """Return its place: after the records."""
+        return (True, self.item.kind, self.item.seq, self.name)
+
+
+class Item(Thing):
+    """A record."""
+
+    __slots__ = (
+        "created", "expires", "key", "kind", "labels", "raw", "seq", "twin", "updated", "values", "version",
+        "weight", "written",
+    )  # fmt: skip
+
+    def __init__(self, held: Held, event: Event) -> None:
+        self.kind = held.kind
+        self.values: dict[str, Value] = {}
+        self.take(held, event)
+
+    def take(self, held: Held, event: Event) -> None:
+        """Become another version."""
+        kept = held.kept
+        self.raw = encode(kept)
+        self.key = kept.key
+        self.seq = self.written = kept.seq
+        self.version = kept.version
+        self.created = kept.created
+        self.updated = kept.updated
+        self.weight = kept.weight
+        self.labels = kept.labels
+        self.expires = kept.expires
+        self.twin = held.twin
+        self.event = event
+
+    def slot(self) -> Slot:
+        """Return what the write path needs to know of it."""
+        return Slot(self.key, self.seq, self.version, self.created, self.weight, self.labels, self.expires)
+
+    def kept(self) -> Kept:
+        """Return the record, shared with nobody."""
+        kept = decode_kept(self.raw)
+        kept.seq, kept.version = self.seq, self.version
+        return kept
+
+    def row(self, names: Iterable[str] = ()) -> Row:
+        """Return the record with what was derived from it."""
+        values = {n: (self.values[n].version, self.values[n].value) for n in names if n in self.values}
+        return Row(self.kept(), values)
+
+    def things(self) -> list[Thing]:
+        """Return it and what was derived from it."""
+        return [self, *self.values.values()]
+
+    def content(self) -> Held:
+        """Return it as an event holds it."""
+        return Held(self.kind, self.kept(), 0, self.twin)
+
+    def order(self) -> tuple[bool, str, int, str]:
+        """Return its place: as it was said."""
+        return (False, self.kind, self.seq, "")
+
+
+class Stream:
+    """The records of one kind."""
+
+    __slots__ = ("event", "head", "keys", "rows", "seqs")
+
+    def __init__(self) -> None:
+        self.head: KeptHead | None = None
+        self.event: Event | None = None
+        """The event that holds the head."""
+        self.rows: dict[int, Item] = {}
+        self.seqs: list[int] = []
+        self.keys: dict[str, Item] = {}
+
+
+class Line:
+    """A session's state."""
+
+    def __init__(self, place: Place, scope: str | None, *, branch: bool) -> None:
+        self.place = place
+        self.scope = scope
+        self.branch = branch
+        self.lock = Lock()
+        self.users = 0
+        self.loaded = False
+        self.recent: dict[str, tuple[float, Body]] = {}
+        """Events that were made here a moment ago, and when."""
+        self.clear()
+
+    def clear(self) -> None:
+        """Know nothing but what was made here."""
+        self.synced = 0.0
+        self.n = 0
+        self.newest: Event | None = None
+        self.events: dict[str, Event] = {}
+        self.others: set[str] = set()
+        """Events that are none of ours, or of another branch."""
+        self.streams: dict[str, Stream] = {}
+        self.past: dict[str, Past] = {}
+        self.twins: dict[str, Item] = {}
+        self.displaced: list[Item] = []
+        """Records whose place another has, because two writers did not know of each other."""
+        self.suspects: set[Event] = set()
+        """Events that may hold nothing any more."""
+        self.doomed: set[str] = set()
+        """Events that hold nothing, and are still there."""
+        self.doomed_twins: dict[str, int] = {}
+        """Memory records to be deleted, and since when, in microseconds."""
+        self.shared = False
+        """Whether the events are those of the main branch, seen from another that has none yet."""
+        self.root: str | None = None
+        """The event at which that branch will begin."""
+        self.size = 0
+
+    # reading
+
+    def head(self, kind: str) -> KeptHead | None:
+        """Return the head of a stream."""
+        return self.stream(kind).head
+
+    def stream(self, kind: str) -> Stream:
+        """Return a stream, empty if there is none."""
+        return self.streams.get(kind) or Stream()
+
+    def did(self, id: str, moment: int) -> list[Outcome] | None:
+        """Return what the write of an id did, if that is still remembered."""
+        past = self.past.get(id)
+        return past.outcomes if past is not None and past.moment > moment - REMEMBERED else None
+
+    def late(self) -> list[Item]:
+        """Return the records that were given another place, and are not held there by an event yet."""
+        return [item for item in self.displaced if self.stream(item.kind).keys.get(item.key) is item]
+
+    def expects(self, changes: Iterable[Change]) -> bool:
+        """Tell whether all is as changes expect it."""
+        for change in changes:
+            stream = self.stream(change.name[1])
+            if (stream.head.revision if stream.head else None) != change.expected:
+                return False
+            if any(key in stream.keys for key in change.absent):
+                return False
+        return True
+
+    def waits(self, group: str, besides: set[Event]) -> bool:
+        """Tell whether events, besides some, are part of a write that has to be called complete."""
+        return any(event.group == group for event in self.events.values() if event not in besides)
+
+    # folding
+
+    def apply(self, id: str, body: Body) -> None:
+        """Take in the next event."""
+        event = self.events[id] = Event(id, body)
+        self.scope = body.scope
+        for kind in (*body.dropped, *body.wiped):
+            for item in list(self.stream(kind).keys.values()):
+                self._remove(item)
+        for kind in body.dropped:
+            dropped = self.streams.pop(kind, None)
+            if dropped is not None and dropped.event is not None:
+                self.suspects.add(dropped.event)
+        for gone in body.gone:
+            found = self.stream(gone.kind).keys.get(gone.key)
+            if found is not None and found.written == gone.seq:
+                self._remove(found)
+        for held in body.held:
+            self._put(held, event)
+        for extra in body.extra:
+            self._derive(extra, event)
+        for head in body.heads:
+            stream = self.streams.setdefault(head.kind, Stream())
+            if stream.event is not None:
+                self.suspects.add(stream.event)
+            stream.head, stream.event = head, event
+        self.past |= event.past
+        self.n = max(self.n, body.n)
+        older = event
+        if self.newest is None or event.order > self.newest.order:
+            older, self.newest = self.newest or event, event
+        self.suspects.add(older)
+
+    def settle(self, kinds: Iterable[str]) -> None:
+        """Make the heads of streams agree with their records, after others have written."""
+        late = self.late()
+        for kind in kinds:
+            stream = self.streams.get(kind)
+            if stream is None:
+                continue
+            items = list(stream.keys.values())
+            head = stream.head or _lost_head(str(self.scope), kind, items)
+            version = max([head.version, *(item.version for item in items)])
+            last = max([head.last_seq, *stream.seqs])
+            moving = [item for item in late if item.kind == kind and item.seq == item.written]
+            for item in sorted(moving, key=lambda item: item.event.order):
+                last, version = last + 1, version + 1
+                item.seq, item.version = last, version
+                stream.rows[last] = item
+                stream.seqs.append(last)
+            stream.head = replace(
+                head,
+                count=len(items),
+                weight=sum(item.weight for item in items),
+                soonest=min((item.expires for item in items if item.expires is not None), default=None),
+                last_seq=last,
+                version=version,
+                edited=version if moving else head.edited,
+                # Nobody who has planned on another state may take this one for it.
+                revision=secrets.randbits(48) + 1,
+            )
+
+    def dead(self, moment: int) -> list[str]:
+        """Return the events that hold nothing that counts, and forget them."""
+        found = []
+        for event in list(self.suspects):
+            event.past = {id: past for id, past in event.past.items() if past.moment > moment - REMEMBERED}
+            if self._needed(event):
+                if event.live:
+                    self.suspects.discard(event)
+                continue
+            self.suspects.discard(event)
+            del self.events[event.id]
+            found.append(event.id)
+        if self.newest is not None and self.newest.id not in self.events:
+            self.newest = max(self.events.values(), key=lambda event: event.order, default=None)
+            self.n = self.n if self.events else 0
+        return found
+
+    def leave_main(self, ids: list[str]) -> None:
+        """Leave events to the main branch, once this one holds all by itself."""
+        for id in ids:
+            self.suspects.discard(self.events.pop(id))
+        self.others.update(ids)
+        self.shared, self.root = False, None
+
+    def _needed(self, event: Event) -> bool:
+        # By the newest, others see that all is as they know it; a branch without events shows the main one.
+        last = event is self.newest and (bool(self.streams) or self.branch)
+        return bool(
+            last
+            or event.live
+            or event.past
+            or event.twins
+            or any(stream.event is event for stream in self.streams.values())
+            or any(self.waits(group, {event}) for group in event.groups)
+        )
+
+    def _put(self, held: Held, event: Event) -> None:
+        stream = self.streams.setdefault(held.kind, Stream())
+        item = stream.keys.get(held.kept.key)
+        if item is not None and item.written != held.kept.seq:
+            self._remove(item)
+            item = None
+        if item is None:
+            item = stream.keys[held.kept.key] = Item(held, event)
+        else:
+            self._let_go(item)
+            self.size -= len(item.raw)
+            item.take(held, event)
+        if item.twin is not None:
+            self.twins[item.twin] = item
+        event.live.add(item)
+        self.size += len(item.raw)
+        there = stream.rows.get(item.seq)
+        if there is None:
+            stream.rows[item.seq] = item
+            insort(stream.seqs, item.seq)
+        elif there is not item:
+            self.displaced.append(item)
+
+    def _derive(self, extra: Extra, event: Event) -> None:
+        item = self.stream(extra.kind).keys.get(extra.key)
+        if item is None or item.written != extra.seq:
+            return
+        old = item.values.pop(extra.name, None)
+        if old is not None:
+            self._let_go(old)
+            self.size -= len(old.value)
+        if extra.value is not None:
+            value = item.values[extra.name] = Value(item, extra, event)
+            event.live.add(value)
+            self.size += len(extra.value)
+
+    def _remove(self, item: Item) -> None:
+        stream = self.streams[item.kind]
+        del stream.keys[item.key]
+        if stream.rows.get(item.seq) is item:
+            del stream.rows[item.seq]
+            stream.seqs.remove(item.seq)
+        self.size -= len(item.raw)
+        for thing in item.things():
+            self._let_go(thing)
+
+    def _let_go(self, thing: Thing) -> None:
+        thing.event.live.discard(thing)
+        self.suspects.add(thing.event)
+        if isinstance(thing, Item) and thing.twin is not None:
+            self.twins.pop(thing.twin, None)
+
+
+def _lost_head(scope: str, kind: str, items: list[Item]) -> KeptHead:
+    """Return the head of a stream whose own was lost with an old event."""
+    created = min((item.created for item in items), default=0)
+    updated = max((item.updated for item in items), default=0)
+    return KeptHead(scope, kind, 0, 0, 0, 0, created, updated, None, None, None, 1)

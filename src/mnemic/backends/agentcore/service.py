@@ -1,0 +1,222 @@
+"""The calls to AgentCore that are needed, to the last page, with every error as one of ours."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import suppress
+from datetime import datetime
+from typing import Any
+from uuid import uuid4
+
+from botocore import exceptions as boto
+
+from ...errors import InvalidValueError, StoreBusyError, TooLargeError, UnreadableStoreError
+from ...records import now
+from ...store.registry import StoreURL
+from .. import aws
+from .names import Place
+
+PAGE = 100
+"""The most that the service returns at once, and takes at once."""
+AT_ONCE = 16
+"""How many requests are under way at the same time."""
+LARGE = 1_000_000
+"""How many bytes of a request the event loop takes in one go."""
+MOST_QUERY = 10_000
+
+Answer = dict[str, Any]
+
+_CODES: dict[str, tuple[type[Exception], str]] = {
+    "InvalidInputException": (InvalidValueError, "AgentCore does not take a value"),
+    "ValidationException": (InvalidValueError, "AgentCore does not take a value"),
+    "413": (TooLargeError, "the event is larger than AgentCore takes"),
+    "RequestEntityTooLargeException": (TooLargeError, "the event is larger than AgentCore takes"),
+    "RetryableConflictException": (StoreBusyError, "AgentCore is busy with the same session; try again"),
+}
+
+
+class MissingError(Exception):
+    """What a request is about is not there; never seen outside."""
+
+
+class Service:
+    """One memory."""
+
+    def __init__(self, client: Any, memory: str, url: StoreURL) -> None:
+        self.url = str(url)
+        self._client = client
+        self._memory = memory
+        self._gate = asyncio.Semaphore(AT_ONCE)
+        client.meta.events.register("before-send.bedrock-agentcore", _as_stream)
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        await self._client.close()
+
+    async def check(self) -> None:
+        """Raise one of our errors if the memory cannot be read."""
+        try:
+            await self._call("list_actors", maxResults=1)
+        except MissingError as error:
+            raise self._gone(error) from error
+
+    async def create_event(
+        self, place: Place, payload: list[Answer], *, branch: Answer | None, said: bool
+    ) -> str:
+        """Make an event and return its id; it is made once, however often the request has to be sent."""
+        extra: Answer = {} if branch is None else {"branch": branch}
+        if said:
+            extra["extractionMode"] = "SKIP"
+        try:
+            answer = await self._call(
+                "create_event",
+                actorId=place.actor,
+                sessionId=place.session,
+                eventTimestamp=now(),
+                payload=payload,
+                clientToken=uuid4().hex,
+                **extra,
+            )
+        except MissingError as error:
+            raise self._gone(error) from error
+        return str(answer["event"]["eventId"])
+
+    async def events(self, place: Place, *, payloads: bool) -> AsyncGenerator[list[Answer], None]:
+        """Yield the events of a session, page by page; newest or oldest first, as the service pleases."""
+        async for page in self._pages(
+            "list_events",
+            "events",
+            actorId=place.actor,
+            sessionId=place.session,
+            includePayloads=payloads,
+        ):
+            yield page
+
+    async def event(self, place: Place, id: str) -> Answer:
+        """Return one event; raises MissingError."""
+        found = await self._call("get_event", actorId=place.actor, sessionId=place.session, eventId=id)
+        return dict(found["event"])
+
+    async def delete_event(self, place: Place, id: str) -> None:
+        """Delete an event, if it is there."""
+        with suppress(MissingError):
+            await self._call("delete_event", actorId=place.actor, sessionId=place.session, eventId=id)
+
+    async def actors(self) -> list[str]:
+        """Return all actors."""
+        pages = self._pages("list_actors", "actorSummaries")
+        return [actor["actorId"] async for page in pages for actor in page]
+
+    async def sessions(self, actor: str) -> list[str]:
+        """Return all sessions of an actor that hold anything."""
+        has_events = {"eventFilter": "HAS_EVENTS"}
+        pages = self._pages("list_sessions", "sessionSummaries", actorId=actor, filter=has_events)
+        return [session["sessionId"] async for page in pages for session in page]
+
+    async def create_records(self, records: Sequence[tuple[str, str]], moment: datetime) -> list[str]:
+        """Make memory records of namespaces and texts, all or none, and return their ids."""
+        made: dict[str, str] = {}
+        failed: list[Answer] = []
+        for start in range(0, len(records), PAGE):
+            some = [
+                {
+                    "requestIdentifier": str(start + at),
+                    "namespaces": [namespace],
+                    "content": {"text": text},
+                    "timestamp": moment,
+                }
+                for at, (namespace, text) in enumerate(records[start : start + PAGE])
+            ]
+            answer = await self._call("batch_create_memory_records", records=some, clientToken=uuid4().hex)
+            made |= {one["requestIdentifier"]: one["memoryRecordId"] for one in answer["successfulRecords"]}
+            failed += answer["failedRecords"]
+        if failed:
+            await self.delete_records(list(made.values()))
+            raise InvalidValueError(f"{self.url}: AgentCore does not take a memory record: {failed[0]}")
+        return [made[str(at)] for at in range(len(records))]
+
+    async def update_records(self, records: Sequence[tuple[str, str]], moment: datetime) -> set[str]:
+        """Give memory records other texts; return the ids of those that could not be."""
+        failed: set[str] = set()
+        for start in range(0, len(records), PAGE):
+            some: list[Answer] = [
+                {"memoryRecordId": id, "content": {"text": text}, "timestamp": moment}
+                for id, text in records[start : start + PAGE]
+            ]
+            try:
+                answer = await self._call("batch_update_memory_records", records=some)
+            except MissingError:
+                failed.update(one["memoryRecordId"] for one in some)
+            else:
+                failed.update(one["memoryRecordId"] for one in answer["failedRecords"])
+        return failed
+
+    async def delete_records(self, ids: Sequence[str]) -> set[str]:
+        """Delete memory records; return the ids of those that are not there, or not yet."""
+        failed: set[str] = set()
+        for start in range(0, len(ids), PAGE):
+            some = [{"memoryRecordId": id} for id in ids[start : start + PAGE]]
+            try:
+                answer = await self._call("batch_delete_memory_records", records=some)
+            except MissingError:
+                failed.update(one["memoryRecordId"] for one in some)
+            else:
+                failed.update(one["memoryRecordId"] for one in answer["failedRecords"])
+        return failed
+
+    async def retrieve(self, namespace: str, query: str, limit: int) -> AsyncGenerator[list[Answer], None]:
+        """Yield the memory records below a namespace that answer a query, best first."""
+        async for page in self._pages(
+            "retrieve_memory_records",
+            "memoryRecordSummaries",
+            namespacePath=namespace,
+            searchCriteria={"searchQuery": query[:MOST_QUERY], "topK": min(limit, PAGE)},
+        ):
+            yield page
+
+    async def _pages(
+        self, operation: str, field: str, **arguments: Any
+    ) -> AsyncGenerator[list[Answer], None]:
+        token: Answer = {}
+        while True:
+            try:
+                answer = await self._call(operation, maxResults=PAGE, **arguments, **token)
+            except MissingError:
+                # It may be the session that is not there, or the memory.
+                await self.check()
+                return
+            yield answer[field]
+            if not answer.get("nextToken"):
+                return
+            token = {"nextToken": answer["nextToken"]}
+
+    async def _call(self, operation: str, **arguments: Any) -> Answer:
+        async with self._gate:
+            try:
+                answer = await getattr(self._client, operation)(memoryId=self._memory, **arguments)
+            except boto.ClientError as error:
+                raise self._explained(error) from error
+            except boto.BotoCoreError as error:
+                raise aws.explain(error, self.url) from error
+        return dict(answer)
+
+    def _explained(self, error: boto.ClientError) -> Exception:
+        code = aws.code_of(error)
+        if code == "ResourceNotFoundException":
+            return MissingError(str(error))
+        if code in _CODES:
+            kind, hint = _CODES[code]
+            return kind(f"{self.url}: {hint} ({error})")
+        return aws.explain(error, self.url)
+
+    def _gone(self, error: MissingError) -> UnreadableStoreError:
+        hint = "make one with create_memory of bedrock-agentcore-control, or name its region"
+        return UnreadableStoreError(f"{self.url}: there is no such memory in this region; {hint} ({error})")
+
+
+def _as_stream(request: Any, **_: Any) -> None:
+    """Let a large request be sent in parts, for which aiohttp asks with a warning."""
+    if isinstance(request.body, bytes | bytearray) and len(request.body) > LARGE:
+        request.body = io.BytesIO(request.body)

@@ -1,0 +1,205 @@
+"""The sessions of a memory: which there are, and what others have written to them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Awaitable, Iterable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from ...records import known_scope
+from .events import Body, parse
+from .line import Line
+from .names import Place, encode_path, may_hold, path_of
+from .service import Answer, MissingError, Service
+
+MAIN = "main"
+"""The branch of events that are on none, as AWS's own tools call it."""
+GRACE = 30.0
+"""So many seconds an event of our own may be missing from what the service lists."""
+ABANDONED = 3600.0
+"""After so many, what a broken write has left is deleted."""
+MOST_CACHED = 64_000_000
+"""How many bytes of sessions are remembered, and one session in any case."""
+FEW = 16
+"""Up to so many new events are fetched one by one."""
+
+
+class Sessions:
+    """Lends sessions, one caller at a time, and catches up with others first."""
+
+    def __init__(self, service: Service, branch: str | None) -> None:
+        self._service = service
+        self._branch = branch or MAIN
+        self._lines: OrderedDict[Place, Line] = OrderedDict()
+        self._actors: tuple[float, list[str]] = (0.0, [])
+        self._listed: dict[str, tuple[float, list[str]]] = {}
+
+    @asynccontextmanager
+    async def use(self, at: Place, since: float | None, scope: str | None) -> AsyncGenerator[Line, None]:
+        """Lend a session, caught up since a moment if one is given."""
+        line = self._lines.get(at)
+        if line is None:
+            line = self._lines[at] = Line(at, scope, branch=self._branch != MAIN)
+        line.users += 1
+        self._lines.move_to_end(at)
+        before = line.size
+        try:
+            async with line.lock:
+                line.scope = scope if line.scope is None else line.scope
+                if since is not None and (not line.loaded or line.synced < since):
+                    await self.catch_up(line)
+                yield line
+        finally:
+            line.users -= 1
+            if line.size != before:
+                self._trim()
+
+    async def scopes(self, above: str, since: float) -> dict[str, Place]:
+        """Return the scopes at and below one that may hold anything, and where they lie."""
+        if self._actors[0] < since:
+            began = time.monotonic()
+            self._actors = (began, await self._service.actors())
+        encoded = encode_path(above)
+        actors = [actor for actor in self._actors[1] if may_hold(actor, encoded)]
+        await every(self._list(actor) for actor in actors if self._listed.get(actor, (0.0,))[0] < since)
+        places = {Place(actor, session) for actor in actors for session in self._listed[actor][1]}
+        places.update(at for at, line in self._lines.items() if line.streams)
+        await every(self._look_into(at) for at in places if self._path(at) is None)
+        scope = known_scope(above)
+        paths = {path: at for at in places if (path := self._path(at)) is not None}
+        return {path: at for path, at in paths.items() if scope.holds(known_scope(path))}
+
+    async def _list(self, actor: str) -> None:
+        began = time.monotonic()
+        self._listed[actor] = (began, await self._service.sessions(actor))
+
+    def _path(self, at: Place) -> str | None:
+        line = self._lines.get(at)
+        return line.scope if line is not None and line.scope is not None else path_of(at)
+
+    async def _look_into(self, at: Place) -> None:
+        """Read a session whose id does not tell its scope."""
+        async with self.use(at, 0.0, None):
+            pass
+
+    def _trim(self) -> None:
+        """Forget the sessions that were used least recently, if they are too large."""
+        total = sum(line.size for line in self._lines.values())
+        for at, line in list(self._lines.items())[:-1]:
+            if total <= MOST_CACHED:
+                return
+            if not line.users:
+                total -= line.size
+                del self._lines[at]
+
+    async def catch_up(self, line: Line) -> None:
+        """Learn what others have written."""
+        began = time.monotonic()
+        if not line.loaded or line.shared:
+            await self._reload(line)
+        else:
+            unknown = await self._unknown(line)
+            if unknown is None or not await self._take_in(line, unknown):
+                await self._reload(line)
+        line.synced = began
+
+    async def _unknown(self, line: Line) -> list[str] | None:
+        """Return the ids of events that are new; None if what is known is no longer so."""
+        unknown: list[str] = []
+        newest = line.newest.id if line.newest else None
+        met = newest is None
+        async for page in self._service.events(line.place, payloads=False):
+            for event in page:
+                id = event["eventId"]
+                met = met or id == newest
+                if id not in line.events and id not in line.others and id not in line.doomed:
+                    if _branch_of(event) == self._branch:
+                        unknown.append(id)
+                    else:
+                        line.others.add(id)
+            # Newest first: what comes after the newest that we know, we know.
+            if met and page and number(page[0]) > number(page[-1]):
+                break
+        return unknown if met or newest in line.recent else None
+
+    async def _take_in(self, line: Line, ids: list[str]) -> bool:
+        """Apply new events, if they follow on what is known; False if all has to be read again."""
+        if len(ids) > FEW:
+            return False
+        try:
+            events = await every(self._service.event(line.place, id) for id in ids)
+        except MissingError:
+            return False
+        bodies = _complete(self._parsed(line, events))
+        if [body.n for _, body in bodies] != list(range(line.n + 1, line.n + 1 + len(bodies))):
+            return False
+        for id, body in bodies:
+            line.apply(id, body)
+        line.settle({kind for _, body in bodies for kind in body.kinds()})
+        return True
+
+    async def _reload(self, line: Line) -> None:
+        """Read all events of a session."""
+        branches: dict[str, list[Answer]] = {}
+        async for page in self._service.events(line.place, payloads=True):
+            for event in page:
+                branches.setdefault(_branch_of(event), []).append(event)
+        line.clear()
+        line.recent = {id: kept for id, kept in line.recent.items() if kept[0] > time.monotonic() - GRACE}
+        events, main = branches.pop(self._branch, []), branches.get(MAIN, [])
+        line.others = {event["eventId"] for others in branches.values() for event in others}
+        bodies = self._parsed(line, events)
+        if self._branch != MAIN and not bodies and not line.recent:
+            line.shared = True
+            line.root = max(main, key=number)["eventId"] if main else None
+            bodies = self._parsed(line, main)
+        known = {id for id, _ in bodies}
+        bodies += [(id, body) for id, (_, body) in line.recent.items() if id not in known]
+        complete = _complete(bodies)
+        for id, body in complete:
+            line.apply(id, body)
+        line.settle(list(line.streams))
+        moment = time.time()
+        twins = {twin for event in line.events.values() for twin in event.twins}
+        line.doomed_twins = dict.fromkeys(twins, int(moment * 1_000_000))
+        broken = known - line.events.keys()
+        line.doomed.update(e["eventId"] for e in events if e["eventId"] in broken and _is_old(e, moment))
+        line.loaded = True
+
+    def _parsed(self, line: Line, events: Iterable[Answer]) -> list[tuple[str, Body]]:
+        """Return what events of ours hold, and take note of those of others."""
+        parsed = [(event["eventId"], parse(event, self._service.url)) for event in events]
+        line.others.update(id for id, body in parsed if body is None)
+        return [(id, body) for id, body in parsed if body is not None]
+
+
+def _complete(bodies: list[tuple[str, Body]]) -> list[tuple[str, Body]]:
+    """Return, in order, the events that are no part of a write, or of one that was carried through."""
+    groups = {group for _, body in bodies for group in body.groups}
+    whole = [(id, body) for id, body in bodies if body.group is None or body.group in groups]
+    return sorted(whole, key=lambda pair: (pair[1].n, pair[0]))
+
+
+def _branch_of(event: Answer) -> str:
+    return str((event.get("branch") or {}).get("name") or MAIN)
+
+
+def _is_old(event: Answer, moment: float) -> bool:
+    return bool(event["eventTimestamp"].timestamp() < moment - ABANDONED)
+
+
+def number(event: Answer) -> int:
+    """Return what the service puts events in order by."""
+    return int(event["eventId"].partition("#")[0])
+
+
+async def every(work: Iterable[Awaitable[Any]]) -> list[Any]:
+    """Do all at once, and raise the first error only after all have ended."""
+    answers = await asyncio.gather(*work, return_exceptions=True)
+    for answer in answers:
+        if isinstance(answer, BaseException):
+            raise answer
+    return answers

@@ -465,3 +465,15 @@ def _no_answer_without_its_call(messages: list[Message]) -> None:
     for message in messages:
         called |= {c.id for c in message.tool_calls}
         assert message.role != "tool" or message.tool_call_id in called
+
+
+def test_without_a_model_a_summary_is_made_of_extracts(alice: mnemic.Space) -> None:
+    chat = alice.session("long", max_messages=6, overflow=mnemic.Summarise())
+    chat.add("user", "My sister Ann is allergic to shellfish. Ok?")
+    for n in range(12):
+        chat.add("assistant", f"Fine, and what about the trip to Lisbon number {n}?")
+    summary = chat.summary()
+    assert summary is not None
+    assert "user: My sister Ann is allergic to shellfish." in summary
+    assert "Ok?" not in summary
+    assert len(summary.splitlines()) <= 12

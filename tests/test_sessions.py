@@ -386,3 +386,10 @@ def test_one_message_may_expire_alone(memory: mnemic.Memory, chat: mnemic.Sessio
     assert texts(chat.messages()) == ["stays"]
     assert memory.sweep() == 1
     assert memory.sweep() == 0
+
+
+def test_messages_are_removed_by_their_ids(chat: mnemic.Session) -> None:
+    added = chat.add_many([mnemic.Message("user", str(n)) for n in range(5)])
+    assert chat.remove([added[1].id, added[3].id, "gone"]) == 2
+    assert [message.content for message in chat.messages()] == ["0", "2", "4"]
+    assert chat.remove([]) == 0

@@ -138,6 +138,10 @@ class Session:
         """Remove the newest message that is not a system message and return it; None if there is none."""
         return self._driver.run(self._twin.pop())
 
+    def remove(self, ids: Iterable[str]) -> int:
+        """Remove the messages of these ids, all at once; return how many of them were there."""
+        return self._driver.run(self._twin.remove(ids))
+
     def fork(self, name: str, at: str | None = None) -> Session:
         """Copy the session up to the message `at`, or all of it, to a new session beside it.
 

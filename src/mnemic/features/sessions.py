@@ -202,6 +202,11 @@ class AsyncSession:
             return decode(newest)
         return None
 
+    async def remove(self, ids: Iterable[str]) -> int:
+        """Remove the messages of these ids, all at once; return how many of them were there."""
+        ops = tuple(Delete(Ref(self.home, MESSAGE, check_name(id, "message id"))) for id in ids)
+        return sum(len(did.removed) for did in await self._store.write(Write(ops)))
+
     async def fork(self, name: str, at: str | None = None) -> AsyncSession:
         """Copy the session up to the message `at`, or all of it, to a new session beside it.
 

@@ -472,6 +472,7 @@ def test_without_a_model_a_summary_is_made_of_extracts(alice: mnemic.Space) -> N
     chat.add("user", "My sister Ann is allergic to shellfish. Ok?")
     for n in range(12):
         chat.add("assistant", f"Fine, and what about the trip to Lisbon number {n}?")
+        chat.add("user", "Yes")
     summary = chat.summary()
     assert summary is not None
     assert "user: My sister Ann is allergic to shellfish." in summary

@@ -2,15 +2,16 @@
 
 `schema` names the schema that the tables are in, made if it is missing. `pool_max` is the most connections
 that are open at once, `pool_min` how many of them stay open when nothing is asked. `statement_timeout` is how
-many seconds a statement may take. `partitions` says into how many parts the tables are split when they are
-made. `recall` says where it is searched: `auto` is in memory, and in the database where a scope is large;
-`server` and `memory` are always the one or the other. All others are libpq's: `connect_timeout`, `sslmode`,
-`target_session_attrs` …
+many seconds a statement may take, `lock_timeout` how many it waits for others, 30 unless it is given.
+`partitions` says into how many parts the tables are split when they are made. `recall` says where it is
+searched: `auto` is in memory, and in the database where a scope is large; `server` and `memory` are always
+the one or the other. All others are libpq's: `connect_timeout`, `sslmode`, `target_session_attrs` …
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
@@ -23,7 +24,9 @@ from ....store.registry import StoreURL
 CONNECT_SECONDS = 10
 """How long a connection may take to open, for each host, unless the URL says otherwise."""
 
-_OWN = ("schema", "pool_min", "pool_max", "statement_timeout", "partitions", "recall")
+LOCK_SECONDS = 30.0
+"""How long a write waits for another one's transaction, and a transaction for its client."""
+
 _MOST_CONNECTIONS = 10
 
 LARGE = 50_000
@@ -40,6 +43,7 @@ class Address(Struct, frozen=True):
     schema: str | None
     pool_min: int
     pool_max: int
+    lock_timeout: float
     partitions: int
     large: int
     """From how many records on a scope is searched by the database instead of in memory."""
@@ -56,30 +60,33 @@ class Address(Struct, frozen=True):
             )
         own = StoreURL(
             url.text, url.scheme, url.split, {name: url.options[name] for name in _OWN if name in url.options}
-        ).take(
-            schema=_name,
-            pool_min=_count,
-            pool_max=_positive,
-            statement_timeout=_seconds,
-            partitions=_count,
-            recall=_recall,
-        )
-        parameters = _libpq(url, shown)
+        ).take(**_OWN)
+
+        def given(name: str, otherwise: Any) -> Any:
+            return own.get(name, otherwise)
+
         settings: dict[str, str] = {}
-        schema: Any = own.get("schema")
-        if schema is not None:
-            settings["search_path"] = f'"{schema}"'
-        if "statement_timeout" in own:
-            seconds: Any = own["statement_timeout"]
-            settings["statement_timeout"] = str(max(1, round(seconds * 1000)))
+        if "schema" in own:
+            settings["search_path"] = f'"{own["schema"]}"'
+        for name in ("statement_timeout", "lock_timeout"):
+            if name in own:
+                settings[name] = str(max(1, round(given(name, 0) * 1000)))
+        parameters = _libpq(url, shown)
         if settings:
+            # Not without need: some proxies that share connections refuse to pass settings on.
             flags = [f"-c {name}={_escaped(value)}" for name, value in settings.items()]
             parameters["options"] = " ".join([*filter(None, [parameters.get("options")]), *flags])
-        most: Any = own.get("pool_max", _MOST_CONNECTIONS)
-        least: Any = own.get("pool_min", 1)
-        parts: Any = own.get("partitions", 0)
-        large: Any = own.get("recall", LARGE)
-        return cls(shown, parameters, schema, min(least, most), most, parts, large)
+        most = given("pool_max", _MOST_CONNECTIONS)
+        return cls(
+            shown=shown,
+            parameters=parameters,
+            schema=given("schema", None),
+            pool_min=min(given("pool_min", 1), most),
+            pool_max=most,
+            lock_timeout=given("lock_timeout", LOCK_SECONDS),
+            partitions=given("partitions", 0),
+            large=given("recall", LARGE),
+        )
 
 
 def _libpq(url: StoreURL, shown: str) -> dict[str, Any]:
@@ -91,8 +98,9 @@ def _libpq(url: StoreURL, shown: str) -> dict[str, Any]:
     try:
         found = conninfo_to_dict(text)
     except psycopg.ProgrammingError as error:
-        # libpq quotes the whole URL where it cannot read it, with the password.
-        reason = str(error).strip().partition(": ")[0] if text in str(error) else str(error).strip()
+        reason = str(error).strip()
+        if url.split.password is not None:
+            reason = re.sub(r'"[^"]*"', '"…"', reason)  # libpq quotes what it cannot read, or all
         raise InvalidValueError(f"cannot read the store URL {shown}: {reason}") from None
     defaults = {"connect_timeout": str(CONNECT_SECONDS), "application_name": "mnemic"}
     return {**defaults, **found}
@@ -128,3 +136,15 @@ def _seconds(text: str) -> float:
     if not 0 < seconds <= 86_400:
         raise ValueError(text)
     return seconds
+
+
+_OWN: dict[str, Callable[[str], object]] = {
+    "schema": _name,
+    "pool_min": _count,
+    "pool_max": _positive,
+    "statement_timeout": _seconds,
+    "lock_timeout": _seconds,
+    "partitions": _count,
+    "recall": _recall,
+}
+"""Our own options, and how each is read."""

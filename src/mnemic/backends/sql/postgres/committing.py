@@ -14,6 +14,7 @@ from ....driving import pause
 from ....errors import StoreUnavailableError
 from ....store.loaded import LoadedGround, Needs, UnknownError
 from ....store.query import Limit, Outcome, Put, Touch, Write
+from .address import Address
 from .errors import RETRYABLE, explain, state_of
 from .lanes import Pending
 from .links import Link
@@ -28,9 +29,10 @@ TRIES = 10
 class Committer:
     """Does writes in transactions."""
 
-    def __init__(self, sql: PostgresStatements, url: str, moment: Callable[[], int]) -> None:
+    def __init__(self, sql: PostgresStatements, address: Address, moment: Callable[[], int]) -> None:
         self._sql = sql
-        self._url = url
+        self._url = address.shown
+        self._patience = f"{address.lock_timeout:.3f}s"
         self._moment = moment
 
     async def commit(self, pool: Pool, batch: list[Pending]) -> None:
@@ -45,7 +47,7 @@ class Committer:
     async def _commit(self, pool: Pool, batch: list[Pending]) -> None:
         lost = False
         for number in range(TRIES):
-            attempt = _Attempt(self._sql, batch, self._moment, plain=number == 0)
+            attempt = _Attempt(self._sql, batch, self._moment, self._patience, plain=number == 0)
             try:
                 await pool.use(attempt.run)
                 return
@@ -86,11 +88,18 @@ class _Attempt:
     """One attempt to do writes."""
 
     def __init__(
-        self, sql: PostgresStatements, batch: list[Pending], moment: Callable[[], int], *, plain: bool
+        self,
+        sql: PostgresStatements,
+        batch: list[Pending],
+        moment: Callable[[], int],
+        patience: str,
+        *,
+        plain: bool,
     ) -> None:
         self.sql = sql
         self.batch = batch
         self.moment = moment
+        self.patience = patience
         self.plain = plain
         self.committing = False
         """Whether the server may have committed."""
@@ -100,14 +109,14 @@ class _Attempt:
         if self.plain and len(self.batch) == 1 and await self._append(link, self.batch[0]):
             return
         needs = Needs.of(pending.write for pending in self.batch)
-        found = await load(link, self.sql, needs, begin=True)
+        found = await load(link, self.sql, needs, self.patience)
         while True:
             ground = LoadedGround(found, self.moment())
             try:
                 ends = [ground.attempt(pending.write, pending.rows) for pending in self.batch]
                 break
             except UnknownError as unknown:
-                found.take(await load(link, self.sql, unknown.needs, begin=False))
+                found.take(await load(link, self.sql, unknown.needs))
         flush = Flush(self.sql, ground, found)
         if flush:
             await flush.claim(link)

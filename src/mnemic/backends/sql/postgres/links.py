@@ -5,6 +5,7 @@ Both kinds are spoken to with `async`; that of a thread never waits for a loop.
 
 from __future__ import annotations
 
+import select
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from typing import Any, Protocol
@@ -23,10 +24,12 @@ class Link(Protocol):
     """A connection that is lent to one caller."""
 
     ahead: bool
-    fresh: bool
-    """Whether it was opened for this caller."""
     since: float
     """When it was last given back."""
+    asked: int
+    """How many statements it has run."""
+    replan_at: int
+    """After how many of them they are to be planned anew."""
 
     @property
     def status(self) -> int:
@@ -49,6 +52,10 @@ class Link(Protocol):
         """End the transaction."""
         ...
 
+    def is_alive(self) -> bool:
+        """Tell, of a connection that lies idle, whether the server has not ended it; sends nothing."""
+        ...
+
     def close(self) -> None:
         """Close the connection."""
         ...
@@ -61,8 +68,9 @@ class ThreadLink:
 
     def __init__(self, raw: psycopg.Connection[Any]) -> None:
         self.raw = raw
-        self.fresh = True
         self.since = 0.0
+        self.asked = 0
+        self.replan_at = 100
 
     @classmethod
     def open(cls, address: Address) -> ThreadLink:
@@ -78,10 +86,12 @@ class ThreadLink:
         return self.raw.pgconn.transaction_status
 
     async def all(self, statement: Prepared, parameters: Parameters) -> list[Any]:
+        self.asked += 1
         values = statement.arguments(parameters)
         return self.raw.execute(statement.text, values, prepare=_prepare(statement)).fetchall()
 
     async def each(self, asked: Asked) -> list[list[Any]]:
+        self.asked += len(asked)
         execute = self.raw.execute
         with self.raw.pipeline() if len(asked) > 1 else nullcontext():
             cursors = [execute(s.text, s.arguments(p), prepare=_prepare(s)) for s, p in asked]
@@ -95,6 +105,9 @@ class ThreadLink:
     async def roll_back(self) -> None:
         self.raw.rollback()
 
+    def is_alive(self) -> bool:
+        return _is_silent(self.raw.fileno())
+
     def close(self) -> None:
         self.raw.close()
 
@@ -106,8 +119,9 @@ class LoopLink:
 
     def __init__(self, raw: psycopg.AsyncConnection[Any]) -> None:
         self.raw = raw
-        self.fresh = True
         self.since = 0.0
+        self.asked = 0
+        self.replan_at = 100
 
     @classmethod
     async def open(cls, address: Address) -> LoopLink:
@@ -123,11 +137,13 @@ class LoopLink:
         return self.raw.pgconn.transaction_status
 
     async def all(self, statement: Prepared, parameters: Parameters) -> list[Any]:
+        self.asked += 1
         values = statement.arguments(parameters)
         cursor = await self.raw.execute(statement.text, values, prepare=_prepare(statement))
         return await cursor.fetchall()
 
     async def each(self, asked: Asked) -> list[list[Any]]:
+        self.asked += len(asked)
         execute = self.raw.execute
         async with self.raw.pipeline() if len(asked) > 1 else nullcontext():
             cursors = [await execute(s.text, s.arguments(p), prepare=_prepare(s)) for s, p in asked]
@@ -141,8 +157,20 @@ class LoopLink:
     async def roll_back(self) -> None:
         await self.raw.rollback()
 
+    def is_alive(self) -> bool:
+        return _is_silent(self.raw.fileno())
+
     def close(self) -> None:
         step(self.raw.close())  # which awaits nothing; the loop may be gone already
+
+
+def _is_silent(socket: int) -> bool:
+    """Tell whether a socket has nothing to read; a server that was not asked speaks only to say goodbye."""
+    if not hasattr(select, "poll"):
+        return not select.select([socket], [], [], 0)[0]
+    poll = select.poll()
+    poll.register(socket, select.POLLIN)
+    return not poll.poll(0)
 
 
 def _prepare(statement: Prepared) -> bool | None:

@@ -15,10 +15,13 @@ from typing import Any, TypeVar
 
 import psycopg
 from psycopg.pq import TransactionStatus
+from sqlalchemy import text
 
 from ....errors import ClosedError, StoreBusyError
+from ..statements import Prepared
 from .address import Address
 from .errors import READ_ONLY, state_of
+from .flavour import FLAVOUR
 from .links import Link, LoopLink, ThreadLink
 
 Result = TypeVar("Result")
@@ -29,6 +32,8 @@ WAIT_SECONDS = 30.0
 IDLE_SECONDS = 600.0
 """How long a connection may lie idle before it is closed, if it is not one of those that stay."""
 
+_replan = Prepared(text("DISCARD PLANS"), FLAVOUR.dialect, keep_plan=False)
+"""Lets the server plan its statements anew: what was best for small tables is not when they have grown."""
 _OPEN = (TransactionStatus.INTRANS, TransactionStatus.INERROR)
 
 
@@ -69,6 +74,9 @@ class Pool(ABC):
         """
         link = await self._take()
         try:
+            if link.asked >= link.replan_at:
+                link.replan_at = 2 * link.asked
+                await link.each([(_replan, {})])
             return await work(link)
         except psycopg.Error as error:
             if state_of(error) in READ_ONLY:
@@ -102,9 +110,14 @@ class Pool(ABC):
             ) from None
         try:
             while self._idle:
-                link = self._idle.pop()
-                link.fresh = False
-                return link
+                try:
+                    link = self._idle.pop()
+                except IndexError:
+                    break
+                # Better now than after a write was sent, when nobody can tell whether it was done.
+                if link.is_alive():
+                    return link
+                link.close()
             return await self._connect()
         except BaseException:
             self._leave()

@@ -33,9 +33,6 @@ from ..schema import VERSION_TABLE, derived, labels, records, streams, writes
 from ..statements import SLOT, Prepared, Statements, same
 from .flavour import FLAVOUR
 
-LOCK_SECONDS = 30
-"""How long a writer waits for another one's transaction, and how long a transaction may lie idle."""
-
 SLOT_COLUMNS = (*SLOT, "expires")
 
 _HEAD = tuple(c.name for c in streams.columns)
@@ -78,7 +75,6 @@ class PostgresStatements(Statements):
         def prepared(statement: Executable) -> Prepared:
             return Prepared(statement, self.dialect)
 
-        wait = f"'{LOCK_SECONDS}s', true"
         stream = and_(same(streams.c.scope), same(streams.c.kind))
         named = select(streams.c.id).where(stream).scalar_subquery()
         slot = select(*(records.c[name] for name in SLOT_COLUMNS))
@@ -94,8 +90,8 @@ class PostgresStatements(Statements):
         self.begin = prepared(text("BEGIN"))
         self.patience = prepared(
             text(
-                f"SELECT set_config('lock_timeout', {wait}),"
-                f" set_config('idle_in_transaction_session_timeout', {wait})"
+                "SELECT set_config('lock_timeout', CAST(:wait AS text), true), "
+                "set_config('idle_in_transaction_session_timeout', CAST(:wait AS text), true)"
             )
         )
         self.commit = prepared(text("COMMIT"))
@@ -127,7 +123,24 @@ class PostgresStatements(Statements):
         self.remove_labels = prepared(
             delete(labels).where(same(labels.c.stream_id), label.in_(_rows(labels, "name", "value", "seq")))
         )
+        self.find_all = prepared(self._find_all())
         self.append = cache(self._append)
+
+    def _find_all(self) -> Select[Any]:
+        """Read keys of any streams at once; a row begins with how many-th of the keys it is of."""
+        asked = func.unnest(_array("scopes", Text), _array("kinds", Text), _array("keys", Text))
+        given = asked.table_valued("scope", "kind", "key", with_ordinality="n").render_derived()
+        now = bindparam("now", type_=BigInteger)
+        return (
+            select(given.c.n, *records.columns)
+            .select_from(given)
+            .join(streams, and_(streams.c.scope == given.c.scope, streams.c.kind == given.c.kind))
+            .join(records, and_(records.c.stream_id == streams.c.id, records.c.key == given.c.key))
+            .where(
+                or_(streams.c.expires.is_(None), streams.c.expires > now),
+                or_(records.c.expires.is_(None), records.c.expires > now),
+            )
+        )
 
     def _append(self, shape: AppendShape) -> Prepared:
         """Add one record of a new key to a stream that is there, within limits, and has nothing expired.

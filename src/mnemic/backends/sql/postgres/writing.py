@@ -31,9 +31,14 @@ class LostRaceError(Exception):
     """Someone else has made a stream that a plan was about to make; never seen outside."""
 
 
-async def load(link: Link, sql: PostgresStatements, needs: Needs, *, begin: bool) -> Found:
-    """Return what is asked for, in one trip; with `begin`, in a transaction that begins with it."""
-    asked: list[tuple[Prepared, Parameters]] = [(sql.begin, {}), (sql.patience, {})] if begin else []
+async def load(link: Link, sql: PostgresStatements, needs: Needs, begin: str | None = None) -> Found:
+    """Return what is asked for, in one trip.
+
+    With `begin`, a transaction begins with it that waits so long for others, and lets others wait so long.
+    """
+    asked: list[tuple[Prepared, Parameters]] = []
+    if begin is not None:
+        asked += [(sql.begin, {}), (sql.patience, {"wait": begin})]
     heads, first = sorted(needs.heads), len(asked)
     if len(heads) == 1:
         asked.append((sql.lock_head, {"scope": heads[0][0], "kind": heads[0][1]}))

@@ -1,0 +1,213 @@
+"""The advanced memory system: `MemoryStore` and its stores, and `EnhancedAgentMemory` over them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from datetime import timedelta
+from importlib.metadata import entry_points
+from typing import Any, Generic, TypeVar
+
+import mnemic
+
+from ..checks import shown
+from ..features.summary import extract
+from ..models.finding import find_embedder
+from .live import blocking
+
+T = TypeVar("T")
+
+PLUGINS = "mnemic.enhanced.stores"
+"""The entry point group in which a package names a store: its name, and a MemoryStore or what makes one."""
+MODELS = {"all-MiniLM-L6-v2": "transformer"}
+"""Names that others give to models, and ours for them."""
+
+
+class MemoryStore(ABC, Generic[T]):
+    """What a store of memories does."""
+
+    @abstractmethod
+    def add(self, key: str, value: T, meta: dict[str, Any] | None = None) -> None:
+        """Keep a value under a key, in place of the one before."""
+
+    @abstractmethod
+    def get(self, key: str) -> T | None:
+        """Return the value under a key; None if there is none."""
+
+    @abstractmethod
+    def search(self, query: str, top_k: int = 5) -> list[tuple[str, T, float]]:
+        """Return keys, values and scores of what answers best, best first."""
+
+    @abstractmethod
+    def forget(self, key: str) -> bool:
+        """Remove a value; tell whether it was there."""
+
+
+class UrlStore(MemoryStore[str]):
+    """A store at any URL of Mnemic's: what the others here are short names for."""
+
+    signals: tuple[str, ...] | None = None
+
+    def __init__(
+        self, url: str, name: str = "memories", *, ttl: timedelta | None = None, **options: Any
+    ) -> None:
+        self.ttl = ttl
+        self.memory = blocking(lambda: mnemic.open(url, **options))
+        self.space = self.memory.scope("enhanced", name)
+
+    def add(self, key: str, value: str, meta: dict[str, Any] | None = None) -> None:
+        """Keep a text under a key; `importance` of its metadata counts when it is recalled, and fades."""
+        meta = dict(meta or {})
+        weight = float(meta.get("importance", 1))
+        blocking(lambda: self.space.remember(value, key=key, importance=weight, metadata=meta, ttl=self.ttl))
+
+    def get(self, key: str) -> str | None:
+        """Return the text under a key; None if there is none."""
+        try:
+            return blocking(lambda: self.space.get(key)).text
+        except mnemic.NotFoundError:
+            return None
+
+    def search(self, query: str, top_k: int = 5) -> list[tuple[str, str, float]]:
+        """Return what holds the query, and then what is nearest to it in words and meaning."""
+        hits = blocking(lambda: self.space.recall(query, top_k, kinds="experience", signals=self.signals))
+        found = {hit.record.key: (hit.record.key, hit.record.text or "", hit.score) for hit in hits}
+        if len(found) < top_k and self.signals is None:
+            held = [
+                (k, v, 1.0) for k, v in self.data.items() if k not in found and query.lower() in v.lower()
+            ]
+            found |= {key: (key, value, score) for key, value, score in held}
+        return list(found.values())[:top_k]
+
+    def forget(self, key: str) -> bool:
+        """Remove a text; tell whether it was there."""
+        return blocking(lambda: self.space.forget(key)) > 0
+
+    @property
+    def data(self) -> dict[str, str]:
+        """All texts by their keys, in the order in which they came."""
+        return {record.key: record.text or "" for record in blocking(self.space.all)}
+
+    @property
+    def meta(self) -> Mapping[str, dict[str, Any]]:
+        """The metadata of all texts by their keys."""
+        return {record.key: record.meta for record in blocking(self.space.all)}
+
+    def close(self) -> None:
+        """Let go of files and connections."""
+        blocking(self.memory.close)
+
+
+class InMemoryStore(UrlStore):
+    """Texts in this process."""
+
+    def __init__(self) -> None:
+        super().__init__("memory://")
+
+
+class SqliteStore(UrlStore):
+    """Texts in a file, whose schema is brought up to date by itself."""
+
+    def __init__(self, path: str = "agent_memory.db", name: str = "memories") -> None:
+        super().__init__(f"sqlite:///{path}", name)
+
+
+class RedisStore(UrlStore):
+    """Texts on a Redis or Valkey server, each gone `ttl` seconds after it was added."""
+
+    def __init__(
+        self, url: str = "redis://localhost:6379", ttl: float | None = None, name: str = "memories"
+    ) -> None:
+        super().__init__(url, name, ttl=None if ttl is None else timedelta(seconds=ttl))
+
+
+class VectorMemoryStore(UrlStore):
+    """Texts by their meaning, by the vectors of a model."""
+
+    signals = ("dense",)
+
+    def __init__(
+        self, model_name: str = "all-MiniLM-L6-v2", url: str = "memory://", name: str = "vectors"
+    ) -> None:
+        """Raise MissingExtraError for a model that is not installed; the default one has a stand-in."""
+        super().__init__(url, name, embedder=_model(model_name))
+
+
+def _model(name: str) -> mnemic.Embedder | None:
+    if name in ("static", "transformer") or ":" in name:
+        return find_embedder(name)
+    try:
+        return find_embedder(MODELS.get(name, f"sentence-transformers:{name}"))
+    except mnemic.MissingExtraError:
+        if name not in MODELS:
+            raise
+        # The model that nobody chose need not be installed: the static one is always there.
+        return find_embedder("static")
+
+
+def open_store(name: str, **options: Any) -> MemoryStore[Any]:
+    """Return a store that an installed package has added by an entry point; raises UnknownSchemeError."""
+    for entry in entry_points(group=PLUGINS, name=name):
+        store: MemoryStore[Any] = entry.load()(**options)
+        return store
+    known = ", ".join(sorted({entry.name for entry in entry_points(group=PLUGINS)})) or "none"
+    raise mnemic.UnknownSchemeError(f"no installed package adds the store {shown(name)}; there are: {known}")
+
+
+class EnhancedAgentMemory:
+    """Working, long-term and vector memory of an agent, and what an older `AgentMemory` had."""
+
+    def __init__(
+        self,
+        persistent: bool = False,
+        vector: bool = True,
+        *,
+        path: str = "agent_memory.db",
+        long_term: MemoryStore[str] | None = None,
+        max_messages: int | None = None,
+    ) -> None:
+        """`long_term` is any store; otherwise it is a file if `persistent`, and else in this process."""
+        url = f"sqlite:///{path}" if persistent else "memory://"
+        self.working = (
+            blocking(lambda: mnemic.open(url)).scope("enhanced").session("working", max_messages=max_messages)
+        )
+        self.long_term = long_term or (SqliteStore(path) if persistent else InMemoryStore())
+        # Words and meanings are compared by the same store, so nothing is kept twice.
+        self.vector = self.long_term if vector else None
+        self.tool_call_history: list[dict[str, Any]] = []
+
+    def add_experience(self, text: str, importance: int = 1) -> str:
+        """Remember a text, and return the key that it is kept under."""
+        key = mnemic.Message("user").id
+        self.long_term.add(key, text, {"importance": importance})
+        return key
+
+    def recall(self, query: str, k: int = 5) -> list[tuple[str, str, float]]:
+        """Return keys, texts and scores of what answers best."""
+        return self.long_term.search(query, k)
+
+    def forget(self, key: str) -> bool:
+        """Remove what was remembered under a key; tell whether it was there."""
+        return self.long_term.forget(key)
+
+    def add_message(self, role: Any, content: str) -> None:
+        """Add a message to the working memory."""
+        blocking(lambda: self.working.add(role, content))
+
+    def get_recent_messages(self, n: int = 10) -> str:
+        """Return the newest messages as text, a line each."""
+        return blocking(lambda: self.working.transcript(n))
+
+    def summary(self) -> str:
+        """Return what the working memory is about, by the sentences that say most."""
+        return extract(blocking(self.working.messages))
+
+    create_summary = summary
+
+    def add_tool_call(self, name: str, arguments: Any = None, result: Any = None) -> None:
+        """Note a tool call, as agents did with the older memory."""
+        self.tool_call_history.append({"name": name, "arguments": arguments, "result": result})
+
+
+AgentMemory = EnhancedAgentMemory
+"""The older name; agents that used it need no change."""

@@ -86,6 +86,14 @@ class Portal:
             future.cancel()
             raise
 
+    async def hop(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
+        """Return the coroutine's result to another event loop than the portal's own."""
+        if self._loop.is_closed():
+            coroutine.close()
+            raise ClosedError("this memory is closed")
+        future = self._asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        return await self._asyncio.wrap_future(future)
+
     def close(self) -> None:
         """Stop the loop and its thread."""
         if not self._loop.is_closed():

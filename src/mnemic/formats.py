@@ -37,7 +37,7 @@ def to_openai(messages: Iterable[Message]) -> list[dict[str, Any]]:
     Raises NotFoundError for an image file that is not there, InvalidValueError for one that is no
     image, and for content that JSON cannot hold.
     """
-    return [_openai_message(part) for part in _parts(messages)]
+    return [_openai_message(part) for part in parts_of(messages)]
 
 
 def from_openai(messages: Iterable[Mapping[str, Any]]) -> list[Message]:
@@ -57,7 +57,7 @@ def to_anthropic(messages: Iterable[Message]) -> tuple[str | None, list[dict[str
     """
     system: list[str] = []
     turns: list[dict[str, Any]] = []
-    for part in _parts(messages):
+    for part in parts_of(messages):
         if part.role == "system":
             system += _texts(_anthropic_blocks(part))
             continue
@@ -91,7 +91,7 @@ def from_anthropic(
     return found
 
 
-def _parts(messages: Iterable[Message]) -> Iterator[Message]:
+def parts_of(messages: Iterable[Message]) -> Iterator[Message]:
     """Yield messages with nothing but content in their content, each answer naming its call by `id`."""
     ids: dict[str, str] = {}
     for message in messages:

@@ -154,14 +154,16 @@ class Session:
         """Add messages if the session has none yet, but for system messages; tell whether it had none."""
         return self._driver.run(self._twin.prefill(messages))
 
-    def window(self, max_tokens: int) -> list[Message]:
+    def window(self, max_tokens: int, *, interrupted: str | None = None) -> list[Message]:
         """Return what fits a prompt of `max_tokens`: the newest messages, oldest first.
 
         The system messages and the user's last message are always in, and a running summary if
         there is room for it. A tool's answer never stands without its call, nor a call without its
-        answers. Raises BudgetError if the budget is too small for what must be in.
+        answers: a call that was never answered is left out or, with a text for `interrupted`, stands
+        with that in place of each answer that is missing. Raises BudgetError if the budget is too
+        small for what must be in.
         """
-        return self._driver.run(self._twin.window(max_tokens))
+        return self._driver.run(self._twin.window(max_tokens, interrupted=interrupted))
 
     def archived(self) -> list[Message]:
         """Return the messages that were moved to the archive, oldest first."""

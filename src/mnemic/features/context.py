@@ -97,14 +97,14 @@ async def _fitted(
     most: int,
 ) -> Context:
     cost = sum(count_message(message, tokens) for message in recent)
-    chosen = _chosen(hits, recent, session, tokens, budget - cost)
-    memory = [_block(chosen)] if chosen else []
+    chosen = best_of(hits, recent, session, tokens, budget - cost)
+    memory = [block_of(chosen)] if chosen else []
     if session is not None:
         # What recall left over goes to older messages; what they bring is not said twice.
         left = budget - sum(count_message(message, tokens) for message in memory)
         recent = await session.window(max(left, cost, 1))
-        chosen = _chosen(chosen, recent, session, tokens, most)
-        memory = [_block(chosen)] if chosen else []
+        chosen = best_of(chosen, recent, session, tokens, most)
+        memory = [block_of(chosen)] if chosen else []
     first = next((n for n, message in enumerate(recent) if message.role != "system"), len(recent))
     messages = recent[:first] + memory + recent[first:]
     text = "\n\n".join(_said(message) for message in messages)
@@ -112,7 +112,7 @@ async def _fitted(
     return Context(messages=messages, text=text, tokens=total, hits=chosen)
 
 
-def _chosen(
+def best_of(
     hits: list[Hit], recent: list[Message], session: AsyncSession | None, tokens: TokenCounter, room: int
 ) -> list[Hit]:
     """Return the best hits that fit and say nothing that is said already."""
@@ -135,12 +135,12 @@ def _chosen(
             left -= cost
             said.add(text)
             chosen.append(hit)
-    while chosen and count_message(_block(chosen), tokens) > room:
+    while chosen and count_message(block_of(chosen), tokens) > room:
         chosen.pop()
     return chosen
 
 
-def _block(hits: list[Hit]) -> Message:
+def block_of(hits: list[Hit]) -> Message:
     """Return what recall found as one message, oldest first."""
     ordered = sorted((hit.record for hit in hits), key=lambda r: (str(r.created), r.scope.path, r.seq))
     return Message("system", "\n".join([HEADING, *map(_line, ordered)]))

@@ -237,14 +237,16 @@ class AsyncSession:
             return False
         return True
 
-    async def window(self, max_tokens: int) -> list[Message]:
+    async def window(self, max_tokens: int, *, interrupted: str | None = None) -> list[Message]:
         """Return what fits a prompt of `max_tokens`: the newest messages, oldest first.
 
         The system messages and the user's last message are always in, and a running summary if
         there is room for it. A tool's answer never stands without its call, nor a call without its
-        answers. Raises BudgetError if the budget is too small for what must be in.
+        answers: a call that was never answered is left out or, with a text for `interrupted`, stands
+        with that in place of each answer that is missing. Raises BudgetError if the budget is too
+        small for what must be in.
         """
-        window = Window(check_count(max_tokens, "max_tokens", least=1))
+        window = Window(check_count(max_tokens, "max_tokens", least=1), self._stand_in(interrupted))
         required = [self._entry(record) for record in await self._system_records()]
         scan = Scan(scope=self.home, kinds=(MESSAGE,), reverse=True, limit=LATELY)
         page = await self._store.scan(scan)
@@ -381,6 +383,12 @@ class AsyncSession:
             return None
         message = Message("system", f"Summary of the earlier conversation: {text}")
         return Entry("@summary", 0, message, count_message(message, self._tokens))
+
+    def _stand_in(self, interrupted: str | None) -> Entry | None:
+        if interrupted is None:
+            return None
+        message = Message("tool", interrupted, metadata={"interrupted": True})
+        return Entry("@interrupted", 0, message, count_message(message, self._tokens))
 
     async def _if_empty(self) -> Expect:
         """Return the operation that fails a write unless the session is as empty as it is now.

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ..errors import BudgetError
 from ..records import Message
@@ -114,15 +115,23 @@ def _kept(entry: Entry, spare: str | None) -> bool:
     return entry.key == spare or entry.message.role == "system"
 
 
+def _stand_in(interrupted: Entry, asked: Entry, call: str) -> Entry:
+    """Return what is said in place of an answer; it stands right behind what asked for it."""
+    message = replace(interrupted.message, id=f"{asked.key}/{call}", tool_call_id=call)
+    return replace(interrupted, key=message.id, seq=asked.seq, message=message)
+
+
 class Window:
     """Fills a prompt's budget with messages that are given to it newest first.
 
-    A call stands in it only with all its answers, an answer only with its call.
+    A call stands in it only with all its answers, an answer only with its call. `interrupted` stands
+    in for an answer that is not there; without it, such a call is left out.
     """
 
-    def __init__(self, budget: int) -> None:
+    def __init__(self, budget: int, interrupted: Entry | None = None) -> None:
         self.left = budget
         self.full = False
+        self._interrupted = interrupted
         self._taken: list[Entry] = []
         self._answers: dict[str, Entry] = {}
 
@@ -147,7 +156,9 @@ class Window:
         for ids in calls_of(message):
             answer = next((self._answers[name] for name in ids if name in self._answers), None)
             if answer is None:
-                return
+                if self._interrupted is None:
+                    return
+                answer = _stand_in(self._interrupted, entry, ids[0])
             group[answer.key] = answer
         cost = sum(one.tokens for one in group.values())
         if cost > self.left:

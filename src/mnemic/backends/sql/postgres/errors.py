@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import psycopg
 
 from ....errors import (
@@ -42,16 +44,11 @@ STATES: dict[str, tuple[type[MnemicError], str]] = {
 }
 """By SQLSTATE, or by its class where all of a class mean the same; anything else is a StoreError."""
 
-_REFUSALS = (
-    "authentication failed",
-    "no password supplied",
-    "no pg_hba.conf entry",
-    "is not permitted to log in",
-    "permission denied",
-    'role "',
-    'database "',
+_REFUSAL = re.compile(
+    r"authentication failed|no password supplied|no pg_hba\.conf entry|not permitted to log in"
+    r"|permission denied|(role|database) \"[^\"]*\" does not exist"
 )
-"""How servers begin to say no when one connects: libpq passes their words on there, but no SQLSTATE."""
+"""How servers say no when one connects: libpq passes their words on there, but no SQLSTATE."""
 
 RETRYABLE = frozenset({"40001", "40P01", "23505"})
 """Nothing was written, and the same again may succeed: others were faster, or in the way."""
@@ -77,7 +74,7 @@ def meaning(error: Exception) -> tuple[type[MnemicError], str]:
     if state is not None:
         return STATES.get(state) or STATES.get(state[:2]) or (StoreError, "PostgreSQL failed")
     if isinstance(error, psycopg.OperationalError):
-        if "FATAL" in str(error) and any(words in str(error) for words in _REFUSALS):
+        if _REFUSAL.search(str(error)):
             return StorePermissionError, "the server does not let this user in, or has no such database"
         return StoreUnavailableError, "the server cannot be reached"
     if isinstance(error, psycopg.DataError):

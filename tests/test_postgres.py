@@ -1,0 +1,569 @@
+"""What is PostgreSQL's own: its errors in our words, connections that break, pools, roles, schemas, URLs."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+import mnemic
+from mnemic.backends.sql.postgres import pools
+from mnemic.backends.sql.postgres.address import Address
+from mnemic.backends.sql.postgres.errors import STATES, explain, meaning
+from mnemic.backends.sql.postgres.store import PostgresStore
+from mnemic.backends.sql.schema import HEAD, VERSION_TABLE
+from mnemic.driving import step
+from mnemic.errors import MnemicError, StoreError
+from mnemic.records import Scope
+from mnemic.store import registry
+from mnemic.store.query import Put, Scan, Write
+from mnemic.store.registry import StoreURL
+from mnemic.testing.lab import HOME, KIND, Lab, record
+from mnemic.testing.servers import postgres
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> Iterator[str]:
+    """The URL of an empty database."""
+    with postgres.empty_database(tmp_path) as lent:
+        yield lent
+
+
+@pytest.fixture(params=["inline", "loop"])
+def lab(request: pytest.FixtureRequest, url: str) -> Iterator[Lab]:
+    """An empty store, driven in place and on an event loop."""
+    with Lab(url, on_loop=request.param == "loop") as bench:
+        yield bench
+
+
+@contextmanager
+def admin(url: str) -> Iterator[psycopg.Connection[Any]]:
+    with closing(psycopg.connect(url, autocommit=True)) as connection:
+        yield connection
+
+
+def opened(url: str) -> PostgresStore:
+    parsed, backend = registry.find(url)
+
+    async def work() -> Any:
+        return await backend.open(parsed)
+
+    store = step(work())
+    assert isinstance(store, PostgresStore)
+    return store
+
+
+def made_by(url: str, user: str) -> str:
+    """Return the URL for another role."""
+    return url.replace("postgres@", f"{user}@")
+
+
+@pytest.fixture
+def role(url: str) -> Iterator[str]:
+    """A role that may log in, and nothing else."""
+    name = f"guest_{os.urandom(4).hex()}"
+    with admin(url) as connection:
+        connection.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'right'")
+        yield name
+        connection.execute(f"DROP OWNED BY {name}")
+        connection.execute(f"DROP ROLE {name}")
+
+
+# ------------------------------------------------------------ URLs
+
+
+def address(url: str) -> Address:
+    return Address.of(StoreURL.parse(url))
+
+
+def test_a_url_is_taken_apart_by_libpq_and_its_password_is_never_shown() -> None:
+    found = address("postgres://al%40ice:s3cr%3Ft@h1:5433,h2:5434/db?sslmode=require&pool_max=3&schema=mine")
+    assert found.parameters["host"] == "h1,h2"
+    assert found.parameters["port"] == "5433,5434"
+    assert found.parameters["user"] == "al@ice"
+    assert found.parameters["password"] == "s3cr?t"
+    assert found.parameters["sslmode"] == "require"
+    assert found.parameters["options"] == '-c search_path="mine"'
+    assert (found.pool_max, found.schema) == (3, "mine")
+    assert found.shown == (
+        "postgres://al%40ice:***@h1:5433,h2:5434/db?sslmode=require&pool_max=3&schema=mine"
+    )
+
+
+@pytest.mark.parametrize(
+    ("query", "named"),
+    [
+        ("nosuch=1", "nosuch"),
+        ("pool_max=0", "pool_max"),
+        ("pool_max=many", "pool_max"),
+        ("schema=a%22b", "schema"),
+        ("statement_timeout=-1", "statement_timeout"),
+        ("password=hunter2", "password"),
+        ("port=x%zz", "percent"),
+    ],
+)
+def test_a_bad_option_is_named_and_the_password_is_not(query: str, named: str) -> None:
+    with pytest.raises(mnemic.InvalidValueError, match=named) as caught:
+        address(f"postgresql://u:hunter2@localhost/db?{query}")
+    assert "hunter2" not in str(caught.value)
+
+
+def test_sqlite_does_not_load_the_driver(tmp_path: Path) -> None:
+    program = (
+        "import sys, mnemic\n"
+        f"mnemic.open('sqlite:///{tmp_path}/a.db').close()\n"
+        "sys.exit('psycopg' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_missing_driver_names_the_extra() -> None:
+    program = (
+        "import sys, mnemic\n"
+        "sys.modules['psycopg'] = None\n"
+        "try: mnemic.open('postgresql://localhost/x')\n"
+        "except mnemic.MissingExtraError as error: print(error)"
+    )
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "psycopg" in told.stdout
+    assert "pip install 'mnemic[postgres]'" in told.stdout
+
+
+# ------------------------------------------------------------ errors
+
+
+def error_classes() -> list[type[psycopg.Error]]:
+    found = [*vars(psycopg).values(), *vars(psycopg.errors).values()]
+    return [kind for kind in found if inspect.isclass(kind) and issubclass(kind, psycopg.Error)]
+
+
+def test_every_error_of_the_driver_is_one_of_ours() -> None:
+    classes = error_classes()
+    assert len(classes) > 200
+    for kind in classes:
+        ours = explain(kind("it failed"), "postgresql://u@h/db")
+        assert isinstance(ours, MnemicError), kind
+        assert "postgresql://u@h/db" in str(ours)
+        assert ours.__cause__ is not None
+    states = {getattr(kind, "sqlstate", None) or "" for kind in classes}
+    for state in STATES:
+        assert any(known.startswith(state) for known in states), state
+
+
+@pytest.mark.parametrize(
+    ("kind", "ours"),
+    [
+        (psycopg.errors.DiskFull, mnemic.StoreFullError),
+        (psycopg.errors.LockNotAvailable, mnemic.StoreBusyError),
+        (psycopg.errors.QueryCanceled, mnemic.StoreBusyError),
+        (psycopg.errors.DeadlockDetected, mnemic.StoreBusyError),
+        (psycopg.errors.AdminShutdown, mnemic.StoreUnavailableError),
+        (psycopg.errors.TooManyConnections, mnemic.StoreUnavailableError),
+        (psycopg.errors.InsufficientPrivilege, mnemic.StorePermissionError),
+        (psycopg.errors.InvalidPassword, mnemic.StorePermissionError),
+        (psycopg.errors.ReadOnlySqlTransaction, mnemic.StorePermissionError),
+        (psycopg.errors.DataCorrupted, mnemic.UnreadableStoreError),
+        (psycopg.errors.SyntaxError, mnemic.StoreError),
+        (psycopg.OperationalError, mnemic.StoreUnavailableError),
+    ],
+)
+def test_what_errors_mean(kind: type[psycopg.Error], ours: type[StoreError]) -> None:
+    assert meaning(kind())[0] is ours
+
+
+@pytest.mark.parametrize(
+    "place", ["u:hunter2@127.0.0.1:1", "u:hunter2@no-such-host.invalid", "u:hunter2@127.0.0.1:1,127.0.0.1:2"]
+)
+def test_a_server_that_is_not_there_is_unavailable(place: str) -> None:
+    started = time.monotonic()
+    with pytest.raises(mnemic.StoreUnavailableError, match=r"u:\*\*\*@") as caught:
+        mnemic.open(f"postgresql://{place}/db")
+    assert "hunter2" not in str(caught.value)
+    assert time.monotonic() - started < 5
+
+
+def test_a_server_that_does_not_answer_is_unavailable() -> None:
+    import socket
+
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen()
+        with pytest.raises(mnemic.StoreUnavailableError):
+            mnemic.open(f"postgresql://u@127.0.0.1:{deaf.getsockname()[1]}/db?connect_timeout=1")
+
+
+@pytest.mark.parametrize("change", [lambda url: made_by(url, "nobody_there"), lambda url: url + "_not"])
+def test_a_missing_role_or_database_is_refused(url: str, change: Callable[[str], str]) -> None:
+    with pytest.raises(mnemic.StorePermissionError, match="does not exist"):
+        mnemic.open(change(url))
+
+
+@pytest.mark.skipif(postgres.VARIABLE in os.environ, reason="the server's access rules are not ours")
+def test_a_wrong_password_is_refused(url: str, role: str) -> None:
+    rules = postgres.server().process.folder / "data" / "pg_hba.conf"
+    before = rules.read_text()
+    rules.write_text(f"host all {role} 127.0.0.1/32 scram-sha-256\n{before}")
+    try:
+        with admin(url) as connection:
+            connection.execute("SELECT pg_reload_conf()")
+            connection.execute(f"GRANT ALL ON SCHEMA public TO {role}")
+        for password in (":wrong", ""):
+            with pytest.raises(mnemic.StorePermissionError) as caught:
+                mnemic.open(made_by(url, role + password))
+            assert "wrong" not in str(caught.value)
+        mnemic.open(made_by(url, f"{role}:right")).close()
+    finally:
+        rules.write_text(before)
+
+
+def test_a_role_without_rights_is_refused(url: str, role: str) -> None:
+    with pytest.raises(mnemic.StorePermissionError, match="permission denied"):
+        mnemic.open(made_by(url, role))
+    with pytest.raises(mnemic.StorePermissionError, match="permission denied"):
+        mnemic.open(made_by(url, role) + "?schema=mine")
+    mnemic.open(url).close()
+    with pytest.raises(mnemic.StorePermissionError, match="permission denied"):
+        mnemic.open(made_by(url, role))
+
+
+def test_a_role_that_may_only_read_reads(url: str, role: str) -> None:
+    with mnemic.open(url) as memory:
+        memory.scope("x").remember("kept")
+    with admin(url) as connection:
+        connection.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {role}")
+    with mnemic.open(made_by(url, role)) as memory:
+        assert [found.text for found in memory.scope("x").all()] == ["kept"]
+        with pytest.raises(mnemic.StorePermissionError, match="permission denied"):
+            memory.scope("x").remember("not kept")
+        with pytest.raises(mnemic.StorePermissionError, match="permission denied"):
+            memory.scope("x").erase()
+    with mnemic.open(url) as memory:
+        assert [found.text for found in memory.scope("x").all()] == ["kept"]
+
+
+def test_a_database_of_a_newer_version_says_so(url: str) -> None:
+    mnemic.open(url).close()
+    with admin(url) as connection:
+        connection.execute(f"UPDATE {VERSION_TABLE} SET version_num = '9999'")
+    with pytest.raises(mnemic.NewerSchemaError, match=r"9999.*pip install -U mnemic"):
+        mnemic.open(url)
+
+
+def test_a_lock_that_is_held_too_long_is_busy(url: str) -> None:
+    with Lab(url + "?lock_timeout=0.1", on_loop=False) as lab:
+        lab.put("a")
+        with psycopg.connect(url) as other:
+            other.execute("SELECT * FROM mnemic_streams FOR UPDATE")
+            for key, version in (("b", None), ("a", 1)):
+                with pytest.raises(mnemic.StoreBusyError, match="lock"):
+                    lab.put(key, if_version=version)
+        assert lab.keys() == ["a"]
+        lab.put("b")
+
+
+def test_a_statement_that_takes_too_long_is_busy(url: str) -> None:
+    with Lab(url + "?statement_timeout=0.1", on_loop=False) as lab:
+        with psycopg.connect(url) as other:
+            other.execute("LOCK TABLE mnemic_records")
+            with pytest.raises(mnemic.StoreBusyError, match="statement timeout"):
+                lab.scan()
+        assert lab.scan() == []
+
+
+def test_a_name_that_is_too_long_for_an_index_is_refused_and_harms_no_other(lab: Lab) -> None:
+    import random
+
+    rng = random.Random(7)
+    long = Scope.of(*("".join(chr(rng.randrange(0x4E00, 0x9FFF)) for _ in range(200)) for _ in range(16)))
+    with pytest.raises(mnemic.TooLargeError, match="2,700 bytes"):
+        lab.put("k", scope=long)
+    if lab.on_loop:
+
+        async def both() -> list[Any]:
+            writes = [Write((Put(record("k", scope=scope)),)) for scope in (long, HOME)]
+            # Both in one lane: the first one's failure is not the second one's.
+            store: Any = lab.store
+            del store._side().lanes[1:]
+            return await asyncio.gather(*map(lab.store.write, writes), return_exceptions=True)
+
+        refused, done = lab.run(both())
+        assert isinstance(refused, mnemic.TooLargeError)
+        assert done[0].seq == 1
+        assert lab.keys() == ["k"]
+
+
+# ------------------------------------------------------------ connections that break
+
+
+OURS = "FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'mnemic'"
+
+
+def end_all(url: str) -> None:
+    """End the connections of our stores, as a restart does."""
+    with admin(url) as connection:
+        pids = [pid for pid, _ in connection.execute(f"SELECT pid, pg_terminate_backend(pid) {OURS}")]
+        until = time.monotonic() + 5
+        there = "SELECT 1 FROM pg_stat_activity WHERE pid = ANY(%s)"
+        while connection.execute(there, (pids,)).fetchone() and time.monotonic() < until:
+            time.sleep(0.005)
+
+
+def connections(url: str) -> int:
+    with admin(url) as connection:
+        row = connection.execute(f"SELECT count(*) {OURS}").fetchone()
+        assert row is not None
+        return int(row[0])
+
+
+def test_a_connection_that_was_ended_while_idle_is_replaced(lab: Lab, url: str) -> None:
+    lab.put("a")
+    for n in range(3):
+        end_all(url)
+        assert lab.keys() == ["a", *(f"k{m}" for m in range(n))]
+        end_all(url)
+        lab.put(f"k{n}")
+
+
+def blocked(url: str, call: Callable[[], object]) -> list[object]:
+    """End the connection of a call that waits for a lock, and return how the call ended."""
+    ended: list[object] = []
+
+    def run() -> None:
+        try:
+            ended.append(call())
+        except Exception as error:
+            ended.append(error)
+
+    with psycopg.connect(url) as holder:
+        holder.execute("SELECT * FROM mnemic_streams FOR UPDATE")
+        thread = threading.Thread(target=run)
+        thread.start()
+        with admin(url) as watch:
+            until = time.monotonic() + 10
+            waits = f"SELECT 1 {OURS} AND wait_event_type = 'Lock'"
+            while watch.execute(waits).fetchone() is None and time.monotonic() < until:
+                time.sleep(0.01)
+        end_all(url)
+    thread.join()
+    return ended
+
+
+def test_a_write_whose_answer_was_lost_says_that_it_may_have_been_done(url: str) -> None:
+    with Lab(url, on_loop=False) as lab:
+        lab.put("a")
+        (ended,) = blocked(url, lambda: lab.put("b"))
+        assert isinstance(ended, mnemic.StoreUnavailableError)
+        assert "may have been done or not" in str(ended)
+        assert lab.keys() == ["a"]
+        lab.put("b")
+        assert lab.keys() == ["a", "b"]
+
+
+def test_a_write_of_which_nothing_was_sent_is_sent_again(url: str) -> None:
+    with Lab(url, on_loop=False) as lab:
+        version = lab.put("a").version
+        (ended,) = blocked(url, lambda: lab.put("a", if_version=version, text="new"))
+        assert not isinstance(ended, Exception)
+        found = lab.get("a")
+        assert found is not None
+        assert found.text == "new"
+
+
+def test_a_server_that_restarts_is_unavailable_until_it_is_back() -> None:
+    server = postgres.Postgres()
+    inside = Lab(server.url(), on_loop=True)
+    outside = Lab(server.url(), on_loop=False)
+    with inside, outside:
+        inside.put("a", text="kept")
+        server.process.stop()
+        for lab in (inside, outside):
+            with pytest.raises(mnemic.StoreUnavailableError):
+                lab.put("b")
+            with pytest.raises(mnemic.StoreUnavailableError):
+                lab.scan()
+        server.process.start()
+        inside.put("b")
+        assert outside.keys() == inside.keys() == ["a", "b"]
+        server.process.kill()
+        server.process.start()
+        outside.put("c")
+        assert outside.keys() == inside.keys() == ["a", "b", "c"]
+    server.process.kill()
+
+
+def test_a_cancelled_read_leaves_the_connection_fit_for_the_next(url: str) -> None:
+    with Lab(url + "?pool_max=1", on_loop=True) as lab:
+        lab.put("a")
+
+        async def cancelled() -> None:
+            with psycopg.connect(url) as other:
+                other.execute("LOCK TABLE mnemic_records")
+                task = asyncio.ensure_future(lab.store.scan(Scan(scope=HOME, kinds=(KIND,))))
+                await asyncio.sleep(0.1)
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+
+        lab.run(cancelled())
+        assert lab.keys() == ["a"]
+        assert connections(url) == 1
+
+
+# ------------------------------------------------------------ pools
+
+
+def test_many_callers_share_few_connections(url: str) -> None:
+    with Lab(url + "?pool_max=2", on_loop=False) as lab:
+        keys = [f"k{n}" for n in range(40)]
+        threads = [
+            threading.Thread(
+                target=lambda key=key: (lab.put(key, scope=Scope(key)), lab.get(key, Scope(key)))
+            )
+            for key in keys
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(lab.keys(scope=Scope(), below=True)) == sorted(keys)
+        assert connections(url) <= 2
+
+
+def test_a_caller_who_waits_too_long_for_a_connection_is_told(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pools, "WAIT_SECONDS", 0.1)
+    for on_loop in (False, True):
+        with Lab(url + "?pool_max=1", on_loop=on_loop) as lab:
+            store: Any = lab.store
+
+            async def twice(store: Any = store) -> None:
+                async def again(_link: object) -> None:
+                    await store.scan(Scan(scope=HOME))
+
+                await store._side().pool.use(again)
+
+            with pytest.raises(mnemic.StoreBusyError, match="all 1 connections"):
+                lab.run(twice())
+            assert lab.scan() == []
+
+
+def test_closing_leaves_neither_connections_nor_threads(url: str) -> None:
+    before = threading.active_count()
+    for on_loop in (False, True):
+        lab = Lab(url, on_loop=on_loop)
+        with lab:
+            lab.put("a")
+            assert connections(url) >= 1
+        until = time.monotonic() + 5
+        while connections(url) and time.monotonic() < until:
+            time.sleep(0.01)
+        assert connections(url) == 0
+    assert threading.active_count() == before
+
+
+def test_idle_connections_are_closed_but_for_those_that_stay(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pools, "IDLE_SECONDS", 0.0)
+    store = opened(url + "?pool_min=1")
+    together = threading.Barrier(3)
+
+    def hold() -> None:
+        async def work(_link: object) -> None:
+            together.wait(10)
+
+        step(store._side().pool.use(work))
+
+    threads = [threading.Thread(target=hold) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    step(store.scan(Scan(scope=HOME)))
+    assert len(store._side().pool._idle) == 1
+    step(store.close())
+
+
+def test_one_store_serves_several_event_loops_and_threads(url: str) -> None:
+    with Lab(url, on_loop=False) as lab:
+
+        async def both(key: str) -> None:
+            await asyncio.gather(*(lab.store.write(Write((Put(record(f"{key}{n}")),))) for n in range(5)))
+
+        for loop in range(3):
+            asyncio.run(both(f"loop{loop}-"))
+        lab.put("outside")
+        assert len(lab.keys()) == 16
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:This process")
+def test_a_forked_child_has_connections_of_its_own(url: str) -> None:
+    with Lab(url, on_loop=False) as lab:
+        lab.put("parent")
+        for n in range(3):
+            child = os.fork()
+            if not child:
+                code = 1
+                try:
+                    lab.put(f"child{n}")
+                    found = lab.keys()
+                    code = 0 if "parent" in found else 2
+                finally:
+                    os._exit(code)
+            lab.put(f"beside{n}")
+            assert os.waitpid(child, 0)[1] == 0
+        assert len(lab.keys()) == 7
+
+
+# ------------------------------------------------------------ schemas and migrations
+
+
+def test_schemas_are_apart_and_made_when_missing(url: str) -> None:
+    for schema in ("one", "two", "Three-3"):
+        with mnemic.open(f"{url}?schema={schema}") as memory:
+            memory.scope("x").remember(f"in {schema}")
+    with mnemic.open(f"{url}?schema=Three-3") as memory:
+        assert [found.text for found in memory.scope("x").all()] == ["in Three-3"]
+    with mnemic.open(url) as memory:
+        assert memory.scope("x").all() == []
+
+
+def test_many_open_an_empty_database_at_once(url: str) -> None:
+    program = (
+        "import sys, mnemic\n"
+        "with mnemic.open(sys.argv[1]) as memory: memory.scope('x').session('s').add('user', sys.argv[2])\n"
+    )
+    running = [subprocess.Popen([sys.executable, "-c", program, url, str(n)]) for n in range(3)]
+    failed: list[Exception] = []
+
+    def add(n: int) -> None:
+        try:
+            with mnemic.open(url) as memory:
+                memory.scope("x").session("s").add("user", f"thread {n}")
+        except Exception as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=add, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [process.wait() for process in running] == [0] * 3
+    assert failed == []
+    with mnemic.open(url) as memory:
+        assert len(memory.scope("x").session("s").messages()) == 11
+    with admin(url) as connection:
+        assert connection.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchall() == [(HEAD,)]

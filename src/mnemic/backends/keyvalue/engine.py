@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from msgspec import Struct, field
 
@@ -44,6 +44,8 @@ class Change(Struct):
     """The seq, name, version and value of what was derived; None removes it."""
     absent: list[str] = field(default_factory=list)
     """Keys that nobody has looked up, and that must not be there."""
+    keys: dict[int, str] = field(default_factory=dict)
+    """By seq, the keys of the records of which only derived values change."""
 
 
 class Batch(Struct):
@@ -140,4 +142,20 @@ class Engine(Protocol):
 
     async def close(self) -> None:
         """Let go of connections."""
+        ...
+
+
+@runtime_checkable
+class Spanning(Protocol):
+    """An engine whose batches may lie in several partitions and still be done at once, if they fit."""
+
+    spans: bool
+
+
+@runtime_checkable
+class Carrying(Protocol):
+    """An engine that divides a change that is too large for one commit by itself."""
+
+    async def carry(self, change: Change, done: dict[str, list[Outcome]], moment: int) -> None:
+        """Do a change that is certain, whatever others have done of it; nothing if its stream moved on."""
         ...

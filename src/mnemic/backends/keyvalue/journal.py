@@ -20,11 +20,13 @@ from ...errors import StoreBusyError
 from ...store.loaded import Needs
 from ...store.planning import Name
 from ...store.query import Outcome
-from .engine import Batch, Change, Engine
+from .engine import Batch, Carrying, Change, Engine, Spanning
 from .kept import KeptHead, next_revision
 
 HELD_FOR = 30_000_000
 """How long a writer may hold streams before others call its write off, in microseconds."""
+LOT = 40
+"""How many streams are held at once, where an engine can do that."""
 WAITED = 3000
 """How often it is looked whether a stream is free, before the caller is told that it is not."""
 
@@ -54,6 +56,7 @@ class Journals:
     def __init__(self, engine: Engine, clock: Callable[[], int]) -> None:
         self._engine = engine
         self._clock = clock
+        self._spans = isinstance(engine, Spanning) and engine.spans
 
     async def heads(self, names: Sequence[Name]) -> list[KeptHead | None]:
         """Return the heads of streams, after all that is certain has been done."""
@@ -92,8 +95,9 @@ class Journals:
         await self._engine.swap(_status_key(held.id), None, held.status)
         try:
             # In order, so that two writers never hold what the other waits for.
-            for name in sorted(names):
-                await self._hold(held, name)
+            ordered, lot = sorted(names), LOT if self._spans else 1
+            for start in range(0, len(ordered), lot):
+                await self._hold(held, ordered[start : start + lot])
             yield held
         finally:
             if not held.certain:
@@ -106,20 +110,36 @@ class Journals:
         note = await self._engine.note(id)
         if note is not None:
             journal = _journal(note)
-            for n, change in enumerate(journal.changes):
-                await self._apply(change, {} if n else journal.done)
+            done = journal.done
+            for changes in self._lots(journal.changes):
+                if len(changes) == 1 or not await self._engine.commit(Batch(changes, done, self._clock())):
+                    for change in changes:
+                        await self._apply(change, done)
+                        done = {}
+                done = {}
         await self._forget(id)
 
     async def _load(self, names: Sequence[Name]) -> list[KeptHead | None]:
         found = (await self._engine.load(Needs(heads=set(names)))).heads
         return [found[name] for name in names]
 
-    async def _hold(self, held: Held, name: Name) -> None:
+    def _lots(self, changes: Sequence[Change]) -> Iterator[list[Change]]:
+        """Yield changes together that the engine can do at once."""
+        lot: list[Change] = []
+        for change in changes:
+            if lot and not (self._spans and self._engine.fits(Batch([*lot, change]))):
+                yield lot
+                lot = []
+            lot.append(change)
+        if lot:
+            yield lot
+
+    async def _hold(self, held: Held, names: Sequence[Name]) -> None:
         while True:
-            (head,) = await self.heads([name])
-            if head is not None and head.pending is not None:
-                await self.free([head])
-            elif await held.take(name, head):
+            heads = await self.heads(names)
+            if busy := [head for head in heads if head is not None and head.pending is not None]:
+                await self.free(busy)
+            elif await held.take(dict(zip(names, heads, strict=True))):
                 return
 
     async def _call_off(self, head: KeptHead) -> bool:
@@ -146,6 +166,9 @@ class Journals:
             await self._engine.commit(Batch([Change(name, head.revision, free)], moment=self._clock()))
 
     async def _apply(self, change: Change, done: dict[str, list[Outcome]]) -> None:
+        if isinstance(self._engine, Carrying):
+            await self._engine.carry(change, done, self._clock())
+            return
         *steps, last = self._steps(change)
         for step in steps:
             if not await self._engine.commit(Batch([step], moment=self._clock())):
@@ -189,18 +212,21 @@ class Held:
         self._engine = engine
         self._journals = journals
 
-    async def take(self, name: Name, head: KeptHead | None) -> bool:
-        """Hold a stream; False if it has changed."""
-        revision = next_revision(head)
-        if head is None:
-            held = KeptHead(*name, 0, 0, 0, 0, 0, 0, None, None, None, revision, pending=self.id)
-        else:
-            held = replace(head, revision=revision, pending=self.id)
-        if not await self._engine.commit(
-            Batch([Change(name, None if head is None else head.revision, held)])
-        ):
+    async def take(self, heads: dict[Name, KeptHead | None]) -> bool:
+        """Hold streams; False, and none is held, if one of them has changed."""
+        changes, taken = [], {}
+        for name, head in heads.items():
+            revision = next_revision(head)
+            if head is None:
+                held = KeptHead(*name, 0, 0, 0, 0, 0, 0, None, None, None, revision, pending=self.id)
+            else:
+                held = replace(head, revision=revision, pending=self.id)
+            changes.append(Change(name, None if head is None else head.revision, held))
+            taken[name] = held
+        if not await self._engine.commit(Batch(changes)):
             return False
-        self.taken[name], self.before[name] = held, head
+        self.taken |= taken
+        self.before |= heads
         return True
 
     async def commit(self, batch: Batch) -> None:

@@ -16,7 +16,7 @@ from ...errors import StoreBusyError
 from ...store.loaded import MOST_OPS, MOST_WRITES, Found, LoadedGround, Needs, UnknownError
 from ...store.planning import Name
 from ...store.query import Outcome, Put, Write
-from .engine import Batch, Change, Engine
+from .engine import Batch, Change, Engine, Spanning
 from .journal import Journals
 from .kept import Kept, KeptHead
 
@@ -46,6 +46,7 @@ class Writer:
         self._engine = engine
         self._journals = journals
         self._clock = clock
+        self._spans = isinstance(engine, Spanning) and engine.spans
         self._lanes: dict[str, deque[Pending]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._known: OrderedDict[Name, KeptHead] = OrderedDict()
@@ -91,7 +92,8 @@ class Writer:
 
     async def _alone(self, pending: Pending) -> None:
         """Do a write that concerns several partitions."""
-        await self._settle([pending], self._journaled([pending]))
+        work = self._together("", [pending]) if self._spans else self._journaled([pending])
+        await self._settle([pending], work)
 
     async def _settle(self, group: list[Pending], work: Any) -> None:
         try:
@@ -122,7 +124,12 @@ class Writer:
             if not batch.changes and not batch.done:
                 return answers
             if not self._engine.fits(batch):
-                return await self._journaled(group)
+                if len(group) == 1:
+                    return await self._journaled(group)
+                # They need not be done at once, only each of them.
+                half = len(group) // 2
+                first = await self._together(part, group[:half])
+                return [*first, *await self._apart(part, group[half:])]
             if await self._engine.commit(batch):
                 self._remember(batch)
                 return answers
@@ -131,6 +138,13 @@ class Writer:
             if attempt:
                 await asyncio.sleep(random.uniform(0, min(0.002 * 2**attempt, 0.25)))  # noqa: S311
         raise StoreBusyError(f"{self._engine.url}: others kept writing to the same stream; try again")
+
+    async def _apart(self, part: str, group: list[Pending]) -> list[list[Outcome] | Exception]:
+        """Do writes after others whose success no longer depends on them."""
+        try:
+            return await self._together(part, group)
+        except Exception as error:
+            return [error] * len(group)
 
     async def _journaled(self, group: list[Pending]) -> list[list[Outcome] | Exception]:
         """Do writes that cannot be done at once: their streams are held, and a journal says what changes."""
@@ -269,6 +283,8 @@ class _Ground:
             kept: Kept = slot.payload
             kept.seq, kept.version, kept.created, kept.updated = seq, slot.version, slot.created, self.moment
             put.append(kept)
+        derived = {seq for seq, _ in changes.derived.get(name, {})}
+        slots = changes.slots.get(after.id, {}) if after is not None else {}
         same = before is not None and after is not None and name not in self.loaded.dirty
         edited = any(slot.stored for slot in changes.put.get(name, {}).values())
         return Change(
@@ -285,4 +301,5 @@ class _Ground:
                 for (seq, n), (version, value) in changes.derived.get(name, {}).items()
             ],
             sorted(self.guessed.get(name, ())),
+            {slot.seq: key for key, slot in slots.items() if slot is not None and slot.seq in derived},
         )

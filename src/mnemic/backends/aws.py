@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -34,7 +35,7 @@ def _endpoint(text: str) -> str:
     return text
 
 
-OPTIONS = {"region": str, "endpoint": _endpoint, "profile": str}
+OPTIONS: dict[str, Callable[[str], object]] = {"region": str, "endpoint": _endpoint, "profile": str}
 """The options of a URL that `connect` reads, for StoreURL.take."""
 
 
@@ -44,7 +45,7 @@ async def connect(service: str, url: StoreURL, *, attempts: int = ATTEMPTS, **se
     Region, endpoint and profile are those of the URL's options, else those of the environment, as are the
     credentials. Raises one of our errors.
     """
-    options = url.take(**{**dict.fromkeys(url.options, str), **OPTIONS})
+    options = url.take(**{name: OPTIONS.get(name, str) for name in url.options})
     endpoint = options.get("endpoint")
     config = AioConfig(
         retries={"mode": "standard", "total_max_attempts": attempts},

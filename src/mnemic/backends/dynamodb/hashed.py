@@ -1,0 +1,219 @@
+"""The layout of a table that has a hash key and nothing else, such as others may have made it."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from ...store.planning import Name
+from ..keyvalue.engine import Change, Reach, Span
+from ..keyvalue.kept import KeptHead, decode_head
+from . import addresses, runs
+from .addresses import BREAK, Address
+from .layout import Layout, bucket, buckets, wanted
+from .runs import Runs
+from .table import Fields, Item, Table, expiry
+
+OURS = f"mnemic{BREAK}"
+"""How our keys begin: what else lies in the table is left alone."""
+ROOM = 8192
+"""How many bytes of names a part of the directory takes before it is split."""
+REMEMBERED = 10_000
+"""Of how many streams it is remembered which seqs they hold."""
+
+PLACE = Fields("key")
+LISTED = Fields("names", "split", "part")
+
+
+class HashedLayout(Layout):
+    """A table in which everything is found by computing its key."""
+
+    labels = False
+
+    def __init__(self, table: Table, partition: str) -> None:
+        super().__init__(table)
+        self._partition = partition
+        self._runs: OrderedDict[Name, tuple[int, Runs]] = OrderedDict()
+        """By stream, the revision at which it holds which seqs."""
+        self._split: set[str] = set()
+        """The parts of the directory that are known to be split."""
+
+    def key(self, address: Address) -> Item:
+        whole = f"{OURS}{address.partition}\x01{address.sort}"
+        return {self._partition: {"S": OURS + addresses.short(whole, addresses.MAX_PARTITION - len(OURS))}}
+
+    async def span(self, name: Name, span: Span, fields: Fields) -> tuple[Item | None, list[Item]]:
+        head = await self.read_head(name)
+        if head is None:
+            return None, []
+        wanted = span.seqs
+        if wanted is not None:
+            return head, await self._at(name, list(wanted), fields)
+        found: list[Item] = []
+        left = runs.seqs(runs.parse(head["runs"]["S"]), span.after, reverse=span.reverse)
+        while len(found) < span.limit:
+            some = [seq for _, seq in zip(range(span.limit - len(found)), left, strict=False)]
+            if not some:
+                break
+            found += await self._at(name, some, fields)
+        return head, found
+
+    async def names(self, reach: Reach) -> list[Name]:
+        found: list[Name] = []
+        parts = buckets(reach)
+        while parts:
+            items = await self.table.get([self.key(_part(part)) for part in parts], LISTED)
+            parts = []
+            for item in items:
+                for text in item.get("names", {"SS": ()})["SS"]:
+                    scope, _, kind = text.partition(BREAK)
+                    found.append((scope, kind))
+                if "split" in item:
+                    parts += _within(item["part"]["S"])
+        return sorted((n for n in set(found) if wanted(n, reach)), reverse=reach.reverse)[: reach.limit]
+
+    async def enter(self, entered: Sequence[Name], left: Sequence[Name]) -> dict[Address, Item]:
+        gone = await self._listing(left) if left else {}
+        new: dict[str, list[Name]] = {}
+        for name in entered:
+            part = self._way(name)[-1]
+            if part in gone:
+                # One action cannot add to a set and take from it, so the new name goes further down.
+                await self._split_up(part)
+                part = self._way(name)[-1]
+            new.setdefault(part, []).append(name)
+        return {
+            **{_part(part): {"Update": self._less(part, names)} for part, names in gone.items()},
+            **{_part(part): {"Update": self._more(part, names)} for part, names in new.items()},
+        }
+
+    def _more(self, part: str, names: Sequence[Name]) -> Item:
+        return {
+            "Key": self.key(_part(part)),
+            "UpdateExpression": "ADD #names :names, #size :size SET #part = :part",
+            "ConditionExpression": "attribute_not_exists(#split)"
+            " AND (attribute_not_exists(#size) OR #size < :room)",
+            "ExpressionAttributeNames": {
+                "#names": "names",
+                "#size": "size",
+                "#split": "split",
+                "#part": "part",
+            },
+            "ExpressionAttributeValues": {
+                ":names": {"SS": _texts(names)},
+                ":size": {"N": str(_size(names))},
+                ":part": {"S": part},
+                ":room": {"N": str(ROOM)},
+            },
+        }
+
+    def _less(self, part: str, names: Sequence[Name]) -> Item:
+        return {
+            "Key": self.key(_part(part)),
+            "UpdateExpression": "DELETE #names :names ADD #size :size",
+            "ExpressionAttributeNames": {"#names": "names", "#size": "size"},
+            "ExpressionAttributeValues": {
+                ":names": {"SS": _texts(names)},
+                ":size": {"N": str(-_size(names))},
+            },
+        }
+
+    async def _listing(self, names: Sequence[Name]) -> dict[str, list[Name]]:
+        """Return the parts of the directory that list some streams, and which each does."""
+        found: dict[str, list[Name]] = {}
+        for name in names:
+            (text,) = _texts([name])
+            way = await self._whole_way(name)
+            for item in await self.table.get([self.key(_part(part)) for part in way], LISTED):
+                if text in item.get("names", {"SS": ()})["SS"]:
+                    found.setdefault(item["part"]["S"], []).append(name)
+        return found
+
+    async def make_room(self, address: Address) -> bool:
+        found = await self.table.get([self.key(address)], Fields("split", "size"))
+        if not found or ("split" not in found[0] and int(found[0].get("size", {"N": "0"})["N"]) < ROOM):
+            return False
+        await self._split_up(address.partition)
+        return True
+
+    async def _split_up(self, part: str) -> None:
+        await self.table.call(
+            "update_item",
+            Key=self.key(_part(part)),
+            UpdateExpression="SET #split = :yes, #part = :part",
+            ExpressionAttributeNames={"#split": "split", "#part": "part"},
+            ExpressionAttributeValues={":yes": {"BOOL": True}, ":part": {"S": part}},
+        )
+        self._split.add(part)
+
+    async def head(self, change: Change) -> Item | None:
+        held: Runs = []
+        if change.expected is not None:
+            known = self._runs.get(change.name)
+            if known is None or known[0] != change.expected:
+                item = await self.read_head(change.name)
+                if item is None or decode_head(item["stream"]["S"]).revision != change.expected:
+                    return None
+                known = (change.expected, runs.parse(item["runs"]["S"]))
+            held = known[1]
+        if change.head is None:
+            return {}
+        held = runs.change(held, change.new, (seq for seq, _ in change.removed))
+        return {"runs": {"S": runs.text(held)}}
+
+    def notice(self, head: KeptHead, item: Item) -> None:
+        self._runs[head.name] = (head.revision, runs.parse(item["runs"]["S"]))
+        self._runs.move_to_end(head.name)
+        while len(self._runs) > REMEMBERED:
+            self._runs.popitem(last=False)
+
+    def places(self, change: Change) -> dict[Address, Item | None]:
+        items: dict[Address, Item | None] = {
+            addresses.place(change.name, seq): None for seq, _ in change.removed
+        }
+        for kept in change.put:
+            ttl = expiry(kept.expires)
+            place = {"key": {"S": kept.key}, **({} if ttl is None else {"ttl": ttl})}
+            items[addresses.place(change.name, kept.seq)] = place
+        return items
+
+    async def _at(self, name: Name, seqs: list[int], fields: Fields) -> list[Item]:
+        """Return the records of some seqs, in their order."""
+        places = await self.table.get([self.key(addresses.place(name, seq)) for seq in seqs], PLACE)
+        items = await self.items(name, [item["key"]["S"] for item in places], fields)
+        by_seq = {int(item["seq"]["N"]): item for item in items if "seq" in item}
+        return [by_seq[seq] for seq in seqs if seq in by_seq]
+
+    def _way(self, name: Name) -> list[str]:
+        """Return the parts of the directory that may list a stream, as far as they are known."""
+        place = addresses.digest(BREAK.join(name))
+        way = [bucket(name[0])]
+        while way[-1] in self._split:
+            way.append(f"{way[-1]}{place[len(way) - 1]}")
+        return way
+
+    async def _whole_way(self, name: Name) -> list[str]:
+        """Return all parts of the directory that may list a stream."""
+        while True:
+            way = self._way(name)
+            found = await self.table.get([self.key(_part(way[-1]))], LISTED)
+            if not found or "split" not in found[0]:
+                return way
+            self._split.add(way[-1])
+
+
+def _texts(names: Sequence[Name]) -> list[str]:
+    return [BREAK.join(name) for name in names]
+
+
+def _size(names: Sequence[Name]) -> int:
+    return sum(len(text.encode()) for text in _texts(names))
+
+
+def _part(part: str) -> Address:
+    return Address(part, "d")
+
+
+def _within(part: str) -> list[str]:
+    """Return the parts that a part of the directory is split into."""
+    return [f"{part}{digit}" for digit in "0123456789abcdef"]

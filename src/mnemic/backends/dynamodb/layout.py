@@ -1,0 +1,113 @@
+"""What differs between a table of ours and one that has nothing but a hash key."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from ...records import known_scope
+from ...store.matching import in_reach
+from ...store.planning import Name
+from ..keyvalue.engine import Change, Reach, Span
+from ..keyvalue.kept import KeptHead
+from . import addresses
+from .addresses import Address
+from .table import Fields, Item, Table
+
+BUCKETS = 4
+"""Over how many partitions the directory of streams is spread; all that a tenant has lies in one."""
+HEAD = Fields("stream", "runs")
+
+
+class Layout(ABC):
+    """How addresses become keys, how records are read in order, and how streams are listed."""
+
+    labels: bool
+    """Whether there is an index of labels."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+
+    @abstractmethod
+    def key(self, address: Address) -> Item:
+        """Return the key of an address."""
+
+    @property
+    def partition(self) -> str:
+        """The name of the attribute that every item has."""
+        return next(iter(self.key(Address("", ""))))
+
+    def key_of(self, item: Item) -> Item:
+        """Return the key of an item."""
+        return {name: item[name] for name in self.key(Address("", ""))}
+
+    def tag(self, item: Item) -> tuple[str, ...]:
+        """Return what tells the key of an item from others."""
+        return tuple(item[name]["S"] for name in self.key(Address("", "")))
+
+    def tagged(self, tag: tuple[str, ...]) -> Item:
+        """Return the key of a tag."""
+        return {name: {"S": part} for name, part in zip(self.key(Address("", "")), tag, strict=True)}
+
+    @abstractmethod
+    async def span(self, name: Name, span: Span, fields: Fields) -> tuple[Item | None, list[Item]]:
+        """Return the head of a stream and those of its records that a span asks for, in order."""
+
+    @abstractmethod
+    async def names(self, reach: Reach) -> list[Name]:
+        """Return the next streams that are asked for, fewer than the limit only at the end."""
+
+    @abstractmethod
+    async def enter(self, entered: Sequence[Name], left: Sequence[Name]) -> dict[Address, Item]:
+        """Return the actions that enter streams into the directory, and take others out."""
+
+    @abstractmethod
+    async def head(self, change: Change) -> Item | None:
+        """Return what else is kept with the head of a stream that changes; None if it has changed."""
+
+    def places(self, change: Change) -> dict[Address, Item | None]:
+        """Return the items that tell which record has a seq, None being one to delete."""
+        return {}
+
+    async def labelled(self, name: Name, label: str, values: Sequence[str]) -> list[int] | None:
+        """Return the seqs of the records with a label of these values; None without an index of labels."""
+        return None
+
+    def notice(self, head: KeptHead, item: Item) -> None:
+        """Take note of a head as it is stored."""
+        return
+
+    async def make_room(self, address: Address) -> bool:
+        """Make room in a part of the directory, whose condition has failed; False if there was enough."""
+        return False
+
+    async def items(self, name: Name, keys: Sequence[str], fields: Fields) -> list[Item]:
+        """Return the records of some keys, in any order."""
+        wanted = {addresses.record(name, key) for key in keys}
+        return await self.table.get([self.key(address) for address in wanted], fields)
+
+    async def read_head(self, name: Name) -> Item | None:
+        """Return the head of a stream."""
+        found = await self.table.get([self.key(addresses.head(name))], HEAD)
+        return found[0] if found else None
+
+
+def bucket(scope: str) -> str:
+    """Return in which part of the directory the streams of a scope lie."""
+    tenant = scope.partition("/")[0]
+    return f"d{addresses.BREAK}{int(addresses.digest(tenant)[:8], 16) % BUCKETS}"
+
+
+def buckets(reach: Reach) -> list[str]:
+    """Return the parts of the directory in which the streams of a reach may lie."""
+    if reach.scope or not reach.below:
+        return [bucket(reach.scope)]
+    return [f"d{addresses.BREAK}{n}" for n in range(BUCKETS)]
+
+
+def wanted(name: Name, reach: Reach) -> bool:
+    """Tell whether a stream is asked for."""
+    if reach.after is not None and (name >= reach.after if reach.reverse else name <= reach.after):
+        return False
+    scope = known_scope(name[0])
+    return in_reach(scope, name[1], known_scope(reach.scope), reach.kinds, reach.below)

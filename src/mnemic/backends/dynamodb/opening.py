@@ -1,0 +1,196 @@
+"""From a URL to a store in a table, which is made where that is asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+from ...errors import InvalidValueError, StoreBusyError, UnreadableStoreError
+from ...store.protocol import Store
+from ...store.registry import Backend, StoreURL
+from .. import aws
+from ..keyvalue.store import KeyValueStore
+from .engine import DynamoEngine
+from .hashed import HashedLayout
+from .layout import Layout
+from .own import INDEX, OwnLayout
+from .table import Item, Table
+
+HASH_KEY = "session_id"
+"""The attribute that is the key of a table with a hash key alone, unless the URL names another."""
+TTL = "ttl"
+RESERVED = frozenset(
+    {
+        "body", "digest", "id", "importance", "key", "kind", "large", "names", "number", "outcomes",
+        "part", "record", "revision", "runs", "scope", "seq", "size", "split", "stream", "token", "ttl",
+        "until", "value",
+    }
+)  # fmt: skip
+"""The attributes that are ours; none can be the key of a table."""
+PATIENCE = 60.0
+"""Seconds that a table has to become ready."""
+
+_NAME = re.compile(r"[a-zA-Z0-9_.-]{3,255}")
+
+
+async def open_store(url: StoreURL) -> Store:
+    """Return the store of a URL; with the option `create` its table is made if there is none.
+
+    Raises InvalidValueError for a bad URL, UnreadableStoreError if there is no table or one that cannot hold
+    a store, or what `aws.explain` returns.
+    """
+    options = _options(url)
+    if options.get("create"):
+        await create(url)
+    table = await _table(url)
+    try:
+        return KeyValueStore(DynamoEngine(_layout(table, await _described(table), options)))
+    except BaseException:
+        await table.client.close()
+        raise
+
+
+async def create(url: StoreURL) -> str:
+    """Make the table of a URL if there is none, have DynamoDB remove what has expired, and say what was done.
+
+    Raises as `open_store` does.
+    """
+    options = _options(url)
+    table = await _table(url)
+    try:
+        found = await _find(table)
+        if found is None:
+            await _make(table, options)
+        _layout(table, await _described(table), options)
+        await _expire(table)
+        return "has a new table" if found is None else "has its table"
+    finally:
+        await table.client.close()
+
+
+async def _table(url: StoreURL) -> Table:
+    name = url.split.netloc
+    if not _NAME.fullmatch(name) or url.split.path.strip("/"):
+        raise InvalidValueError(
+            f"{url} names no table: use dynamodb://name, of 3 to 255 letters, digits and '_', '-', '.'"
+        )
+    client = await aws.connect("dynamodb", url, parameter_validation=False)
+    return Table(client, name, url)
+
+
+def _options(url: StoreURL) -> dict[str, Any]:
+    return dict(url.take(**aws.OPTIONS, create=_flag, layout=_layout_name, key=_key_name))
+
+
+async def _find(table: Table) -> Item | None:
+    try:
+        return await _describe(table)
+    except UnreadableStoreError:
+        return None
+
+
+async def _describe(table: Table) -> Item:
+    found: Item = (await table.call("describe_table"))["Table"]
+    return found
+
+
+async def _described(table: Table) -> Item:
+    """Return the description of a table, once it is ready."""
+    until = asyncio.get_running_loop().time() + PATIENCE
+    pause = 0.02
+    while (found := await _describe(table))["TableStatus"] not in ("ACTIVE", "UPDATING"):
+        if asyncio.get_running_loop().time() > until:
+            raise UnreadableStoreError(f"{table.url}: the table is not ready: it is {found['TableStatus']}")
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, 2.0)
+    return found
+
+
+async def _make(table: Table, options: dict[str, Any]) -> None:
+    key, types = [("pk", "HASH"), ("sk", "RANGE")], {"pk": "S", "sk": "S", INDEX: "N"}
+    index = {
+        "IndexName": INDEX,
+        "KeySchema": _schema([("pk", "HASH"), (INDEX, "RANGE")]),
+        "Projection": {"ProjectionType": "ALL"},
+    }
+    more: Item = {"LocalSecondaryIndexes": [index]}
+    if options.get("layout") == "hash":
+        name = options.get("key", HASH_KEY)
+        key, types, more = [(name, "HASH")], {name: "S"}, {}
+    elif "key" in options:
+        raise InvalidValueError(f"{table.url}: the option key goes with layout=hash")
+    try:
+        await table.call(
+            "create_table",
+            AttributeDefinitions=[{"AttributeName": n, "AttributeType": kind} for n, kind in types.items()],
+            KeySchema=_schema(key),
+            BillingMode="PAY_PER_REQUEST",
+            **more,
+        )
+    except StoreBusyError:
+        # ResourceInUseException: someone else has just made it.
+        await _describe(table)
+
+
+def _schema(parts: list[tuple[str, str]]) -> list[Item]:
+    return [{"AttributeName": name, "KeyType": kind} for name, kind in parts]
+
+
+async def _expire(table: Table) -> None:
+    """Have DynamoDB remove what has expired, unless it does so already."""
+    found = (await table.call("describe_time_to_live"))["TimeToLiveDescription"]
+    if found.get("TimeToLiveStatus") in ("ENABLED", "ENABLING"):
+        if found.get("AttributeName") != TTL:
+            raise InvalidValueError(
+                f"{table.url}: items of the table expire by the attribute {found.get('AttributeName')!r}; "
+                f"turn that off, or choose another table: ours is {TTL!r}"
+            )
+        return
+    specification = {"Enabled": True, "AttributeName": TTL}
+    await table.call("update_time_to_live", TimeToLiveSpecification=specification)
+
+
+def _layout(table: Table, found: Item, options: dict[str, Any]) -> Layout:
+    """Return the layout of a table as it is; raises UnreadableStoreError if it cannot hold a store."""
+    types = {each["AttributeName"]: each["AttributeType"] for each in found["AttributeDefinitions"]}
+    names = {each["KeyType"]: each["AttributeName"] for each in found["KeySchema"]}
+    partition, sort = names["HASH"], names.get("RANGE")
+    kind = "hash" if sort is None else "own"
+    if options.get("layout", kind) != kind or options.get("key", partition) != partition:
+        raise InvalidValueError(
+            f"{table.url}: the table is there, but its key is {' and '.join(names.values())}, "
+            "not what the options layout and key say; leave them out, or choose another table"
+        )
+    wrong = [name for name in names.values() if types[name] != "S" or name in RESERVED]
+    if wrong:
+        raise UnreadableStoreError(
+            f"{table.url}: the key attribute {wrong[0]!r} of the table must be a string, "
+            f"and none of {', '.join(sorted(RESERVED))}"
+        )
+    if sort is None:
+        return HashedLayout(table, partition)
+    for index in found.get("LocalSecondaryIndexes", ()):
+        if index["IndexName"] == INDEX and index["KeySchema"][-1]["AttributeName"] == INDEX:
+            return OwnLayout(table, partition, sort)
+    raise UnreadableStoreError(
+        f"{table.url}: the table has a range key but no index {INDEX!r}, so it is none of ours; "
+        "choose another name, and make the table with mnemic migrate"
+    )
+
+
+def _flag(text: str) -> bool:
+    return {"1": True, "0": False, "true": True, "false": False}[text]
+
+
+def _layout_name(text: str) -> str:
+    return {"own": "own", "hash": "hash"}[text]
+
+
+def _key_name(text: str) -> str:
+    if not text or len(text) > 255 or text in RESERVED:
+        raise ValueError(text)
+    return text
+
+
+BACKEND = Backend(open=open_store, prepare=create)

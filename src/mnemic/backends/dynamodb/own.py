@@ -1,0 +1,175 @@
+"""The layout of a table of ours: a partition for each stream, with an index of seqs."""
+
+from __future__ import annotations
+
+import heapq
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from ...store.planning import Name
+from ..keyvalue.engine import Change, Reach, Span
+from . import addresses
+from .addresses import BREAK, Address
+from .layout import HEAD, Layout, bucket, buckets, wanted
+from .table import Fields, Item, Table, together
+
+INDEX = "seq"
+"""The name of the index, and of the attribute that it sorts by."""
+LAST = 10**17
+"""The place of the head in that index: after all records, so that the newest come with it."""
+
+LISTED_WHOLE = 897
+CUT = 900
+"""Up to how many bytes a name is listed as it is, and to how many a longer one is cut.
+
+The first is no more than what a cut can leave, so that a name and a longer one that is cut keep their order.
+"""
+LISTED_AT_ONCE = 100
+"""How many names are read at least: some may not be asked for."""
+REMEMBERED = 50_000
+"""Of how many seqs the keys are remembered."""
+LISTED = Fields("scope", "kind")
+TOP = "\U0010ffff"
+
+
+class OwnLayout(Layout):
+    """A table with a hash key, a range key and an index of seqs within each partition."""
+
+    labels = True
+
+    def __init__(self, table: Table, partition: str, sort: str) -> None:
+        super().__init__(table)
+        self._partition = partition
+        self._sort = sort
+        self._labelled = Fields(sort, "key")
+        self._keys: OrderedDict[tuple[Name, int], str] = OrderedDict()
+        """By stream and seq, the keys of records that were found by their labels."""
+
+    def key(self, address: Address) -> Item:
+        return {self._partition: {"S": address.partition}, self._sort: {"S": address.sort}}
+
+    async def span(self, name: Name, span: Span, fields: Fields) -> tuple[Item | None, list[Item]]:
+        within = {self._partition: {"S": addresses.stream(name)}}
+        if span.seqs is not None:
+            head, items = await together([self._head(name), self._at(name, within, span.seqs, fields)])
+            return head[0] if head else None, items
+        if span.reverse and span.after is not None:
+            query = self._query(within, 0, span.after - 1, fields, reverse=True, limit=span.limit)
+            head, items = await together([self._head(name), query])
+            return head[0] if head else None, items
+        # The head is the last of them, so that it comes with the newest, and with all of a short stream.
+        low = 0 if span.after is None else span.after + 1
+        items = await self._query(within, low, LAST, fields, reverse=span.reverse, limit=span.limit + 1)
+        for at in (0, -1):
+            if items and "stream" in items[at]:
+                return items.pop(at), items
+        head = await self._head(name)
+        return head[0] if head else None, items[: span.limit]
+
+    async def names(self, reach: Reach) -> list[Name]:
+        found = await together(self._listed(part, reach) for part in buckets(reach))
+        merged = heapq.merge(*found, reverse=reach.reverse)
+        return [name for _, name in zip(range(reach.limit), merged, strict=False)]
+
+    async def enter(self, entered: Sequence[Name], left: Sequence[Name]) -> dict[Address, Item]:
+        actions: dict[Address, Item] = {}
+        for name in (*entered, *left):
+            at = Address(bucket(name[0]), _listed_as(name))
+            item = {"scope": {"S": name[0]}, "kind": {"S": name[1]}}
+            key = self.key(at)
+            actions[at] = {"Put": {"Item": key | item}} if name in entered else {"Delete": {"Key": key}}
+        return actions
+
+    async def head(self, change: Change) -> Item | None:
+        return {INDEX: {"N": str(LAST)}}
+
+    async def labelled(self, name: Name, label: str, values: Sequence[str]) -> list[int] | None:
+        found = await together(
+            self.table.query(
+                {self._partition: {"S": addresses.label(name, label, value)}}, None, self._labelled
+            )
+            for value in set(values)
+        )
+        seqs: list[int] = []
+        for item in (item for some in found for item in some):
+            seq = int(item[self._sort]["S"])
+            self._keys[name, seq] = item["key"]["S"]
+            seqs.append(seq)
+        while len(self._keys) > REMEMBERED:
+            self._keys.popitem(last=False)
+        return seqs
+
+    async def _head(self, name: Name) -> list[Item]:
+        return await self.table.get([self.key(addresses.head(name))], HEAD)
+
+    async def _at(self, name: Name, within: Item, seqs: Sequence[int], fields: Fields) -> list[Item]:
+        """Return the records of some seqs, in their order."""
+        keys = [self._keys[name, seq] for seq in seqs if (name, seq) in self._keys]
+        items = await self.items(name, keys, fields) if keys else []
+        by_seq = {int(item["seq"]["N"]): item for item in items}
+        # What was remembered may be of a stream that is gone.
+        unknown = [seq for seq in seqs if seq not in by_seq]
+        for found in await together(self._query(within, seq, seq, fields) for seq in unknown):
+            by_seq |= {int(item["seq"]["N"]): item for item in found}
+        return [by_seq[seq] for seq in seqs if seq in by_seq]
+
+    async def _query(self, within: Item, low: int, high: int, fields: Fields, **how: Any) -> list[Item]:
+        between = (INDEX, {"N": str(low)}, {"N": str(high)})
+        return await self.table.query(within, between, fields, index=INDEX, **how)
+
+    async def _listed(self, part: str, reach: Reach) -> list[Name]:
+        """Return the next streams of one part of the directory that are asked for."""
+        scope = reach.scope
+        ranges = [(f"{scope}{BREAK}", f"{scope}\x01")]
+        if reach.below:
+            ranges = [*ranges, (f"{scope}/", f"{scope}0")] if scope else [(BREAK, TOP)]
+        names: list[Name] = []
+        for low, high in reversed(ranges) if reach.reverse else ranges:
+            async with aclosing(self._walk(part, low, high, reach)) as walk:
+                async for name in walk:
+                    if len(names) == reach.limit:
+                        return names
+                    if wanted(name, reach):
+                        names.append(name)
+        return names
+
+    async def _walk(self, part: str, low: str, high: str, reach: Reach) -> AsyncGenerator[Name, None]:
+        """Yield the streams of a range of one part of the directory, in order, from where a reach begins."""
+        first, last = _cut(low), _cut(high) + TOP
+        if reach.after is not None:
+            edge = _cut(BREAK.join(reach.after))
+            first, last = (first, min(last, edge + TOP)) if reach.reverse else (max(first, edge), last)
+        if first > last:
+            return
+        within, between = {self._partition: {"S": part}}, (self._sort, {"S": first}, {"S": last})
+        at_once = max(reach.limit, LISTED_AT_ONCE)
+        run: list[Name] = []
+        async with aclosing(
+            self.table.pages(within, between, LISTED, reverse=reach.reverse, at_once=at_once)
+        ) as pages:
+            async for page in pages:
+                for item in page:
+                    name = (item["scope"]["S"], item["kind"]["S"])
+                    # Those that were cut to the same length are out of order among themselves.
+                    if run and not (_is_cut(name) and _cut(BREAK.join(name)) == _cut(BREAK.join(run[-1]))):
+                        for each in sorted(run, reverse=reach.reverse):
+                            yield each
+                        run = []
+                    run.append(name)
+        for each in sorted(run, reverse=reach.reverse):
+            yield each
+
+
+def _listed_as(name: Name) -> str:
+    text = BREAK.join(name)
+    return f"{_cut(text)}{BREAK}{BREAK}{addresses.digest(text)}" if _is_cut(name) else text
+
+
+def _is_cut(name: Name) -> bool:
+    return len(BREAK.join(name).encode()) > LISTED_WHOLE
+
+
+def _cut(text: str) -> str:
+    return text.encode()[:CUT].decode(errors="ignore")

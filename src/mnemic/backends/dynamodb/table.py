@@ -1,0 +1,257 @@
+"""A table of DynamoDB: requests to it, complete, tried again where that is safe; its errors as ours."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Awaitable, Iterable, Iterator, Sequence
+from contextlib import aclosing
+from typing import Any, TypeVar
+
+from botocore import exceptions as boto
+
+from ...errors import StoreBusyError, TooLargeError, UnreadableStoreError
+from ...store.registry import StoreURL
+from .. import aws
+
+Item = dict[str, Any]
+"""An item, or the key of one, as DynamoDB's own interface has it."""
+Between = tuple[str, Item, Item]
+"""An attribute, and the first and the last value that it may have."""
+Result = TypeVar("Result")
+
+AT_ONCE = 8
+"""How many requests one call has under way."""
+READ_AT_ONCE = 100
+WRITTEN_AT_ONCE = 25
+ALL = 2**31 - 1
+"""A limit that is none."""
+MOST_BYTES = 800_000
+"""How large a request is at most: a transaction takes 4 MB, but the driver warns of more than one."""
+TRIES = 12
+"""How often a request is repeated that met another transaction, or of which a part was not done."""
+
+
+class Table:
+    """One table."""
+
+    def __init__(self, client: Any, name: str, url: StoreURL) -> None:
+        self.client = client
+        self.name = name
+        self.url = url
+
+    async def call(self, operation: str, **parameters: Any) -> Any:
+        """Return the answer to a request; raises one of our errors."""
+        try:
+            return await getattr(self.client, operation)(TableName=self.name, **parameters)
+        except (boto.ClientError, boto.BotoCoreError) as error:
+            raise self.explain(error) from error
+
+    async def get(self, keys: Sequence[Item], fields: Fields) -> list[Item]:
+        """Return the items of these keys that are there, in any order; each key must be given once."""
+        parts = [keys[n : n + READ_AT_ONCE] for n in range(0, len(keys), READ_AT_ONCE)]
+        return [item for found in await together(self._get(part, fields) for part in parts) for item in found]
+
+    async def _get(self, keys: Sequence[Item], fields: Fields) -> list[Item]:
+        asked: Any = {self.name: {"Keys": keys, "ConsistentRead": True, **fields.projection}}
+        found: list[Item] = []
+        for attempt in range(TRIES):
+            answer = await self._send("batch_get_item", RequestItems=asked)
+            some = answer["Responses"].get(self.name, [])
+            found += some
+            asked = answer.get("UnprocessedKeys")
+            if not asked:
+                return found
+            # Large items come in parts, which is no reason to wait.
+            await _pause(0 if some else attempt)
+        raise self._busy("reads")
+
+    async def query(
+        self, within: Item, between: Between | None, fields: Fields, *, limit: int = ALL, **how: Any
+    ) -> list[Item]:
+        """Return the first items that `pages` yields, at most `limit`."""
+        found: list[Item] = []
+        async with aclosing(self.pages(within, between, fields, at_once=limit, **how)) as pages:
+            async for page in pages:
+                found += page
+                if len(found) >= limit:
+                    break
+        return found[:limit]
+
+    async def pages(
+        self,
+        within: Item,
+        between: Between | None,
+        fields: Fields,
+        *,
+        reverse: bool = False,
+        index: str | None = None,
+        at_once: int = ALL,
+    ) -> AsyncGenerator[list[Item], None]:
+        """Yield the items of a partition, or of a range of it, bounds included, in order, page by page."""
+        ((partition, value),) = within.items()
+        asked: Item = {
+            "KeyConditionExpression": "#p = :p",
+            "ExpressionAttributeValues": {":p": value},
+            "ScanIndexForward": not reverse,
+            "ConsistentRead": True,
+            **fields.projection,
+        }
+        asked["ExpressionAttributeNames"] = {**asked.get("ExpressionAttributeNames", {}), "#p": partition}
+        if between is not None:
+            attribute, low, high = between
+            asked["KeyConditionExpression"] += " AND #s BETWEEN :low AND :high"
+            asked["ExpressionAttributeNames"]["#s"] = attribute
+            asked["ExpressionAttributeValues"] |= {":low": low, ":high": high}
+        if index is not None:
+            asked["IndexName"] = index
+        if at_once < ALL:
+            asked["Limit"] = at_once
+        while True:
+            answer = await self.call("query", **asked)
+            yield answer["Items"]
+            if (last := answer.get("LastEvaluatedKey")) is None:
+                return
+            asked["ExclusiveStartKey"] = last
+
+    async def write(self, puts: Iterable[Item] = (), deletes: Iterable[Item] = ()) -> None:
+        """Put and delete items one by one, without conditions."""
+        requests: list[Item] = [{"PutRequest": {"Item": item}} for item in puts]
+        requests += [{"DeleteRequest": {"Key": key}} for key in deletes]
+        await together(self._write(part) for part in lots(requests, WRITTEN_AT_ONCE))
+
+    async def _write(self, requests: Sequence[Item]) -> None:
+        asked: Any = {self.name: requests}
+        for attempt in range(TRIES):
+            answer = await self._send("batch_write_item", RequestItems=asked)
+            asked = answer.get("UnprocessedItems")
+            if not asked:
+                return
+            await _pause(attempt)
+        raise self._busy("writes")
+
+    async def transact(self, actions: Sequence[Item]) -> list[int]:
+        """Do all actions or none; return the places of those whose conditions do not hold.
+
+        Each request has a token, so one that is sent again after a lost answer is done once.
+        """
+        named = [
+            {kind: {"TableName": self.name, **action}} for one in actions for kind, action in one.items()
+        ]
+        for attempt in range(TRIES):
+            try:
+                await self.client.transact_write_items(TransactItems=named)
+            except boto.ClientError as error:
+                if aws.code_of(error) != "TransactionCanceledException":
+                    raise self.explain(error) from error
+                reasons = [reason.get("Code") for reason in error.response.get("CancellationReasons", ())]
+                if failed := [n for n, code in enumerate(reasons) if code == "ConditionalCheckFailed"]:
+                    return failed
+                if not _PASSING.issuperset(reasons):
+                    raise self.explain(error) from error
+            except boto.BotoCoreError as error:
+                raise self.explain(error) from error
+            else:
+                return []
+            await _pause(attempt)
+        raise self._busy("transactions")
+
+    async def _send(self, operation: str, **parameters: Any) -> Any:
+        try:
+            return await getattr(self.client, operation)(**parameters)
+        except (boto.ClientError, boto.BotoCoreError) as error:
+            raise self.explain(error) from error
+
+    def explain(self, error: Exception) -> Exception:
+        """Return an error of the driver as one of ours."""
+        if isinstance(error, boto.ClientError):
+            code, text = aws.code_of(error), str(error)
+            if code == "ResourceNotFoundException":
+                where = self.client.meta.region_name
+                return UnreadableStoreError(
+                    f"{self.url}: there is no table {self.name!r} in the region {where}; "
+                    f"make it with: mnemic migrate '{self.url}'"
+                )
+            if "temtoolarge" in text.lower() or "item size" in text.lower():
+                return TooLargeError(f"{self.url}: a record with its labels does not fit an item ({error})")
+        return aws.explain(error, self.url)
+
+    def _busy(self, what: str) -> StoreBusyError:
+        return StoreBusyError(f"{self.url}: the table has held {what} back for too long; try again later")
+
+
+class Fields:
+    """Which attributes are read; all if none is named."""
+
+    def __init__(self, *names: str) -> None:
+        held = {f"#f{n}": name for n, name in enumerate(names)}
+        self.projection: Item = {}
+        if held:
+            self.projection["ProjectionExpression"] = ", ".join(held)
+            self.projection["ExpressionAttributeNames"] = held
+
+
+_PASSING = {
+    None,
+    "None",
+    "ProvisionedThroughputExceeded",
+    "ThrottlingError",
+    "TransactionConflict",
+}
+"""Why a transaction may be cancelled and yet be done the next time."""
+
+
+def lots(things: Iterable[Item], most: int) -> Iterator[list[Item]]:
+    """Yield things in lots that one request takes."""
+    lot: list[Item] = []
+    size = 0
+    for thing in things:
+        more = size_of(thing)
+        if lot and (len(lot) == most or size + more > MOST_BYTES):
+            yield lot
+            lot, size = [], 0
+        lot.append(thing)
+        size += more
+    if lot:
+        yield lot
+
+
+def size_of(value: Any) -> int:
+    """Return about how many bytes an item, or an action, takes in a request."""
+    if isinstance(value, dict):
+        return sum(len(name) + size_of(part) + 6 for name, part in value.items())
+    if isinstance(value, list):
+        return sum(map(size_of, value))
+    if isinstance(value, str):
+        return len(value) if value.isascii() else 3 * len(value.encode("utf-16-le"))
+    return len(value) * 4 // 3 if isinstance(value, bytes) else 5
+
+
+def expiry(micro: int | None) -> Item | None:
+    """Return a time after which DynamoDB may remove an item, in whole seconds."""
+    # Before 1970 there is nothing to count; what has expired is removed at the next write anyway.
+    return None if micro is None or micro < 0 else {"N": str(-(-micro // 1_000_000))}
+
+
+async def together(work: Iterable[Awaitable[Result]]) -> list[Result]:
+    """Return what all of these return; raises the first error once all have ended."""
+    turns = asyncio.Semaphore(AT_ONCE)
+
+    async def one(task: Awaitable[Result]) -> Result:
+        async with turns:
+            return await task
+
+    waiting = list(work)
+    if len(waiting) == 1:
+        return [await waiting[0]]
+    results = await asyncio.gather(*map(one, waiting), return_exceptions=True)
+    done: list[Result] = []
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+        done.append(result)
+    return done
+
+
+async def _pause(attempt: int) -> None:
+    await asyncio.sleep(random.uniform(0, min(0.01 * 2**attempt, 2.0)))  # noqa: S311

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Mapping
 
 from ..keyvalue.engine import Change
 from ..keyvalue.kept import KeptHead
-from .events import FORMAT, Body, Content, Extra, Gone, Held, Past, fill, pack
+from .events import FORMAT, SPOKEN, Body, Content, Extra, Gone, Held, Past, fill, pack
 from .line import Event, Item, Line, Thing
 
+DAY = 24 * 3600
 Twins = Mapping[tuple[str, int], str | None]
 """By kind and seq, the memory records of what is put."""
 
@@ -25,14 +27,20 @@ class Draft:
         """The memory records of what goes."""
         self.ids: list[str] = []
         """The ids of the events that were made, in the order of the bodies; empty where one was not."""
+        self.sent = False
+        """Whether the last one was sent."""
 
 
 class Drafting:
     """Works out what a new event has to hold."""
 
-    def __init__(self, line: Line, twins: Twins) -> None:
+    def __init__(self, line: Line, twins: Twins, writer: str, renew: int) -> None:
+        """Take the name of who writes, and after how many seconds what is to last is held anew."""
         self._line = line
         self._twins = twins
+        self._writer = writer
+        self._at = int(time.time())
+        self._renew = self._at - renew if renew else 0
         self._dropped: list[str] = []
         self._wiped: list[str] = []
         self._heads: dict[str, KeptHead] = {}
@@ -53,7 +61,9 @@ class Drafting:
         contents = [*useless, *self._gone, *self._new, *past]
         parts = list(pack([*((one, False) for one in contents), *((one, True) for one in moved)]))
         line = self._line
-        bodies = [Body(FORMAT, str(line.scope), line.n + 1 + at) for at in range(len(parts))]
+        bodies = [
+            Body(FORMAT, str(line.scope), line.n + 1 + at, self._writer, self._at) for at in range(len(parts))
+        ]
         for body, (part, _) in zip(bodies, parts, strict=True):
             fill(body, part)
         bodies[0].dropped, bodies[0].wiped = self._dropped, self._wiped
@@ -115,12 +125,19 @@ class Drafting:
         # No record has the number 0: what goes here is the memory record alone.
         return [Gone(item.kind, item.key, 0, item.twin) for item in sorted(items, key=Item.order)]
 
+    def _is_old(self, event: Event) -> bool:
+        """Tell whether an event holds what is to last, and will be deleted by the service one day."""
+        return event.at < self._renew and any(thing.order()[1] not in SPOKEN for thing in event.live)
+
     def _moved(self) -> list[Content]:
         """Return what else is held by events that hold something which no longer counts, for those go."""
         line = self._line
         going: set[Event] = {thing.event for thing in self._lost}
         if line.shared:
             going.update(line.events.values())
+        elif self._renew and line.looked_over < self._at - DAY:
+            line.looked_over = self._at
+            going.update(event for event in line.events.values() if self._is_old(event))
         moved: list[Content] = []
         for event in sorted(going, key=lambda event: event.order):
             moved += [

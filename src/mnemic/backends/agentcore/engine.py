@@ -7,10 +7,11 @@ processes, whoever reads what two writers did at the same moment puts it in one 
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Awaitable, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Sequence
+from contextlib import AsyncExitStack, suppress
 from contextvars import ContextVar
 
 from ...errors import StoreError
@@ -22,7 +23,7 @@ from ...store.protocol import Capability
 from ..keyvalue.engine import Batch, Change, Loaded, Reach, Span
 from ..keyvalue.kept import KeptHead, Row
 from .drafting import Draft, Drafting
-from .events import FORMAT, Body, Past, payload
+from .events import FORMAT, MESSAGE, Body, Past, payload
 from .line import Line
 from .names import Place, place
 from .service import AT_ONCE, Answer, Service
@@ -30,9 +31,11 @@ from .sessions import GRACE, Sessions, every
 from .twins import TwinKeeper
 
 APPEND_AGE = 1.0
-"""For so many seconds after a session was caught up, what is appended to it is taken for new."""
+"""For so many seconds after a session was caught up, messages are appended to it as it was then."""
 LOAD_AGE = 0.05
 """For so many, a write that is planned does not have its session caught up once more."""
+RENEW = 30 * 24 * 3600
+"""After so many seconds a write to a scope holds what is to last there anew, since events expire."""
 WALK_AGE = 5.0
 """So old may be what is known of the sessions below a scope, as others have changed them."""
 
@@ -47,11 +50,15 @@ class AgentCoreEngine:
     expires_streams = False
     spans = True
 
-    def __init__(self, service: Service, *, branch: str | None = None, recall: bool = True) -> None:
+    def __init__(
+        self, service: Service, *, branch: str | None = None, recall: bool = True, renew: int = RENEW
+    ) -> None:
         self.url = service.url
         self.service = service
         self.sessions = Sessions(service, branch)
         self._branch = branch
+        self._renew = renew
+        self._writer = secrets.token_hex(4)
         self._twins = TwinKeeper(service, new=recall) if branch is None else None
 
     def partition(self, name: Name) -> str:
@@ -67,14 +74,18 @@ class AgentCoreEngine:
         return False
 
     async def close(self) -> None:
-        await self.service.close()
+        try:
+            await every(self._sweep(line, time.time_ns() // 1000) for line in self.sessions.unswept())
+        finally:
+            await self.service.close()
 
     # reading
 
     async def load(self, needs: Needs) -> Loaded:
         loaded = Loaded(done=dict.fromkeys(needs.ids))
         moment = time.time_ns() // 1000
-        since = time.monotonic() - LOAD_AGE
+        # Heads are asked for first: what is asked for after them may be as old as they are.
+        since = time.monotonic() - (0 if needs.heads else LOAD_AGE)
         scopes: dict[str, list[Name]] = {}
         for name in needs.heads | needs.keys.keys() | needs.whole:
             scopes.setdefault(name[0], []).append(name)
@@ -160,13 +171,16 @@ class AgentCoreEngine:
             if any(lines[batch.part].did(one.id, batch.moment) is not None for one in past):
                 return False
             twins = await self._twins.prepare(lines, changes) if self._twins else {}
-            drafts = [
-                Drafting(line, twins.get(scope, {})).draft(
-                    changes[scope], past if scope == batch.part else []
-                )
-                for scope, line in lines.items()
-            ]
-            await self._send(drafts)
+            drafts = []
+            for scope, line in lines.items():
+                drafting = Drafting(line, twins.get(scope, {}), self._writer, self._renew)
+                drafts.append(drafting.draft(changes[scope], past if scope == batch.part else []))
+            try:
+                await self._send(drafts)
+            except BaseException:
+                if self._twins and twins:
+                    await self._twins.undo(lines, twins)
+                raise
             await self._clean(drafts, batch.moment)
         return True
 
@@ -175,18 +189,16 @@ class AgentCoreEngine:
         try:
             await every(map(self._make, drafts))
         except BaseException:
-            made = [(draft.line.place, id) for draft in drafts for id in draft.ids if id]
             for draft in drafts:
-                # Whether the event was made is not known, so all is read again.
                 draft.line.loaded = False
-            await asyncio.gather(*(self.service.delete_event(*one) for one in made), return_exceptions=True)
+            await asyncio.gather(*map(self._take_back, drafts), return_exceptions=True)
             raise
         for draft in drafts:
             line = draft.line
             before = list(line.events)
             for id, (body, _) in zip(draft.ids, draft.bodies, strict=True):
                 line.apply(id, body)
-                line.recent[id] = (time.monotonic(), body)
+                line.recent[id] = (time.monotonic() + GRACE, body)
             line.displaced.clear()
             if line.shared:
                 line.leave_main(before)
@@ -207,35 +219,41 @@ class AgentCoreEngine:
             draft.ids[at] = await self.service.create_event(line.place, content, branch=branch, said=said)
 
         await every(map(one, range(len(draft.bodies) - 1)))
+        draft.sent = True
         await one(len(draft.bodies) - 1)
+
+    async def _take_back(self, draft: Draft) -> None:
+        """Delete what was made of a write that has failed."""
+        *parts, last = draft.ids or [""]
+        if draft.sent and not last:
+            return  # whether it was made is not known; if it was, the others count
+        for id in (last, *parts):
+            if id:
+                await self.service.delete_event(draft.line.place, id)
 
     async def _root(self, line: Line) -> str:
         """Make an event for a branch to begin at, in a session that has none."""
-        content = payload(Body(FORMAT, str(line.scope), 1))
+        content = payload(Body(FORMAT, str(line.scope), 1, self._writer, int(time.time())))
         return await self.service.create_event(line.place, content, branch=None, said=True)
 
     async def _clean(self, drafts: list[Draft], moment: int) -> None:
-        """Delete what is no longer held; what cannot be deleted now, with the next write."""
-        work: list[Awaitable[None]] = []
+        """Delete what is no longer held."""
         for draft in drafts:
-            line = draft.line
-            line.doomed.update(line.dead(moment))
-            line.doomed_twins.update(dict.fromkeys(draft.twins, moment))
-            kept = time.monotonic() - GRACE
-            line.recent = {
-                id: made for id, made in line.recent.items() if made[0] > kept and id in line.events
-            }
-            work += [self._delete(line, id) for id in line.doomed]
-            if self._twins and line.doomed_twins:
-                work.append(self._twins.delete(line, moment))
-        await every(work)
+            draft.line.doomed_twins.update(dict.fromkeys(draft.twins, moment))
+        await every(self._sweep(draft.line, moment) for draft in drafts)
+
+    async def _sweep(self, line: Line, moment: int) -> None:
+        """Delete what nobody needs; what cannot be deleted now is left for later."""
+        if self._twins and line.doomed_twins:
+            await self._twins.delete(line, moment)
+        line.doomed.update(line.dead(moment))
+        line.forget_recent()
+        await every(self._delete(line, id) for id in line.doomed)
 
     async def _delete(self, line: Line, id: str) -> None:
-        try:
+        with suppress(StoreError):
             await self.service.delete_event(line.place, id)
-        except StoreError:
-            return
-        line.doomed.discard(id)
+            line.doomed.discard(id)
 
 
 def _load(line: Line, name: Name, needs: Needs, loaded: Loaded) -> None:
@@ -257,9 +275,13 @@ def _since() -> float:
 
 
 def _is_stale(line: Line, changes: list[Change]) -> bool:
-    """Tell whether a plan was made on a guess about a session that others may have changed."""
-    guessed = any(change.absent for change in changes)
-    return not line.loaded or (guessed and line.synced < time.monotonic() - APPEND_AGE)
+    """Tell whether a plan was made on a guess about a session that others may have changed.
+
+    Messages have ids that nobody else gives, so what others did a moment ago is no matter.
+    """
+    guessed = [change.name[1] for change in changes if change.absent]
+    age = APPEND_AGE if all(kind == MESSAGE for kind in guessed) else 0
+    return not line.loaded or (bool(guessed) and line.synced < time.monotonic() - age)
 
 
 def _asked(head: KeptHead, reach: Reach) -> bool:

@@ -19,6 +19,8 @@ from ..keyvalue.kept import Kept, KeptHead, encode
 FORMAT = 1
 MESSAGE = "message"
 """The kind of records whose text is a turn of a conversation."""
+SPOKEN = frozenset({MESSAGE, "archived"})
+"""The kinds of what was said; all others are to last."""
 MOST_TURNS = 99
 """The most conversational payloads in one event, beside the blob."""
 MOST_TEXT = 100_000
@@ -79,6 +81,10 @@ class Body(Struct, omit_defaults=True):
     scope: str
     n: int
     """Its number in its session; of two with the same one, the writers did not know of each other."""
+    by: str = ""
+    """The writer, by which such events are put in order."""
+    at: int = 0
+    """When it was made, in seconds since 1970."""
     dropped: list[str] = field(default_factory=list)
     """Kinds whose streams are no more."""
     wiped: list[str] = field(default_factory=list)

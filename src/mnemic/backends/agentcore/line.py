@@ -10,6 +10,7 @@ import secrets
 from asyncio import Lock
 from bisect import insort
 from collections.abc import Iterable
+from time import monotonic
 
 from msgspec.structs import replace
 
@@ -24,11 +25,12 @@ from .names import Place
 class Event:
     """One event, and what of it counts."""
 
-    __slots__ = ("group", "groups", "id", "live", "n", "past", "twins")
+    __slots__ = ("at", "group", "groups", "id", "live", "order", "past", "twins")
 
     def __init__(self, id: str, body: Body) -> None:
         self.id = id
-        self.n = body.n
+        self.order = order_of(id, body)
+        self.at = body.at
         self.group = body.group
         self.groups = body.groups
         self.live: set[Thing] = set()
@@ -36,10 +38,10 @@ class Event:
         self.twins = {gone.twin for gone in body.gone if gone.twin is not None}
         """Memory records that are to be deleted, and of which nothing else tells."""
 
-    @property
-    def order(self) -> tuple[int, str]:
-        """What events are put in order by."""
-        return (self.n, self.id)
+
+def order_of(id: str, body: Body) -> tuple[int, str, str]:
+    """Return what events are put in order by; what one writer did stays in its order whatever others did."""
+    return (body.n, body.by, id)
 
 
 class Thing:
@@ -160,7 +162,7 @@ class Line:
         self.users = 0
         self.loaded = False
         self.recent: dict[str, tuple[float, Body]] = {}
-        """Events that were made here a moment ago, and when."""
+        """Events that were made here a moment ago, and may not be listed until when."""
         self.clear()
 
     def clear(self) -> None:
@@ -172,6 +174,8 @@ class Line:
         self.others: set[str] = set()
         """Events that are none of ours, or of another branch."""
         self.streams: dict[str, Stream] = {}
+        self.groups: dict[str, Event] = {}
+        """By the writes that are complete, the events that say so."""
         self.past: dict[str, Past] = {}
         self.twins: dict[str, Item] = {}
         self.displaced: list[Item] = []
@@ -187,6 +191,8 @@ class Line:
         self.root: str | None = None
         """The event at which that branch will begin."""
         self.size = 0
+        self.looked_over = 0
+        """When it was last seen to that nothing gets too old, in seconds since 1970."""
 
     # reading
 
@@ -247,12 +253,21 @@ class Line:
             if stream.event is not None:
                 self.suspects.add(stream.event)
             stream.head, stream.event = head, event
+        for group in body.groups:
+            if group in self.groups:
+                self.suspects.add(self.groups[group])
+            self.groups[group] = event
         self.past |= event.past
         self.n = max(self.n, body.n)
         older = event
         if self.newest is None or event.order > self.newest.order:
             older, self.newest = self.newest or event, event
         self.suspects.add(older)
+
+    def forget_recent(self) -> None:
+        """Believe that events which were made here are gone if they are not listed now."""
+        moment = monotonic()
+        self.recent = {id: made for id, made in self.recent.items() if made[0] > moment and id in self.events}
 
     def settle(self, kinds: Iterable[str]) -> None:
         """Make the heads of streams agree with their records, after others have written."""
@@ -286,6 +301,8 @@ class Line:
     def dead(self, moment: int) -> list[str]:
         """Return the events that hold nothing that counts, and forget them."""
         found = []
+        if self.newest is not None:
+            self.suspects.add(self.newest)
         for event in list(self.suspects):
             event.past = {id: past for id, past in event.past.items() if past.moment > moment - REMEMBERED}
             if self._needed(event):
@@ -316,7 +333,7 @@ class Line:
             or event.past
             or event.twins
             or any(stream.event is event for stream in self.streams.values())
-            or any(self.waits(group, {event}) for group in event.groups)
+            or any(self.groups[group] is event and self.waits(group, {event}) for group in event.groups)
         )
 
     def _put(self, held: Held, event: Event) -> None:

@@ -11,13 +11,13 @@ from typing import Any
 
 from ...records import known_scope
 from .events import Body, parse
-from .line import Line
+from .line import Line, order_of
 from .names import Place, encode_path, may_hold, path_of
 from .service import Answer, MissingError, Service
 
 MAIN = "main"
 """The branch of events that are on none, as AWS's own tools call it."""
-GRACE = 30.0
+GRACE = 2.0
 """So many seconds an event of our own may be missing from what the service lists."""
 ABANDONED = 3600.0
 """After so many, what a broken write has left is deleted."""
@@ -72,6 +72,10 @@ class Sessions:
         paths = {path: at for at in places if (path := self._path(at)) is not None}
         return {path: at for path, at in paths.items() if scope.holds(known_scope(path))}
 
+    def unswept(self) -> list[Line]:
+        """Return the sessions in which something is still to be deleted."""
+        return [line for line in self._lines.values() if line.doomed or line.doomed_twins]
+
     async def _list(self, actor: str) -> None:
         began = time.monotonic()
         self._listed[actor] = (began, await self._service.sessions(actor))
@@ -108,6 +112,7 @@ class Sessions:
 
     async def _unknown(self, line: Line) -> list[str] | None:
         """Return the ids of events that are new; None if what is known is no longer so."""
+        line.forget_recent()
         unknown: list[str] = []
         newest = line.newest.id if line.newest else None
         met = newest is None
@@ -115,6 +120,7 @@ class Sessions:
             for event in page:
                 id = event["eventId"]
                 met = met or id == newest
+                line.recent.pop(id, None)
                 if id not in line.events and id not in line.others and id not in line.doomed:
                     if _branch_of(event) == self._branch:
                         unknown.append(id)
@@ -147,8 +153,9 @@ class Sessions:
         async for page in self._service.events(line.place, payloads=True):
             for event in page:
                 branches.setdefault(_branch_of(event), []).append(event)
+                line.recent.pop(event["eventId"], None)
+        line.forget_recent()
         line.clear()
-        line.recent = {id: kept for id, kept in line.recent.items() if kept[0] > time.monotonic() - GRACE}
         events, main = branches.pop(self._branch, []), branches.get(MAIN, [])
         line.others = {event["eventId"] for others in branches.values() for event in others}
         bodies = self._parsed(line, events)
@@ -157,7 +164,7 @@ class Sessions:
             line.root = max(main, key=number)["eventId"] if main else None
             bodies = self._parsed(line, main)
         known = {id for id, _ in bodies}
-        bodies += [(id, body) for id, (_, body) in line.recent.items() if id not in known]
+        bodies += [(id, body) for id, body in _unlisted(line, bodies) if id not in known]
         complete = _complete(bodies)
         for id, body in complete:
             line.apply(id, body)
@@ -165,8 +172,8 @@ class Sessions:
         moment = time.time()
         twins = {twin for event in line.events.values() for twin in event.twins}
         line.doomed_twins = dict.fromkeys(twins, int(moment * 1_000_000))
-        broken = known - line.events.keys()
-        line.doomed.update(e["eventId"] for e in events if e["eventId"] in broken and _is_old(e, moment))
+        broken = [(id, body) for id, body in bodies if id in known and id not in line.events]
+        line.doomed.update(id for id, body in broken if not line.shared and body.at < moment - ABANDONED)
         line.loaded = True
 
     def _parsed(self, line: Line, events: Iterable[Answer]) -> list[tuple[str, Body]]:
@@ -180,15 +187,19 @@ def _complete(bodies: list[tuple[str, Body]]) -> list[tuple[str, Body]]:
     """Return, in order, the events that are no part of a write, or of one that was carried through."""
     groups = {group for _, body in bodies for group in body.groups}
     whole = [(id, body) for id, body in bodies if body.group is None or body.group in groups]
-    return sorted(whole, key=lambda pair: (pair[1].n, pair[0]))
+    return sorted(whole, key=lambda pair: order_of(*pair))
+
+
+def _unlisted(line: Line, bodies: list[tuple[str, Body]]) -> list[tuple[str, Body]]:
+    """Return the events that were made here a moment ago, and that nobody who came after them has deleted."""
+    recent = [(id, body) for id, (_, body) in line.recent.items()]
+    own = {body.by for _, body in recent}
+    last = max((body.n for _, body in bodies if body.by not in own), default=0)
+    return [(id, body) for id, body in recent if body.n >= last]
 
 
 def _branch_of(event: Answer) -> str:
     return str((event.get("branch") or {}).get("name") or MAIN)
-
-
-def _is_old(event: Answer, moment: float) -> bool:
-    return bool(event["eventTimestamp"].timestamp() < moment - ABANDONED)
 
 
 def number(event: Answer) -> int:

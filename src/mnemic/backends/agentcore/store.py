@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from typing import Any, cast
 
 from ...checks import check_count, check_text, shown
 from ...errors import InvalidValueError
@@ -133,9 +134,13 @@ def _switch(text: str) -> bool:
     return {"1": True, "0": False}[text]
 
 
+def _days(text: str) -> int:
+    return check_count(int(text), "days") * 24 * 3600
+
+
 async def open_store(url: StoreURL) -> AgentCoreStore:
     """Open the memory that a URL names; raises one of our errors."""
-    options = url.take(branch=_branch, recall=_switch, **aws.OPTIONS)
+    options = url.take(branch=_branch, recall=_switch, renew=_days, **aws.OPTIONS)
     memory = (url.split.netloc + url.split.path).rstrip("/")
     if not _MEMORY.fullmatch(memory):
         raise InvalidValueError(
@@ -148,13 +153,8 @@ async def open_store(url: StoreURL) -> AgentCoreStore:
     except BaseException:
         await service.close()
         raise
-    branch = options.get("branch")
-    engine = AgentCoreEngine(
-        service,
-        branch=branch if isinstance(branch, str) else None,
-        recall=options.get("recall") is not False,
-    )
-    return AgentCoreStore(engine)
+    known = {name: options[name] for name in ("branch", "recall", "renew") if name in options}
+    return AgentCoreStore(AgentCoreEngine(service, **cast("dict[str, Any]", known)))
 
 
 BACKEND = Backend(open=open_store)

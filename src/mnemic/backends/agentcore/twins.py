@@ -6,11 +6,13 @@ most 16,000 characters, and of a batch some may fail. So each is a copy of a tex
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from ...errors import StoreError
 from ...records import now
 from ..keyvalue.engine import Change
 from ..keyvalue.kept import Kept
-from .events import MESSAGE
+from .events import SPOKEN
 from .line import Line
 from .names import MOST_NAMESPACE, encode_path
 from .service import Service
@@ -18,8 +20,6 @@ from .service import Service
 PREFIX = "/mnemic/"
 MOST_TEXT = 16_000
 """The longest text of a memory record."""
-SPOKEN = frozenset({MESSAGE, "archived"})
-"""Kinds that the service has its own ways to draw memories from."""
 SETTLED = 600_000_000
 """How old, in microseconds, a memory record must be before it is believed that it is not there."""
 
@@ -67,6 +67,13 @@ class TwinKeeper:
             for (scope, at, _), id in zip(creates, made, strict=True):
                 found[scope][at] = id
         return found
+
+    async def undo(self, lines: dict[str, Line], twins: dict[str, dict[tuple[str, int], str | None]]) -> None:
+        """Delete the memory records that were made for a write that has failed."""
+        known = {id for line in lines.values() for id in line.twins}
+        made = {id for ids in twins.values() for id in ids.values() if id is not None}
+        with suppress(StoreError):
+            await self._service.delete_records(sorted(made - known))
 
     async def delete(self, line: Line, moment: int) -> None:
         """Delete the memory records of what is gone; what cannot be deleted now, later."""

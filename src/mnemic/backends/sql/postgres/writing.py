@@ -202,7 +202,7 @@ class Flush:
     def _gather_derived(self, name: Name, put: dict[int, Slot]) -> None:
         id, ever_put = self.ids[name], self.ground.changes.put.get(name, {})
         for (seq, derived), (version, value) in self.ground.changes.derived.get(name, {}).items():
-            if seq in ever_put and seq not in put:
+            if seq in ever_put and (seq not in put or version not in (0, put[seq].version)):
                 continue
             row = {"stream_id": id, "seq": seq, "name": derived, "version": version, "value": value}
             if value is None:

@@ -1,0 +1,363 @@
+"""PostgreSQL's tables: which index answers what, tables in parts, large writes, many writers, failover."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+import mnemic
+from mnemic.backends.sql.postgres.links import ThreadLink
+from mnemic.backends.sql.postgres.writing import MANY
+from mnemic.records import Ref, Scope
+from mnemic.store.query import Condition, Delete, Derive, Limit, Purge, Put, Scan, Write
+from mnemic.testing import test_derived, test_expiry, test_scans, test_writes
+from mnemic.testing.lab import HOME, KIND, Lab, record
+from mnemic.testing.servers import postgres
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> Iterator[str]:
+    """The URL of an empty database."""
+    with postgres.empty_database(tmp_path) as lent:
+        yield lent
+
+
+@pytest.fixture(scope="module")
+def parted() -> Iterator[str]:
+    """The URL of a database whose tables are in parts."""
+    with postgres.empty_database() as lent:
+        yield f"{lent}?partitions=4"
+
+
+TABLES = ("mnemic_streams", "mnemic_records", "mnemic_labels", "mnemic_derived", "mnemic_writes")
+
+
+# ------------------------------------------------------------ which index answers what
+
+
+@pytest.fixture(scope="module")
+def large() -> Iterator[Lab]:
+    """A store with a few streams, one of them long, of which PostgreSQL knows how long they are."""
+    with postgres.empty_database() as lent, Lab(lent, on_loop=False) as lab:
+        for scope in (HOME, *(Scope.of("acme", f"user{n}") for n in range(5))):
+            lab.write(
+                *(
+                    Put(
+                        record(
+                            f"k{n}",
+                            scope=scope,
+                            text="some text " * 10,
+                            meta={"n": n, "even": n % 2 == 0},
+                            labels={"n": str(n % 1000)},
+                            derived={"x": b"1"},
+                        )
+                    )
+                    for n in range(9000 if scope == HOME else 500)
+                )
+            )
+        with closing(psycopg.connect(lent, autocommit=True)) as connection:
+            connection.execute("ANALYZE")
+        yield lab
+
+
+def plans(lab: Lab, monkeypatch: pytest.MonkeyPatch, work: Any) -> str:
+    """Return how PostgreSQL goes about the statements that a call sends."""
+    sent: list[tuple[str, Any]] = []
+    execute = psycopg.Connection.execute
+
+    def noted(self: Any, query: Any, params: Any = None, **options: Any) -> Any:
+        sent.append((query, params))
+        return execute(self, query, params, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(psycopg.Connection, "execute", noted)
+        work()
+    assert sent
+    with closing(psycopg.connect(lab.url, autocommit=True, cursor_factory=psycopg.RawCursor)) as connection:
+        return "\n".join(
+            line
+            for query, params in sent
+            if query not in ("BEGIN", "COMMIT", "DISCARD PLANS")
+            for (line,) in connection.execute(f"EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) {query}", params)
+        )
+
+
+@pytest.mark.parametrize(
+    ("asked", "index"),
+    [
+        ({"limit": 10, "reverse": True}, "Index Scan Backward using mnemic_records_pkey"),
+        ({"limit": 10}, "using mnemic_records_pkey"),
+        ({"where": (Condition("labels.n", "eq", "77"),)}, "using mnemic_labels_pkey"),
+        ({"where": (Condition("labels.n", "in", ("77", "78")),)}, "using mnemic_labels_pkey"),
+        ({"where": (Condition("meta.n", "eq", 77),)}, "Bitmap Index Scan on mnemic_records_meta"),
+        ({"where": (Condition("meta.n", "in", (77, 78)),)}, "Bitmap Index Scan on mnemic_records_meta"),
+        ({"derived": ("x",), "limit": 10}, "using mnemic_derived_pkey"),
+    ],
+    ids=str,
+)
+def test_scans_use_their_index(
+    large: Lab, monkeypatch: pytest.MonkeyPatch, asked: dict[str, Any], index: str
+) -> None:
+    told = plans(large, monkeypatch, lambda: large.page(**asked))
+    assert index in told, told
+    assert "Seq Scan on mnemic_records" not in told
+
+
+def test_keys_are_found_by_their_index(large: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = plans(large, monkeypatch, lambda: large.get("k77"))
+    refs = [Ref(Scope.of("acme", f"user{n}"), KIND, f"k{n}") for n in range(5)]
+    many = plans(large, monkeypatch, lambda: large.run(large.store.read(refs)))
+    for told in (one, many):
+        assert "using mnemic_records_key" in told
+        assert "Seq Scan on mnemic_records" not in told
+
+
+def test_a_plan_that_was_good_for_a_small_table_is_made_anew(url: str) -> None:
+    with Lab(url, on_loop=False) as lab, closing(psycopg.connect(url, autocommit=True)) as connection:
+        for n in range(20):
+            lab.put(f"k{n}", meta={"n": n})
+        connection.execute("ANALYZE")
+        for n in range(20, 120):
+            lab.put(f"k{n}")
+            lab.page(limit=2)
+        connection.execute("ALTER TABLE mnemic_records SET (autovacuum_enabled = off)")
+        lab.write(*(Put(record(f"big{n}", text="x" * 500)) for n in range(3000)))
+        count = "SELECT seq_scan FROM pg_stat_user_tables WHERE relname = 'mnemic_records'"
+        for n in range(400):
+            lab.put(f"l{n}")
+        end_stats(lab)
+        before = connection.execute(count).fetchone()
+        for n in range(100):
+            lab.put(f"m{n}")
+        end_stats(lab)
+        assert connection.execute(count).fetchone() == before
+
+
+def end_stats(lab: Lab) -> None:
+    """Have the server count what a store has done so far."""
+    store: Any = lab.store
+
+    async def work(link: ThreadLink) -> None:
+        link.raw.execute("SELECT pg_stat_force_next_flush()")
+        link.raw.execute("SELECT 1")
+
+    lab.run(store._side().pool.use(work))
+
+
+# ------------------------------------------------------------ tables in parts
+
+
+class TestInParts:
+    """The contract of a store holds over tables in parts."""
+
+    @pytest.fixture(params=["inline", "loop"])
+    def lab(self, request: pytest.FixtureRequest, parted: str) -> Iterator[Lab]:
+        with Lab(parted, on_loop=request.param == "loop") as lab:
+            yield lab
+        with closing(psycopg.connect(parted.partition("?")[0], autocommit=True)) as connection:
+            connection.execute(f"TRUNCATE {', '.join(TABLES)}")
+
+
+for suite in (test_writes, test_derived, test_expiry, test_scans):
+    for title, function in vars(suite).items():
+        if title.startswith("test_") and "lab" in inspect.signature(function).parameters:
+            setattr(TestInParts, title, staticmethod(function))
+
+
+def test_streams_lie_in_different_parts_and_each_in_one(parted: str) -> None:
+    with Lab(parted, on_loop=False) as lab:
+        for n in range(12):
+            lab.write(*(Put(record(f"k{m}", scope=Scope(f"s{n}"), labels={"a": "b"})) for m in range(50)))
+        with closing(psycopg.connect(parted.partition("?")[0], autocommit=True)) as connection:
+            for table in ("mnemic_records", "mnemic_labels"):
+                found = connection.execute(
+                    f"SELECT tableoid::regclass::text, count(DISTINCT stream_id) FROM {table} GROUP BY 1"
+                ).fetchall()
+                assert len(found) > 1
+                assert sum(count for _, count in found) == 12
+            connection.execute("ANALYZE")
+            (id,) = connection.execute("SELECT id FROM mnemic_streams LIMIT 1").fetchone() or (0,)
+            plan = "\n".join(
+                line
+                for (line,) in connection.execute(
+                    f"EXPLAIN SELECT * FROM mnemic_records WHERE stream_id = {id} ORDER BY seq DESC LIMIT 10"
+                )
+            )
+            assert plan.count("mnemic_records_") - plan.count("_pkey") <= 2
+            assert "Append" not in plan
+            by_name = "\n".join(
+                line
+                for (line,) in connection.execute(
+                    "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) SELECT * FROM mnemic_records "
+                    "WHERE stream_id = (SELECT id FROM mnemic_streams WHERE scope = 's1') ORDER BY seq"
+                )
+            )
+            assert by_name.count("never executed") == 3
+        lab.write(*(Purge(Scope(f"s{n}"), KIND, drop=True) for n in range(12)))
+
+
+# ------------------------------------------------------------ large writes
+
+
+@pytest.mark.parametrize("on_loop", [False, True])
+def test_a_large_write_is_all_or_nothing_and_leaves_nothing_out(url: str, on_loop: bool) -> None:
+    with Lab(url, on_loop=on_loop) as lab:
+        lab.put("taken", labels={"n": "old"}, derived={"x": b"old"})
+        puts = [
+            Put(
+                record(
+                    f"k{n}",
+                    text="tab\there, \\N and \\. and \r\n",
+                    data={"n": n},
+                    meta={"n": n},
+                    labels={"n": str(n), 'q"\\': "\\t"},
+                    derived={"x": bytes([0, 255, n % 256])},
+                    importance=0.1,
+                    pinned=n % 2 == 0,
+                )
+            )
+            for n in range(10 * MANY)
+        ]
+        with pytest.raises(mnemic.ConflictError):
+            lab.write(*puts, Put(record("taken"), 0))
+        assert lab.keys() == ["taken"]
+        outcomes = lab.write(
+            *puts, Put(record("taken", labels={"n": "new"})), Delete(Ref(HOME, KIND, "k7")), id="w"
+        )
+        assert outcomes == lab.write(*puts, id="w")
+        found = lab.scan(derived=("x",))
+        assert len(found) == 10 * MANY
+        assert found[1].text == "tab\there, \\N and \\. and \r\n"
+        assert found[-1].derived == {"x": bytes([0, 255, (10 * MANY - 1) % 256])}
+        assert found[-1].labels == {"n": str(10 * MANY - 1), 'q"\\': "\\t"}
+        assert lab.keys(where=(Condition("labels.n", "in", ("3", "7", "old", "new")),)) == ["taken", "k3"]
+        lab.write(*(Derive(item.ref, "y", b"\0") for item in found))
+        assert all(item.derived == {"y": b"\0"} for item in lab.scan(derived=("y",)))
+        lab.write(Limit(HOME, KIND, MANY, None, tuple((item.key,) for item in found)))
+        assert lab.keys() == [item.key for item in found[-MANY:]]
+
+
+# ------------------------------------------------------------ many writers
+
+APPEND = """
+import sys
+import mnemic
+url, writer, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
+with mnemic.open(url) as memory:
+    chat = memory.scope("acme").session("shared", max_messages=10_000)
+    for n in range(count):
+        chat.add("user", f"{writer}-{n}")
+"""
+
+
+def test_processes_append_to_one_session_and_lose_nothing(url: str) -> None:
+    running = [subprocess.Popen([sys.executable, "-c", APPEND, url, str(n), "100"]) for n in range(3)]
+    assert [process.wait() for process in running] == [0, 0, 0]
+    with mnemic.open(url) as memory:
+        chat = memory.scope("acme").session("shared")
+        texts = [message.text or "" for message in chat.messages()]
+        info = chat.info()
+    assert info is not None
+    assert info.messages == len(texts) == 300
+    for n in range(3):
+        assert [text for text in texts if text.startswith(f"{n}-")] == [f"{n}-{i}" for i in range(100)]
+
+
+def test_stores_that_write_the_same_streams_in_any_order_do_not_block_one_another(url: str) -> None:
+    """Each is a process of its own to the server: no two share a queue."""
+    failed: list[Exception] = []
+
+    def work(worker: int) -> None:
+        try:
+            with Lab(url, on_loop=False) as lab:
+                for n in range(15):
+                    scopes = [Scope(f"s{(worker * (n + 1) + m) % 4}") for m in range(4)]
+                    scopes = scopes[::-1] if (worker + n) % 2 else scopes
+                    lab.write(*(Put(record(f"{worker}-{n}", scope=scope)) for scope in scopes))
+        except Exception as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(worker,)) for worker in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    with Lab(url, on_loop=False) as lab:
+        assert [stream.count for stream in lab.streams()] == [90] * 4
+        for n in range(4):
+            seqs = [item.seq for item in lab.scan(scope=Scope(f"s{n}"))]
+            assert seqs == list(range(1, 91))
+
+
+def test_what_one_write_adds_another_of_the_same_transaction_may_remove(url: str) -> None:
+    with Lab(url, on_loop=True) as lab:
+        labels, derived = {"a": "b"}, {"x": b"1"}
+
+        async def together() -> Any:
+            writes = [
+                Write((Put(record("a", labels=labels, derived=derived)),)),
+                Write((Delete(Ref(HOME, KIND, "a")),)),
+                Write((Put(record("b", labels=labels, derived=derived)),)),
+                Write((Purge(HOME, KIND, drop=True),)),
+                Write((Put(record("c", labels=labels)),)),
+                Write((Put(record("d", labels=labels)), Limit(HOME, KIND, 1, None, (("c",),)))),
+            ]
+            return await asyncio.gather(*map(lab.store.write, writes))
+
+        lab.run(together())
+        assert lab.keys() == ["d"]
+        assert lab.keys(where=(Condition("labels.a", "eq", "b"),)) == ["d"]
+        assert [item.derived for item in lab.scan(derived=("x",))] == [{}]
+        with closing(psycopg.connect(url)) as connection:
+            counts = [connection.execute(f"SELECT count(*) FROM {table}").fetchone() for table in TABLES]
+        assert counts == [(1,), (1,), (1,), (0,), (0,)]
+
+
+# ------------------------------------------------------------ failover
+
+
+@pytest.mark.parametrize("on_loop", [False, True])
+def test_a_replica_that_takes_over_is_written_to(on_loop: bool) -> None:
+    with postgres.primary_and_replica() as (primary, replica):
+        with Lab(postgres.either(primary, replica), on_loop=on_loop) as lab:
+            lab.put("before")
+            primary.process.kill()
+            with pytest.raises(mnemic.StoreUnavailableError):
+                lab.put("between")
+            replica.promote()
+            lab.put("after")
+            assert lab.keys() == ["before", "after"]
+
+
+def test_a_scan_of_many_streams_takes_few_round_trips(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Lab(url, on_loop=False) as lab:
+        lab.write(*(Put(record("k", scope=Scope.of("u", f"s{n:03}"))) for n in range(300)))
+        trips = 0
+        each = ThreadLink.each
+
+        async def counted(self: ThreadLink, asked: Any) -> Any:
+            nonlocal trips
+            trips += asked[0][0].text != "DISCARD PLANS"
+            return await each(self, asked)
+
+        monkeypatch.setattr(ThreadLink, "each", counted)
+        page = lab.run(lab.store.scan(Scan(scope=Scope("u"), below=True, limit=1000)))
+        assert len(page.items) == 300
+        assert trips == 1
+        trips = 0
+        found = lab.page(
+            scope=Scope("u"), below=True, kinds=(), where=(Condition("key", "eq", "no"),), limit=5
+        )
+        assert found.items == ()
+        assert trips < 12

@@ -13,13 +13,13 @@ from redis.exceptions import NoScriptError, ReadOnlyError
 from redis.exceptions import TimeoutError as DriverTimeoutError
 
 from ...errors import ClosedError, TooLargeError
-from .failing import RAISED, UnsentError, broken, explain, refused
+from .failing import UnsentError, broken, explain, refused
 from .scripts import SCRIPTS, Script
 
 Result = TypeVar("Result")
 Command = tuple[Any, ...]
 
-RETRIES = 5
+RETRIES = 4
 """How often a call is made again if the server cannot be reached, or tells that it is not ready."""
 LARGEST = 256 * 1024 * 1024
 """The most bytes that are sent at once; a server hangs up on a client that sends a gigabyte."""
@@ -74,8 +74,13 @@ class Server:
             return [await self.read(*commands[0])]
         return await self._patiently(lambda: self._send_all(commands), twice=True) if commands else []
 
-    async def write(self, script: Script, keys: Sequence[bytes], arguments: Sequence[Any]) -> bool:
-        """Run a script that writes, once; raises StoreUnavailableError if nobody knows whether it ran."""
+    async def write(
+        self, script: Script, keys: Sequence[bytes], arguments: Sequence[Any], *, twice: bool = False
+    ) -> bool:
+        """Run a script that writes, once unless it may run twice; False if all is not as it expects.
+
+        Raises StoreUnavailableError if nobody knows whether it ran.
+        """
         size = sum(map(len, arguments))
         if size > LARGEST:
             raise TooLargeError(
@@ -83,7 +88,7 @@ class Server:
                 "make several of it"
             )
         command = evalsha(script, keys, arguments)
-        return bool(await self._patiently(lambda: self._send(command), twice=False))
+        return bool(await self._patiently(lambda: self._send(command), twice=twice))
 
     async def close(self) -> None:
         """Close all connections."""
@@ -97,10 +102,10 @@ class Server:
             try:
                 async with self._room:
                     return await call()
-            except RAISED as error:
-                undone = refused(error)
-                if failures > RETRIES or not (undone or (twice and broken(error))):
-                    raise explain(self.url, error, lost=not twice and broken(error)) from error
+            except Exception as error:  # whatever it is, it comes out of the driver
+                lost = broken(error) and not twice
+                if failures > RETRIES or lost or not (refused(error) or broken(error)):
+                    raise explain(self.url, error, lost=lost) from error
                 if isinstance(error, ReadOnlyError) and not self.cluster:
                     # The name may lead to another server by now, which is the primary.
                     await self._client.connection_pool.disconnect(inuse_connections=False)
@@ -113,7 +118,7 @@ class Server:
         """Ask the cluster anew which node serves what."""
         try:
             await self._client.nodes_manager.initialize()
-        except RAISED:
+        except Exception:
             return  # then the next call tells why
 
     async def _send(self, command: Command) -> Any:

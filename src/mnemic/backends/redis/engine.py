@@ -15,7 +15,7 @@ from ..keyvalue.engine import Batch, Loaded, Reach, Span
 from ..keyvalue.kept import KeptHead, Row, decode_head, decode_kept
 from .calling import Command, Server, evalsha
 from .keys import Keys
-from .listing import Listing
+from .listing import IN_VAIN, Listing
 from .scripts import FREE, READ, WRITE
 from .steps import Step, frees
 
@@ -73,7 +73,7 @@ class RedisEngine:
         return loaded
 
     async def commit(self, batch: Batch) -> bool:
-        step = Step()
+        step = Step(batch.moment)
         for change in batch.changes:
             step.change(self._keys.stream(change.name), change)
         changed = [change for change in batch.changes if not change.same]
@@ -90,7 +90,7 @@ class RedisEngine:
             for name in dropped:
                 self._listing.remove(step, name)
         elif made:
-            await self._listing.announce(step, made, batch.moment)
+            await self._listing.announce(step, made)
         done = await self._server.write(FREE if frees(batch.changes) else WRITE, step.keys, step.arguments())
         if done and dropped and self._server.cluster:
             await self._listing.retract(dropped)
@@ -137,6 +137,9 @@ class RedisEngine:
             names = [name for name in listed if not reach.kinds or name[1] in reach.kinds]
             heads = await self._heads(names)
             found += [head for head in heads if head is not None]
+            if self._server.cluster and None in heads:
+                vain = [name for name, head in zip(names, heads, strict=True) if head is None]
+                await self._listing.retract(vain, longer_than=IN_VAIN)
             if len(found) >= reach.limit or len(listed) < reach.limit:
                 return found[: reach.limit]
             after = listed[-1]

@@ -13,8 +13,8 @@ from ...errors import (
     UnreadableStoreError,
 )
 
-RAISED = (driver.RedisError, driver.RedisClusterException, OSError)
-"""All that the driver raises."""
+_OWN = (driver.RedisError, driver.RedisClusterException)
+"""What the driver raises on purpose."""
 
 
 class UnsentError(driver.ConnectionError):
@@ -34,6 +34,7 @@ _REFUSED = (
 _BY_TEXT: tuple[tuple[str, type[StoreError], str], ...] = (
     ("MISCONF", StoreFullError, "the server cannot save to its disk, and takes no writes"),
     ("NOREPLICAS", StoreUnavailableError, "the server has too few replicas, and takes no writes"),
+    ("ACL failure in script", StorePermissionError, "the user may not do this"),
     ("WRONGTYPE", UnreadableStoreError, "keys of this prefix are not ours; choose another prefix"),
     ("BUSY", StoreBusyError, "the server is busy with a script of someone else"),
     ("max number of clients", StoreBusyError, "the server has too many clients"),
@@ -43,6 +44,11 @@ _BY_TEXT: tuple[tuple[str, type[StoreError], str], ...] = (
         "compiling script",
         UnreadableStoreError,
         "the server is too old: Redis 7.0 or newer, or Valkey, is needed",
+    ),
+    (
+        "certificate verify failed",
+        StorePermissionError,
+        "the server's certificate is not trusted; name who signed it with ssl_ca_certs",
     ),
     ("DB index", UnreadableStoreError, "the server has no database of this number"),
     ("All slots are not covered", StoreUnavailableError, "parts of the cluster are down"),
@@ -78,8 +84,8 @@ _BY_CLASS: tuple[tuple[type[BaseException], type[StoreError], str], ...] = (
 def explain(url: str, error: BaseException, *, lost: bool = False) -> StoreError:
     """Return a driver's error as one of ours; `lost` says that nobody knows whether a write was done."""
     cause = error.__cause__
-    if isinstance(error, driver.RedisClusterException) and isinstance(cause, RAISED):
-        return explain(url, cause, lost=lost)  # the cluster's client tells that it failed, but not why
+    if isinstance(error, UnsentError | driver.RedisClusterException) and isinstance(cause, Exception):
+        return explain(url, cause, lost=lost)  # these tell that something failed, but not why
     kind, hint = _meaning(error)
     if lost:
         hint += "; the write may or may not have been done: with an id it can safely be sent again"
@@ -90,14 +96,14 @@ def explain(url: str, error: BaseException, *, lost: bool = False) -> StoreError
 def refused(error: BaseException) -> bool:
     """Tell whether a command was surely not done, and may be if it is sent again."""
     cause = error.__cause__
-    if isinstance(error, driver.RedisClusterException) and isinstance(cause, RAISED):
+    if isinstance(error, driver.RedisClusterException) and isinstance(cause, Exception):
         return refused(cause) or broken(cause)  # no node would even tell which node to ask
     return isinstance(error, _REFUSED)
 
 
 def broken(error: BaseException) -> bool:
-    """Tell whether the connection broke while a command was under way."""
-    return type(error) in (driver.ConnectionError, driver.TimeoutError) or isinstance(error, OSError)
+    """Tell whether the connection broke while a command was under way, which may have been done."""
+    return type(error) in (driver.ConnectionError, driver.TimeoutError) or not isinstance(error, _OWN)
 
 
 def _meaning(error: BaseException) -> tuple[type[StoreError], str]:

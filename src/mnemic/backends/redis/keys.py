@@ -23,7 +23,7 @@ class StreamKeys(NamedTuple):
     """The keys of one stream, in the order in which the scripts take them."""
 
     head: bytes
-    """Text: the revision, when it expires in milliseconds, the count, and the head."""
+    """Text: the revision, whether the records expire by themselves, the count, and the head."""
     rows: bytes
     """Sorted set: the records, by seq."""
     slots: bytes

@@ -10,8 +10,11 @@ name may be listed in vain for a while, but no stream is ever missing.
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
+from ...errors import StoreError
 from ...store.planning import Name
 from ..keyvalue.engine import Reach
 from .calling import Command, Server
@@ -40,37 +43,44 @@ class Listing:
         """Take a stream off in the step that drops it."""
         step.do("ZREM", step.key(self._keys.shelf(shelf_of(name[0]))), _member(name))
 
-    async def announce(self, step: Step, names: Sequence[Name], moment: int) -> None:
+    async def announce(self, step: Step, names: Sequence[Name]) -> None:
         """List streams of a scope before a step that makes them; it fails if one is taken off meanwhile."""
         scope = names[0][0]
         mark = await self._server.read("GET", self._keys.unlisted(scope))
         step.check(step.key(self._keys.unlisted(scope)), mark or b"")
         shelf = shelf_of(scope)
         listed = Step()
-        added = f"{moment} {secrets.token_hex(8)}"
+        added = f"{_now()} {secrets.token_hex(8)}"
         for name in names:
             self.add(listed, name)
             listed.do("HSET", listed.key(self._keys.added(shelf)), _member(name), added.encode())
-        await self._server.write(WRITE, listed.keys, listed.arguments())
+        await self._server.write(WRITE, listed.keys, listed.arguments(), twice=True)
 
-    async def retract(self, names: Iterable[Name], *, before: int | None = None) -> None:
-        """Take streams off that are gone; with `before`, only if they were listed before that moment."""
-        for name in names:
-            shelf, member = shelf_of(name[0]), _member(name)
-            added: bytes = await self._server.read("HGET", self._keys.added(shelf), member) or b""
-            if before is not None and added and int(added.split()[0]) > before:
-                continue
-            gone = Step()
-            gone.check(gone.key(self._keys.stream(name).head), b"")
-            mark = secrets.token_hex(8).encode()
-            gone.do("SET", gone.key(self._keys.unlisted(name[0])), mark, b"PX", b"%d" % MARKED)
-            if not await self._server.write(FREE, gone.keys, gone.arguments()):
-                continue
-            off = Step()
-            off.check(off.key(self._keys.added(shelf)), added, field=member)
-            self.remove(off, name)
-            off.do("HDEL", off.key(self._keys.added(shelf)), member)
-            await self._server.write(FREE, off.keys, off.arguments())
+    async def retract(self, names: Iterable[Name], *, longer_than: int = 0) -> None:
+        """Take streams off that are gone, if they have been listed longer than that, in microseconds.
+
+        What fails is left to whoever next sees a name that has no stream.
+        """
+        with suppress(StoreError):
+            for name in names:
+                await self._retract(name, longer_than)
+
+    async def _retract(self, name: Name, longer_than: int) -> None:
+        shelf, member = shelf_of(name[0]), _member(name)
+        added: bytes = await self._server.read("HGET", self._keys.added(shelf), member) or b""
+        if added and int(added.split()[0]) + longer_than > _now():
+            return
+        gone = Step()
+        gone.check(gone.key(self._keys.stream(name).head), b"")
+        mark = secrets.token_hex(8).encode()
+        gone.do("SET", gone.key(self._keys.unlisted(name[0])), mark, b"PX", b"%d" % MARKED)
+        if not await self._server.write(FREE, gone.keys, gone.arguments()):
+            return
+        off = Step()
+        off.check(off.key(self._keys.added(shelf)), added, field=member)
+        self.remove(off, name)
+        off.do("HDEL", off.key(self._keys.added(shelf)), member)
+        await self._server.write(FREE, off.keys, off.arguments())
 
     async def names(self, reach: Reach, after: Name | None, limit: int) -> list[Name]:
         """Return the next names within reach, of any kind; fewer than `limit` only at the end."""
@@ -118,3 +128,7 @@ def _member(name: Name) -> bytes:
 def _name(member: bytes) -> Name:
     scope, _, kind = member.decode().partition("\0")
     return scope, kind
+
+
+def _now() -> int:
+    return time.time_ns() // 1000

@@ -19,6 +19,7 @@ when it fails; `min-replicas-to-write 1` and `min-replicas-max-lag` bound that.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from typing import Any
@@ -29,12 +30,12 @@ from redis.asyncio.cluster import ClusterNode
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from ...errors import InvalidValueError, NewerSchemaError
+from ...errors import InvalidValueError, MnemicError, NewerSchemaError
 from ...store.registry import Backend, StoreURL
 from ..keyvalue.store import KeyValueStore
 from .calling import SecureWire, Server, Wire
 from .engine import RedisEngine
-from .failing import RAISED, explain
+from .failing import explain
 from .keys import Keys
 from .scripts import WRITE
 from .steps import Step
@@ -72,7 +73,9 @@ async def open_store(url: StoreURL) -> KeyValueStore:
     wire = SecureWire if secure else Wire
     try:
         client = _cluster(url, wire, settings) if "cluster" in url.scheme else _single(url, wire, settings)
-    except RAISED as error:
+    except MnemicError:
+        raise
+    except Exception as error:  # such as a file for TLS that is not there
         raise explain(str(url), error) from error
     server = Server(str(url), client, connections)
     try:
@@ -130,7 +133,7 @@ async def _check_format(server: Server, keys: Keys) -> None:
         place = step.key(keys.format)
         step.check(place, b"")
         step.do("SET", place, FORMAT)
-        if not await server.write(WRITE, step.keys, step.arguments()):
+        if not await server.write(WRITE, step.keys, step.arguments(), twice=True):
             found = await server.read("GET", keys.format)
     if found not in (None, FORMAT):
         raise NewerSchemaError(
@@ -151,6 +154,12 @@ def _seconds(text: str) -> float:
     return seconds
 
 
+def _file(text: str) -> str:
+    if not os.path.isfile(text):  # noqa: PTH113 - which, unlike Path, never raises
+        raise ValueError(text)
+    return text
+
+
 def _connections(text: str) -> int:
     number = int(text)
     if not 1 <= number <= 10_000:
@@ -159,9 +168,9 @@ def _connections(text: str) -> int:
 
 
 _SSL: dict[str, Callable[[str], object]] = {
-    "ssl_ca_certs": str,
-    "ssl_certfile": str,
-    "ssl_keyfile": str,
+    "ssl_ca_certs": _file,
+    "ssl_certfile": _file,
+    "ssl_keyfile": _file,
     "ssl_cert_reqs": lambda text: {"required": "required", "none": "none"}[text],
 }
 

@@ -60,10 +60,14 @@ elseif what == 'seqs' then
   for i = first, #ARGV do row(ARGV[i]) end
 else
   local from, to, limit = ARGV[first], ARGV[first + 1], ARGV[first + 2]
-  local some = redis.call(what, KEYS[2], from, to, 'WITHSCORES', 'LIMIT', 0, limit)
-  for i = 1, #some, 2 do
-    found[#found + 1] = some[i]
-    seqs[#seqs + 1] = some[i + 1]
+  if names == 0 then
+    found = redis.call(what, KEYS[2], from, to, 'LIMIT', 0, limit)
+  else
+    local some = redis.call(what, KEYS[2], from, to, 'WITHSCORES', 'LIMIT', 0, limit)
+    for i = 1, #some, 2 do
+      found[#found + 1] = some[i]
+      seqs[#seqs + 1] = some[i + 1]
+    end
   end
 end
 for i = 1, #seqs do
@@ -76,8 +80,8 @@ return {head, redis.call('EXISTS', KEYS[2]), found, values}
 )
 
 # KEYS: six for each stream, then others. ARGV: the number of streams, and for each the revision that it must
-# have, whether the change is right even if all its records have expired, when they expire from now on, and
-# the keys that must not be there; then texts that must be as they are; then what is to be done.
+# have, whether the change is right even if all its records have expired, in how many milliseconds they expire
+# from now on, and the keys that must not be there; then texts that must be as they are; then what to do.
 _WRITE = """
 local i = 1
 local function take()
@@ -86,7 +90,7 @@ local function take()
 end
 
 local streams = tonumber(take())
-local before, after = {}, {}
+local expiring, left = {}, {}
 for s = 1, streams do
   local k = (s - 1) * 6
   local revision, expires, count = '', '0', '0'
@@ -103,7 +107,8 @@ for s = 1, streams do
     for n = 1, last - j + 1 do if found[n] then return 0 end end
   end
   i = i + absent
-  before[s], after[s] = expires, ends == '' and expires or ends
+  expiring[s], left[s] = expires ~= '0', ends
+  if ends == '' and expiring[s] then left[s] = redis.call('PTTL', KEYS[k + 2]) end
 end
 for _ = 1, tonumber(take()) do
   local key, field, expected = KEYS[tonumber(take())], take(), take()
@@ -130,10 +135,12 @@ while i <= #ARGV do
   i = i + count
 end
 for s = 1, streams do
-  if after[s] ~= '0' then
-    for k = (s - 1) * 6 + 2, s * 6 do redis.call('PEXPIREAT', KEYS[k], after[s]) end
-  elseif before[s] ~= '0' then
-    for k = (s - 1) * 6 + 2, s * 6 do redis.call('PERSIST', KEYS[k]) end
+  for k = (s - 1) * 6 + 2, s * 6 do
+    if left[s] == 'never' then
+      if expiring[s] then redis.call('PERSIST', KEYS[k]) end
+    elseif left[s] ~= '' then
+      redis.call('PEXPIRE', KEYS[k], left[s])
+    end
   end
 end
 return 1

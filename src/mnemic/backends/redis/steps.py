@@ -10,13 +10,16 @@ from ..keyvalue.engine import Change
 from ..keyvalue.kept import KeptHead, encode
 from .keys import StreamKeys
 
+NEVER = b"never"
+
 _encode = json.Encoder().encode
 
 
 class Step:
     """Keys and arguments of one call of the script that writes."""
 
-    def __init__(self) -> None:
+    def __init__(self, moment: int = 0) -> None:
+        self.moment = moment
         self.keys: list[bytes] = []
         self._places: dict[bytes, int] = {}
         self._streams: list[bytes] = []
@@ -55,7 +58,7 @@ class Step:
         self._streams += (
             b"" if change.expected is None else b"%d" % change.expected,
             b"1" if _certain(change) else b"0",
-            b"" if change.same else b"%d" % _ends(head),
+            b"" if change.same else self._left(head),
             b"%d" % len(change.absent),
             *(key.encode() for key in change.absent),
         )
@@ -70,7 +73,16 @@ class Step:
             self._put(at, change)
             self._derive(at, change)
         if head is not None and not change.same:
-            self.do("SET", at.head, b"%d %d %d %b" % (head.revision, _ends(head), head.count, encode(head)))
+            expiring = self._left(head) != NEVER
+            self.do("SET", at.head, b"%d %d %d %b" % (head.revision, expiring, head.count, encode(head)))
+
+    def _left(self, head: KeptHead | None) -> bytes:
+        """Return after how many milliseconds Redis lets the records of a stream expire."""
+        # Those of a stream that is held stay until it is free: a write that is certain must find them.
+        if head is None or head.expires is None or head.pending is not None:
+            return NEVER
+        # From now on by its clock, which need not be ours.
+        return b"%d" % -(-(head.expires - self.moment) // 1000)
 
     def _unlink(self, places: Iterable[int]) -> None:
         for place in places:
@@ -140,14 +152,6 @@ def derived_field(seq: int, name: str) -> bytes:
 
 def _label(name: str, value: str, seq: int) -> bytes:
     return f"{name}\0{value}\0{seq}".encode()
-
-
-def _ends(head: KeptHead | None) -> int:
-    """Return when Redis lets the records of a stream expire, in milliseconds; 0 for never."""
-    # Those of a stream that is held stay until it is free: a write that is certain must find them.
-    if head is None or head.expires is None or head.pending is not None:
-        return 0
-    return max(0, -(-head.expires // 1000))
 
 
 def _certain(change: Change) -> bool:

@@ -1,0 +1,648 @@
+"""What is Redis's own: errors, lost answers, restarts, expiry by the server, and where things lie."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import signal
+import ssl
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from redis.crc import key_slot
+
+from mnemic.backends.redis import calling
+from mnemic.backends.redis.failing import UnsentError, explain
+from mnemic.backends.redis.keys import Keys
+from mnemic.backends.redis.scripts import WRITE
+from mnemic.errors import (
+    InvalidValueError,
+    NewerSchemaError,
+    StoreBusyError,
+    StoreError,
+    StoreFullError,
+    StorePermissionError,
+    StoreUnavailableError,
+    TooLargeError,
+    UnreadableStoreError,
+)
+from mnemic.records import Ref, Scope
+from mnemic.store import registry
+from mnemic.store.query import Delete, Limit, Purge, Put, Scan, Touch, Write
+from mnemic.testing.lab import HOME, KIND, Lab, record
+from mnemic.testing.servers import valkey
+from mnemic.testing.servers.keyserver import KeyServer
+from mnemic.testing.servers.processes import HOST
+
+
+@contextmanager
+def own_server(*options: str) -> Iterator[KeyServer]:
+    server = KeyServer(valkey.program(), *options)
+    try:
+        yield server
+    finally:
+        server.process.stop()
+
+
+@pytest.fixture
+def lab() -> Iterator[Lab]:
+    with valkey.empty_keyspace() as url, Lab(url, on_loop=True) as opened:
+        yield opened
+
+
+def open_and_close(text: str) -> None:
+    async def work() -> None:
+        url, backend = registry.find(text)
+        await (await backend.open(url)).close()
+
+    asyncio.run(work())
+
+
+def commands(server: KeyServer) -> dict[str, int]:
+    """Return how often each command has run, also within scripts."""
+    told = server.ask("INFO", "commandstats")
+    return {name.removeprefix("cmdstat_"): count["calls"] for name, count in told.items()}
+
+
+def prefix(lab: Lab) -> str:
+    return lab.url.partition("prefix=")[2]
+
+
+DRIVER_ERRORS = [
+    cls
+    for cls in vars(redis.exceptions).values()
+    if inspect.isclass(cls) and issubclass(cls, Exception) and cls.__module__ == "redis.exceptions"
+]
+
+
+@pytest.mark.parametrize("cls", [*DRIVER_ERRORS, UnsentError, OSError, AttributeError])
+def test_every_error_of_the_driver_becomes_one_of_ours(cls: type[Exception]) -> None:
+    told = "1 host:1" if issubclass(cls, redis.exceptions.AskError) else "why"
+    for lost in (False, True):
+        error = explain("redis://me:***@host/0", cls(told), lost=lost)
+        assert isinstance(error, StoreError)
+        assert "redis://me:***@host/0" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("told", "kind"),
+    [
+        (redis.exceptions.ResponseError("MISCONF Redis is configured to save snapshots"), StoreFullError),
+        (redis.exceptions.OutOfMemoryError("command not allowed"), StoreFullError),
+        (redis.exceptions.ResponseError("BUSY Redis is busy running a script"), StoreBusyError),
+        (redis.exceptions.MaxConnectionsError(), StoreBusyError),
+        (redis.exceptions.ConnectionError("max number of clients reached"), StoreBusyError),
+        (redis.exceptions.ResponseError("NOREPLICAS Not enough good replicas"), StoreUnavailableError),
+        (redis.exceptions.BusyLoadingError("Redis is loading"), StoreUnavailableError),
+        (redis.exceptions.ClusterDownError("The cluster is down"), StoreUnavailableError),
+        (redis.exceptions.ReadOnlyError("You can't write"), StoreUnavailableError),
+        (redis.exceptions.TimeoutError("Timeout reading"), StoreUnavailableError),
+        (redis.exceptions.InvalidResponse("Protocol Error: HTTP"), UnreadableStoreError),
+        (redis.exceptions.ResponseError("WRONGTYPE Operation against a key"), UnreadableStoreError),
+        (redis.exceptions.AuthenticationError("invalid"), StorePermissionError),
+        (redis.exceptions.NoPermissionError("no"), StorePermissionError),
+        (redis.exceptions.ResponseError("ERR something else"), StoreError),
+    ],
+)
+def test_errors_say_what_is_wrong(told: Exception, kind: type[StoreError]) -> None:
+    assert type(explain("redis://", told)) is kind
+
+
+def test_why_a_cluster_cannot_be_reached_is_told() -> None:
+    error = redis.exceptions.RedisClusterException("Redis Cluster cannot be connected")
+    error.__cause__ = redis.exceptions.AuthenticationError("invalid password")
+    assert isinstance(explain("redis+cluster://", error), StorePermissionError)
+
+
+@pytest.mark.parametrize(
+    ("url", "error"),
+    [
+        ("redis://127.0.0.1:1/0", StoreUnavailableError),
+        ("redis+cluster://127.0.0.1:1,127.0.0.1:2", StoreUnavailableError),
+        ("redis://localhost/nought", InvalidValueError),
+        ("redis://localhost:high", InvalidValueError),
+        ("redis://one:1,two:2", InvalidValueError),
+        ("redis+cluster://localhost/7", InvalidValueError),
+        ("redis://localhost?no=1", InvalidValueError),
+        ("redis://localhost?timeout=0", InvalidValueError),
+        ("redis://localhost?max_connections=-1", InvalidValueError),
+        ("redis://localhost?prefix=a%7Bb%7D", InvalidValueError),
+        ("redis://localhost?ssl_cert_reqs=none", InvalidValueError),
+        ("rediss://localhost?ssl_ca_certs=/no/such/file", InvalidValueError),
+    ],
+)
+def test_a_url_that_leads_nowhere_says_why(
+    url: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calling, "RETRIES", 0)
+    with pytest.raises(error):
+        open_and_close(url)
+
+
+def test_servers_that_are_not_what_the_url_says() -> None:
+    alone, node = valkey.server().port, valkey.cluster()[0].port
+    for url, hint in (
+        (f"redis+cluster://{HOST}:{alone}", "use redis:// instead"),
+        (f"redis://{HOST}:{node}?prefix=a", r"use redis\+cluster:// instead"),
+        (f"redis://{HOST}:{alone}/99", "no database of this number"),
+    ):
+        with pytest.raises(UnreadableStoreError, match=hint):
+            open_and_close(url)
+
+
+def test_passwords_and_permissions() -> None:
+    with own_server() as server:
+        server.ask("ACL", "SETUSER", "reader", "on", ">re:ad/er", "~mnemic{*", "+@read", "+@connection")
+        server.ask("ACL", "SETUSER", "reader", "+evalsha", "+eval")
+        rights = ("~mnemic{*", "+@read", "+@write", "+@scripting", "+@connection")
+        server.ask("ACL", "SETUSER", "writer", "on", ">secret", *rights)
+        server.ask("ACL", "SETUSER", "default", ">other")
+        at = f"{HOST}:{server.port}"
+        with Lab(f"redis://writer:secret@{at}", on_loop=True) as lab:
+            lab.put("a", text="here")
+            lab.write(Purge(HOME, "entry", drop=True), id="w")
+        with Lab(f"redis://reader:re%3Aad%2Fer@{at}", on_loop=True) as lab:
+            assert [lab.keys(), lab.keys(scope=Scope(), below=True)] == [["a"], ["a"]]
+            with pytest.raises(StorePermissionError, match=r"redis://reader:\*\*\*@"):
+                lab.put("b")
+        for url in (
+            f"redis://{at}",
+            f"redis://writer:wrong@{at}",
+            f"redis://writer:secret@{at}?prefix=other",
+        ):
+            with pytest.raises(StorePermissionError) as caught:
+                open_and_close(url)
+            assert "wrong@" not in str(caught.value)
+
+
+def test_a_server_that_is_full_refuses_what_is_new_and_can_be_emptied() -> None:
+    with own_server("--maxmemory", "4mb", "--maxmemory-policy", "noeviction") as server:
+        with Lab(server.url, on_loop=True) as lab:
+
+            def fill() -> None:
+                for n in range(100):
+                    lab.put(f"k{n}", if_version=0, text="x" * 100_000)
+
+            with pytest.raises(StoreFullError):
+                fill()
+            kept = len(lab.keys())
+            stream = lab.stream()
+            assert stream is not None
+            assert 0 < kept == stream.count
+            lab.write(Delete(Ref(HOME, KIND, "k0")))
+            lab.write(Purge(HOME, KIND, drop=True))
+            assert lab.keys() == []
+            lab.put("new")
+
+
+def test_a_replica_is_read_but_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calling, "RETRIES", 1)
+    with own_server("--repl-diskless-sync-delay", "0") as primary, own_server() as replica:
+        with Lab(primary.url, on_loop=True) as lab:
+            lab.put("a")
+        replica.ask("REPLICAOF", HOST, str(primary.port))
+        until = time.monotonic() + 10
+        while not replica.ask("DBSIZE") and time.monotonic() < until:
+            time.sleep(0.05)
+        with Lab(replica.url, on_loop=True) as lab:
+            assert lab.keys() == ["a"]
+            with pytest.raises(StoreUnavailableError, match="replica"):
+                lab.put("b")
+            replica.ask("REPLICAOF", "NO", "ONE")
+            lab.put("b")
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_what_was_acknowledged_survives_and_the_next_call_works(
+    end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with own_server("--appendonly", "yes", "--appendfsync", "always") as server:
+        with Lab(server.url, on_loop=True) as lab:
+            lab.write(
+                Put(record("a", labels={"x": "y"}, derived={"v": b"1"})), Put(record("b", scope=Scope("c")))
+            )
+            getattr(server.process, end)()
+            with monkeypatch.context() as patch:
+                patch.setattr(calling, "RETRIES", 0)
+                for call in (lambda: lab.put("c"), lambda: lab.keys(), lambda: lab.get("a")):
+                    with pytest.raises(StoreUnavailableError):
+                        call()
+            server.process.start()
+            assert lab.put("c").seq == 2
+            assert lab.keys() == ["a", "c"]
+            getattr(server.process, end)()
+            server.process.start()
+            assert [s.scope.path for s in lab.streams()] == [HOME.path, "c"]
+
+
+def test_scripts_that_the_server_has_forgotten_are_told_again(lab: Lab) -> None:
+    lab.put("a")
+    valkey.server().ask("SCRIPT", "FLUSH")
+    lab.put("b", if_version=0)
+    valkey.server().ask("SCRIPT", "FLUSH")
+    lab.write(*(Put(record("c", scope=Scope(f"s/{n}"))) for n in range(3)))
+    assert lab.get("b") is not None
+    assert len(lab.keys(scope=Scope(), below=True)) == 5
+
+
+def test_a_connection_that_is_cut_while_a_write_waits(lab: Lab) -> None:
+    server = valkey.server()
+    lab.put("a")
+
+    async def cut() -> Any:
+        server.ask("CLIENT", "PAUSE", "20000", "WRITE")
+        try:
+            writing = asyncio.create_task(lab.store.write(Write((Put(record("b"), 0),), id="once")))
+            await asyncio.sleep(0.2)
+            server.ask("CLIENT", "KILL", "TYPE", "normal")
+        finally:
+            server.ask("CLIENT", "UNPAUSE")
+        return await writing
+
+    with pytest.raises(StoreUnavailableError, match="may or may not have been done"):
+        lab.run(cut())
+    lab.write(Put(record("b"), 0), id="once")
+    assert lab.keys() == ["a", "b"]
+
+
+@asynccontextmanager
+async def between(port: int, secure: ssl.SSLContext | None = None) -> AsyncGenerator[tuple[int, list[bytes]]]:
+    """Lend the port of someone who passes everything on, but loses the answers to what the list holds."""
+    lost: list[bytes] = []
+
+    async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, deaf: list[bool]) -> None:
+        try:
+            while data := await reader.read(65536):
+                if lost and lost[0] in data:
+                    lost.pop(0)
+                    deaf.append(True)
+                writer.write(data)
+                await writer.drain()
+        except OSError:
+            pass
+        finally:
+            writer.close()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, deaf: list[bool]) -> None:
+        try:
+            while (data := await reader.read(65536)) and not deaf:
+                writer.write(data)
+                await writer.drain()
+        except OSError:
+            pass
+        finally:
+            writer.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        far_reader, far_writer = await asyncio.open_connection(HOST, port)
+        deaf: list[bool] = []
+        await asyncio.gather(pass_on(reader, far_writer, deaf), answer(far_reader, writer, deaf))
+
+    server = await asyncio.start_server(serve, HOST, 0, ssl=secure)
+    async with server:
+        yield server.sockets[0].getsockname()[1], lost
+
+
+def test_a_write_whose_answer_was_lost_is_not_done_twice_but_a_read_is() -> None:
+    async def lose() -> None:
+        async with between(valkey.server().port) as (port, lost):
+            url, backend = registry.find(f"redis://{HOST}:{port}?prefix={prefix}")
+            store = await backend.open(url)
+            await store.write(Write((Put(record("a"), 0),)))
+            for write in (Write((Put(record("b"), 0),)), Write((Put(record("c"), 0),), id="once")):
+                lost.append(WRITE.sha.encode())
+                with pytest.raises(StoreUnavailableError, match="may or may not have been done"):
+                    await store.write(write)
+            assert [did.seq for did in await store.write(write)] == [3]
+            lost += [b"ZRANGEBYSCORE"] * 2
+            page = await store.scan(Scan(scope=HOME, kinds=(KIND,)))
+            assert [(item.seq, item.key) for item in page.items] == [(1, "a"), (2, "b"), (3, "c")]
+            assert not lost
+            await store.close()
+
+    with valkey.empty_keyspace() as text:
+        prefix = text.partition("prefix=")[2]
+        asyncio.run(lose())
+
+
+def test_over_tls(tmp_path: Path) -> None:
+    secure = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    secure.load_cert_chain(certificate(tmp_path), tmp_path / "key.pem")
+
+    async def talk() -> None:
+        async with between(valkey.server().port, secure) as (port, _):
+            url, backend = registry.find(
+                f"rediss://{HOST}:{port}?prefix={prefix}&ssl_ca_certs={tmp_path / 'cert.pem'}"
+            )
+            store = await backend.open(url)
+            await store.write(Write((Put(record("a"), 0),)))
+            assert len((await store.scan(Scan(scope=HOME, kinds=(KIND,)))).items) == 1
+            await store.close()
+            url, backend = registry.find(f"rediss://{HOST}:{port}?prefix={prefix}")
+            with pytest.raises(StorePermissionError, match="not trusted"):
+                await backend.open(url)
+
+    with valkey.empty_keyspace() as text:
+        prefix = text.partition("prefix=")[2]
+        asyncio.run(talk())
+
+
+def certificate(folder: Path) -> Path:
+    """Make a key and a certificate for this machine, and return the certificate's file."""
+    from ipaddress import ip_address
+
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test")])
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(datetime.now(UTC) - timedelta(days=1))
+        .not_valid_after(datetime.now(UTC) + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address(HOST))]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    (folder / "cert.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    (folder / "key.pem").write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+    )
+    return folder / "cert.pem"
+
+
+def test_an_append_is_one_round_trip_and_the_last_ten_are_one_command() -> None:
+    with own_server() as server, Lab(server.url, on_loop=True) as lab:
+        for n in range(20):
+            lab.put(f"k{n}", if_version=0)
+        before = commands(server)
+        lab.put("new", if_version=0)
+        after = commands(server)
+        assert after["evalsha"] == before["evalsha"] + 1
+        # The rest ran within the script, except for our own question.
+        changed = {name for name in after if after[name] != before.get(name)}
+        assert changed <= {
+            "evalsha",
+            "get",
+            "hmget",
+            "zadd",
+            "hset",
+            "set",
+            "info",
+            "hello",
+            "client|setinfo",
+        }
+        lab.page(reverse=True, limit=10)
+        last = commands(server)
+        assert last["zrevrangebyscore"] == after.get("zrevrangebyscore", 0) + 1
+        assert last["evalsha"] == after["evalsha"]
+
+
+def test_nobody_looks_through_all_keys() -> None:
+    with own_server() as server, Lab(server.url, on_loop=True) as lab:
+        for n in range(5):
+            lab.put("k", scope=Scope(f"t{n}/u"), labels={"a": "b"}, derived={"x": b"1"})
+        lab.scan(scope=Scope(), below=True, kinds=())
+        lab.streams(scope=Scope("t1"))
+        lab.write(Limit(Scope("t1/u"), KIND, 0, None, (("k",),)), Purge(Scope("t2/u"), KIND, drop=True))
+        assert not {"keys", "scan", "hscan", "zscan", "sscan", "flushdb"} & commands(server).keys()
+
+
+def test_ten_thousand_records_in_one_write(lab: Lab) -> None:
+    many = 10_000
+    lab.write(
+        *(Put(record(f"k{n}", labels={"n": str(n % 2)}, derived={"v": b"%d" % n}), 0) for n in range(many))
+    )
+    stream = lab.stream()
+    assert stream is not None
+    assert (stream.count, stream.last_seq) == (many, many)
+    assert lab.page(derived=("v",), limit=3, reverse=True).items[0].derived == {"v": b"9999"}
+    lab.write(*(Put(record(f"k{n}", text="again")) for n in range(many)))
+    assert lab.write(Purge(HOME, KIND, keep=("k7",)))[0].count == many - 1
+    assert lab.keys() == ["k7"]
+    with redis.Redis(port=valkey.server().port) as client:
+        keys = Keys(prefix(lab)).stream((HOME.path, KIND))
+        assert (client.zcard(keys.rows), client.hlen(keys.slots), client.hlen(keys.derived)) == (1, 1, 1)
+        assert client.zcard(keys.labels) == 0
+
+
+def test_a_write_that_is_too_large_is_refused_before_it_is_sent(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calling, "LARGEST", 100_000)
+    with pytest.raises(TooLargeError):
+        lab.write(*(Put(record(f"k{n}", text="x" * 1000)) for n in range(100)))
+    assert lab.keys() == []
+
+
+def test_more_callers_than_connections() -> None:
+    with valkey.empty_keyspace() as url, Lab(f"{url}&max_connections=2&timeout=5", on_loop=True) as lab:
+        lab.put("a")
+
+        async def crowd() -> list[Any]:
+            scans = (lab.store.scan(Scan(scope=HOME, kinds=(KIND,))) for _ in range(100))
+            return await asyncio.gather(*scans)
+
+        assert all(len(page.items) == 1 for page in lab.run(crowd()))
+
+
+def test_a_server_that_does_not_answer_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calling, "RETRIES", 1)
+    with own_server() as server, Lab(f"{server.url}?timeout=0.2", on_loop=True) as lab:
+        lab.put("a")
+        server.ask("CLIENT", "PAUSE", "1500", "ALL")
+        for call in (lambda: lab.put("b", if_version=0), lambda: lab.keys()):
+            with pytest.raises(StoreUnavailableError, match="in time"):
+                call()
+        time.sleep(1.5)
+        assert lab.keys()[0] == "a"
+
+
+def test_closing_leaves_nothing_behind(lab: Lab) -> None:
+    server = valkey.server()
+    others = server.ask("CLIENT", "LIST").count("\n")
+
+    async def use() -> int:
+        url, backend = registry.find(lab.url)
+        store = await backend.open(url)
+        await asyncio.gather(*(store.scan(Scan(scope=HOME, kinds=(KIND,))) for _ in range(20)))
+        await store.close()
+        return len(asyncio.all_tasks())
+
+    assert lab.run(use()) == 1
+    assert server.ask("CLIENT", "LIST").count("\n") == others
+
+
+def test_stores_of_two_prefixes_do_not_meet() -> None:
+    with valkey.empty_keyspace() as one, valkey.empty_keyspace() as two:
+        with Lab(one, on_loop=True) as first, Lab(two, on_loop=True) as second:
+            first.put("a")
+            assert second.keys(scope=Scope(), below=True) == []
+            assert second.stream() is None
+            assert second.put("b").seq == 1
+            assert first.keys() == ["a"]
+
+
+def test_what_others_or_a_newer_version_wrote_is_not_touched(lab: Lab) -> None:
+    keys = Keys(prefix(lab))
+    stream = keys.stream((HOME.path, KIND))
+    with redis.Redis(port=valkey.server().port) as client:
+        client.set(stream.head, "not ours")
+        for call in (lambda: lab.put("a"), lambda: lab.stream()):
+            with pytest.raises(UnreadableStoreError):
+                call()
+        assert client.get(stream.head) == b"not ours"
+        client.delete(stream.head)
+        client.set(stream.rows, "text")
+        with pytest.raises(UnreadableStoreError):
+            lab.keys()
+        client.set(keys.format, "2")
+        with pytest.raises(NewerSchemaError):
+            open_and_close(lab.url)
+
+
+NAMES = [
+    "a",
+    "a/b",
+    "a}b",
+    "a{b}",
+    "{a}",
+    "}{",
+    "%7D",
+    "%257D",
+    "a%7Db",
+    "é",
+    "漢/字",
+    "",
+    "streams-1",
+    "*?[a]",
+]
+
+
+def test_names_can_claim_neither_a_key_nor_a_slot() -> None:
+    keys = Keys("p")
+    seen: dict[bytes, tuple[str, str]] = {}
+    for scope in NAMES:
+        own = {key_slot(key) for kind in ("k", "l") for key in keys.stream((scope, kind))}
+        assert own == {key_slot(keys.done(scope, "}{x}")), key_slot(keys.unlisted(scope))}
+        assert len(own) == 1
+        for kind in ("k", "l"):
+            for key in keys.stream((scope, kind)):
+                assert key not in seen
+                seen[key] = (scope, kind)
+    assert len({key_slot(keys.stream((scope, "k")).head) for scope in NAMES}) > len(NAMES) - 2
+    assert not seen.keys() & {keys.shelf(1), keys.added(1), keys.format, keys.note("a"), keys.done("a", "b")}
+
+
+def test_the_server_lets_records_expire_but_numbers_go_on(lab: Lab) -> None:
+    keys = Keys(prefix(lab)).stream((HOME.path, KIND))
+    lab.write(
+        Put(record("a", labels={"x": "y"}, derived={"v": b"1"}, weight=3)),
+        Touch(HOME, KIND, timedelta(seconds=0.4)),
+    )
+    with redis.Redis(port=valkey.server().port) as client:
+        assert all(0 < int(client.pttl(key)) <= 401 for key in keys[1:])
+        assert client.pttl(keys.head) == -1
+        time.sleep(0.45)
+        assert client.exists(*keys) == 1
+        assert (lab.keys(), lab.stream()) == ([], None)
+        assert lab.put("b", weight=2).seq == 2
+        stream = lab.stream()
+        assert stream is not None
+        assert (stream.count, stream.weight, stream.version) == (1, 2, 3)
+        assert client.pttl(keys.rows) == -1
+
+
+def test_what_is_derived_later_expires_with_the_stream(lab: Lab) -> None:
+    from mnemic.store.query import Derive
+
+    keys = Keys(prefix(lab)).stream((HOME.path, KIND))
+    lab.write(Put(record("a")), Touch(HOME, KIND, timedelta(hours=1)))
+    lab.write(Derive(Ref(HOME, KIND, "a"), "v", b"1"))
+    with redis.Redis(port=valkey.server().port) as client:
+        assert int(client.pttl(keys.derived)) > 3_500_000
+        lab.write(Touch(HOME, KIND, None))
+        assert [client.pttl(key) for key in (keys.rows, keys.slots, keys.derived)] == [-1, -1, -1]
+
+
+def test_a_clock_that_is_late_does_not_spoil_the_totals(lab: Lab) -> None:
+    """The server has let a stream expire, while another writer's clock says that it lives."""
+    other = lab.open()
+    late: Callable[[], datetime] = lambda: datetime.now(UTC) - timedelta(seconds=60)  # noqa: E731
+    other._clock = late  # type: ignore[attr-defined]
+    lab.write(Put(record("a", weight=3)), Touch(HOME, KIND, timedelta(seconds=0.3)))
+    time.sleep(0.4)
+    assert lab.keys() == []
+    lab.run(other.write(Write((Put(record("b", weight=2), 0),))))
+    lab.put("c", if_version=0, weight=2)
+    stream = lab.stream()
+    assert stream is not None
+    assert (lab.keys(), stream.count, stream.weight, stream.last_seq) == (["b", "c"], 2, 4, 3)
+
+
+def test_a_clock_that_is_wrong_does_not_change_how_long_a_stream_lives(lab: Lab) -> None:
+    early: Callable[[], datetime] = lambda: datetime.now(UTC) + timedelta(days=1)  # noqa: E731
+    lab.store._clock = early  # type: ignore[attr-defined]
+    lab.write(Put(record("a")), Touch(HOME, KIND, timedelta(seconds=0.3)))
+    assert lab.keys() == ["a"]
+    time.sleep(0.4)
+    assert lab.keys() == []
+
+
+APPEND = textwrap.dedent("""
+    import sys
+    import mnemic
+    url, writer, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    with mnemic.open(url) as memory:
+        chat = memory.scope("acme").session("shared")
+        for n in range(count):
+            chat.add("user", f"{writer}-{n}")
+            print(n, flush=True)
+""")
+
+
+def test_several_processes_append_to_one_session_and_one_is_killed(lab: Lab) -> None:
+    import mnemic
+
+    def start(writer: str, count: int) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", APPEND, lab.url, writer, str(count)]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    writers = [start(str(number), 60) for number in range(3)]
+    victim = start("victim", 100_000)
+    assert victim.stdout is not None
+    acknowledged = [victim.stdout.readline() for _ in range(5)]
+    os.kill(victim.pid, signal.SIGKILL)
+    acknowledged += victim.communicate()[0].split("\n")[:-1]
+    for writer in writers:
+        _, errors = writer.communicate(timeout=120)
+        assert writer.returncode == 0, errors
+    with mnemic.open(lab.url) as memory:
+        chat = memory.scope("acme").session("shared")
+        texts = [message.text or "" for message in chat.messages()]
+        info = chat.info()
+    for number in range(3):
+        own = [text for text in texts if text.startswith(f"{number}-")]
+        assert own == [f"{number}-{n}" for n in range(60)]
+    dead = [text for text in texts if text.startswith("victim-")]
+    assert dead == [f"victim-{n}" for n in range(len(dead))]
+    assert len(dead) >= len(acknowledged)
+    assert info is not None
+    assert info.messages == len(texts)
+
+
+def test_the_driver_is_loaded_only_when_it_is_used() -> None:
+    code = "import sys, mnemic; mnemic.open('memory://').close(); assert 'redis' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)

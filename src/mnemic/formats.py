@@ -148,7 +148,7 @@ def _blocks(message: Message) -> list[Block]:
     content = _content(message)
     items = content if isinstance(content, list) else [] if content is None else [content]
     said = [_block(item) for item in items]
-    shows = [_openai_image(_url(image)) for image in message.images]
+    shows = [_openai_image(image_url(image)) for image in message.images]
     return shows + said if message.metadata.get("images_first") else said + shows
 
 
@@ -221,7 +221,7 @@ def _image_in(block: Block) -> str | None:
     return None
 
 
-def _url(image: str) -> str:
+def image_url(image: str) -> str:
     """Return an image's URL; a file becomes a data URL."""
     if _URL.match(image):
         return image

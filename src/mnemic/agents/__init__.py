@@ -1,0 +1,60 @@
+"""Agents with a memory, on pydantic-ai; what is named here is loaded when it is first used."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from ..errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from .agent import Agent
+    from .capability import MemoryCapability
+    from .conversion import from_pydantic_ai, to_pydantic_ai
+    from .homes import Home
+    from .journal import Act, AsyncJournal, Change, Provenance
+    from .prompts import INTERRUPTED, Budget
+    from .runtime import Runtime
+    from .tools import TOOLS
+
+_ROOMS = {
+    "Act": "journal",
+    "Agent": "agent",
+    "AsyncJournal": "journal",
+    "Budget": "prompts",
+    "Change": "journal",
+    "Home": "homes",
+    "INTERRUPTED": "prompts",
+    "MemoryCapability": "capability",
+    "Provenance": "journal",
+    "Runtime": "runtime",
+    "TOOLS": "tools",
+    "from_pydantic_ai": "conversion",
+    "to_pydantic_ai": "conversion",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ROOMS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        return getattr(import_module(f".{_ROOMS[name]}", __name__), name)
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] not in ("pydantic_ai", "pydantic", "anyio"):
+            raise
+        raise MissingExtraError(f"{name} needs pydantic-ai: pip install 'mnemic[agents]'") from error
+
+
+__all__ = [
+    "INTERRUPTED",
+    "TOOLS",
+    "Act",
+    "Agent",
+    "AsyncJournal",
+    "Budget",
+    "Change",
+    "Home",
+    "MemoryCapability",
+    "Provenance",
+    "Runtime",
+    "from_pydantic_ai",
+    "to_pydantic_ai",
+]

@@ -1,0 +1,211 @@
+"""The short way to an agent with a memory, for those who have none; the agent itself is pydantic-ai's."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pydantic_ai
+from pydantic_ai.messages import PartDeltaEvent, PartStartEvent, TextPart, TextPartDelta, UserContent
+from pydantic_ai.models import Model
+from pydantic_ai.toolsets import FunctionToolset
+
+from ..checks import check_name
+from ..driving import Portal, off_loop
+from ..errors import InvalidValueError
+from ..features.sessions import AsyncSession
+from ..records import new_id
+from ..sync import Session
+from .capability import MemoryCapability
+from .homes import AnyMemory, AnySession, Home
+from .journal import AsyncJournal
+from .models import AnyModel, model_of
+from .prompts import Budget
+from .turn import AgentCalls, Calling
+
+if TYPE_CHECKING:
+    from pydantic_ai.run import AgentRunResult
+
+Result = TypeVar("Result")
+
+
+class Agent:
+    """An agent with a name, instructions, tools, a model and a memory.
+
+    `model` is any of pydantic-ai's or its name, or a function from messages, or a prompt, to text.
+    `memory` is a scope, a memory, a URL, or None for one of its own that is gone with the process;
+    `session` a conversation or the name of one. The agent is shown at most `max_tokens` of its memory.
+    `memory_tools` says which tools it has to use it: all, none or those named. What else pydantic-ai's
+    Agent takes may be given too. `close` it, or use it with `async with`, if it opened its memory.
+    """
+
+    name: str
+
+    def __init__(
+        self,
+        name: str,
+        instructions: str | None = None,
+        tools: Sequence[Callable[..., Any] | pydantic_ai.Tool[Any]] = (),
+        *,
+        model: AnyModel | None = None,
+        memory: AnyMemory | Home = None,
+        session: AnySession = "main",
+        max_tokens: int | None = None,
+        budget: Budget | None = None,
+        memory_tools: bool | Collection[str] = True,
+        thinking: bool = False,
+        description: str | None = None,
+        **options: Any,
+    ) -> None:
+        """Raise InvalidValueError for a name, a memory, a model or a budget that is none."""
+        self.name = check_name(name, "agent name")
+        self.instructions = instructions
+        self.description = description
+        self.session = session
+        self.budget = budget or (Budget() if max_tokens is None else Budget(max_tokens=max_tokens))
+        self._model = None if model is None else model_of(model)
+        self._tools = list(tools)
+        self._memory_tools = memory_tools
+        self._thinking = thinking
+        self._options = options
+        self._capabilities = list(options.pop("capabilities", None) or ())
+        self._toolsets = list(options.pop("toolsets", None) or ())
+        self._agent_calls: AgentCalls | None = None
+        self._capability: MemoryCapability | None = None
+        self._inner: pydantic_ai.Agent[Any, Any] | None = None
+        self._portal: Portal | None = None
+        if memory is None and isinstance(session, Session | AsyncSession):
+            self.home = Home.around(session)
+        else:
+            self.home = memory if isinstance(memory, Home) else Home(memory, name)
+        self.bound = memory is not None or not isinstance(session, str)
+        """Whether it was told where its memory is."""
+
+    @property
+    def about(self) -> str | None:
+        """What others are told of the agent: its description, or the first line of its instructions."""
+        return self.description or (self.instructions or "").strip().partition("\n")[0] or None
+
+    @property
+    def inner(self) -> pydantic_ai.Agent[Any, Any]:
+        """The agent of pydantic-ai that this one is; raises InvalidValueError if it has no model."""
+        if self._inner is None:
+            if self._model is None:
+                raise InvalidValueError(f"agent {self.name!r} has no model: give it one, or its runtime")
+            self._inner = pydantic_ai.Agent(
+                self._model,
+                name=self.name,
+                instructions=self.instructions,
+                description=self.description,
+                tools=self._tools,
+                toolsets=self._toolsets,
+                capabilities=[self.capability, *self._capabilities],
+                **self._options,
+            )
+        return self._inner
+
+    @property
+    def capability(self) -> MemoryCapability:
+        """The memory, as a capability that any agent of pydantic-ai may be given."""
+        if self._capability is None:
+            self._capability = MemoryCapability(
+                self.home,
+                self.session,
+                budget=self.budget,
+                tools=self._memory_tools,
+                thinking=self._thinking,
+                name=self.name,
+                agent_calls=self._agent_calls,
+            )
+        return self._capability
+
+    async def run(
+        self, prompt: str | Sequence[UserContent], *, session: AnySession | None = None, **options: Any
+    ) -> AgentRunResult[Any]:
+        """Answer a prompt, in the agent's session or another; the result's `output` is the answer.
+
+        `options` are those of pydantic-ai's `Agent.run`. The turn is stored as it goes, also if the run
+        fails or is cancelled. Raises what the model, a tool or the store raises.
+        """
+        return await self.inner.run(prompt, **self.called(Calling(session=session), options))
+
+    def run_sync(
+        self, prompt: str | Sequence[UserContent], *, session: AnySession | None = None, **options: Any
+    ) -> AgentRunResult[Any]:
+        """Answer a prompt as `run` does, off any event loop; raises EventLoopError on one."""
+        return self.drive(self.run(prompt, session=session, **options))
+
+    async def run_stream(
+        self, prompt: str | Sequence[UserContent], *, session: AnySession | None = None, **options: Any
+    ) -> AsyncIterator[str]:
+        """Answer a prompt, and yield the text piece by piece as the model writes it.
+
+        A consumer who stops early cancels the run; what was said until then is stored.
+        """
+        called = self.called(Calling(session=session), options)
+        async with self.inner.run_stream_events(prompt, **called) as stream:
+            async for event in stream:
+                match event:
+                    case PartStartEvent(part=TextPart(content=text)) if text:
+                        yield text
+                    case PartDeltaEvent(delta=TextPartDelta(content_delta=text)) if text:
+                        yield text
+
+    async def journal(self) -> AsyncJournal:
+        """Return what agents wrote to this memory, to be listed and undone."""
+        return AsyncJournal(await self.home.open())
+
+    def called(self, calling: Calling, options: dict[str, Any]) -> dict[str, Any]:
+        """Return the options of a run that is about to begin, of which the memory is told who asks for it."""
+        options = {"run_id": new_id(), **options}
+        _ = self.inner
+        self.capability.expect(options["run_id"], calling)
+        return options
+
+    def drive(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Run a coroutine on the agent's own event loop, for callers without one; raises EventLoopError."""
+        if self._portal is None:
+            self._portal = Portal()
+        return self._portal.run(work)
+
+    def bind(self, home: Home, session: AnySession | None = None) -> None:
+        """Move the agent to another memory; raises InvalidValueError once it has run."""
+        if self._inner is not None or self._capability is not None:
+            raise InvalidValueError(f"agent {self.name!r} has a memory already")
+        self.home = home
+        self.session = self.session if session is None else session
+        self.bound = True
+
+    def join(self, tools: FunctionToolset[Any], calls: AgentCalls, model: Model[Any] | str | None) -> None:
+        """Give the agent tools to call others with, and a model if it has none; before its first run."""
+        if self._inner is not None or self._capability is not None:
+            raise InvalidValueError(f"agent {self.name!r} has run already: add it to a runtime before that")
+        self._toolsets.append(tools)
+        self._agent_calls = calls
+        self._model = model if self._model is None else self._model
+
+    async def close(self) -> None:
+        """Close the memory, if the agent opened it, and its event loop, if it has one."""
+        await off_loop(self.close_sync)
+
+    def close_sync(self) -> None:
+        """Close as `close` does, off any event loop."""
+        self.home.close_sync()
+        portal, self._portal = self._portal, None
+        if portal is not None:
+            portal.close()
+
+    async def __aenter__(self) -> Agent:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    def __enter__(self) -> Agent:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close_sync()
+
+    def __repr__(self) -> str:
+        return f"<Agent {self.name!r}>"

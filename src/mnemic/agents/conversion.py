@@ -1,0 +1,343 @@
+"""Messages as pydantic-ai has them, and back.
+
+Kept: texts, tool calls with their ids and arguments as the model wrote them, answers with what came of them,
+files and images as data, a provider's own parts as they are, the order of all of it. Left behind on purpose:
+the agent's instructions, which each run says anew; thinking, unless it is asked for, since a later turn can
+do without it and only the provider that signed it reads it; ids that name something on a provider's server.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any, TypeAlias
+
+from pydantic_ai.messages import (
+    BinaryContent,
+    ImageUrl,
+    ModelMessage,
+    ModelMessagesTypeAdapter,
+    ModelRequest,
+    ModelResponse,
+    ModelResponsePart,
+    RetryFeedbackPart,
+    SystemPromptPart,
+    TextContent,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserContent,
+    UserPromptPart,
+)
+
+from ..features.turns import Entry, grouped
+from ..formats import image_url, parts_of
+from ..records import Message, ToolCall
+
+Block: TypeAlias = dict[str, Any]
+
+OURS = "pydantic_ai"
+"""Under which name a message's metadata holds what a Message has no field for."""
+FEEDBACK = "retry_feedback"
+"""The name of who speaks when a run tells its model why an answer will not do."""
+FAILED = ("failed", "retried")
+"""The outcomes of a tool that were errors."""
+
+
+def from_pydantic_ai(messages: Iterable[ModelMessage], *, thinking: bool = False) -> list[Message]:
+    """Return the messages of a pydantic-ai history; with `thinking`, what the model thought is kept too."""
+    found: list[Message] = []
+    for message in messages:
+        if isinstance(message, ModelResponse):
+            found += from_response(message, thinking=thinking)
+        else:
+            found += [made for part in message.parts for made in from_request_part(part)]
+    return found
+
+
+def to_pydantic_ai(messages: Iterable[Message], *, agent: str | None = None) -> list[ModelMessage]:
+    """Return messages as a history for a run, each call followed by its answers.
+
+    `agent` is who is going to read them: what other assistants said has their name before it. Raises
+    NotFoundError or InvalidValueError for an image file that cannot be read.
+    """
+    found: list[ModelMessage] = []
+    named: dict[str, str] = {}
+    entries = [Entry(message.id, n, message) for n, message in enumerate(parts_of(messages))]
+    for group in grouped(entries):
+        answers: list[ToolReturnPart] = []
+        for entry in group.entries:
+            message = entry.message
+            named.update((call.id, call.name) for call in message.tool_calls)
+            if message.role == "tool":
+                answers.append(_tool_return(message, named))
+            elif message.role == "assistant":
+                found.append(_response(message, agent))
+            elif message.role == "system":
+                part = SystemPromptPart(message.text or "", timestamp=message.timestamp)
+                found.append(ModelRequest([part], timestamp=message.timestamp))
+            else:
+                found.append(_request(message))
+        if answers:
+            found.append(ModelRequest(answers, timestamp=answers[-1].timestamp))
+    return found
+
+
+# ---------------------------------------------------------------- from pydantic-ai
+
+
+def from_request_part(part: Any) -> Iterator[Message]:
+    """Yield the message that a part of a request is; none for what each run says or notes anew."""
+    if isinstance(part, UserPromptPart):
+        yield Message("user", _content(part.content), timestamp=part.timestamp)
+    elif isinstance(part, ToolReturnPart):
+        yield _answer(part)
+    elif isinstance(part, RetryFeedbackPart):
+        kept = {OURS: {"part": _dumped("request", part)}}
+        said = part.model_response()
+        yield Message("user", said, name=FEEDBACK, metadata=kept, timestamp=part.timestamp)
+
+
+def from_response(response: ModelResponse, *, thinking: bool = False) -> list[Message]:
+    """Return the message that a model's answer is; none if nothing in it is kept.
+
+    Of an answer that was cut off, the calls are left out: they were never made.
+    """
+    cut = response.state == "interrupted"
+    blocks: list[Block] = []
+    calls: list[ToolCall] = []
+    order = ""
+    for part in response.parts:
+        if isinstance(part, ToolCallPart):
+            if not cut:
+                calls.append(ToolCall(part.tool_call_id, part.tool_name, part.args_as_json_str()))
+                order += "c"
+        elif (block := _block(part, thinking)) is not None:
+            blocks.append(block)
+            order += "b"
+    if not blocks and not calls:
+        return []
+    ours: dict[str, Any] = {}
+    if "cb" in order:
+        ours["order"] = order
+    if response.provider_name is not None:
+        ours["provider"] = response.provider_name
+    metadata: dict[str, Any] = {OURS: ours} if ours else {}
+    if response.model_name is not None:
+        metadata["model"] = response.model_name
+    if cut:
+        metadata["interrupted"] = True
+    plain = len(blocks) == 1 and blocks[0]["type"] == "text"
+    content = blocks[0]["text"] if plain else blocks or None
+    return [Message("assistant", content, tool_calls=calls, metadata=metadata, timestamp=response.timestamp)]
+
+
+def text_of(content: str | Sequence[UserContent] | None) -> str:
+    """Return what there is to read of a prompt."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    texts = (item if isinstance(item, str) else getattr(item, "content", None) for item in content)
+    return "\n".join(text for text in texts if isinstance(text, str))
+
+
+def _content(content: str | Sequence[UserContent]) -> str | list[Any]:
+    return content if isinstance(content, str) else [_user_block(item) for item in content]
+
+
+def _user_block(item: UserContent) -> Block:
+    if isinstance(item, str):
+        return {"type": "text", "text": item}
+    if type(item) is TextContent:
+        return {"type": "text", "text": item.content}
+    # Images are as other models than pydantic-ai's take them too.
+    if isinstance(item, ImageUrl) and not (item.vendor_metadata or item.force_download):
+        return {"type": "image_url", "image_url": {"url": item.url}}
+    if isinstance(item, BinaryContent) and item.is_image and not item.vendor_metadata:
+        return {"type": "image_url", "image_url": {"url": item.data_uri}}
+    dumped = _dumped("request", UserPromptPart([item]))["content"][0]
+    # What lies under `source` counts neither as text nor as tokens.
+    return {"type": dumped.get("kind", "text"), "source": dumped}
+
+
+def _answer(part: ToolReturnPart) -> Message:
+    ours: dict[str, Any] = {}
+    structured: dict[str, Any] | None = None
+    content = part.model_response_str(wrap_if_error=False)
+    if not isinstance(part.content, str):
+        # What is not text is read as text, and kept as it is beside it.
+        structured = {"content": _dumped("request", part)["content"]}
+    if part.outcome != "success":
+        ours["outcome"] = part.outcome
+    metadata: dict[str, Any] = {OURS: ours} if ours else {}
+    if part.outcome in FAILED:
+        metadata["is_error"] = True
+    if part.outcome == "interrupted":
+        metadata["interrupted"] = True
+    return Message(
+        "tool",
+        content,
+        name=part.tool_name,
+        tool_call_id=part.tool_call_id,
+        structured_data=structured,
+        metadata=metadata,
+        timestamp=part.timestamp,
+    )
+
+
+def _block(part: ModelResponsePart, thinking: bool) -> Block | None:
+    if isinstance(part, TextPart):
+        return {"type": "text", "text": part.content} if part.content else None
+    if isinstance(part, ThinkingPart):
+        if not thinking:
+            return None
+        block: Block = {"type": "thinking", "thinking": part.content}
+        if part.signature is not None:
+            block["signature"] = part.signature
+        return block
+    return {"type": part.part_kind, "source": _dumped("response", part)}
+
+
+def _dumped(kind: str, part: Any) -> Any:
+    message: Any = ModelRequest([part]) if kind == "request" else ModelResponse([part])
+    return ModelMessagesTypeAdapter.dump_python([message], mode="json")[0]["parts"][0]
+
+
+# ---------------------------------------------------------------- to pydantic-ai
+
+
+def _request(message: Message) -> ModelRequest:
+    kept = _ours(message).get("part")
+    if kept is not None:
+        return ModelRequest([_loaded("request", kept)], timestamp=message.timestamp)
+    items = list(_user_content(message))
+    if message.name:
+        # A prompt has no field for who wrote it.
+        first = items.pop(0) if items and isinstance(items[0], str) else ""
+        items.insert(0, f"{message.name}: {first}")
+    content = items[0] if len(items) == 1 and isinstance(items[0], str) else items
+    return ModelRequest([UserPromptPart(content, timestamp=message.timestamp)], timestamp=message.timestamp)
+
+
+def _user_content(message: Message) -> Iterator[UserContent]:
+    if isinstance(message.content, list):
+        for block in message.content:
+            yield _item(block)
+    elif isinstance(message.content, dict):
+        yield json.dumps(message.content, ensure_ascii=False)
+    elif message.content is not None or not message.images:
+        yield message.text or ""
+    for image in message.images:
+        yield _image(image_url(image))
+
+
+def _item(block: Any) -> UserContent:
+    if isinstance(block, str):
+        return block
+    match block:
+        case {"type": "text", "text": str(text)}:
+            return text
+        case {"type": "image_url", "image_url": {"url": str(url)}} | {
+            "type": "image_url",
+            "image_url": str(url),
+        }:
+            return _image(url)
+        case {"type": "image", "source": {"type": "url", "url": str(url)}}:
+            return _image(url)
+        case {"type": "image", "source": {"type": "base64", "media_type": str(kind), "data": str(data)}}:
+            return BinaryContent(b64decode(data), media_type=kind)
+        case {"type": str(kind), "source": {"kind": str(same)} as dumped} if kind == same:
+            part = _loaded("request", {"part_kind": "user-prompt", "content": [dumped]})
+            found: UserContent = part.content[0]
+            return found
+    return json.dumps(block, ensure_ascii=False)
+
+
+def _image(url: str) -> ImageUrl | BinaryContent:
+    if url[:5].lower() == "data:":
+        with suppress(ValueError):
+            return BinaryContent.from_data_uri(url)
+    return ImageUrl(url)
+
+
+def _tool_return(message: Message, named: dict[str, str]) -> ToolReturnPart:
+    structured = message.structured_data or {}
+    outcome = _ours(message).get("outcome")
+    if outcome is None:
+        flags = message.metadata
+        outcome = (
+            "interrupted" if flags.get("interrupted") else "failed" if flags.get("is_error") else "success"
+        )
+    call = message.tool_call_id or ""
+    name = message.name or named.get(call) or "tool"
+    fields: dict[str, Any] = {
+        "tool_name": name,
+        "tool_call_id": call,
+        "outcome": outcome,
+        "timestamp": message.timestamp,
+    }
+    if set(structured) == {"content"}:
+        part = _loaded("request", {"part_kind": "tool-return", **structured, **fields})
+        assert isinstance(part, ToolReturnPart)
+        return part
+    content = message.content if isinstance(message.content, str) else message.text or ""
+    return ToolReturnPart(content=content, **fields)
+
+
+def _response(message: Message, agent: str | None) -> ModelResponse:
+    ours = _ours(message)
+    provider = ours.get("provider")
+    parts: list[ModelResponsePart] = []
+    blocks = message.content if isinstance(message.content, list) else None
+    if blocks is not None:
+        parts += [_response_part(block, provider) for block in blocks]
+    elif (text := message.text) and (message.content is not None or not message.tool_calls):
+        parts.append(TextPart(text))
+    if message.name is not None and message.name != agent:
+        match parts:
+            case [TextPart(content=said), *rest]:
+                parts = [TextPart(f"[{message.name}] {said}"), *rest]
+            case _:
+                parts.insert(0, TextPart(f"[{message.name}]"))
+    calls = [ToolCallPart(call.name, call.arguments, call.id) for call in message.tool_calls]
+    ordered = _in_order(parts, calls, str(ours.get("order", "")))
+    model = message.metadata.get("model")
+    return ModelResponse(
+        ordered,
+        timestamp=message.timestamp,
+        model_name=model if isinstance(model, str) else None,
+        provider_name=provider if isinstance(provider, str) else None,
+    )
+
+
+def _in_order(
+    parts: list[ModelResponsePart], calls: list[ToolCallPart], order: str
+) -> list[ModelResponsePart]:
+    if order.count("b") != len(parts) or order.count("c") != len(calls):
+        return [*parts, *calls]
+    rest = {"b": iter(parts), "c": iter(calls)}
+    return [next(rest[letter]) for letter in order]
+
+
+def _response_part(block: Any, provider: str | None) -> ModelResponsePart:
+    match block:
+        case {"type": "text", "text": str(text)}:
+            return TextPart(text)
+        case {"type": "thinking", "thinking": str(text)}:
+            return ThinkingPart(text, signature=block.get("signature"), provider_name=provider)
+        case {"type": str(kind), "source": {"part_kind": str(same)} as dumped} if kind == same:
+            found: ModelResponsePart = _loaded("response", dumped)
+            return found
+    return TextPart(block if isinstance(block, str) else json.dumps(block, ensure_ascii=False))
+
+
+def _loaded(kind: str, part: Block) -> Any:
+    (message,) = ModelMessagesTypeAdapter.validate_python([{"kind": kind, "parts": [part]}])
+    return message.parts[0]
+
+
+def _ours(message: Message) -> dict[str, Any]:
+    ours = message.metadata.get(OURS)
+    return ours if isinstance(ours, dict) else {}

@@ -1,0 +1,344 @@
+"""What agents wrote, and why: each change with what was there before it, so that a person can undo it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from hashlib import sha256
+from typing import Any
+
+from msgspec import Struct, convert, field, json, to_builtins
+from msgspec.structs import replace
+
+from ..checks import check_count, check_name, shown
+from ..errors import ConflictError, InvalidValueError, NotFoundError
+from ..features.catalogue import ENTRY
+from ..features.graph import LINK
+from ..features.longterm import EXPERIENCE
+from ..layers.layer import Layer
+from ..memory import AsyncSpace
+from ..records import Record, Ref, Scope, new_id, now
+from ..store.protocol import Store, scan_all
+from ..store.query import Condition, Delete, Limit, Op, Outcome, Put, Scan, Write
+
+JOURNAL = "journal"
+"""The kind of a record that tells what an agent did."""
+WRITTEN_BY = "written_by"
+"""Under which name a record's metadata says who wrote it."""
+JOURNALLED = (ENTRY, EXPERIENCE, LINK)
+"""The kinds of what is noted in the journal when an agent writes it."""
+MAX_ACTS = 1000
+"""How many acts a scope's journal holds; the oldest go first."""
+MAX_BYTES = 4_000_000
+"""How large a scope's journal is."""
+MAX_BEFORE = 200_000
+"""The largest value, in bytes, that is kept to be restored."""
+
+
+class Provenance(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Who wrote a record, and why: the agent, its session, the messages that led to it, and how.
+
+    `message` is the one in which the agent decided to write, `prompt` the user's that it answered.
+    """
+
+    agent: str | None = None
+    session: str | None = None
+    message: str | None = None
+    prompt: str | None = None
+    model: str | None = None
+    tool: str | None = None
+    tool_call: str | None = None
+
+
+class Change(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One record that an act changed: what it was before, None if it was not there, and a mark of it after.
+
+    A record that was too large to be kept is `lost`, and cannot be restored.
+    """
+
+    kind: str
+    key: str
+    before: dict[str, Any] | None = None
+    after: str | None = None
+    lost: bool = False
+    about: str | None = None
+
+
+class Act(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What an agent, or a person, did at once; `undoes` is the act that it took back."""
+
+    id: str
+    what: str
+    at: datetime
+    by: Provenance
+    changes: list[Change] = field(default_factory=list)
+    undoes: str | None = None
+    undone: bool = False
+
+
+class AsyncJournal:
+    """What agents did in one scope."""
+
+    home: Scope
+
+    def __init__(self, space: AsyncSpace) -> None:
+        self.home = space.home
+        self._space = space
+        self._store = space._store
+
+    async def history(
+        self,
+        key: str | None = None,
+        *,
+        agent: str | None = None,
+        session: str | None = None,
+        kind: str | None = None,
+        limit: int | None = None,
+    ) -> list[Act]:
+        """Return what was done, oldest first, to what has this key, or by this agent, or in this session.
+
+        A fact has its subject, its predicate and its object for keys. `limit` counts back from the newest.
+        """
+        acts = [_act(record) async for record in scan_all(self._store, self._scan())]
+        gone = {act.undoes for act in acts if act.undoes is not None}
+        found = [
+            replace(act, undone=act.id in gone)
+            for act in acts
+            if (agent is None or act.by.agent == agent)
+            and (session is None or act.by.session == session)
+            and any(_concerns(change, key, kind) for change in act.changes)
+        ]
+        return found if limit is None else found[len(found) - min(len(found), check_count(limit, "limit")) :]
+
+    async def undo(self, act: Act | str, *, by: str = "user", force: bool = False) -> Act:
+        """Take back an act, or the one of this id, and return the act that this is.
+
+        A note has its former value again, or is gone if there was none; what was remembered is forgotten;
+        a fact that was stated ends now, and the one that it ended goes on. Raises NotFoundError if there
+        is no such act, ConflictError if what it changed was changed again since, or it is undone already;
+        with `force` that is overwritten.
+        """
+        done = await self._find(act if isinstance(act, str) else act.id)
+        if not force and any(other.undoes == done.id for other in await self.history()):
+            raise ConflictError(f"act {done.id!r} is undone already", key=done.id)
+        refs = [Ref(self.home, change.kind, change.key) for change in done.changes]
+        present = await self._store.read(refs)
+        ops: list[Op] = []
+        for change, record in zip(done.changes, present, strict=True):
+            if change.lost:
+                raise InvalidValueError(f"{shown(change.key)} was too large for its former value to be kept")
+            if not force and _mark(record) != change.after:
+                version = record.version if record is not None else 0
+                told = f"{shown(change.about or change.key)} was changed again since act {done.id!r}"
+                raise ConflictError(f"{told}: undo that first, or use force", key=change.key, current=version)
+            ops += self._restored(change, record)
+        return (await self._journalling("undo", Provenance(agent=by), done.id).written(ops)) or done
+
+    async def undo_last(
+        self, n: int = 1, *, agent: str | None = None, session: str | None = None, by: str = "user"
+    ) -> list[Act]:
+        """Take back the last `n` acts, the last first, of all or of an agent or session; not those undone."""
+        acts = await self.history(agent=agent, session=session)
+        open = [act for act in reversed(acts) if not act.undone and act.undoes is None]
+        return [await self.undo(act, by=by) for act in open[: check_count(n, "n")]]
+
+    def writer(self, what: str, by: Provenance) -> AsyncSpace:
+        """Return the scope as one who writes it in their name: records say so, and the journal holds it."""
+        return AsyncSpace(self._journalling(what, by), self.home, self._space._tokens)
+
+    def _journalling(self, what: str, by: Provenance, undoes: str | None = None) -> _Journalling:
+        return _Journalling(self._store, self.home, what, by, undoes)
+
+    async def _find(self, id: str) -> Act:
+        (record,) = await self._store.read([Ref(self.home, JOURNAL, check_name(id, "act"))])
+        if record is None:
+            raise NotFoundError(
+                f"the journal of {self.home.path!r} has no act {shown(id)}; only so many are kept"
+            )
+        return _act(record)
+
+    def _restored(self, change: Change, present: Record | None) -> list[Op]:
+        ref = Ref(self.home, change.kind, change.key)
+        version = present.version if present is not None else 0
+        if change.before is not None:
+            return [Put(_record(ref, change.before), version)]
+        if present is None:
+            return []
+        moment = now()
+        if change.kind == LINK and present.valid_to is None and _before(present.valid_from, moment):
+            return self._space.graph()._close(present, moment)
+        return [Delete(ref, version)]
+
+    def _scan(self, where: tuple[Condition, ...] = ()) -> Scan:
+        return Scan(scope=self.home, kinds=(JOURNAL,), where=where)
+
+
+class _Journalling(Layer):
+    """Adds to each write who it is by, and an entry in the journal with what was there before."""
+
+    def __init__(self, below: Store, home: Scope, what: str, by: Provenance, undoes: str | None) -> None:
+        super().__init__(below)
+        self._home = home
+        self._what = what
+        self._by = by
+        self._undoes = undoes
+
+    async def write(self, write: Write) -> list[Outcome]:
+        """Pass on, with the entry in the journal in the same step."""
+        return (await self._write(write))[0]
+
+    async def written(self, ops: list[Op]) -> Act | None:
+        """Do operations and return the act that they were; None if they change nothing."""
+        return (await self._write(Write(tuple(ops))))[1]
+
+    async def _write(self, write: Write) -> tuple[list[Outcome], Act | None]:
+        refs = list(dict.fromkeys(ref for op in write.ops if (ref := _changed(op)) is not None))
+        if not refs:
+            return await self._below.write(write), None
+        while True:
+            before = dict(zip(refs, await self._below.read(refs), strict=True))
+            act = Act(id=new_id(), what=self._what, at=now(), by=self._by, undoes=self._undoes)
+            ops, guarded = _guarded(write.ops, before, lambda record, act=act: self._stamped(record, act))  # type: ignore[misc]
+            changes = _changes(ops, before)
+            if not changes:
+                return await self._below.write(write), None
+            act = replace(act, changes=changes)
+            limit = Limit(self._home, JOURNAL, MAX_ACTS, MAX_BYTES, (), strict=False)
+            try:
+                noted = replace(write, ops=(*ops, Put(self._entry(act), 0), limit))
+                outcomes = await self._below.write(noted)
+            except ConflictError as error:
+                if error.key in guarded:
+                    continue  # someone else was faster, so what was there before is something else
+                raise
+            await self._trim(outcomes[-1])
+            return outcomes[: len(write.ops)], act
+
+    def _stamped(self, record: Record, act: Act) -> Record:
+        if self._undoes is not None:
+            return record
+        stamp = {**to_builtins(self._by), "act": act.id, "at": act.at.isoformat()}
+        return replace(record, meta={**record.meta, WRITTEN_BY: stamp})
+
+    def _entry(self, act: Act) -> Record:
+        data = to_builtins(act)
+        labels = {} if act.undoes is None else {"undoes": act.undoes}
+        size = len(json.encode(data))
+        return Record(
+            scope=self._home, kind=JOURNAL, key=act.id, title=act.what, data=data, labels=labels, weight=size
+        )
+
+    async def _trim(self, held: Outcome) -> None:
+        """Let the oldest acts go once there are too many, a tenth at a time."""
+        if held.count <= MAX_ACTS and held.weight <= MAX_BYTES:
+            return
+        scan = Scan(scope=self._home, kinds=(JOURNAL,), limit=max(1, held.count // 10), bodies=False)
+        oldest = (await self._below.scan(scan)).items
+        await self._below.write(Write(tuple(Delete(record.ref) for record in oldest)))
+
+
+def _changed(op: Op) -> Ref | None:
+    ref = op.record.ref if isinstance(op, Put) else op.ref if isinstance(op, Delete) else None
+    return ref if ref is not None and ref.kind in JOURNALLED else None
+
+
+def _guarded(
+    ops: tuple[Op, ...], before: dict[Ref, Record | None], stamped: Callable[[Record], Record]
+) -> tuple[list[Op], set[str]]:
+    """Return operations that fail if what was read before them is no longer there, and the keys of those."""
+    found: list[Op] = []
+    guarded: set[str] = set()
+    first = set(before)
+    for op in ops:
+        ref = _changed(op)
+        if ref is None:
+            found.append(op)
+            continue
+        old = before[ref]
+        version = op.if_version  # type: ignore[union-attr]
+        if version is None and ref in first and (old is not None or isinstance(op, Put)):
+            version = old.version if old is not None else 0
+            guarded.add(ref.key)
+        first.discard(ref)
+        found.append(Put(stamped(op.record), version) if isinstance(op, Put) else Delete(ref, version))
+    return found, guarded
+
+
+def _changes(ops: list[Op], before: dict[Ref, Record | None]) -> list[Change]:
+    after: dict[Ref, Record | None] = {}
+    for op in ops:
+        if (ref := _changed(op)) is not None:
+            after[ref] = op.record if isinstance(op, Put) else None
+    found = []
+    for ref, new in after.items():
+        old = before[ref]
+        if old is None and new is None:
+            continue
+        kept = None if old is None else _kept(old)
+        lost = kept is not None and len(json.encode(kept)) > MAX_BEFORE
+        record = new if new is not None else old
+        assert record is not None
+        about = (record.text or "")[:200] if ref.kind == LINK else None
+        found.append(
+            Change(
+                kind=ref.kind,
+                key=ref.key,
+                before=None if lost else kept,
+                after=_mark(new),
+                lost=lost,
+                about=about,
+            )
+        )
+    return found
+
+
+_FIELDS = (
+    "text",
+    "title",
+    "data",
+    "meta",
+    "labels",
+    "importance",
+    "weight",
+    "pinned",
+    "created",
+    "expires",
+    "valid_from",
+    "valid_to",
+)
+
+
+def _kept(record: Record) -> dict[str, Any]:
+    """Return what there is to restore of a record, as JSON can hold it."""
+    kept: dict[str, Any] = to_builtins({name: getattr(record, name) for name in _FIELDS})
+    return {name: value for name, value in kept.items() if value not in (None, {}, False)}
+
+
+def _record(ref: Ref, kept: dict[str, Any]) -> Record:
+    return convert({"scope": to_builtins(ref.scope), "kind": ref.kind, "key": ref.key, **kept}, Record)
+
+
+def _mark(record: Record | None) -> str | None:
+    """Return what tells a record from another that says something else."""
+    if record is None:
+        return None
+    kept = {name: value for name, value in _kept(record).items() if name != "created"}
+    return sha256(json.encode(kept, order="sorted")).hexdigest()[:16]
+
+
+def _act(record: Record) -> Act:
+    return convert(record.data, Act)
+
+
+def _concerns(change: Change, key: str | None, kind: str | None) -> bool:
+    if kind is not None and change.kind != kind:
+        return False
+    if key is None or change.key == key:
+        return True
+    if change.kind != LINK:
+        return False
+    return change.about is not None and key in change.about
+
+
+def _before(start: datetime | None, moment: datetime) -> bool:
+    return start is not None and start < moment

@@ -1,0 +1,82 @@
+"""Models as an agent takes them: pydantic-ai's, or any function that turns messages into text."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, TypeAlias
+
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
+from pydantic_ai.models import Model
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+
+from ..checks import shown
+from ..driving import call
+from ..errors import InvalidValueError
+from ..records import Message
+from .conversion import from_pydantic_ai
+
+TextModel: TypeAlias = Callable[..., str | ModelResponse | Awaitable[str | ModelResponse]]
+"""A function, sync or async, from messages, or from a prompt, to text."""
+AnyModel: TypeAlias = Model[Any] | str | TextModel
+"""What an agent may be given as its model: one of pydantic-ai's, the name of one, or a function."""
+
+PROMPTS = ("prompt", "text", "question")
+"""How the parameter is called of a function that takes one text and not messages."""
+
+
+def model_of(model: AnyModel) -> Model[Any] | str:
+    """Return a model as pydantic-ai takes it; raises InvalidValueError for what is none."""
+    if isinstance(model, Model | str):
+        return model
+    if callable(model):
+        return _Function(model)
+    raise InvalidValueError(f"a model is one of pydantic-ai's, its name, or a function: {shown(model)}")
+
+
+class _Function(FunctionModel):
+    """A model that is a plain function; it answers in text, or with a response that calls tools."""
+
+    def __init__(self, function: TextModel) -> None:
+        async def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+            given = _given(function, messages, info)
+            answered = await call(function, given)
+            if isinstance(answered, ModelResponse):
+                return answered
+            if not isinstance(answered, str):
+                raise InvalidValueError(f"a model returns text, not {shown(answered)}")
+            return ModelResponse([TextPart(answered)])
+
+        async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
+            response = await answer(messages, info)
+            yield response.text or ""
+
+        name = getattr(function, "__name__", type(function).__name__)
+        super().__init__(answer, stream_function=stream, model_name=name)
+
+
+def _given(function: TextModel, messages: list[ModelMessage], info: AgentInfo) -> Any:
+    """Return what the function wants: messages, with the instructions first, or all of it as one text."""
+    told = [Message("system", info.instructions)] if info.instructions else []
+    given = [*told, *from_pydantic_ai(messages)]
+    return as_prompt(given) if wants_text(function) else given
+
+
+def wants_text(function: Callable[..., Any]) -> bool:
+    """Tell whether a function takes a prompt, by the name or the type of its first parameter."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return False
+    first = parameters[0] if parameters else None
+    return first is not None and (first.name in PROMPTS or first.annotation in (str, "str"))
+
+
+def as_prompt(messages: list[Message]) -> str:
+    """Return messages as one text: who said what."""
+    return "\n\n".join(
+        (message.text or "")
+        if message.role == "system"
+        else f"{message.name or message.role}: {message.text or ''}"
+        for message in messages
+    )

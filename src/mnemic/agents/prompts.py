@@ -1,0 +1,111 @@
+"""What an agent is shown of its memory: the newest turns, its notes by name, and what recall finds."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+from msgspec import Struct
+
+from ..checks import check_count, check_number
+from ..errors import BudgetError, InvalidValueError
+from ..features.catalogue import EntryInfo
+from ..features.context import best_of, block_of
+from ..features.longterm import EXPERIENCE
+from ..features.sessions import AsyncSession
+from ..records import Hit, Message
+from ..tokens import TokenCounter
+from .homes import Home
+
+INTERRUPTED = (
+    "No result: this call was interrupted, or is still under way. It may or may not have had its effect."
+)
+"""What stands in a prompt for a tool's answer that is not there."""
+NOTES = "Your notes, by key (read_note shows what is in one):"
+"""The line before the list of notes."""
+_TAG = re.compile(r"</?memory\b", re.IGNORECASE)
+
+
+class Budget(Struct, frozen=True, kw_only=True):
+    """How much of its memory an agent is shown.
+
+    `max_tokens` is for all of it: a `share` for notes and what recall finds, at most `recall` things, and
+    the rest for the newest turns.
+    """
+
+    max_tokens: int = 8_000
+    share: float = 0.3
+    recall: int = 8
+    notes: bool = True
+
+    def __post_init__(self) -> None:
+        """Raise InvalidValueError for numbers that are none, or a share outside 0 to 1."""
+        check_count(self.max_tokens, "max_tokens", least=1)
+        check_count(self.recall, "recall")
+        if not 0 <= check_number(self.share, "share") <= 1:
+            raise InvalidValueError(
+                f"share is that of notes and recall in the budget, from 0 to 1: {self.share}"
+            )
+
+
+class Shown(Struct, frozen=True):
+    """What an agent is shown: turns, and a text with the rest; None if there is no rest."""
+
+    turns: list[Message]
+    block: str | None
+    hits: list[Hit]
+
+
+async def show(home: Home, session: AsyncSession, query: str, budget: Budget, *, turns: bool = True) -> Shown:
+    """Return what bears on a query; without `turns`, none are shown, since the caller has others."""
+    space = home.space
+    aside = int(budget.max_tokens * budget.share)
+
+    async def window() -> list[Message]:
+        if not turns:
+            return []
+        try:
+            return await session.window(max(1, budget.max_tokens - aside), interrupted=INTERRUPTED)
+        except BudgetError:
+            # One turn that is too long must not keep a conversation from ever going on.
+            return []
+
+    async def notes() -> list[EntryInfo]:
+        return await space.catalogue().list() if budget.notes and aside else []
+
+    async def found() -> list[Hit]:
+        wanted = budget.recall and aside and query.strip()
+        return await space.recall(query, budget.recall, uses=False) if wanted else []
+
+    recent, entries, hits = await asyncio.gather(home.run(window()), home.run(notes()), home.run(found()))
+    tokens = space._tokens
+    listed, cost = _listed(entries, tokens, aside // 2)
+    picked = best_of(hits, recent, session, tokens, aside - cost) if hits else []
+    if used := [hit.record.ref for hit in picked if hit.record.kind == EXPERIENCE]:
+        await home.run(space._use(used))
+    lines = [*listed, *([str(block_of(picked).content)] if picked else [])]
+    return Shown(recent, _framed(lines) if lines else None, picked)
+
+
+def _listed(entries: list[EntryInfo], tokens: TokenCounter, room: int) -> tuple[list[str], int]:
+    """Return the list of notes, those written last before the others, and what it costs."""
+    if not entries:
+        return [], 0
+    lines = [NOTES]
+    left = room - tokens.count(NOTES) - 16
+    newest = sorted(entries, key=lambda entry: entry.updated, reverse=True)
+    for n, entry in enumerate(newest):
+        said = f"- {entry.key}" + (f": {' '.join(entry.description.split())}" if entry.description else "")
+        cost = tokens.count(said) + 1
+        if cost > left:
+            lines.append(f"- and {len(newest) - n:,} more: list_notes shows all")
+            break
+        left -= cost
+        lines.append(said)
+    return lines, room - left
+
+
+def _framed(lines: list[str]) -> str:
+    """Return lines between tags that nothing in them can close."""
+    inner = _TAG.sub(lambda found: found[0].replace("<", "‹"), "\n".join(lines))
+    return f"<memory>\n{inner}\n</memory>"

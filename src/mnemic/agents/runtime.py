@@ -1,0 +1,229 @@
+"""Several agents that call one another by name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from typing import Any
+
+import pydantic_ai
+from pydantic_ai import RunContext, ToolFailed
+from pydantic_ai.messages import UserContent
+from pydantic_ai.toolsets import FunctionToolset
+
+from ..checks import check_count, shown
+from ..driving import Portal, off_loop
+from ..errors import InvalidValueError, NotFoundError
+from ..records import AgentCall, ToolCall
+from .agent import Agent
+from .conversion import text_of
+from .homes import AnyMemory, AnySession, Home
+from .models import AnyModel, model_of
+from .turn import Calling
+
+CALL_AGENT = "call_agent"
+"""The name of the tool with which one agent calls another."""
+
+
+class Runtime:
+    """Holds agents by name, each of which can be called, and calls others with a tool.
+
+    Calls are stored as AgentCalls. Agents without a memory of their own share one, `memory`, and its
+    `session`, so that each sees what the others were told and said; with `private` each has a scope of
+    its own in it. Agents without a model take the runtime's. Calls within calls go no deeper than
+    `max_depth`.
+    """
+
+    def __init__(
+        self,
+        agents: Iterable[Agent] = (),
+        *,
+        memory: AnyMemory = None,
+        session: AnySession = "main",
+        model: AnyModel | None = None,
+        private: bool = False,
+        max_depth: int = 5,
+        name: str = "team",
+    ) -> None:
+        """Raise InvalidValueError for a memory that is none, or two agents of one name."""
+        self.session = session
+        self.home = Home(memory, name)
+        self._model = None if model is None else model_of(model)
+        self._private = private
+        self._max_depth = check_count(max_depth, "max_depth", least=1)
+        self._agents: dict[str, Agent] = {}
+        self._portal: Portal | None = None
+        for agent in agents:
+            self.add(agent)
+
+    @property
+    def agents(self) -> dict[str, Agent]:
+        """The agents, by name."""
+        return dict(self._agents)
+
+    def agent(
+        self,
+        name: str,
+        instructions: str | None = None,
+        tools: Sequence[Callable[..., Any] | pydantic_ai.Tool[Any]] = (),
+        **options: Any,
+    ) -> Agent:
+        """Make an agent, as `Agent` does, and add it."""
+        return self.add(Agent(name, instructions, tools, **options))
+
+    def add(self, agent: Agent, *, calls: Collection[str] | None = None) -> Agent:
+        """Add an agent, which may call the others, or only those that `calls` names.
+
+        Raises InvalidValueError if there is one of its name, or it has run already.
+        """
+        if agent.name in self._agents:
+            raise InvalidValueError(f"there is an agent {shown(agent.name)} already")
+        agent.join(_tools(self, agent, calls), _agent_call, self._model)
+        if not agent.bound:
+            agent.bind(self.home.room(agent.name) if self._private else self.home, self.session)
+        self._agents[agent.name] = agent
+        return agent
+
+    async def call(
+        self,
+        name: str,
+        request: str | Sequence[UserContent],
+        *,
+        session: AnySession | None = None,
+        speaker: str | None = None,
+        **options: Any,
+    ) -> Any:
+        """Ask an agent, and return its answer; raises NotFoundError if there is none of that name."""
+        agent = self._find(name)
+        calling = Calling(session=session, speaker=speaker, call=AgentCall(name, text_of(request)))
+        return (await agent.inner.run(request, **agent.called(calling, options))).output
+
+    def call_sync(
+        self,
+        name: str,
+        request: str | Sequence[UserContent],
+        *,
+        session: AnySession | None = None,
+        **options: Any,
+    ) -> Any:
+        """Ask an agent as `call` does, off any event loop; raises EventLoopError on one."""
+        if self._portal is None:
+            self._portal = Portal()
+        return self._portal.run(self.call(name, request, session=session, **options))
+
+    async def stream(
+        self,
+        name: str,
+        request: str | Sequence[UserContent],
+        *,
+        session: AnySession | None = None,
+        **options: Any,
+    ) -> AsyncIterator[str]:
+        """Ask an agent, and yield its answer piece by piece; raises NotFoundError as `call` does."""
+        async for text in self._find(name).run_stream(request, session=session, **options):
+            yield text
+
+    async def close(self) -> None:
+        """Close the agents and the memory, if they were opened here."""
+        await off_loop(self.close_sync)
+
+    def close_sync(self) -> None:
+        """Close as `close` does, off any event loop."""
+        for agent in self._agents.values():
+            agent.close_sync()
+        self.home.close_sync()
+        portal, self._portal = self._portal, None
+        if portal is not None:
+            portal.close()
+
+    async def __aenter__(self) -> Runtime:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    def __enter__(self) -> Runtime:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close_sync()
+
+    def __getitem__(self, name: str) -> Agent:
+        return self._find(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._agents
+
+    def others(self, agent: Agent, calls: Collection[str] | None) -> list[Agent]:
+        """Return the agents that an agent may call."""
+        return [
+            other
+            for other in self._agents.values()
+            if other is not agent and (calls is None or other.name in calls)
+        ]
+
+    async def pass_on(
+        self, ctx: RunContext[Any], caller: Agent, name: str, request: str, calls: Collection[str] | None
+    ) -> Any:
+        """Let one agent ask another, in the middle of its own run."""
+        known = [other.name for other in self.others(caller, calls)]
+        if name not in known:
+            raise ToolFailed(f"There is no agent {name!r} to call. There are: {', '.join(known) or 'none'}.")
+        calling = caller.capability.turn(ctx).calling
+        if calling.depth + 1 >= self._max_depth:
+            raise ToolFailed(f"Calls go no deeper than {self._max_depth}: answer with what you have.")
+        agent = self._agents[name]
+        # What the caller is asked in is the session of all of them.
+        deeper = Calling(
+            session=calling.session,
+            speaker=caller.name,
+            call=AgentCall(name, request),
+            depth=calling.depth + 1,
+        )
+        called = agent.called(deeper, {"usage": ctx.usage})
+        return (await agent.inner.run(request, **called)).output
+
+    def _find(self, name: str) -> Agent:
+        found = self._agents.get(name)
+        if found is None:
+            raise NotFoundError(
+                f"there is no agent {shown(name)}; there are {', '.join(self._agents) or 'none'}"
+            )
+        return found
+
+
+def _tools(runtime: Runtime, caller: Agent, calls: Collection[str] | None) -> FunctionToolset[Any]:
+    toolset: FunctionToolset[Any] = FunctionToolset(id="agents")
+
+    async def call_agent(ctx: RunContext[Any], name: str, request: str) -> Any:
+        """Ask another agent, who knows only what you write, and get its answer.
+
+        Args:
+            name: The agent's name.
+            request: What you want of it, with all that it needs to know.
+        """
+        return await runtime.pass_on(ctx, caller, name, request, calls)
+
+    async def offered(ctx: RunContext[Any], tool: Any) -> Any:
+        return tool if runtime.others(caller, calls) else None
+
+    toolset.add_function(call_agent, takes_ctx=True, name=CALL_AGENT, prepare=offered)
+
+    @toolset.instructions
+    def agents() -> str | None:
+        others = runtime.others(caller, calls)
+        lines = [f"- {other.name}" + (f": {other.about}" if other.about else "") for other in others]
+        return "\n".join(["Agents that you can call:", *lines]) if lines else None
+
+    return toolset
+
+
+def _agent_call(call: ToolCall) -> AgentCall | None:
+    """Return the call of an agent that a call of a tool is, if it is one."""
+    if call.name != CALL_AGENT:
+        return None
+    try:
+        given = json.loads(call.arguments)
+        return AgentCall(given["name"], given.get("request"))
+    except (ValueError, KeyError, TypeError):
+        return None  # the model wrote something else, which the tool refuses

@@ -1,0 +1,195 @@
+"""The tools with which an agent uses its memory; all that they write says who wrote it, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+from pydantic_ai import RunContext, ToolFailed
+from pydantic_ai.toolsets import FunctionToolset, ToolsetTool
+
+from ..checks import shown
+from ..errors import ConflictError, InvalidValueError, LimitError, NotFoundError
+from ..features.graph import Link
+from ..memory import AsyncSpace
+from ..records import Record
+from .journal import WRITTEN_BY, AsyncJournal, Provenance
+from .turn import Turn
+
+MAX_RESULTS = 20
+"""The most that one call returns of what was found."""
+MAX_FACTS = 50
+
+REFUSED = (ConflictError, InvalidValueError, LimitError, NotFoundError)
+"""The errors that are the model's to deal with; others end the run."""
+
+
+class _Tools:
+    """The tools of one agent, whichever of its runs they are called in."""
+
+    def __init__(self, turn: Callable[[RunContext[Any]], Turn]) -> None:
+        self._turn = turn
+
+    async def list_notes(self, ctx: RunContext[Any]) -> list[dict[str, Any]]:
+        """List your notes by key, with what they are about and their size in bytes."""
+        entries = await self._turn(ctx).home.run(self._space(ctx).catalogue().list())
+        return [{"key": entry.key, "description": entry.description, "size": entry.size} for entry in entries]
+
+    async def read_note(self, ctx: RunContext[Any], key: str) -> Any:
+        """Read the note under a key."""
+        return await self._turn(ctx).home.run(self._space(ctx).catalogue().read(key))
+
+    async def write_note(
+        self,
+        ctx: RunContext[Any],
+        key: str,
+        value: dict[str, Any] | list[Any] | str,
+        description: str | None = None,
+    ) -> str:
+        """Write a note under a key, in place of the one before.
+
+        Args:
+            key: A telling name, such as "preferences" or "plan".
+            value: What the note holds.
+            description: What it is about, in a line; the list of notes shows it.
+        """
+        notes = self._writer(ctx).catalogue()
+        await self._turn(ctx).home.run(notes.write(key, value, description=description))
+        return f"Noted under {key!r}."
+
+    async def delete_note(self, ctx: RunContext[Any], key: str) -> str:
+        """Delete the note under a key."""
+        there = await self._turn(ctx).home.run(self._writer(ctx).catalogue().delete(key))
+        return f"Deleted {key!r}." if there else f"There is no note {key!r}."
+
+    async def remember(self, ctx: RunContext[Any], text: str, importance: float = 1.0) -> str:
+        """Remember one thing for good, in a sentence that makes sense on its own.
+
+        Args:
+            text: What to remember, with names instead of "he" or "I".
+            importance: 1 for most things, up to 10 for what must not be forgotten.
+        """
+        turn = self._turn(ctx)
+        work = self._writer(ctx).remember(
+            text, importance=importance, source=turn.prompt_id, duplicates="merge"
+        )
+        record = await turn.home.run(work)
+        return f"Remembered, under the key {record.key}."
+
+    async def recall(self, ctx: RunContext[Any], query: str, k: int = 5) -> list[dict[str, Any]]:
+        """Search everything that you remember: earlier conversations, notes and facts.
+
+        Args:
+            query: What you look for, in words or as a question.
+            k: How many results you want.
+        """
+        work = self._space(ctx).recall(query, max(1, min(k, MAX_RESULTS)))
+        hits = await self._turn(ctx).home.run(work)
+        return [_found(hit.record) for hit in hits]
+
+    async def forget(self, ctx: RunContext[Any], key: str) -> str:
+        """Forget what is remembered under a key, which recall shows."""
+        count = await self._turn(ctx).home.run(self._writer(ctx).forget(key))
+        return "Forgotten." if count else f"Nothing is remembered under {key!r}."
+
+    async def assert_fact(
+        self, ctx: RunContext[Any], subject: str, predicate: str, object: str, single: bool = False
+    ) -> str:
+        """State a fact that is true from now on.
+
+        Args:
+            subject: Whom or what it is about, by name.
+            predicate: The relation, such as "lives_in".
+            object: What it is about them.
+            single: Whether there is one object at a time, so that this ends the fact before.
+        """
+        turn = self._turn(ctx)
+        facts = self._writer(ctx).graph()
+        work = facts.add(subject, predicate, object, single=single, source=turn.prompt_id)
+        link = await turn.home.run(work)
+        return f"Stated: {link.subject} {link.predicate} {link.object}."
+
+    async def ask_facts(
+        self,
+        ctx: RunContext[Any],
+        subject: str | None = None,
+        predicate: str | None = None,
+        object: str | None = None,
+    ) -> list[dict[str, Any]]:
+        """Ask which facts are true, by any of subject, predicate and object."""
+        facts = self._space(ctx).graph()
+        links = await self._turn(ctx).home.run(facts.ask(subject, predicate, object, limit=MAX_FACTS))
+        return [_fact(link) for link in links]
+
+    def _space(self, ctx: RunContext[Any]) -> AsyncSpace:
+        return self._turn(ctx).home.space
+
+    def _writer(self, ctx: RunContext[Any]) -> AsyncSpace:
+        turn = self._turn(ctx)
+        by = Provenance(
+            agent=turn.agent,
+            session=turn.session.name,
+            message=turn.asked_in.get(ctx.tool_call_id or ""),
+            prompt=turn.prompt_id,
+            model=ctx.model.model_name,
+            tool=ctx.tool_name,
+            tool_call=ctx.tool_call_id,
+        )
+        return AsyncJournal(turn.home.space).writer(ctx.tool_name or "tool", by)
+
+
+class _Toolset(FunctionToolset[Any]):
+    """Tells the model of a mistake of its own, and lets it go on."""
+
+    async def call_tool(
+        self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
+    ) -> Any:
+        """Call a tool; an error that is the model's to deal with is its answer."""
+        try:
+            return await super().call_tool(name, tool_args, ctx, tool)
+        except REFUSED as error:
+            raise ToolFailed(str(error)) from error
+
+
+TOOLS = (
+    "list_notes",
+    "read_note",
+    "write_note",
+    "delete_note",
+    "remember",
+    "recall",
+    "forget",
+    "assert_fact",
+    "ask_facts",
+)
+"""The names of the tools."""
+
+
+def memory_tools(turn: Callable[[RunContext[Any]], Turn], names: Collection[str]) -> FunctionToolset[Any]:
+    """Return the tools of these names; raises InvalidValueError if there is none of a name."""
+    if unknown := set(names) - set(TOOLS):
+        raise InvalidValueError(f"there is no tool {shown(sorted(unknown)[0])}: there are {', '.join(TOOLS)}")
+    made = _Tools(turn)
+    toolset = _Toolset(id="memory")
+    for name in TOOLS:
+        if name in names:
+            toolset.add_function(getattr(made, name), takes_ctx=True)
+    return toolset
+
+
+def _found(record: Record) -> dict[str, Any]:
+    shown: dict[str, Any] = {"kind": record.kind, "key": record.key, "text": record.text}
+    if record.created is not None:
+        shown["when"] = f"{record.created:%Y-%m-%d}"
+    if isinstance(record.data, dict) and "role" in record.data:
+        shown["said_by"] = record.data.get("name") or record.data["role"]
+    by = record.meta.get(WRITTEN_BY)
+    if isinstance(by, dict) and by.get("agent"):
+        shown["written_by"] = by["agent"]
+    return shown
+
+
+def _fact(link: Link) -> dict[str, Any]:
+    fact: dict[str, Any] = {"subject": link.subject, "predicate": link.predicate, "object": link.object}
+    fact |= {"since": f"{link.valid_from:%Y-%m-%d}", "confidence": link.confidence}
+    return fact

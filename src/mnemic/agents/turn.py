@@ -1,0 +1,158 @@
+"""One run of an agent as its memory sees it: what it is shown, and what is stored of it, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, UserPromptPart
+
+from ..features.sessions import AsyncSession
+from ..records import AgentCall, Message, ToolCall, new_id
+from .conversion import from_request_part, from_response, to_pydantic_ai
+from .homes import AnySession, Home
+from .prompts import INTERRUPTED, Budget, Shown, show
+
+AgentCalls: TypeAlias = Callable[[ToolCall], AgentCall | None]
+"""Tells which calls of tools are calls of other agents."""
+
+
+class Calling(Struct, frozen=True, kw_only=True):
+    """In which session an agent is asked, by whom, in what call of theirs, and how deep within others."""
+
+    session: AnySession | None = None
+    speaker: str | None = None
+    call: AgentCall | None = None
+    depth: int = 0
+
+
+class Turn:
+    """What one run reads from its session, and adds to it.
+
+    A message is stored as soon as it is whole: the user's before the model is asked, the model's before
+    its tools run, a tool's before the model is asked again.
+    """
+
+    def __init__(
+        self,
+        home: Home,
+        session: AsyncSession,
+        *,
+        agent: str | None = None,
+        run_id: str | None = None,
+        thinking: bool = False,
+        calling: Calling | None = None,
+        agent_calls: AgentCalls | None = None,
+    ) -> None:
+        self.home = home
+        self.session = session
+        self.agent = agent
+        self.run_id = run_id or new_id()
+        self.prompt_id: str | None = None
+        """The id of the message in which the user spoke."""
+        self.asked_in: dict[str, str] = {}
+        """The id of the message that holds a tool's call, by the id of the call."""
+        self._thinking = thinking
+        self.calling = Calling() if calling is None else calling
+        self._agent_calls = agent_calls
+        self._messages: Sequence[ModelMessage] = ()
+        self._kept: dict[int, Any] = {}
+        """The parts that are stored, by their identity: a run may copy the message around them."""
+        self._count = 0
+        self._open: dict[str, str] = {}
+        """The tools whose answers are not stored yet, by the ids of their calls."""
+        self._history: list[ModelMessage] | None = None
+        self._block: ModelRequest | None = None
+        self.shown: Shown | None = None
+
+    @property
+    def begun(self) -> bool:
+        """Whether it is known what the run is shown."""
+        return self._history is not None
+
+    async def begin(self, query: str, budget: Budget, messages: Sequence[ModelMessage]) -> None:
+        """Find out what the run is to be shown; a run that was given a history is shown no other."""
+        given = any(message.run_id != self.run_id for message in messages)
+        shown = await show(self.home, self.session, query, budget, turns=not given)
+        self._history = to_pydantic_ai(shown.turns, agent=self.agent)
+        self._block = None if shown.block is None else ModelRequest([UserPromptPart(shown.block)])
+        self.shown = shown
+
+    def prompt(self, messages: Sequence[ModelMessage]) -> list[ModelMessage]:
+        """Return what is sent to the model: the turns before, what is remembered, and the run's messages."""
+        history = self._history or []
+        ours = {id(message) for message in (*history, self._block)}
+        # Another processor may have put into the run's history what it was sent.
+        rest = [message for message in messages if id(message) not in ours]
+        first = next((n for n, m in enumerate(rest) if m.run_id in (None, self.run_id)), len(rest))
+        block = [] if self._block is None else [self._block]
+        return [*history, *rest[:first], *block, *rest[first:]]
+
+    async def keep(self, messages: Sequence[ModelMessage] | None = None) -> None:
+        """Store what is new among the run's messages."""
+        if messages is not None:
+            self._messages = messages
+        await self._add(self._new())
+
+    async def end(self, *, failed: bool) -> None:
+        """Store what is left; calls that got no answer, since the run failed, are answered as interrupted."""
+        new = self._new()
+        if failed:
+            for call, name in self._open.items():
+                flags = self._stamped({"interrupted": True})
+                new.append(Message("tool", INTERRUPTED, self._id(), name, tool_call_id=call, metadata=flags))
+            self._open = {}
+        await self._add(new)
+
+    async def _add(self, messages: list[Message]) -> None:
+        if messages:
+            await self.home.run(self.session.add_many(messages))
+
+    def _new(self) -> list[Message]:
+        new: list[Message] = []
+        for message in self._messages:
+            if message.run_id != self.run_id:
+                continue
+            parts = [part for part in message.parts if id(part) not in self._kept]
+            if not parts:
+                continue
+            self._kept.update((id(part), part) for part in parts)
+            if isinstance(message, ModelResponse):
+                # An answer that is copied to say that the run ended on it is no second answer.
+                if len(parts) == len(message.parts):
+                    new += map(self._said, from_response(message, thinking=self._thinking))
+            else:
+                new += [self._heard(made) for part in parts for made in from_request_part(part)]
+        return new
+
+    def _said(self, message: Message) -> Message:
+        """Return what the model said as it is stored."""
+        made = replace(message, id=self._id(), name=self.agent, metadata=self._stamped(message.metadata))
+        for call in message.tool_calls:
+            self.asked_in[call.id] = made.id
+            self._open[call.id] = call.name
+        if self._agent_calls is not None:
+            calls = [found for call in message.tool_calls if (found := self._agent_calls(call))]
+            made = replace(made, agent_calls=calls)
+        return made
+
+    def _heard(self, message: Message) -> Message:
+        """Return what the model was told as it is stored."""
+        made = replace(message, id=self._id(), metadata=self._stamped(message.metadata))
+        if message.role == "tool":
+            self._open.pop(message.tool_call_id or "", None)
+        elif self.prompt_id is None:
+            self.prompt_id = made.id
+            made = replace(made, name=message.name or self.calling.speaker)
+            if self.calling.call is not None:
+                made = replace(made, agent_calls=[self.calling.call])
+        return made
+
+    def _stamped(self, metadata: dict[str, Any]) -> dict[str, Any]:
+        return metadata if self.agent is None else {"agent": self.agent, **metadata}
+
+    def _id(self) -> str:
+        self._count += 1
+        return f"{self.run_id}-{self._count}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
-from typing import Any
 
 from msgspec import Struct, json
 from msgspec.structs import replace
@@ -17,6 +16,7 @@ from .recall.maker import entry_name
 from .recall.strength import USE
 from .records import NOTE_KIND, Record, Scope, Stream
 from .store import registry
+from .store.digest import digest
 from .store.protocol import Store, all_streams, scan_all
 from .store.query import Derive, Op, Put, Scan, StreamScan, Touch, Write
 
@@ -27,7 +27,7 @@ WRITTEN_AT_ONCE = 4 * 1024 * 1024
 
 Progress = Callable[[int, int], object]
 
-_encode = json.Encoder(order="deterministic").encode
+_encode = json.Encoder().encode
 
 
 class Copied(Struct, frozen=True):
@@ -136,7 +136,7 @@ class _Copy:
         ops: list[Op] = []
         size = 0
         for record, held in zip(records, there, strict=True):
-            if held is not None and _digest(held) == _digest(record):
+            if held is not None and digest(held) == digest(record):
                 continue
             # The entry is of this version of the record, the uses are of none.
             entries = {name: value for name, value in record.derived.items() if name != USE}
@@ -155,21 +155,21 @@ class _Copy:
         """Raise StoreError or ConflictError unless the target holds the same records in the same order."""
         scan = Scan(scope=stream.scope, kinds=(stream.kind,), limit=PAGE)
         pair = scan_all(self.source, scan), scan_all(self.target, scan)
-        digest, count = blake2b(digest_size=16), 0
+        all_of_it, count = blake2b(digest_size=16), 0
         try:
             async for record in pair[0]:
-                wanted = _digest(record)
+                wanted = digest(record)
                 held = await self._held(record) if self.merge else await anext(pair[1], None)
-                if held is None or _digest(held) != wanted:
+                if held is None or digest(held) != wanted:
                     raise await self._differs(stream, count, held)
-                digest.update(wanted)
+                all_of_it.update(wanted)
                 count += 1
             if not self.merge and (held := await anext(pair[1], None)) is not None:
                 raise await self._differs(stream, count, held)
         finally:
             for one in pair:
                 await one.aclose()
-        self.digest.update(f"{stream.scope.path}\0{stream.kind}\0{count}\0".encode() + digest.digest())
+        self.digest.update(f"{stream.scope.path}\0{stream.kind}\0{count}\0".encode() + all_of_it.digest())
 
     async def _held(self, record: Record) -> Record | None:
         (held,) = await self.target.read([record.ref])
@@ -188,12 +188,3 @@ class _Copy:
             f"{where} differs after {count:,} records that are the same in both stores; "
             "if the source is in use, copy again"
         )
-
-
-def _digest(record: Record) -> bytes:
-    """Return what is the same for two records that say the same, whatever their stores have numbered them."""
-    content: Any = (
-        record.key, record.text, record.title, record.data, record.meta, record.labels, record.importance,
-        record.weight, record.pinned, record.created, record.expires, record.valid_from, record.valid_to,
-    )  # fmt: skip
-    return blake2b(_encode(content), digest_size=16).digest()

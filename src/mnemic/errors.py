@@ -15,6 +15,8 @@ MnemicError
 └── StoreError                              the back-end failed
     ├── UnreadableStoreError                not a database of ours, or a damaged one
     ├── NewerSchemaError                    written by a newer version of Mnemic
+    ├── DecryptionError                     another key's, not encrypted, changed, or moved
+    ├── AuditError                          the audit trail cannot be written
     ├── StorePermissionError (PermissionError)  the back-end may not be read or written
     ├── StoreFullError (OSError)            no space left
     ├── StoreBusyError (TimeoutError)       locked by someone else for too long
@@ -96,6 +98,14 @@ class UnreadableStoreError(StoreError):
 
 class NewerSchemaError(StoreError):
     """The store was written by a newer version of Mnemic than this one."""
+
+
+class DecryptionError(StoreError):
+    """What is stored is of a key that was not given, is not encrypted, was changed, or was moved elsewhere."""
+
+
+class AuditError(StoreError):
+    """The audit trail cannot be written; the message says whether the change itself was made."""
 
 
 class StorePermissionError(StoreError, PermissionError):

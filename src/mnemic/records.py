@@ -26,6 +26,10 @@ from .errors import InvalidValueError
 
 NOTE_KIND = "embedder"
 """The kind of the record, at the root, in which a store notes whose vectors it holds."""
+LOCK_KIND = "encryption"
+"""The kind of the record, at the root, in which a store notes that it is encrypted."""
+AUDIT_KIND = "audit"
+"""The kind of the records that tell who changed what; they are only ever added to."""
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 ROLES: tuple[Role, ...] = get_args(Role)

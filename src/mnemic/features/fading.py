@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -17,10 +17,11 @@ from ..checks import (
     shown,
     to_microseconds,
 )
-from ..errors import ConflictError, InvalidValueError, NotFoundError
+from ..errors import InvalidValueError, NotFoundError
 from ..recall.entry import RECALL
 from ..recall.strength import DAY, HALF_LIFE, OF_USE, USE, Use, pack_use, strength, unpack_use
 from ..records import Hit, Record, Ref, now
+from ..store.batches import write_each
 from ..store.protocol import scan_all
 from ..store.query import Delete, Derive, Op, Put, Scan, Write, stored
 from .longterm import EXPERIENCE, AsyncLongTerm
@@ -86,9 +87,9 @@ class AsyncFading(AsyncLongTerm):
                 use = Use(since=moment, uses=faded.uses, last=last)
                 batch.append((put, Derive(record.ref, USE, pack_use(use))))
             if len(batch) == AT_ONCE:
-                changed += await self._write_each(batch)
+                changed += sum(await write_each(self._store, batch))
                 batch = []
-        return changed + await self._write_each(batch)
+        return changed + sum(await write_each(self._store, batch))
 
     async def prune(self, below: float, *, archive: bool = False, half_life: timedelta | None = None) -> int:
         """Forget what is weaker than `below`, but nothing that is pinned; return how many records.
@@ -104,9 +105,9 @@ class AsyncFading(AsyncLongTerm):
                 gone = Delete(record.ref, record.version)
                 batch.append((Put(_archived(record)), gone) if archive else (gone,))
             if len(batch) == AT_ONCE:
-                pruned += await self._write_each(batch)
+                pruned += sum(await write_each(self._store, batch))
                 batch = []
-        return pruned + await self._write_each(batch)
+        return pruned + sum(await write_each(self._store, batch))
 
     async def pruned(self) -> list[Record]:
         """Return what was pruned and kept, as it was, oldest first."""
@@ -138,19 +139,6 @@ class AsyncFading(AsyncLongTerm):
             left = float(strength(record.importance, (moment - since) / DAY, use.uses, days))
             used = from_microseconds(use.last) if use.last else None
             yield Faded(record=record, strength=left, used=used, uses=use.uses)
-
-    async def _write_each(self, batch: Sequence[tuple[Op, ...]]) -> int:
-        """Write all of a batch at once; if some have changed meanwhile, those are left as they are."""
-        if not batch:
-            return 0
-        try:
-            await self._store.write(Write(tuple(op for ops in batch for op in ops)))
-        except ConflictError:
-            if len(batch) == 1:
-                return 0
-            middle = len(batch) // 2
-            return await self._write_each(batch[:middle]) + await self._write_each(batch[middle:])
-        return len(batch)
 
 
 def _ref(hit: Hit | Record | Ref) -> Ref:

@@ -27,6 +27,8 @@ TRIALS = "mnemic.trials"
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
 _SECRET = re.compile(r"//[^/?#]*@")
 
+_registered: dict[str, Backend] = {}
+
 
 class StoreURL(Struct, frozen=True):
     """A store's URL, taken apart; as text it never shows the password."""
@@ -99,12 +101,20 @@ class Trial(Struct, frozen=True):
     open: Callable[[Path], AbstractContextManager[str]]
 
 
+def register(scheme: str, backend: Backend) -> None:
+    """Let a back-end serve a scheme in this process, with no entry point; it comes before those with one."""
+    _registered[scheme] = backend
+
+
 def find(url: str) -> tuple[StoreURL, Backend]:
     """Return the parsed URL and the back-end that serves its scheme.
 
     Raises InvalidValueError for a bad URL, UnknownSchemeError if no back-end or more than one serves
     the scheme, MissingExtraError if what the back-end needs is not installed.
     """
+    parsed = StoreURL.parse(url)
+    if (own := _registered.get(parsed.scheme)) is not None:
+        return parsed, own
     parsed, backend = found_in(GROUP, url)
     return parsed, backend
 
@@ -136,7 +146,8 @@ def schemes(group: str = GROUP) -> list[str]:
     """Return the URL schemes that installed back-ends serve."""
     from importlib.metadata import entry_points
 
-    return sorted({entry.name for entry in entry_points(group=group)})
+    own = _registered if group == GROUP else {}
+    return sorted({entry.name for entry in entry_points(group=group)} | own.keys())
 
 
 def trials() -> dict[str, Trial]:

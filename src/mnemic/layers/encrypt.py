@@ -1,0 +1,185 @@
+"""The encryption layer: what records say is encrypted on its way down and decrypted on its way up.
+
+Encrypted are text, title, data, metadata, labels and every derived value, since entries and vectors tell
+what a text says. In clear are the scope, kind, key, order, weight, importance, pin and times, so that limits,
+expiry and order are the store's as ever. Labels are found below by keyed hashes; what else is asked of
+encrypted fields is decided here, on decrypted records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import copy
+
+from msgspec.structs import force_setattr, replace
+
+from ..driving import off_loop
+from ..errors import InvalidValueError
+from ..records import LOCK_KIND, Hit, Record, Ref, Stream
+from ..store.matching import matches
+from ..store.protocol import Capability, Page, Store
+from ..store.query import FIELDS, Condition, Derive, Op, Outcome, Put, Scan, Search, StreamScan, Write
+from .layer import Layer
+from .lock import LOCK, Held, Lock
+from .sealing import LASTING, OF_RECORD, Keyring, Keys, Labels, Sealer, tenant_of
+from .sifting import sifted
+
+MANY, MUCH = 256, 500_000
+"""From how many records, or characters of them, on decrypting would hold up an event loop."""
+
+
+class EncryptLayer(Layer):
+    """Keeps what records say from whoever can read the store below."""
+
+    def __init__(self, below: Store, keys: Keys) -> None:
+        """Take one key or several, of which the first encrypts; raises InvalidValueError for what is none."""
+        super().__init__(below)
+        self._sealer = Sealer(Keyring(keys))
+        self._lock = Lock(below, self._sealer.keys)
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """What the store below can do but search, for which it would have to read."""
+        return self._below.capabilities - {Capability.LEXICAL, Capability.NEAREST}
+
+    async def prepare(self) -> None:
+        """Raise DecryptionError if the store below is of other keys, or not encrypted."""
+        await self._lock.check()
+
+    async def write(self, write: Write) -> list[Outcome]:
+        """Pass on, encrypted."""
+        names: set[str] = set()
+        sealing = size = 0
+        for op in write.ops:
+            if isinstance(op, Put):
+                names.update(op.record.derived)
+                sealing, size = sealing + 1, size + len(op.record.text or "")
+            elif isinstance(op, Derive) and op.value is not None:
+                names.add(op.name)
+                sealing += 1
+            if _concerns_lock(op):
+                raise InvalidValueError(f"the kind {LOCK_KIND!r} at the root is kept for encryption itself")
+        if not sealing:
+            return await self._below.write(write)
+        held = await self._lock.hold(names)
+
+        def work() -> tuple[Op, ...]:
+            return tuple(self._sealed(op, held.labels) for op in write.ops)
+
+        ops = await off_loop(work) if sealing > MANY or size > MUCH else work()
+        return await self._below.write(replace(write, ops=ops))
+
+    async def read(self, refs: Sequence[Ref]) -> list[Record | None]:
+        """Pass on, and decrypt."""
+        found = await self._below.read(refs)
+        there = [record for record in found if record is not None and not _is_lock(record)]
+        opened = iter(await self._opened(there))
+        return [None if record is None or _is_lock(record) else next(opened) for record in found]
+
+    async def scan(self, scan: Scan) -> Page[Record]:
+        """Pass on what the store below can answer, decrypt, and decide the rest here."""
+        held = (
+            await self._lock.look() if any(test.field.startswith("labels.") for test in scan.where) else None
+        )
+        below, here = _split(scan, held)
+        bodies = scan.bodies or any(test.field.startswith("data.") for test in here)
+        asked = replace(scan, where=tuple(below), bodies=bodies)
+        if not here and not _reaches_lock(scan):
+            page = await self._below.scan(asked)
+            return Page(tuple(await self._opened(page.items, bodies=bodies)), page.cursor)
+
+        async def sieve(records: Sequence[Record]) -> list[Record | None]:
+            there = [record for record in records if not _is_lock(record)]
+            opened = iter(await self._opened(there, bodies=bodies))
+            found: list[Record | None] = []
+            for stored in records:
+                record = None if _is_lock(stored) else next(opened)
+                passes = record is not None and matches(record, here)
+                found.append(_stripped(record, scan) if record is not None and passes else None)
+            return found
+
+        return await sifted(self._below, asked, sieve)
+
+    async def streams(self, scan: StreamScan) -> Page[Stream]:
+        """Pass on, without what encryption notes for itself."""
+        page = await self._below.streams(scan)
+        seen = tuple(s for s in page.items if (s.scope, s.kind) != (LOCK.scope, LOCK.kind))
+        return Page(seen, page.cursor)
+
+    async def search(self, search: Search) -> list[Hit]:
+        """Refuse: the store below cannot read what it would have to find."""
+        raise NotImplementedError("an encrypted store has no search of its own; the index layer has")
+
+    async def rotate(self, progress: Callable[[int, int], object] | None = None) -> int:
+        """Encrypt with the first key whatever another has encrypted; return how many records have changed.
+
+        Others may read and write meanwhile, if they have both keys. Broken off, it goes on where it was.
+        """
+        from .rotation import Rotation
+
+        return await Rotation(self._below, self._sealer, self._lock, progress).run()
+
+    async def _opened(self, records: Sequence[Record], *, bodies: bool = True) -> list[Record]:
+        def work() -> list[Record]:
+            return [self._sealer.open(record, bodies=bodies) for record in records]
+
+        much = bodies and sum(len(record.data or "") for record in records) > MUCH
+        return await off_loop(work) if much or len(records) > MANY else work()
+
+    def _sealed(self, op: Op, labels: Labels) -> Op:
+        """Return an operation as the store below is to do it."""
+        if isinstance(op, Put):
+            record = op.record
+            hashed = labels.hashed(record.scope, record.labels) if record.labels else {}
+            # It is longer now, and was checked before.
+            twin = copy(op)
+            force_setattr(twin, "record", self._sealer.seal(record, hashed))
+            return twin
+        if isinstance(op, Derive) and op.value is not None:
+            mark = LASTING if op.version is None else OF_RECORD
+            return replace(op, value=self._sealer.seal_derived(op.ref, op.name, op.value, mark))
+        return op
+
+
+def _split(scan: Scan, held: Held | None) -> tuple[list[Condition], list[Condition]]:
+    """Return the conditions that the store below can answer, and those that it cannot."""
+    below: list[Condition] = []
+    here: list[Condition] = []
+    tenant = tenant_of(scan.scope) if scan.scope.path or not scan.below else None
+    for test in scan.where:
+        group, _, name = test.field.partition(".")
+        # A rotation changes when a record was last written, and what it was before lies in the envelope.
+        if test.field in FIELDS and test.field != "updated":
+            below.append(test)
+        elif group == "labels" and test.op in ("eq", "ne", "in") and held is not None and tenant is not None:
+            below.append(_hashed(test, held.labels, tenant, name))
+        else:
+            here.append(test)
+    return below, here
+
+
+def _hashed(test: Condition, labels: Labels, tenant: str, name: str) -> Condition:
+    """Return a test of a label as one of its hash; what is no text equals none, hashed or not."""
+    asked = test.value if isinstance(test.value, tuple) else (test.value,)
+    values = tuple(labels.value(tenant, name, one) if isinstance(one, str) else one for one in asked)
+    field = f"labels.{labels.name(tenant, name)}"
+    return Condition(field, test.op, values if test.op == "in" else values[0])
+
+
+def _stripped(record: Record, scan: Scan) -> Record:
+    return record if scan.bodies else replace(record, text=None, data=None)
+
+
+def _is_lock(record: Record) -> bool:
+    return record.kind == LOCK_KIND and record.scope == LOCK.scope
+
+
+def _reaches_lock(scan: Scan) -> bool:
+    return scan.scope == LOCK.scope and (not scan.kinds or LOCK_KIND in scan.kinds)
+
+
+def _concerns_lock(op: Op) -> bool:
+    if isinstance(op, Put):
+        return _is_lock(op.record)
+    scope, kind = (op.ref.scope, op.ref.kind) if hasattr(op, "ref") else (op.scope, op.kind)
+    return kind == LOCK_KIND and scope == LOCK.scope

@@ -1,0 +1,110 @@
+"""What an encrypted store notes about itself: that it is encrypted, and the key of its labels.
+
+Labels are found by keyed hashes, so their key must stay the same when the user's keys change, and must not
+be made from one of those, since the old ones are to be thrown away after a rotation. So it is made at random
+with the first write and lies in the store, in an envelope like any other; a rotation only wraps it anew. The
+note also lists the names of the derived values, which a rotation could not find otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+from base64 import b64decode, b64encode
+from typing import Any
+
+from msgspec import Struct
+
+from ..errors import ConflictError, DecryptionError
+from ..records import LOCK_KIND, Record, Ref, Scope
+from ..store.protocol import Store
+from ..store.query import Put, StreamScan, Write
+from .sealing import Keyring, Labels, key_of
+
+LOCK = Ref(Scope(), LOCK_KIND, "current")
+"""The record that says so; no caller above sees it."""
+
+_BOUND = b"key of the labels"
+_WHAT = "the store"
+
+
+class Held(Struct, frozen=True):
+    """What the note says."""
+
+    version: int
+    wrapped: bytes
+    secret: bytes
+    labels: Labels
+    names: frozenset[str]
+
+
+class Lock:
+    """Reads, makes and changes the note of a store."""
+
+    def __init__(self, store: Store, keys: Keyring) -> None:
+        self._store = store
+        self._keys = keys
+        self._held: Held | None = None
+
+    async def look(self, *, again: bool = False) -> Held | None:
+        """Return what the note says, None if there is none yet; raises DecryptionError."""
+        if self._held is None or again:
+            (record,) = await self._store.read([LOCK])
+            self._held = None if record is None else self._read(record)
+        return self._held
+
+    async def hold(self, names: set[str]) -> Held:
+        """Return what the note says, made if there is none, with these names of derived values in it.
+
+        Raises DecryptionError if the store holds records and no note: they are not encrypted.
+        """
+        held = await self.look()
+        while held is None or not names <= held.names:
+            held = await self.look(again=True)
+            if held is None:
+                await self.check()
+                await self._write(os.urandom(32), names, 0)
+            elif not names <= held.names:
+                await self._write(held.secret, names | held.names, held.version)
+            held = await self.look(again=True)
+        return held
+
+    async def check(self) -> None:
+        """Raise DecryptionError if the store cannot be opened with these keys, or is not encrypted."""
+        if await self.look() is not None:
+            return
+        page = await self._store.streams(StreamScan(scope=Scope(), limit=1))
+        if page.items and await self.look(again=True) is None:
+            raise DecryptionError(
+                "the store holds records that are not encrypted: copy them to an empty one, with a key for it"
+            )
+
+    async def wrap(self) -> None:
+        """Encrypt the key of the labels with the first of the keys."""
+        while (held := await self.look(again=True)) is not None:
+            if key_of(held.wrapped, _WHAT) == self._keys.first:
+                return
+            await self._write(held.secret, held.names, held.version)
+
+    async def _write(self, secret: bytes, names: set[str] | frozenset[str], version: int) -> None:
+        """Write the note, unless another was faster."""
+        wrapped = b64encode(self._keys.seal(secret, _BOUND)).decode()
+        data = {"format": 1, "labels": wrapped, "derived": sorted(names)}
+        try:
+            await self._store.write(
+                Write((Put(Record(LOCK.scope, LOCK.kind, LOCK.key, data=data), version),))
+            )
+        except ConflictError:
+            return
+
+    def _read(self, record: Record) -> Held:
+        data: Any = record.data
+        wrapped = b64decode(data["labels"])
+        secret = self._keys.open(wrapped, _BOUND, _WHAT)
+        return Held(record.version, wrapped, secret, Labels(secret), frozenset(data["derived"]))
+
+
+async def check_plain(store: Store, url: str) -> None:
+    """Raise DecryptionError if a store that was opened without a key is encrypted."""
+    (record,) = await store.read([LOCK])
+    if record is not None:
+        raise DecryptionError(f"{url or 'this store'} is encrypted: open it with encryption_key=…")

@@ -1,0 +1,132 @@
+"""Passing an encrypted store over to another key, record by record, while it is in use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from msgspec.structs import force_setattr, replace
+
+from ..driving import off_loop
+from ..errors import StoreError
+from ..records import LOCK_KIND, Record, Scope
+from ..store.batches import write_each
+from ..store.protocol import Store, all_streams
+from ..store.query import Derive, Op, Put, Scan, StreamScan
+from .lock import Lock
+from .sealing import LASTING, Sealer, head_of, key_of
+
+PAGE = 200
+"""How many records are looked at, and written, at a time."""
+WRITTEN_AT_ONCE = 4 * 1024 * 1024
+"""How many characters of them are written at a time, about."""
+PASSES = 10
+"""How often what others wrote meanwhile with an old key is looked for."""
+
+
+class Rotation:
+    """One rotation: each envelope tells its key, so what is done already is passed over."""
+
+    def __init__(
+        self, store: Store, sealer: Sealer, lock: Lock, progress: Callable[[int, int], object] | None
+    ) -> None:
+        self._store = store
+        self._sealer = sealer
+        self._lock = lock
+        self._progress = progress
+        self._names: tuple[str, ...] = ()
+        self._changed = 0
+
+    async def run(self) -> int:
+        """Encrypt everything with the first key; return how many records have changed.
+
+        Raises StoreError if others go on writing with another key.
+        """
+        changed = 0
+        for n in range(PASSES):
+            if (held := await self._lock.look(again=True)) is None:
+                return 0
+            self._names = tuple(sorted(held.names))
+            self._changed = 0
+            clean = await self._pass(self._progress if n == 0 else None)
+            changed += self._changed
+            after = await self._lock.look(again=True)
+            if clean and after is not None and after.names == held.names:
+                await self._lock.wrap()
+                return changed
+        raise StoreError(
+            "others still write with another key: let all of them encrypt with the new one, then rotate again"
+        )
+
+    async def _pass(self, progress: Callable[[int, int], object] | None) -> bool:
+        """Go through everything once; tell whether all was of the first key already."""
+        streams = [s async for s in all_streams(self._store, StreamScan(scope=Scope()))]
+        streams = [s for s in streams if s.kind != LOCK_KIND or s.scope.path]
+        total = sum(stream.count for stream in streams)
+        done, clean = 0, True
+        for stream in streams:
+            scan = Scan(
+                scope=stream.scope, kinds=(stream.kind,), bodies=False, derived=self._names, limit=PAGE
+            )
+            while True:
+                page = await self._store.scan(scan)
+                clean = await self._renew(page.items) and clean
+                done += len(page.items)
+                if progress is not None:
+                    progress(min(done, total), total)
+                if page.cursor is None:
+                    break
+                scan = replace(scan, cursor=page.cursor)
+        return clean
+
+    async def _renew(self, records: Sequence[Record]) -> bool:
+        """Encrypt anew what of some records is of another key; tell whether none was."""
+        old = [record for record in records if self._old(record)]
+        beside = [r for r in records if not self._old(r) and any(map(self._is_old, r.derived.values()))]
+        changes: list[tuple[Op, ...]] = [self._derive(record) for record in beside]
+        size = 0
+        read = await self._store.read([record.ref for record in old])
+        for known, record in zip(old, read, strict=True):
+            if record is None or record.version != known.version:
+                # It was written meanwhile; by which key, the next pass will see.
+                continue
+            whole = replace(record, derived=known.derived)
+            changes.append(await off_loop(lambda whole=whole: self._put(whole)))  # type: ignore[misc]
+            size += len(record.data) if isinstance(record.data, str) else 0
+            if size > WRITTEN_AT_ONCE:
+                self._changed += sum(await write_each(self._store, changes))
+                changes, size = [], 0
+        self._changed += sum(await write_each(self._store, changes))
+        return not old and not beside
+
+    def _put(self, stored: Record) -> tuple[Op, ...]:
+        """Return what writes a record anew, with all that is derived from it, if it is as it was."""
+        record = self._sealer.open(stored)
+        lasting = {name for name, value in stored.derived.items() if value[:1] == LASTING}
+        kept = {name: value for name, value in record.derived.items() if name not in lasting}
+        sealed = self._sealer.seal(replace(record, derived=kept), stored.labels, record.updated)
+        # What was let in once is let in again, though it is longer now.
+        put = Put(Record(stored.scope, stored.kind, stored.key), stored.version)
+        force_setattr(put, "record", sealed)
+        ops: list[Any] = [put]
+        ops += [self._beside(stored, name, record.derived[name], None) for name in sorted(lasting)]
+        return tuple(ops)
+
+    def _derive(self, stored: Record) -> tuple[Op, ...]:
+        """Return what writes the derived values of another key anew, of a record that is not."""
+        opened = self._sealer.open(stored, bodies=False)
+        return tuple(
+            self._beside(stored, name, opened.derived[name], None if value[:1] == LASTING else stored.version)
+            for name, value in stored.derived.items()
+            if self._is_old(value)
+        )
+
+    def _beside(self, stored: Record, name: str, value: bytes, version: int | None) -> Derive:
+        mark = stored.derived[name][:1]
+        return Derive(stored.ref, name, self._sealer.seal_derived(stored.ref, name, value, mark), version)
+
+    def _old(self, stored: Record) -> bool:
+        return self._is_old(head_of(stored))
+
+    def _is_old(self, sealed: bytes) -> bool:
+        return key_of(sealed, "a record") != self._sealer.keys.first

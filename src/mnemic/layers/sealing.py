@@ -1,0 +1,267 @@
+"""Keys and envelopes: what a record says, encrypted and bound to where it belongs. Nothing here does I/O.
+
+An envelope is a byte that says what it is, four that name the key, a random nonce of twelve, and the
+ciphertext of AES-256-GCM with its tag. A record is two of them: the head (title, metadata, labels), which a
+scan without bodies needs, and the body (text, data), which is also bound to its head, so that the two cannot
+be mixed.
+"""
+
+from __future__ import annotations
+
+import os
+from base64 import b64decode, b64encode
+from collections.abc import Sequence
+from datetime import datetime
+from functools import lru_cache
+from hmac import digest
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from msgspec import json
+
+from ..checks import from_microseconds, to_microseconds
+from ..errors import DecryptionError, InvalidValueError
+from ..models.loading import check_extra
+from ..records import Record, Ref, Scope
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+Key: TypeAlias = str | bytes
+"""32 bytes, or the 44 base64 characters that stand for them, as `Fernet.generate_key` makes them."""
+Keys: TypeAlias = Key | Sequence[Key]
+"""A key, or several: the first encrypts, all of them decrypt."""
+
+OF_RECORD, LASTING = b"\x01", b"\x02"
+"""What an envelope is: part of a version of a record; or a derived value that outlasts the version."""
+NAMED, NONCE, TAG = 4, 12, 16
+"""The lengths of a key's name, a nonce, and a tag."""
+HEAD = "sealed"
+"""The name, in the metadata of what is stored, of a record's head."""
+
+_encode = json.Encoder().encode
+_decode = json.Decoder().decode
+_URL_SAFE = bytes.maketrans(b"-_", b"+/")
+
+
+class Keyring:
+    """Encrypts with the first of its keys, and decrypts with all of them."""
+
+    def __init__(self, keys: Keys) -> None:
+        """Raise InvalidValueError for what is no key, MissingExtraError without `mnemic[encryption]`."""
+        check_extra("encryption", "encryption", "cryptography")
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        given = [keys] if isinstance(keys, str | bytes | bytearray) else list(keys)
+        if not given:
+            raise InvalidValueError("encryption needs a key, and got an empty list of them")
+        # What a user gives is never used itself, so nothing else that it is used for can meet ours.
+        secrets = [key_bytes(key) for key in given]
+        self._ciphers: dict[bytes, AESGCM] = {
+            _derived(secret, b"mnemic name of a key", NAMED): AESGCM(_derived(secret, b"mnemic records", 32))
+            for secret in secrets
+        }
+        if len(self._ciphers) < len(set(secrets)):
+            raise InvalidValueError("two of the encryption keys have the same name: make one of them anew")
+        self.first = next(iter(self._ciphers))
+        """The name of the key that encrypts."""
+
+    def seal(self, content: bytes, bound: bytes, mark: bytes = OF_RECORD) -> bytes:
+        """Return an envelope that can only be opened with what it is bound to."""
+        header, nonce = mark + self.first, os.urandom(NONCE)
+        return header + nonce + self._ciphers[self.first].encrypt(nonce, content, header + bound)
+
+    def open(self, sealed: bytes, bound: bytes, what: str) -> bytes:
+        """Return what an envelope holds; raises DecryptionError, which names `what` was to be read."""
+        from cryptography.exceptions import InvalidTag
+
+        name, start = key_of(sealed, what), 1 + NAMED + NONCE
+        cipher = self._ciphers.get(name)
+        if cipher is None:
+            known = ", ".join(one.hex() for one in self._ciphers)
+            raise DecryptionError(
+                f"{what} is encrypted with the key {name.hex()}, which was not given; given: {known}"
+            )
+        try:
+            return cipher.decrypt(sealed[1 + NAMED : start], sealed[start:], sealed[: 1 + NAMED] + bound)
+        except InvalidTag:
+            raise DecryptionError(
+                f"{what} cannot be decrypted: it was changed in the store, or belongs elsewhere"
+            ) from None
+
+
+class Sealer:
+    """Encrypts what records say, and decrypts it."""
+
+    def __init__(self, keys: Keyring) -> None:
+        self.keys = keys
+
+    def seal(self, record: Record, labels: dict[str, str], updated: datetime | None = None) -> Record:
+        """Return a record as the store below is to keep it, with `labels` in the place of its own.
+
+        `updated` is when it was last changed, if that was not by the write that is to come.
+        """
+        where = _place(record)
+        at = None if updated is None else to_microseconds(updated)
+        head = self.keys.seal(_encode((record.title, record.meta, record.labels, at)), b"head" + where)
+        body = self.keys.seal(_encode((record.text, record.data)), _body(head, where))
+        return Record(
+            record.scope,
+            record.kind,
+            record.key,
+            0,
+            0,
+            None,
+            None,
+            b64encode(body).decode(),
+            {HEAD: b64encode(head).decode()},
+            labels,
+            record.importance,
+            record.weight,
+            record.pinned,
+            record.created,
+            None,
+            record.expires,
+            record.valid_from,
+            record.valid_to,
+            {name: self.seal_derived(record.ref, name, value) for name, value in record.derived.items()},
+        )
+
+    def open(self, record: Record, *, bodies: bool = True) -> Record:
+        """Return the record that was sealed, text and data only with `bodies`; raises DecryptionError."""
+        what, where = _named(record), _place(record)
+        head = head_of(record)
+        title, meta, labels, at = _decode(self.keys.open(head, b"head" + where, what))
+        text: Any = None
+        data: Any = None
+        if bodies:
+            body = _unpacked(record.data, what)
+            text, data = _decode(self.keys.open(body, _body(head, where), what))
+        return Record(
+            record.scope,
+            record.kind,
+            record.key,
+            record.seq,
+            record.version,
+            text,
+            title,
+            data,
+            meta,
+            labels,
+            record.importance,
+            record.weight,
+            record.pinned,
+            record.created,
+            record.updated if at is None else from_microseconds(at),
+            record.expires,
+            record.valid_from,
+            record.valid_to,
+            {
+                name: self.keys.open(value, _beside(record.ref, name), f"{name!r} of {what}")
+                for name, value in record.derived.items()
+            },
+        )
+
+    def seal_derived(self, ref: Ref, name: str, value: bytes, mark: bytes = OF_RECORD) -> bytes:
+        """Return a derived value as the store below is to keep it."""
+        return self.keys.seal(value, _beside(ref, name), mark)
+
+
+class Labels:
+    """Turns labels into keyed hashes, which tell equal from unequal within a tenant and no more.
+
+    A tenant is the first segment of a scope. Between tenants not even equality can be seen.
+    """
+
+    def __init__(self, key: bytes) -> None:
+        self._of_tenant = lru_cache(maxsize=10_000)(lambda tenant: digest(key, tenant.encode(), "sha256"))
+
+    def hashed(self, scope: Scope, labels: dict[str, str]) -> dict[str, str]:
+        """Return the labels of a record as they are stored."""
+        tenant = tenant_of(scope)
+        return {self.name(tenant, name): self.value(tenant, name, text) for name, text in labels.items()}
+
+    def name(self, tenant: str, name: str) -> str:
+        """Return what stands for a label's name."""
+        return digest(self._of_tenant(tenant), b"name " + _bytes(name), "sha256")[:8].hex()
+
+    def value(self, tenant: str, name: str, text: str) -> str:
+        """Return what stands for a label's value."""
+        # No name holds a NUL, so no two pairs are written alike.
+        said = b"value " + _bytes(name) + b"\0" + text.encode()
+        return digest(self._of_tenant(tenant), said, "sha256")[:16].hex()
+
+
+def _bytes(name: str) -> bytes:
+    # A condition may ask for a name that no label can have.
+    return name.encode("utf-8", "surrogatepass")
+
+
+def tenant_of(scope: Scope) -> str:
+    """Return the first segment of a scope; empty for the root."""
+    return scope.path.partition("/")[0]
+
+
+def key_bytes(key: object) -> bytes:
+    """Return the 32 bytes of a key; raises InvalidValueError, which never shows it."""
+    if isinstance(key, bytes | bytearray) and len(key) == 32:
+        return bytes(key)
+    if isinstance(key, str | bytes | bytearray):
+        text = key.encode() if isinstance(key, str) else bytes(key)
+        try:
+            found = b64decode(text.translate(_URL_SAFE), validate=True)
+        except ValueError:
+            found = b""
+        if len(text) == 44 and len(found) == 32:
+            return found
+    size = f" of length {len(key)}" if isinstance(key, str | bytes | bytearray) else ""
+    raise InvalidValueError(
+        "an encryption key is 32 random bytes, or their 44 base64 characters, as cryptography's "
+        f"Fernet.generate_key() makes them; given was a value of the type {type(key).__name__}{size}"
+    )
+
+
+def key_of(sealed: bytes, what: str) -> bytes:
+    """Return the name of the key of an envelope; raises DecryptionError if it is none."""
+    if len(sealed) < 1 + NAMED + NONCE + TAG or sealed[:1] not in (OF_RECORD, LASTING):
+        raise DecryptionError(f"{what} is not encrypted, or its envelope was damaged")
+    return sealed[1 : 1 + NAMED]
+
+
+def head_of(record: Record) -> bytes:
+    """Return the head of a record as it is stored; raises DecryptionError if it has none."""
+    return _unpacked(record.meta.get(HEAD), _named(record))
+
+
+def _unpacked(text: Any, what: str) -> bytes:
+    try:
+        return b64decode(text, validate=True)
+    except (TypeError, ValueError):
+        raise DecryptionError(f"{what} is not encrypted, or its envelope was damaged") from None
+
+
+def _named(record: Record) -> str:
+    return f"{record.kind} {record.key!r} in scope {record.scope.path!r}"
+
+
+def _place(record: Record) -> bytes:
+    """Return all that is in clear and is the writer's to say; who changes it cannot be read any more."""
+    # Some stores have no negative zero.
+    importance = None if record.importance is None else record.importance + 0.0
+    times = (record.expires, record.valid_from, record.valid_to)
+    at = [None if time is None else to_microseconds(time) for time in times]
+    return _encode((record.scope.path, record.kind, record.key, record.weight, importance, record.pinned, at))
+
+
+def _body(head: bytes, where: bytes) -> bytes:
+    return b"body" + head[-TAG:] + where
+
+
+def _beside(ref: Ref, name: str) -> bytes:
+    return b"derived" + _encode((ref.scope.path, ref.kind, ref.key, name))
+
+
+def _derived(secret: bytes, purpose: bytes, length: int) -> bytes:
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+    return HKDF(SHA256(), length, None, purpose).derive(secret)

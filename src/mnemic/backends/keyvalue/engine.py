@@ -156,6 +156,9 @@ class Spanning(Protocol):
 class Carrying(Protocol):
     """An engine that divides a change that is too large for one commit by itself."""
 
+    most: int
+    """How many records a commit takes at most: that more do not fit need not be found out by planning."""
+
     async def carry(self, change: Change, done: dict[str, list[Outcome]], moment: int) -> None:
         """Do a change that is certain, whatever others have done of it; nothing if its stream moved on."""
         ...

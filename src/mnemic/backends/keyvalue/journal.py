@@ -105,11 +105,11 @@ class Journals:
                     await self._clear(name, held.id)
                 await self._forget(held.id)
 
-    async def carry_out(self, id: str) -> None:
-        """Do what a journal that is certain says, as far as it has not been done."""
-        note = await self._engine.note(id)
-        if note is not None:
+    async def carry_out(self, id: str, journal: Journal | None = None) -> None:
+        """Do what a journal that is certain says, as far as it has not been done; it is read if not given."""
+        if journal is None and (note := await self._engine.note(id)) is not None:
             journal = _journal(note)
+        if journal is not None:
             done = journal.done
             for changes in self._lots(journal.changes):
                 if len(changes) == 1 or not await self._engine.commit(Batch(changes, done, self._clock())):
@@ -241,12 +241,13 @@ class Held:
             if name not in changed:
                 free = None if held.blank else replace(held, revision=next_revision(held), pending=None)
                 changes.append(Change(name, held.revision, free))
-        await self._engine.swap(self.id, None, _encode(Journal(changes, batch.done)))
+        journal = Journal(changes, batch.done)
+        await self._engine.swap(self.id, None, _encode(journal))
         certain = _encode(replace(_status(self.status), certain=True))
         if not await self._engine.swap(_status_key(self.id), self.status, certain):
             raise StoreBusyError(f"{self._engine.url}: the write took so long that others called it off")
         self.certain = True
-        await self._journals.carry_out(self.id)
+        await self._journals.carry_out(self.id, journal)
 
 
 def _status_key(id: str) -> str:

@@ -16,7 +16,7 @@ from ...errors import StoreBusyError
 from ...store.loaded import MOST_OPS, MOST_WRITES, Found, LoadedGround, Needs, UnknownError
 from ...store.planning import Name
 from ...store.query import Outcome, Put, Write
-from .engine import Batch, Change, Engine, Spanning
+from .engine import Batch, Carrying, Change, Engine, Spanning
 from .journal import Journals
 from .kept import Kept, KeptHead
 
@@ -47,6 +47,7 @@ class Writer:
         self._journals = journals
         self._clock = clock
         self._spans = isinstance(engine, Spanning) and engine.spans
+        self._most = engine.most if isinstance(engine, Carrying) else None
         self._lanes: dict[str, deque[Pending]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._known: OrderedDict[Name, KeptHead] = OrderedDict()
@@ -110,6 +111,8 @@ class Writer:
 
     async def _together(self, part: str, group: list[Pending]) -> list[list[Outcome] | Exception]:
         """Plan writes on what is remembered or loaded, and commit; again if someone else was faster."""
+        if self._most is not None and sum(len(pending.write.ops) for pending in group) > self._most:
+            return await self._divided(part, group)
         guessing = True
         for attempt in range(ATTEMPTS):
             ground = _Ground(self._clock())
@@ -124,12 +127,7 @@ class Writer:
             if not batch.changes and not batch.done:
                 return answers
             if not self._engine.fits(batch):
-                if len(group) == 1:
-                    return await self._journaled(group)
-                # They need not be done at once, only each of them.
-                half = len(group) // 2
-                first = await self._together(part, group[:half])
-                return [*first, *await self._apart(part, group[half:])]
+                return await self._divided(part, group)
             if await self._engine.commit(batch):
                 self._remember(batch)
                 return answers
@@ -139,12 +137,16 @@ class Writer:
                 await asyncio.sleep(random.uniform(0, min(0.002 * 2**attempt, 0.25)))  # noqa: S311
         raise StoreBusyError(f"{self._engine.url}: others kept writing to the same stream; try again")
 
-    async def _apart(self, part: str, group: list[Pending]) -> list[list[Outcome] | Exception]:
-        """Do writes after others whose success no longer depends on them."""
+    async def _divided(self, part: str, group: list[Pending]) -> list[list[Outcome] | Exception]:
+        """Do writes that are too many: they need not be done at once, only each of them."""
+        if len(group) == 1:
+            return await self._journaled(group)
+        half = len(group) // 2
+        first = await self._together(part, group[:half])
         try:
-            return await self._together(part, group)
+            return [*first, *await self._together(part, group[half:])]
         except Exception as error:
-            return [error] * len(group)
+            return [*first, *([error] * (len(group) - half))]
 
     async def _journaled(self, group: list[Pending]) -> list[list[Outcome] | Exception]:
         """Do writes that cannot be done at once: their streams are held, and a journal says what changes."""
@@ -216,7 +218,10 @@ class _Ground:
         self.held = held or {}
         self.heads: dict[Name, KeptHead | None] = dict(self.held)
         heads = {name: None if head is None else head.head() for name, head in self.heads.items()}
-        self.found = Found(heads)
+        # A stream that is not there, or empty, has no slots to be looked for.
+        self.found = Found(
+            heads, whole={name for name, head in heads.items() if head is None or not head.count}
+        )
         self.guessed: dict[Name, set[str]] = {}
         self.loaded: LoadedGround | None = None
 
@@ -233,6 +238,8 @@ class _Ground:
             if name not in self.heads:
                 self.heads[name] = head
                 found.heads[name] = None if head is None else head.head()
+                if head is None or not head.count:
+                    found.whole.add(name)
         for name, slots in found.slots.items():
             self.guessed.get(name, set()).difference_update(slots)
         self.found.take(found)

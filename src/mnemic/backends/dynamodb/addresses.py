@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 from typing import NamedTuple
 
 from ...store.planning import Name
@@ -23,6 +24,7 @@ class Address(NamedTuple):
     sort: str
 
 
+@lru_cache(maxsize=10_000)
 def stream(name: Name) -> str:
     """Return the partition of a stream: its head and its records."""
     return short(BREAK.join(("s", *name)), MAX_PARTITION)
@@ -41,6 +43,11 @@ def record(name: Name, key: str) -> Address:
 def place(name: Name, seq: int) -> Address:
     """Return where it is kept which record has a seq, on tables that have no index of seqs."""
     return Address(stream(name), f"p{seq:019}")
+
+
+def guard(name: Name, number: int) -> Address:
+    """Return where it is kept, for as long as a large change is made, at which revision a stream is."""
+    return Address(stream(name), f"g{number}")
 
 
 def label(name: Name, label: str, value: str) -> str:
@@ -65,7 +72,8 @@ def chunk(token: str, number: int) -> Address:
 
 def short(text: str, longest: int) -> str:
     """Return a text, or its hash if it has too many bytes."""
-    return text if len(text.encode()) <= longest else f"{HASHED}{digest(text)}"
+    fits = 4 * len(text) <= longest or len(text.encode()) <= longest
+    return text if fits else f"{HASHED}{digest(text)}"
 
 
 def digest(text: str) -> str:

@@ -21,13 +21,15 @@ from .addresses import Address
 from .chunks import Chunks
 from .draft import MOST_ITEMS, WHOLE, Draft, expected, measure
 from .layout import HEAD, Layout
-from .table import ALL, MOST_BYTES, Fields, Item, lots
+from .table import ALL, MOST_BYTES, Fields, Item, lots, together
 
 AGAIN = 5
 """How often a record is read again because it was changed while it was read."""
 NOTES_LAST = 40 * 24 * 3600
 """After how many seconds a note may be forgotten: it is one that a broken-off write has left behind."""
 REMEMBERED_LARGE = 10_000
+LANES = 4
+"""In how many lanes the steps of a large change are done at the same time."""
 
 HEAD_OR_WRITTEN = Fields("stream", "runs", "outcomes", "until", "id")
 NOTE = Fields("value", "digest")
@@ -42,12 +44,15 @@ class DynamoEngine:
 
     def __init__(self, layout: Layout) -> None:
         self.url = str(layout.table.url)
+        self.most = MOST_ITEMS if layout.labels else MOST_ITEMS // 2
         self._layout = layout
         self._table = layout.table
         self._chunks = Chunks(layout)
         self._slot = Fields(*layout.key(Address("", "")), "seq", "stream", "record", "body", "large")
         self._large: OrderedDict[tuple[Name, str], None] = OrderedDict()
         """Records that were seen to have values outside their item."""
+        self._own: dict[str, bytes] = {}
+        """Large notes of our own, which need not be read to be known."""
 
     def partition(self, name: Name) -> str:
         return name[0]
@@ -132,15 +137,40 @@ class DynamoEngine:
             return
         stale = await self._stale(draft)
         await self._table.write(draft.before)
-        key = self._layout.key(addresses.head(change.name))
-        guard = {"ConditionCheck": {"Key": key, **expected(change.expected, self._layout)}}
         # Each item is concerned once, so it does no harm if others do the same steps at the same time.
-        for step in lots(draft.records.values(), MOST_ITEMS - 1):
-            if await self._table.transact([guard, *step]):
-                return  # someone else has carried it through
-        if not await self._table.transact([*draft.rest.values(), *draft.entries.values()]):
+        steps = list(lots(draft.records.values(), MOST_ITEMS - 1))
+        guards = [addresses.head(change.name)]
+        last = [*draft.rest.values(), *draft.entries.values()]
+        if len(steps) > 2:
+            # Transactions that check the same item get in one another's way, so each lane has its own.
+            # They go with the change of the head: what comes late finds none.
+            head, guards = guards[0], [addresses.guard(change.name, n) for n in range(LANES)]
+            at = [self._layout.key(guard) for guard in guards]
+            held = {"revision": {"N": str(change.expected)}}
+            if await self._table.transact(
+                [self._check(head, change), *({"Put": {"Item": key | held}} for key in at)]
+            ):
+                return
+            last += [{"Delete": {"Key": key}} for key in at]
+
+        async def lane(number: int) -> bool:
+            check = self._check(guards[number], change)
+            for step in steps[number :: len(guards)]:
+                if await self._table.transact([check, *step]):
+                    return False  # someone else has carried it through
+            return True
+
+        if all(await together(map(lane, range(len(guards))))) and not await self._table.transact(last):
             self._settle([change], draft)
             await self._table.write(deletes=stale)
+
+    def _check(self, address: Address, change: Change) -> Item:
+        return {
+            "ConditionCheck": {
+                "Key": self._layout.key(address),
+                **expected(change.expected, self._layout),
+            }
+        }
 
     async def _stale(self, draft: Draft) -> list[Item]:
         """Return the keys of parts of large values that nothing refers to once a draft is done."""
@@ -227,6 +257,8 @@ class DynamoEngine:
         return found
 
     async def note(self, key: str) -> bytes | None:
+        if key in self._own:
+            return self._own[key]
         for _ in range(AGAIN):
             found = await self._table.get([self._layout.key(addresses.note(key))], NOTE)
             if not found:
@@ -264,6 +296,9 @@ class DynamoEngine:
             item = {**at, "value": value, "digest": {"B": _digest(after)}, "ttl": ttl}
             action = {"Put": {"Item": item, **condition}}
         swapped = not await self._table.transact([action])
+        self._own.pop(key, None)
+        if swapped and after is not None and parts:
+            self._own[key] = after
         await self._table.write(deletes=stale if swapped else map(self._layout.key_of, parts))
         return swapped
 

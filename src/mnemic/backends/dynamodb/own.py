@@ -116,7 +116,7 @@ class OwnLayout(Layout):
         return [by_seq[seq] for seq in seqs if seq in by_seq]
 
     async def _query(self, within: Item, low: int, high: int, fields: Fields, **how: Any) -> list[Item]:
-        between = (INDEX, {"N": str(low)}, {"N": str(high)})
+        between = (INDEX, {"N": str(low)}, {"N": str(high)}) if low or high < LAST else None
         return await self.table.query(within, between, fields, index=INDEX, **how)
 
     async def _listed(self, part: str, reach: Reach) -> list[Name]:

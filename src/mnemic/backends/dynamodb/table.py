@@ -218,13 +218,17 @@ def lots(things: Iterable[Item], most: int) -> Iterator[list[Item]]:
 
 def size_of(value: Any) -> int:
     """Return about how many bytes an item, or an action, takes in a request."""
-    if isinstance(value, dict):
-        return sum(len(name) + size_of(part) + 6 for name, part in value.items())
-    if isinstance(value, list):
-        return sum(map(size_of, value))
-    if isinstance(value, str):
+    kind = type(value)
+    if kind is str:
         return len(value) if value.isascii() else 3 * len(value.encode("utf-16-le"))
-    return len(value) * 4 // 3 if isinstance(value, bytes) else 5
+    if kind is dict:
+        total = 0
+        for name, part in value.items():
+            total += len(name) + size_of(part) + 6
+        return total
+    if kind is list:
+        return sum(map(size_of, value))
+    return len(value) * 4 // 3 if kind is bytes else 20
 
 
 def expiry(micro: int | None) -> Item | None:

@@ -113,7 +113,8 @@ def from_response(response: ModelResponse, *, thinking: bool = False) -> list[Me
     for part in response.parts:
         if isinstance(part, ToolCallPart):
             if not cut:
-                calls.append(ToolCall(part.tool_call_id, part.tool_name, part.args_as_json_str()))
+                written = part.args if isinstance(part.args, str) else part.args_as_json_str()
+                calls.append(ToolCall(part.tool_call_id, part.tool_name, written))
                 order += "c"
         elif (block := _block(part, thinking)) is not None:
             blocks.append(block)
@@ -293,6 +294,8 @@ def _response(message: Message, agent: str | None) -> ModelResponse:
     blocks = message.content if isinstance(message.content, list) else None
     if blocks is not None:
         parts += [_response_part(block, provider) for block in blocks]
+    elif isinstance(message.content, dict):
+        parts.append(TextPart(json.dumps(message.content, ensure_ascii=False)))
     elif (text := message.text) and (message.content is not None or not message.tool_calls):
         parts.append(TextPart(text))
     if message.name is not None and message.name != agent:

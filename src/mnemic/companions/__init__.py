@@ -1,0 +1,1 @@
+"""Indexes beside a store, each found by the scheme of its URL."""

@@ -1,0 +1,352 @@
+"""Milvus beside a store: a server, or Milvus Lite in a folder, which is one process's at a time.
+
+Both speak the same protocol: Milvus Lite is a server within this process, on a port of this machine alone.
+Every vector that passes the filter is compared where that is possible, since an index that is only probed in
+places loses under a filter what it should find. Words are found by Milvus' own full-text search.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import grpc
+from milvus_lite.server_manager import server_manager_instance
+from pymilvus import DataType, Function, FunctionType, MilvusClient, MilvusException
+from pymilvus.exceptions import ConnectionConfigException, ParamError
+
+from ..driving import off_loop
+from ..errors import (
+    InvalidValueError,
+    StoreBusyError,
+    StoreError,
+    StoreFullError,
+    StorePermissionError,
+    StoreUnavailableError,
+)
+from ..store.nearest import CompanionMaker
+from ..store.registry import StoreURL
+from .places import Place, check_folder, own_tables, place_of, refused
+from .points import MissingTableError, Point, PointIndex, Where, spelled
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Result = TypeVar("Result")
+
+PORT = 19530
+"""Where a server listens."""
+SECONDS = 30.0
+"""How long an answer may take."""
+PAGE = 1_000
+"""How many points are read at a time."""
+PIECE, PIECES = 15_000, 1_024
+"""How many characters a text of Milvus may safely have, and in how many of them a record is cut at most."""
+WORDS = 65_000
+"""How many characters of words are searched."""
+UNFLUSHED = 500
+"""How many points Milvus Lite keeps in its log, where it is slow to search, before they are put in order."""
+
+_PLAIN = ["id", "scope", "kind", "key", "chunk"]
+_users: Counter[Path] = Counter()
+"""By how many indexes of this process each folder is in use."""
+_lock = threading.Lock()
+
+
+class MilvusEngine:
+    """Keeps points in the collections of a server, or of a folder."""
+
+    def __init__(self, place: Place, client: Any) -> None:
+        self.url = place.url
+        self._place = place
+        self._client = client
+        self._prefix = place.prefix
+        self._loaded: set[str] = set()
+        self._unflushed: dict[str, int] = {}
+
+    async def tables(self) -> list[str]:
+        return own_tables(self._prefix, await self._call(lambda: self._client.list_collections()))
+
+    async def create(self, table: str, dimensions: int) -> None:
+        await self._call(lambda: self._create(self._prefix + table, dimensions))
+
+    async def drop(self, table: str) -> None:
+        self._loaded.discard(table)
+        self._unflushed.pop(table, None)
+        await self._call(lambda: self._client.drop_collection(self._prefix + table, timeout=SECONDS))
+
+    async def put(self, table: str, points: Sequence[Point]) -> None:
+        def write(name: str) -> None:
+            self._client.upsert(name, _rows(points, self._dimensions(name)), timeout=SECONDS)
+
+        await self._on(table, write)
+        self._unflushed[table] = self._unflushed.get(table, 0) + len(points)
+
+    async def delete(self, table: str, where: Where) -> None:
+        expression = _expression(where)
+        await self._on(table, lambda name: self._client.delete(name, filter=expression, timeout=SECONDS))
+
+    async def read(self, table: str, where: Where, *, bodies: bool = True) -> list[Point]:
+        columns = [*_PLAIN, "body"] if bodies else _PLAIN
+
+        def read(name: str) -> list[Point]:
+            found: list[Point] = []
+            pages = self._client.query_iterator(
+                name, filter=_expression(where), batch_size=PAGE, output_fields=columns, timeout=SECONDS
+            )
+            try:
+                while rows := pages.next():
+                    found += map(_point, rows)
+            finally:
+                pages.close()
+            return found
+
+        return await self._on(table, read)
+
+    async def fetch(self, table: str, ids: Sequence[str]) -> list[Point]:
+        columns = [*_PLAIN, "body"]
+        rows = await self._on(
+            table,
+            lambda name: self._client.get(name, ids=list(ids), output_fields=columns, timeout=SECONDS),
+        )
+        return [_point(row) for row in rows]
+
+    async def nearest(
+        self, table: str, where: Where, vector: NDArray[np.int8] | None, terms: Sequence[int], limit: int
+    ) -> tuple[list[Point], list[Point]]:
+        by_vector: list[Point] = []
+        by_terms: list[Point] = []
+        if vector is not None and vector.any():
+            wanted = [vector.astype("float32").tolist()]
+            # What has no vector has one of zeros, since Milvus wants one.
+            condition = f"dense == true and {_expression(where)}"
+            by_vector = await self._search(table, "vector", wanted, condition, limit)
+        if terms:
+            by_terms = await self._search(table, "terms", [spelled(terms)], _expression(where), limit)
+        return by_vector, by_terms
+
+    async def settle(self, table: str) -> None:
+        # A server does so by itself, and does not like to be told.
+        if self._place.path is not None and self._unflushed.get(table, 0) >= UNFLUSHED:
+            self._unflushed[table] = 0
+            await self._on(table, lambda name: self._client.flush(name, timeout=SECONDS))
+
+    async def close(self) -> None:
+        await off_loop(lambda: _let_go(self._place, self._client))
+
+    async def _search(
+        self, table: str, field: str, wanted: list[Any], condition: str, limit: int
+    ) -> list[Point]:
+        def search(name: str) -> list[Point]:
+            (hits,) = self._client.search(
+                name,
+                wanted,
+                anns_field=field,
+                filter=condition,
+                limit=limit,
+                output_fields=[*_PLAIN, "body"],
+                timeout=SECONDS,
+            )
+            return [_point(hit["entity"]) for hit in hits]
+
+        return await self._on(table, search)
+
+    def _create(self, name: str, dimensions: int) -> None:
+        client = self._client
+        if not client.has_collection(name, timeout=SECONDS):
+            try:
+                client.create_collection(
+                    name, schema=_schema(dimensions), consistency_level="Strong", timeout=SECONDS
+                )
+            except MilvusException:
+                # Another process may have been faster.
+                if not client.has_collection(name, timeout=SECONDS):
+                    raise
+        indexes = client.prepare_index_params()
+        indexes.add_index("terms", index_type="SPARSE_INVERTED_INDEX", metric_type="BM25")
+        if dimensions:
+            indexes.add_index("vector", index_type="FLAT", metric_type="COSINE")
+        for field in ("scope", "kind", "key", "chunk"):
+            indexes.add_index(field, index_type="INVERTED")
+        # Who waits for an index is told so twice a second; that of an empty collection is there at once.
+        client.create_index(name, indexes, sync=False, timeout=SECONDS)
+
+    def _dimensions(self, name: str) -> int:
+        return int(name.rpartition("_")[2])
+
+    async def _on(self, table: str, work: Callable[[str], Result]) -> Result:
+        name = self._prefix + table
+
+        def done() -> Result:
+            if table not in self._loaded:
+                self._client.load_collection(name, timeout=SECONDS)
+                self._loaded.add(table)
+            return work(name)
+
+        try:
+            return await self._call(done)
+        except MissingTableError:
+            self._loaded.discard(table)
+            raise
+
+    async def _call(self, work: Callable[[], Result]) -> Result:
+        with explained(self.url):
+            return await off_loop(work)
+
+
+@contextmanager
+def explained(url: str) -> Iterator[None]:
+    """Let errors of the client, and of the way to the server, leave as ours."""
+    try:
+        yield
+    except grpc.RpcError as error:
+        raise refused(url, error.code().name, error.details()) from error
+    except ConnectionConfigException as error:
+        hint = "the folder cannot be opened: another process has it open, or it is not Milvus Lite's"
+        raise StoreBusyError(f"{url}: {hint} ({error.message})") from error
+    except ParamError as error:
+        raise InvalidValueError(f"{url}: {error.message}") from error
+    except MilvusException as error:
+        kind, hint = _CODES.get(int(error.code), (StoreError, "Milvus refused a request"))
+        message = str(error.message)
+        if any(text in message for text in _DENIED):
+            kind, hint = StorePermissionError, _KEY
+        raise kind(f"{url}: {hint} ({message[:300]})") from error
+
+
+_DENIED = ("auth check failure", "UNAUTHENTICATED", "PERMISSION_DENIED", "permission deny")
+_GONE = "the collection is not there"
+_BUSY = "the server holds requests back; try again later"
+_FULL = "the server refuses to write: its memory, its disk or a quota is used up"
+_KEY = "the server wants another user, password or key"
+_CODES: dict[int, tuple[type[StoreError], str]] = {
+    2: (StoreUnavailableError, "the server cannot be reached"),
+    3: (StoreFullError, _FULL),
+    4: (StoreBusyError, _BUSY),
+    7: (StoreFullError, _FULL),
+    8: (StoreBusyError, _BUSY),
+    9: (StoreFullError, _FULL),
+    12: (StoreBusyError, _BUSY),
+    100: (MissingTableError, _GONE),
+    101: (StoreUnavailableError, "the collection was released; open the memory again"),
+    102: (StoreFullError, _FULL),
+    103: (StoreUnavailableError, "the collection is still being loaded; try again later"),
+    106: (StoreUnavailableError, "the collection is being recovered; try again later"),
+    250: (StoreFullError, _FULL),
+    1400: (StorePermissionError, _KEY),
+    1401: (StorePermissionError, _KEY),
+    1800: (StorePermissionError, _KEY),
+}
+"""What the codes of Milvus' errors mean."""
+
+
+async def _opened(url: StoreURL) -> PointIndex:
+    place = place_of(url, PORT, ".db")
+    if place.path is not None:
+        check_folder(place)
+    with explained(place.url):
+        client = await off_loop(lambda: _connected(place))
+    return PointIndex(MilvusEngine(place, client))
+
+
+def _connected(place: Place) -> Any:
+    if place.path is not None:
+        with _lock:
+            client = MilvusClient(str(place.path), timeout=SECONDS)
+            _users[place.path] += 1
+        return client
+    scheme = "https" if place.tls else "http"
+    token = f"{place.user}:{place.key}" if place.user else place.key or ""
+    return MilvusClient(f"{scheme}://{place.host}:{place.port}", token=token, timeout=SECONDS)
+
+
+def _let_go(place: Place, client: Any) -> None:
+    client.close()
+    if place.path is not None:
+        with _lock:
+            _users[place.path] -= 1
+            if not _users[place.path]:
+                server_manager_instance.release_server(str(place.path))
+
+
+@contextmanager
+def _trial(folder: Path) -> Iterator[str]:
+    yield f"milvus:///{folder / 'milvus.db'}"
+
+
+MILVUS = CompanionMaker(open=_opened, trial=_trial)
+
+
+def _schema(dimensions: int) -> Any:
+    schema = MilvusClient.create_schema(auto_id=False, enable_dynamic_field=False)
+    schema.add_field("id", DataType.VARCHAR, is_primary=True, max_length=36)
+    schema.add_field("scope", DataType.VARCHAR, max_length=16_000)
+    schema.add_field("kind", DataType.VARCHAR, max_length=200)
+    schema.add_field("key", DataType.VARCHAR, max_length=4_000)
+    schema.add_field("chunk", DataType.INT16)
+    schema.add_field("dense", DataType.BOOL)
+    schema.add_field(
+        "body", DataType.ARRAY, element_type=DataType.VARCHAR, max_capacity=PIECES, max_length=65_000
+    )
+    schema.add_field(
+        "words",
+        DataType.VARCHAR,
+        max_length=65_535,
+        enable_analyzer=True,
+        analyzer_params={"tokenizer": "standard"},
+    )
+    schema.add_field("terms", DataType.SPARSE_FLOAT_VECTOR)
+    bm25 = Function(
+        name="bm25", input_field_names=["words"], output_field_names=["terms"],
+        function_type=FunctionType.BM25,
+    )  # fmt: skip
+    schema.add_function(bm25)
+    if dimensions:
+        schema.add_field("vector", DataType.FLOAT_VECTOR, dim=dimensions)
+    return schema
+
+
+def _rows(points: Sequence[Point], dimensions: int) -> list[dict[str, Any]]:
+    rows = []
+    for point in points:
+        body = point.body.decode()
+        row: dict[str, Any] = {name: getattr(point, name) for name in _PLAIN}
+        row["body"] = [body[start : start + PIECE] for start in range(0, len(body), PIECE)]
+        row["words"] = spelled(point.terms[: WORDS // 9])
+        row["dense"] = point.vector is not None and bool(point.vector.any())
+        if dimensions:
+            row["vector"] = [0.0] * dimensions if point.vector is None else point.vector.astype("float32")
+        rows.append(row)
+    return rows
+
+
+def _point(row: Any) -> Point:
+    body = "".join(row.get("body") or ()).encode()
+    return Point(row["id"], row["scope"], row["kind"], row["key"], int(row["chunk"]), body)
+
+
+def _expression(where: Where) -> str:
+    """Return a condition as Milvus writes it; whatever others have named is a literal in it."""
+    first, last = where.chunks
+    parts = [f"chunk >= {first} and chunk <= {last}"]
+    here = f"scope == {_literal(where.scope)}"
+    if not where.below:
+        parts.append(here)
+    elif where.scope:
+        # '0' is what comes next after '/', so this is all that lies below, and nothing else.
+        low, high = _literal(f"{where.scope}/"), _literal(f"{where.scope}0")
+        parts.append(f"({here} or (scope >= {low} and scope < {high}))")
+    if where.kinds:
+        parts.append(f"kind in [{', '.join(map(_literal, where.kinds))}]")
+    if where.keys is not None:
+        parts.append(f"key in [{', '.join(map(_literal, where.keys))}]")
+    return " and ".join(parts)
+
+
+def _literal(value: str) -> str:
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,0 +1,135 @@
+"""Where an index lies: a folder, or a collection on a server; and what errors on the way to a server mean."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import unquote
+
+from msgspec import Struct
+
+from ..errors import (
+    InvalidValueError,
+    StoreBusyError,
+    StoreError,
+    StorePermissionError,
+    StoreUnavailableError,
+    UnreadableStoreError,
+)
+from ..store.registry import StoreURL
+
+COLLECTION = "mnemic"
+"""The collection of a URL that names none."""
+
+_COLLECTION = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+
+
+class Place(Struct, frozen=True, kw_only=True):
+    """A URL, taken apart; `url` shows no key."""
+
+    url: str
+    path: Path | None = None
+    """The folder, if the index is embedded."""
+    host: str = ""
+    port: int = 0
+    key: str | None = None
+    user: str | None = None
+    """Whose password the key is, if it is one."""
+    prefix: str = ""
+    """How the names of its collections begin on the server."""
+    tls: bool = False
+
+
+def place_of(url: StoreURL, port: int | None = None, suffix: str = "") -> Place:
+    """Return the place that a URL names: a server's, if there is a `port` for them by default.
+
+    A folder's name has the `suffix`. Raises InvalidValueError for a URL that names neither, or has options
+    that are unknown.
+    """
+    split = url.split
+    secret, at, address = split.netloc.rpartition("@")
+    safe = StoreURL.parse(url.text.replace(f"//{secret}@", "//***@", 1)) if at else url
+    if not address:
+        safe.take()
+        name = unquote(split.path[1:])
+        if not name.strip("/") or not name.endswith(suffix):
+            example = f"{url.scheme}:///index{suffix}"
+            raise InvalidValueError(
+                f"{safe} names no place: use {example}, or with four slashes an absolute path"
+            )
+        # Made absolute once: the working folder may be another later.
+        return Place(url=str(safe), path=Path(name).absolute())
+    if port is None:
+        raise InvalidValueError(
+            f"{safe} names a server, and {url.scheme} is a folder: use {url.scheme}:///index"
+        )
+    options = safe.take(tls=_flag)
+    collection = unquote(split.path.strip("/")) or COLLECTION
+    if _COLLECTION.fullmatch(collection) is None:
+        raise InvalidValueError(
+            f"{safe} names no collection: its name is made of letters, digits and '_', 100 at most"
+        )
+    try:
+        number = split.port or port
+    except ValueError as error:
+        raise InvalidValueError(f"{safe} has a bad port: {error}") from None
+    if not split.hostname:
+        raise InvalidValueError(f"{safe} names no host")
+    user, key = unquote(split.username or "") or None, unquote(split.password or "") or None
+    return Place(
+        url=str(safe),
+        host=split.hostname,
+        port=number,
+        key=key or user,
+        user=user if key else None,
+        prefix=f"{collection}_",
+        tls=bool(options.get("tls")),
+    )
+
+
+def own_tables(prefix: str, names: list[str]) -> list[str]:
+    """Return the names of an index's tables among all of a server's collections."""
+    return [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
+
+
+def check_folder(place: Place) -> Path:
+    """Return the folder of an embedded index; raises one of our errors if there can be none."""
+    path = place.path
+    assert path is not None
+    try:
+        if not path.parent.is_dir():
+            raise InvalidValueError(f"{place.url}: the folder {path.parent} does not exist")
+        if path.exists() and not path.is_dir():
+            raise UnreadableStoreError(f"{place.url}: {path} is a file, and an index is a folder")
+    except OSError as error:
+        raise StorePermissionError(f"{place.url}: the folder cannot be opened ({error})") from None
+    return path
+
+
+_UNREACHED = "the server cannot be reached, or has gone"
+_BUSY = "the server is too busy; try again later"
+_DENIED = "the server does not permit it"
+_KEY = "the server wants a key, or another one: give it in the URL, before the host and '@'"
+
+STATUSES: dict[str, tuple[type[StoreError], str]] = {
+    "UNAVAILABLE": (StoreUnavailableError, _UNREACHED),
+    "DEADLINE_EXCEEDED": (StoreUnavailableError, "the server did not answer in time"),
+    "CANCELLED": (StoreUnavailableError, _UNREACHED),
+    "UNAUTHENTICATED": (StorePermissionError, _KEY),
+    "PERMISSION_DENIED": (StorePermissionError, _DENIED),
+    "RESOURCE_EXHAUSTED": (StoreBusyError, _BUSY),
+    "ABORTED": (StoreBusyError, _BUSY),
+    "UNIMPLEMENTED": (StoreError, "the server is of a version that lacks something, or of another kind"),
+}
+"""What the status of a gRPC answer means, by its name."""
+
+
+def refused(url: str, code: str, detail: object) -> StoreError:
+    """Return our error for the status of a gRPC answer."""
+    kind, hint = STATUSES.get(code, (StoreError, "the server refused a request"))
+    return kind(f"{url}: {hint} ({detail})")
+
+
+def _flag(text: str) -> bool:
+    flags: dict[str, bool] = {"1": True, "true": True, "0": False, "false": False}
+    return flags[text.lower()]

@@ -1,0 +1,458 @@
+"""What a companion index promises, whichever it is: see `mnemic.store.nearest.Companion`."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import time
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from ..errors import ClosedError, InvalidValueError, MissingExtraError
+from ..recall.entry import hashed, pack
+from ..records import Record, Scope
+from ..store import registry
+from ..store.analysis import terms as terms_of
+from ..store.nearest import GROUP, Companion, CompanionMaker, Mark, Near
+from ..store.planning import Name
+from .benches import ALL
+from .lab import HOME, KIND, moment
+
+Result = TypeVar("Result")
+Vectors = NDArray[np.int8]
+
+ENTRY = "recall1:0badcafe"
+WIDTH = 32
+STREAM: Name = (HOME.path, KIND)
+
+
+@functools.cache
+def makers() -> dict[str, CompanionMaker]:
+    """Return the installed indexes that can be tried, by scheme."""
+    found = {}
+    for scheme in registry.schemes(GROUP):
+        try:
+            maker: CompanionMaker = registry.found_in(GROUP, f"{scheme}://")[1]
+        except MissingExtraError:
+            if ALL in os.environ:
+                raise
+            continue
+        if maker.trial is not None:
+            found[scheme] = maker
+    return found
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "desk" in metafunc.fixturenames:
+        metafunc.parametrize("desk", list(makers()), indirect=True)
+
+
+class Desk:
+    """An empty index at a URL, and what runs its coroutines."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._runner = asyncio.Runner()
+        self._open: list[Companion] = []
+        self.index = self.open()
+
+    def open(self) -> Companion:
+        url, maker = registry.found_in(GROUP, self.url)
+        companion: Companion = self.run(maker.open(url))
+        self._open.append(companion)
+        return companion
+
+    def reopen(self) -> None:
+        """Close the index and open it again, as another process would."""
+        self._open.remove(self.index)
+        self.run(self.index.close())
+        self.index = self.open()
+
+    def close(self) -> None:
+        for companion in self._open:
+            self.run(companion.close())
+        self._runner.close()
+
+    def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
+        return self._runner.run(coroutine)
+
+    def put(self, *records: Record, name: str = ENTRY) -> None:
+        self.run(self.index.put(name, records))
+
+    def remove(self, keys: Sequence[str] | None, stream: Name = STREAM) -> None:
+        self.run(self.index.remove(stream, keys))
+
+    def keys(self, stream: Name = STREAM, name: str = ENTRY) -> list[str]:
+        return sorted(self.run(self.index.keys(name, stream)))
+
+    def mark(self, mark: Mark, stream: Name = STREAM, name: str = ENTRY) -> None:
+        self.run(self.index.mark(name, stream, mark))
+
+    def marks(self, scope: Scope = HOME, name: str = ENTRY) -> dict[Name, Mark]:
+        return self.run(self.index.marks(name, scope))
+
+    def near(self, vector: Vectors | None = None, **asked: Any) -> list[Record]:
+        given = {"scope": Scope(), "name": ENTRY, **asked}
+        return self.run(self.index.near(Near(vector=None if vector is None else vector.tobytes(), **given)))
+
+
+@pytest.fixture
+def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Desk]:
+    """Lend an empty index."""
+    trial = makers()[request.param].trial
+    assert trial is not None
+    with ExitStack() as stack:
+        lent = Desk(stack.enter_context(trial(tmp_path)))
+        stack.callback(lent.close)
+        yield lent
+
+
+def pointing(*weights: float, width: int = WIDTH) -> Vectors:
+    """Return a vector that points along the first axes, as far along each as is given."""
+    vector = np.zeros(width, dtype=np.int8)
+    vector[: len(weights)] = weights
+    return vector
+
+
+def entered(
+    key: str,
+    vectors: Sequence[Vectors] | None = (),
+    text: str = "",
+    *,
+    name: str = ENTRY,
+    scope: Scope | str = HOME,
+    kind: str = KIND,
+    **fields: Any,
+) -> Record:
+    """Return a record as an index is given it: without text, with its entry."""
+    place = scope if isinstance(scope, Scope) else Scope(scope)
+    record = Record(place, kind, key, text=text or "text", **{"seq": 1, "version": 1, **fields})
+    rows = None if not vectors else np.stack(vectors)
+    return replace(record, text=None, derived={name: pack(record, rows)})
+
+
+def keys_of(records: list[Record]) -> list[str]:
+    return [record.key for record in records]
+
+
+def words(text: str) -> tuple[int, ...]:
+    return tuple(hashed(term) for term in terms_of(text))
+
+
+EAST, NORTH, UP = pointing(100), pointing(0, 100), pointing(0, 0, 100)
+
+
+def test_a_record_comes_back_as_it_was_put(desk: Desk) -> None:
+    given = entered(
+        "a 'b' \"c\" \\ % é",
+        [EAST],
+        "The cat sat on the mat",
+        seq=7,
+        version=9,
+        title="Über 'cats'",
+        meta={"n": 1, "big": 2**70, "deep": {"x": [None, "ü"]}},
+        labels={"source": "o'hara"},
+        importance=0.5,
+        weight=12,
+        pinned=True,
+        created=moment("2024-05-01T12:00:00.123456"),
+        updated=moment("2024-05-02T12:00:00"),
+        expires=moment("2999-01-01T00:00:00"),
+        valid_from=moment("2020-01-01T00:00:00"),
+    )
+    given = replace(given, derived={**given.derived, "use": b"\0\xff"})
+    desk.put(given)
+    assert desk.near(EAST) == [given]
+
+
+def test_the_nearest_by_vector_come_first_found_or_not_by_words(desk: Desk) -> None:
+    desk.put(
+        entered("near", [pointing(100, 10)]),
+        entered("far", [pointing(-100)]),
+        entered("between", [pointing(100, 100)]),
+    )
+    assert keys_of(desk.near(EAST, limit=2)) == ["near", "between"]
+    assert keys_of(desk.near(EAST, limit=10)) == ["near", "between", "far"]
+    assert desk.near(EAST, limit=0) == []
+    assert desk.near(None) == []
+
+
+def test_where_words_are_searched_the_rare_ones_tell_most(desk: Desk) -> None:
+    common = [entered(f"c{n}", [NORTH], f"we talked about dinner {n}") for n in range(20)]
+    desk.put(
+        *common,
+        entered("one", [NORTH], "a zeppelin over the lake"),
+        entered("both", [NORTH], "dinner aboard the zeppelin"),
+    )
+    found = keys_of(desk.near(None, terms=words("dinner zeppelin"), limit=2))
+    assert sorted(found) in ([], ["both", "one"])
+
+
+def test_a_record_found_both_ways_is_there_once(desk: Desk) -> None:
+    desk.put(entered("a", [EAST], "zeppelin"), entered("b", [NORTH], "zeppelin"))
+    found = keys_of(desk.near(EAST, terms=words("zeppelin"), limit=5))
+    assert sorted(found) == ["a", "b"]
+
+
+def test_a_record_without_vectors_is_found_by_its_words_if_at_all(desk: Desk) -> None:
+    desk.put(entered("plain", None, "zeppelin"))
+    assert keys_of(desk.near(EAST)) == []
+    before = keys_of(desk.near(EAST, terms=words("zeppelin")))
+    assert before in ([], ["plain"])
+    desk.mark(Mark(1, 1, 1))
+    desk.put(entered("with", [EAST], "airship"))
+    assert keys_of(desk.near(EAST)) == ["with"]
+    assert keys_of(desk.near(None, terms=words("zeppelin"))) == before
+    assert desk.keys() == ["plain", "with"]
+    assert desk.marks() == {STREAM: Mark(1, 1, 1)}
+
+
+def test_a_newer_version_takes_the_place_of_an_older_one(desk: Desk) -> None:
+    desk.put(entered("a", [EAST, NORTH, UP], "zeppelin", version=1), entered("b", [NORTH, UP]))
+    newer = entered("a", [-EAST], "airship", version=2)
+    desk.put(newer)
+    found = desk.near(NORTH, limit=10)
+    assert keys_of(found) == ["b", "a"]
+    assert found[1] == newer
+    assert keys_of(desk.near(None, terms=words("zeppelin"))) == []
+    assert desk.keys() == ["a", "b"]
+
+
+def test_a_long_text_is_one_record_and_does_not_take_the_place_of_others(desk: Desk) -> None:
+    long = [entered(f"long{n}", [pointing(100, n, m) for m in range(30)], "zeppelin") for n in range(4)]
+    desk.put(*long, entered("short", [pointing(100, 90)]), entered("last", [pointing(0, 0, 100)]))
+    found = desk.near(EAST, limit=5)
+    assert set(keys_of(found)) == {"long0", "long1", "long2", "long3", "short"}
+    assert len(found) == 5
+    # By its last vector too it comes back whole.
+    assert desk.near(pointing(100, 3, 29), limit=1) == [long[3]]
+
+
+def test_kinds_and_scopes_hold_and_scopes_by_whole_segments(desk: Desk) -> None:
+    places = ["", "acme", "acme/alice", "acme/alice/s1", "acme/alice/s10", "acme/alice0", "acmex/alice"]
+    for place in places:
+        desk.put(entered("m", [EAST], scope=place), entered("f", [EAST], scope=place, kind="fact"))
+
+    def found(scope: str, **asked: Any) -> list[str]:
+        records = desk.near(EAST, scope=Scope(scope), limit=50, **asked)
+        return sorted(f"{record.scope.path}:{record.key}" for record in records)
+
+    assert found("acme/alice/s1") == ["acme/alice/s1:f", "acme/alice/s1:m"]
+    assert found("acme/alice", kinds=(KIND,)) == ["acme/alice/s10:m", "acme/alice/s1:m", "acme/alice:m"]
+    assert found("acme/alice", kinds=("fact",), below=False) == ["acme/alice:f"]
+    assert found("", kinds=(KIND,), below=False) == [":m"]
+    assert len(found("", kinds=("fact", KIND))) == 2 * len(places)
+    assert found("acme", kinds=("note",)) == []
+    assert found("acme/ali") == []
+
+
+def test_names_may_hold_anything(desk: Desk) -> None:
+    odd = [
+        "it's",
+        'say "x"',
+        "back\\slash",
+        "%_*?[a-z]",
+        "a b",
+        "né 中文",
+        "{x}",
+        "' OR '1'='1",
+        "a\\'",
+        "-- x",
+    ]
+    for name in odd:
+        desk.put(entered(name, [EAST], scope=Scope("acme") / name))
+        desk.mark(Mark(1, 1, 1), (f"acme/{name}", KIND))
+    assert len(desk.near(EAST, scope=Scope("acme"), limit=100)) == len(odd)
+    for name in odd:
+        scope = Scope("acme") / name
+        assert keys_of(desk.near(EAST, scope=scope)) == [name]
+        assert desk.marks(scope) == {(scope.path, KIND): Mark(1, 1, 1)}
+        desk.remove([name, *odd], (scope.path, KIND))
+        assert desk.keys((scope.path, KIND)) == []
+        desk.remove(None, (scope.path, KIND))
+    assert desk.near(EAST, scope=Scope("acme"), limit=100) == []
+    assert desk.marks(Scope()) == {}
+
+
+def test_what_is_removed_is_gone_for_every_embedder_and_nothing_else(desk: Desk) -> None:
+    other = "recall1:00000002"
+    for name in (ENTRY, other):
+        for scope in (HOME, HOME / "deeper"):
+            for kind in (KIND, "fact"):
+                long = entered("a", [EAST, NORTH], "zeppelin", name=name, scope=scope, kind=kind)
+                desk.put(long, entered("b", [EAST], name=name, scope=scope, kind=kind), name=name)
+    desk.remove(["a", "nobody"])
+    for name in (ENTRY, other):
+        assert desk.keys(name=name) == ["b"]
+        assert desk.keys((HOME.path, "fact"), name) == ["a", "b"]
+        assert desk.keys(((HOME / "deeper").path, KIND), name) == ["a", "b"]
+        assert keys_of(desk.near(NORTH, scope=HOME, kinds=(KIND,), below=False, name=name)) == ["b"]
+    desk.remove([])
+    assert desk.keys() == ["b"]
+
+
+def test_a_stream_goes_with_its_marks(desk: Desk) -> None:
+    fact = (HOME.path, "fact")
+    desk.put(entered("a", [EAST, NORTH]), entered("a", [EAST], kind="fact"))
+    desk.mark(Mark(5, 4, 3))
+    desk.mark(Mark(2, 2, 2), fact)
+    desk.remove(["a"])
+    assert desk.marks() == {STREAM: Mark(5, 4, 3), fact: Mark(2, 2, 2)}
+    desk.remove(None)
+    assert desk.marks() == {fact: Mark(2, 2, 2)}
+    assert desk.keys() == []
+    assert desk.keys(fact) == ["a"]
+    desk.remove(None, ("no/where", KIND))
+
+
+def test_marks_are_those_of_a_scope_and_below_it_each_the_last_that_was_given(desk: Desk) -> None:
+    assert desk.marks() == {}
+    for place in ("acme", "acme/s1", "acme/s1/x", "acme/s10"):
+        desk.mark(Mark(1, 1, 1), (place, KIND))
+    desk.mark(Mark(2**40, 2**41, 3), ("acme/s1", KIND))
+    assert desk.marks(Scope("acme/s1")) == {
+        ("acme/s1", KIND): Mark(2**40, 2**41, 3),
+        ("acme/s1/x", KIND): Mark(1, 1, 1),
+    }
+    assert len(desk.marks(Scope())) == 4
+    assert desk.marks(Scope(), "recall1:00000002") == {}
+    # A mark is nothing to be found.
+    assert desk.near(EAST, terms=words("zeppelin")) == []
+    assert desk.keys(("acme", KIND)) == []
+
+
+def test_embedders_lie_apart_whatever_their_dimensions(desk: Desk) -> None:
+    other, plain = "recall1:00000002", "a name: 'of' anything/else"
+    desk.put(entered("a", [EAST]))
+    desk.put(entered("b", [pointing(100, width=8)], name=other), name=other)
+    desk.put(entered("c", None, "zeppelin", name=plain), name=plain)
+    assert keys_of(desk.near(EAST)) == ["a"]
+    assert keys_of(desk.near(pointing(100, width=8), name=other)) == ["b"]
+    assert keys_of(desk.near(None, name=plain, terms=words("zeppelin"))) in ([], ["c"])
+    # A vector of other dimensions finds nothing, and breaks nothing.
+    assert desk.near(EAST, name=other) == []
+    assert (desk.keys(), desk.keys(name=other), desk.keys(name=plain)) == (["a"], ["b"], ["c"])
+
+
+def test_what_nobody_has_put_is_empty(desk: Desk) -> None:
+    assert desk.near(EAST, terms=words("zeppelin")) == []
+    assert desk.keys() == []
+    assert desk.marks() == {}
+    desk.remove(["a"])
+    desk.remove(None)
+    desk.put()
+
+
+def test_reset_forgets_everything_and_all_can_begin_anew(desk: Desk) -> None:
+    other = "recall1:00000002"
+    desk.put(entered("a", [EAST], "zeppelin"))
+    desk.put(entered("b", [pointing(100, width=8)], name=other), name=other)
+    desk.mark(Mark(1, 1, 1))
+    desk.run(desk.index.reset())
+    assert desk.near(EAST, terms=words("zeppelin")) == []
+    assert (desk.keys(), desk.keys(name=other), desk.marks()) == ([], [], {})
+    desk.put(entered("c", [EAST]))
+    desk.mark(Mark(2, 2, 1))
+    assert keys_of(desk.near(EAST)) == ["c"]
+    assert desk.marks() == {STREAM: Mark(2, 2, 1)}
+
+
+def test_all_is_there_when_it_is_opened_again(desk: Desk) -> None:
+    if "//" not in desk.url or desk.url.partition("//")[2][:1] != "/":
+        pytest.skip("it is not in a folder")
+    desk.put(entered("a", [EAST, NORTH], "zeppelin"), entered("b", None, "airship"))
+    desk.mark(Mark(3, 2, 2))
+    desk.reopen()
+    assert desk.marks() == {STREAM: Mark(3, 2, 2)}
+    assert desk.keys() == ["a", "b"]
+    assert keys_of(desk.near(NORTH)) == ["a"]
+    desk.put(entered("c", [NORTH]))
+    desk.remove(["a"])
+    desk.reopen()
+    assert keys_of(desk.near(NORTH)) == ["c"]
+
+
+def test_many_records_come_in_at_once_and_all_are_found(desk: Desk) -> None:
+    generator = np.random.default_rng(7)
+    vectors = generator.integers(-127, 128, (1_200, WIDTH)).astype(np.int8)
+    records = [entered(f"k{n:04}", [vectors[n]], seq=n + 1) for n in range(1_200)]
+    desk.put(*records)
+    assert desk.keys() == [record.key for record in records]
+    assert len(desk.near(vectors[0], limit=1_000)) == 1_000
+    desk.remove([record.key for record in records[:1_100]])
+    assert desk.keys() == [record.key for record in records[1_100:]]
+
+
+def test_filters_cost_no_recall(desk: Desk) -> None:
+    generator = np.random.default_rng(11)
+    vectors = generator.integers(-127, 128, (2_000, WIDTH)).astype(np.int8)
+    scopes = [f"acme/u{n % 50}" for n in range(2_000)]
+    kinds = [KIND if n % 3 else "fact" for n in range(2_000)]
+    records = [
+        entered(f"k{n}", [vectors[n]], scope=scopes[n], kind=kinds[n], seq=n + 1) for n in range(2_000)
+    ]
+    for scope, kind in sorted(set(zip(scopes, kinds, strict=True))):
+        desk.put(*(record for record in records if (record.scope.path, record.kind) == (scope, kind)))
+    whole = vectors.astype(np.float64)
+    whole /= np.linalg.norm(whole, axis=1, keepdims=True)
+    agreed = asked = 0
+    for n in range(40):
+        question = generator.integers(-127, 128, WIDTH).astype(np.int8)
+        place, only = f"acme/u{n}", (KIND, "fact", None)[n % 3]
+        passing = [m for m in range(2_000) if scopes[m] == place and only in (None, kinds[m])]
+        best = sorted(passing, key=lambda m: -float(whole[m] @ question))[:10]
+        found = desk.near(question, scope=Scope(place), kinds=(only,) if only else (), limit=10)
+        assert all(record.scope.path == place and only in (None, record.kind) for record in found)
+        assert len(found) == len(best)
+        agreed += len({records[m].key for m in best} & set(keys_of(found)))
+        asked += len(best)
+    assert agreed / asked >= 0.99
+
+
+def test_the_event_loop_goes_on_meanwhile(desk: Desk) -> None:
+    generator = np.random.default_rng(3)
+    vectors = generator.integers(-127, 128, (600, WIDTH)).astype(np.int8)
+    records = [entered(f"k{n}", [vectors[n]], "some words", seq=n + 1) for n in range(600)]
+
+    async def ticks(work: Coroutine[Any, Any, Any]) -> tuple[int, float]:
+        task = asyncio.ensure_future(work)
+        begun, count = time.monotonic(), 0
+        while not task.done():
+            await asyncio.sleep(0.001)
+            count += 1
+        await task
+        return count, time.monotonic() - begun
+
+    count, seconds = desk.run(ticks(desk.index.put(ENTRY, records)))
+    assert count >= 3 or seconds < 0.1
+
+
+def test_after_close_it_says_so(desk: Desk) -> None:
+    desk.put(entered("a", [EAST]))
+    other = desk.index
+    desk.reopen()
+    near = Near(scope=Scope(), name=ENTRY, vector=EAST.tobytes())
+    for call in (
+        other.near(near),
+        other.put(ENTRY, [entered("b", [EAST])]),
+        other.marks(ENTRY, HOME),
+        other.remove(STREAM, ["a"]),
+        other.reset(),
+    ):
+        with pytest.raises(ClosedError, match="closed"):
+            desk.run(call)
+    assert desk.keys() == ["a"]
+
+
+def test_an_option_that_nobody_knows_is_refused(desk: Desk) -> None:
+    url, maker = registry.found_in(GROUP, f"{desk.url}?colour=blue")
+    with pytest.raises(InvalidValueError, match="colour"):
+        desk.run(maker.open(url))

@@ -226,19 +226,20 @@ class LoadedPlan(Plan):
             keys.update(self.loaded.found.slots.get(name, ()))
         kept, version = set(keep), head.version
         soonest: int | None = None
+        count = weight = 0
         for slot in self._known(head, sorted(keys)):
             if slot is None:
                 continue
             past = slot.expires is not None and slot.expires <= self.ground.moment
             if past if expired_only else slot.key not in kept:
                 self.remove(head, slot)
-            elif slot.expires is not None and (soonest is None or slot.expires < soonest):
+                continue
+            count += 1
+            weight += slot.weight
+            if slot.expires is not None and (soonest is None or slot.expires < soonest):
                 soonest = slot.expires
-        # What wipes counts what it has removed by itself.
-        head.version, head.soonest = version, soonest
-        if not kept and not expired_only:
-            # Of a stream that has expired, a store may have removed the records by itself.
-            head.count = head.weight = 0
+        # What wipes counts what it removes by itself; what had expired a store may have removed before.
+        head.version, head.soonest, head.count, head.weight = version, soonest, count, weight
 
     def _known(self, head: Head, keys: Sequence[str]) -> list[Slot | None]:
         name = (head.scope, head.kind)

@@ -8,9 +8,7 @@ from typing import Any, TypeVar
 
 from redis.asyncio import Connection, Redis, RedisCluster, SSLConnection
 from redis.backoff import ExponentialWithJitterBackoff
-from redis.exceptions import ConnectionError as DriverConnectionError
 from redis.exceptions import NoScriptError, ReadOnlyError
-from redis.exceptions import TimeoutError as DriverTimeoutError
 
 from ...errors import ClosedError, TooLargeError
 from .failing import UnsentError, broken, explain, refused
@@ -48,8 +46,8 @@ class SecureWire(Wire, SSLConnection):
 async def _before_sending(work: Awaitable[None]) -> None:
     try:
         await work
-    except (DriverConnectionError, DriverTimeoutError) as error:
-        if type(error) in (DriverConnectionError, DriverTimeoutError):
+    except Exception as error:
+        if broken(error):
             raise UnsentError(*error.args) from error
         raise
 

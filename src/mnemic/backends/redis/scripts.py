@@ -125,6 +125,8 @@ while i <= #ARGV do
     for j = i, i + count - 1 do
       for n = 1, #names do redis.call('HDEL', KEYS[at], ARGV[j] .. '\\0' .. names[n]) end
     end
+  elseif command == 'many' then
+    redis.call(ARGV[i], KEYS[at], unpack(cmsgpack.unpack(ARGV[i + 1])))
   elseif count == 0 then
     redis.call(command, KEYS[at])
   else

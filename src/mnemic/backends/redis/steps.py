@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from msgspec import json
+from msgspec import msgpack
 
 from ..keyvalue.engine import Change
 from ..keyvalue.kept import KeptHead, encode
 from .keys import StreamKeys
 
 NEVER = b"never"
+PACKED = 4000
+"""How many arguments are sent as one, where there are so many; Lua cannot hand over more than 8,000."""
 
-_encode = json.Encoder().encode
+_pack = msgpack.Encoder().encode
 
 
 class Step:
@@ -48,6 +50,14 @@ class Step:
     def do(self, command: str, place: int, *arguments: bytes) -> None:
         """Do a command once all has been checked."""
         self._work += (command.encode(), b"%d" % place, b"%d" % len(arguments), *arguments)
+
+    def _do_many(self, command: str, place: int, arguments: list[str]) -> None:
+        """Do a command with pairs of texts; the driver takes its time over each argument."""
+        if len(arguments) < PACKED // 10:
+            self.do(command, place, *(text.encode() for text in arguments))
+            return
+        for start in range(0, len(arguments), PACKED):
+            self.do("many", place, command.encode(), _pack(arguments[start : start + PACKED]))
 
     def change(self, keys: StreamKeys, change: Change) -> None:
         """Check one stream and change it."""
@@ -95,7 +105,9 @@ class Step:
             self.do("forget", at.derived, *seqs)
             self.do("HDEL", at.slots, *(key.encode() for _, key in change.removed))
         if lost := [
-            _label(name, value, seq) for seq, labels in change.lost_labels for name, value in labels.items()
+            _label(name, value, seq).encode()
+            for seq, labels in change.lost_labels
+            for name, value in labels.items()
         ]:
             self.do("ZREM", at.labels, *lost)
 
@@ -104,19 +116,19 @@ class Step:
             return
         if len(change.new) < len(change.put):
             self.do("cut", at.rows, *(b"%d" % kept.seq for kept in change.put if kept.seq not in change.new))
-        rows: list[bytes] = []
-        slots: list[bytes] = []
-        labels: list[bytes] = []
+        rows: list[str] = []
+        slots: list[str] = []
+        labels: list[str] = []
         for kept in change.put:
-            rows += (b"%d" % kept.seq, encode(kept))
+            rows += (str(kept.seq), encode(kept).decode())
             slot = (kept.seq, kept.version, kept.created, kept.weight, kept.labels, kept.expires)
-            slots += (kept.key.encode(), _encode(slot))
+            slots += (kept.key, encode(slot).decode())
             for name, value in kept.labels.items():
-                labels += (b"0", _label(name, value, kept.seq))
-        self.do("ZADD", at.rows, *rows)
-        self.do("HSET", at.slots, *slots)
+                labels += ("0", _label(name, value, kept.seq))
+        self._do_many("ZADD", at.rows, rows)
+        self._do_many("HSET", at.slots, slots)
         if labels:
-            self.do("ZADD", at.labels, *labels)
+            self._do_many("ZADD", at.labels, labels)
 
     def _derive(self, at: StreamPlaces, change: Change) -> None:
         kept: list[bytes] = []
@@ -150,8 +162,8 @@ def derived_field(seq: int, name: str) -> bytes:
     return f"{seq}\0{name}".encode()
 
 
-def _label(name: str, value: str, seq: int) -> bytes:
-    return f"{name}\0{value}\0{seq}".encode()
+def _label(name: str, value: str, seq: int) -> str:
+    return f"{name}\0{value}\0{seq}"
 
 
 def _certain(change: Change) -> bool:

@@ -1,0 +1,307 @@
+"""Redis as a cluster: where sessions lie, writes over several of them, and that every stream is listed."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import redis
+from redis.crc import key_slot
+
+from mnemic.backends.keyvalue.engine import Batch, Change
+from mnemic.backends.keyvalue.store import KeyValueStore
+from mnemic.backends.redis import calling, engine
+from mnemic.backends.redis.calling import Wire
+from mnemic.backends.redis.engine import RedisEngine
+from mnemic.backends.redis.keys import Keys
+from mnemic.errors import ConflictError, StoreUnavailableError
+from mnemic.records import Ref, Scope
+from mnemic.store.protocol import Store
+from mnemic.store.query import Delete, Purge, Put, Scan, StreamScan, Touch, Write
+from mnemic.testing.lab import HOME, KIND, Lab, record
+from mnemic.testing.servers import valkey
+from mnemic.testing.servers.keyserver import KeyServer, new_cluster
+from mnemic.testing.servers.processes import HOST
+
+
+@pytest.fixture
+def lab() -> Iterator[Lab]:
+    with valkey.empty_cluster_keyspace() as url, Lab(url, on_loop=True) as opened:
+        yield opened
+
+
+@pytest.fixture
+def client() -> Iterator[redis.RedisCluster]:
+    with redis.RedisCluster(host=HOST, port=valkey.cluster()[0].port) as opened:
+        yield opened
+
+
+def engine_of(store: Store) -> RedisEngine:
+    assert isinstance(store, KeyValueStore)
+    assert isinstance(store._engine, RedisEngine)
+    return store._engine
+
+
+def stored(lab: Lab, client: redis.RedisCluster) -> list[bytes]:
+    """Return all keys of a store."""
+    prefix = lab.url.partition("prefix=")[2]
+    return sorted(client.scan_iter(f"{prefix}{{*"))
+
+
+def test_a_session_lies_in_one_slot_and_sessions_on_all_nodes(lab: Lab, client: redis.RedisCluster) -> None:
+    for n in range(30):
+        scope = Scope(f"acme/user{n}/{{x}}")
+        lab.put("a", scope=scope, labels={"x": "y"}, derived={"v": b"1"})
+        lab.put("b", scope=scope, kind="entry")
+    find: Any = client.get_node_from_key
+    nodes = {find(key).port for key in stored(lab, client) if b":rows" in key}
+    assert nodes == {node.port for node in valkey.cluster()}
+    for n in range(30):
+        tag = b"{/acme/user%d/%%7Bx%%7D}" % n
+        own = {key_slot(key) for key in stored(lab, client) if tag in key}
+        assert len(own) == 1
+    assert len(lab.keys(scope=Scope(), below=True, kinds=())) == 60
+
+
+def test_a_write_over_several_sessions_is_all_or_nothing(lab: Lab) -> None:
+    scopes = [Scope(f"s{n}/t") for n in range(6)]
+    lab.write(*(Put(record("a", scope=scope)) for scope in scopes), id="once")
+    lab.write(*(Put(record("a", scope=scope)) for scope in scopes), id="once")
+    with pytest.raises(ConflictError):
+        lab.write(*(Put(record("b", scope=scope), 7 if n == 5 else None) for n, scope in enumerate(scopes)))
+    for scope in scopes:
+        assert [(item.key, item.version) for item in lab.scan(scope=scope)] == [("a", 1)]
+    new = [Scope(f"new{n}") for n in range(3)]
+    with pytest.raises(ConflictError):
+        lab.write(*(Put(record("b", scope=scope), 7 if n == 2 else None) for n, scope in enumerate(new)))
+    assert len(lab.streams(empty=True)) == len(scopes)
+
+
+def test_an_append_is_one_round_trip(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab.put("a", if_version=0)
+    sent: list[Any] = []
+    server = engine_of(lab.store)._server
+    send = server._send
+
+    async def counted(command: Any) -> Any:
+        sent.append(command[0])
+        return await send(command)
+
+    monkeypatch.setattr(server, "_send", counted)
+    lab.put("b", if_version=0)
+    lab.page(reverse=True, limit=10)
+    assert sent == ["EVALSHA", "EVALSHA"]
+
+
+def test_what_is_dropped_leaves_no_name_behind(lab: Lab, client: redis.RedisCluster) -> None:
+    before = stored(lab, client)
+    scopes = [Scope(), Scope("secret"), Scope("secret/name"), Scope("secret/name/deep")]
+    for scope in scopes:
+        lab.put("a", scope=scope, labels={"x": "y"}, derived={"v": b"1"})
+    lab.write(*(Purge(scope, KIND, drop=True) for scope in scopes))
+    left = set(stored(lab, client)) - set(before)
+    # What tells others that a name was taken off goes by itself.
+    assert all(key.endswith(b":unlisted") and client.pttl(key) > 0 for key in left)
+
+
+def test_streams_that_are_made_and_dropped_at_once_are_listed_if_they_are_there(
+    lab: Lab, client: redis.RedisCluster
+) -> None:
+    stores = [lab.store, lab.open(), lab.open()]
+    scopes = [Scope(f"t/{n}") for n in range(3)]
+    rng = random.Random(5)
+
+    async def trouble(store: Store) -> None:
+        for _ in range(25):
+            scope = rng.choice(scopes)
+            drop = Purge(scope, KIND, drop=True)
+            await store.write(Write((drop,) if rng.random() < 0.5 else (Put(record("a", scope=scope)),)))
+            if rng.random() < 0.2:
+                await store.streams(StreamScan(scope=Scope()))
+
+    async def all_at_once() -> None:
+        await asyncio.gather(*(trouble(store) for store in stores for _ in range(2)))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "IN_VAIN", 0)  # so that those who list join in
+        lab.run(all_at_once())
+    heads = [key for key in stored(lab, client) if key.endswith(b"message:head")]
+    assert len(heads) == len(lab.streams())
+    assert len(heads) == len(lab.keys(scope=Scope(), below=True))
+
+
+def test_a_name_that_is_taken_off_while_its_stream_is_made(lab: Lab) -> None:
+    """Between the listing of a new stream and its first write, another process takes the name off."""
+    other = lab.open()
+    listing, others = engine_of(lab.store)._listing, engine_of(other)._listing
+    announce = listing.announce
+    times: list[Any] = []
+
+    async def disturbed(step: Any, names: Any) -> None:
+        await announce(step, names)
+        if len(times) < 2:
+            times.append(names)
+            await others.retract(names)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(listing, "announce", disturbed)
+        lab.put("a")
+    assert len(times) == 2
+    assert [stream.scope for stream in lab.streams()] == [HOME]
+
+
+def test_a_stream_that_is_made_while_its_name_is_taken_off(lab: Lab) -> None:
+    """Another process has seen that a stream is gone; before it takes the name off, the stream is made again."""
+    other = lab.open()
+    lab.put("a")
+    server = engine_of(other)._server
+    write = server.write
+    calls: list[Any] = []
+
+    async def slowly(*arguments: Any, **options: Any) -> bool:
+        done = await write(*arguments, **options)
+        calls.append(done)
+        if len(calls) == 2:  # the drop, and that the stream is seen to be gone
+            await lab.store.write(Write((Put(record("b")),)))
+        return done
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(server, "write", slowly)
+        lab.run(other.write(Write((Purge(HOME, KIND, drop=True),))))
+    assert calls == [True, True, False]
+    assert lab.keys(scope=Scope(), below=True) == ["b"]
+
+
+def test_a_name_that_is_listed_in_vain_is_taken_off(
+    lab: Lab, client: redis.RedisCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = engine_of(lab.store)
+
+    async def announce() -> None:
+        from mnemic.backends.redis.steps import Step
+
+        await own._listing.announce(Step(), [("ghost", KIND)])
+
+    lab.put("a")
+    lab.run(announce())
+    shelves = [key for key in stored(lab, client) if key.endswith(b":list")]
+    assert sum(client.zcard(key) for key in shelves) == 2
+    assert len(lab.streams()) == 1
+    assert sum(client.zcard(key) for key in shelves) == 2  # it may be about to be made
+    monkeypatch.setattr(engine, "IN_VAIN", 0)
+    assert len(lab.streams()) == 1
+    assert sum(client.zcard(key) for key in shelves) == 1
+
+
+def test_a_stream_that_expires_while_it_is_held(lab: Lab) -> None:
+    """Records stay until a write over several sessions is over, and are then seen as expired."""
+    lab.write(Put(record("a", weight=3)), Touch(HOME, KIND, timedelta(seconds=0.2)))
+    own = engine_of(lab.store)
+
+    async def hold() -> None:
+        async with lab.store._journals.hold([(HOME.path, KIND)]) as held:  # type: ignore[attr-defined]
+            await asyncio.sleep(0.3)
+            (head,) = held.taken.values()
+            assert not await own.commit(Batch([Change(head.name, head.revision + 1, head)]))
+            await held.commit(Batch([]))
+
+    lab.run(hold())
+    assert lab.keys() == []
+    assert lab.put("b").seq == 2
+    stream = lab.stream()
+    assert stream is not None
+    assert (stream.count, stream.weight, lab.keys()) == (1, 0, ["b"])
+
+
+def test_an_expired_stream_can_be_held(lab: Lab) -> None:
+    lab.write(Put(record("a", weight=3)), Touch(HOME, KIND, timedelta(seconds=0.2)))
+    time.sleep(0.25)
+    outcomes = lab.write(Put(record("b")), Put(record("b", scope=Scope("elsewhere"))))
+    assert [did.seq for did in outcomes] == [2, 1]
+    stream = lab.stream()
+    assert stream is not None
+    assert (stream.count, stream.weight) == (1, 0)
+
+
+def test_names_of_notes_and_ids_do_not_meet_those_of_streams(lab: Lab) -> None:
+    keys = Keys("p")
+    assert key_slot(keys.note("journal-1")) == key_slot(keys.note("journal-1.status"))
+    lab.write(Put(record("a")), id="}:head{/")
+    lab.write(Delete(Ref(HOME, KIND, "no")), id="nothing changes")
+    lab.put("no")
+    assert lab.write(Delete(Ref(HOME, KIND, "no")), id="nothing changes")[0].removed == ()
+    assert lab.write(id="no streams at all") == lab.write(id="no streams at all") == []
+    assert lab.keys() == ["a", "no"]
+
+
+@pytest.fixture
+def own_cluster() -> Iterator[list[KeyServer]]:
+    nodes = list(new_cluster(valkey.program()))
+    yield nodes
+    for node in nodes:
+        node.process.stop()
+
+
+def test_a_replica_takes_over_and_a_node_comes_back(
+    own_cluster: list[KeyServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica = KeyServer(
+        valkey.program(), "--cluster-enabled", "yes", "--cluster-node-timeout", "2000", bus=True
+    )
+    first = own_cluster[0]
+    try:
+        replica.ask("CLUSTER", "MEET", HOST, str(first.port))
+        primary = first.ask("CLUSTER", "MYID")
+        until = time.monotonic() + 10
+        while time.monotonic() < until:
+            try:
+                replica.ask("CLUSTER", "REPLICATE", primary)
+                break
+            except redis.ResponseError:  # it does not know that node yet
+                time.sleep(0.05)
+        scopes = [Scope(f"s{n}") for n in range(40)]
+        with Lab(f"redis+cluster://{HOST}:{own_cluster[1].port},{HOST}:{first.port}", on_loop=True) as lab:
+            nodes = engine_of(lab.store)._server._client.get_nodes()
+            assert all(node.connection_class is Wire for node in nodes)
+            for scope in scopes:
+                lab.put("a", scope=scope)
+            while "master_link_status:up" not in str(replica.ask("INFO", "replication")).replace("': '", ":"):
+                assert time.monotonic() < until
+                time.sleep(0.05)
+            replica.ask("CLUSTER", "FAILOVER", "TAKEOVER")
+            for scope in scopes:
+                assert lab.put("b", scope=scope).seq == 2
+            assert len(lab.keys(scope=Scope(), below=True)) == 80
+            first.process.kill()
+            assert len(lab.keys(scope=Scope(), below=True)) == 80
+            own_cluster[1].process.kill()
+            with monkeypatch.context() as patch:
+                patch.setattr(calling, "RETRIES", 1)
+                with pytest.raises(StoreUnavailableError):
+                    lab.keys(scope=Scope(), below=True)
+            own_cluster[1].process.start()
+            until = time.monotonic() + 20
+            while True:
+                try:
+                    for scope in scopes:
+                        lab.put("c", scope=scope)
+                    break
+                except StoreUnavailableError:
+                    assert time.monotonic() < until
+    finally:
+        replica.process.stop()
+
+
+def test_many_callers_at_once(lab: Lab) -> None:
+    async def crowd() -> None:
+        scopes = [Scope(f"u{n}") for n in range(60)]
+        await asyncio.gather(*(lab.store.write(Write((Put(record("a", scope=s), 0),))) for s in scopes))
+        pages = await asyncio.gather(*(lab.store.scan(Scan(scope=s, kinds=(KIND,))) for s in scopes))
+        assert all(len(page.items) == 1 for page in pages)
+
+    lab.run(crowd())

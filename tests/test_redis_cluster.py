@@ -156,7 +156,7 @@ def test_a_name_that_is_taken_off_while_its_stream_is_made(lab: Lab) -> None:
 
 
 def test_a_stream_that_is_made_while_its_name_is_taken_off(lab: Lab) -> None:
-    """Another process has seen that a stream is gone; before it takes the name off, the stream is made again."""
+    """Another process has seen that a stream is gone; before the name is taken off, it is made again."""
     other = lab.open()
     lab.put("a")
     server = engine_of(other)._server

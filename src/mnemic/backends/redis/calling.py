@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from redis.asyncio import Connection, Redis, RedisCluster, SSLConnection
 from redis.backoff import ExponentialWithJitterBackoff
-from redis.exceptions import NoScriptError, ReadOnlyError
+from redis.exceptions import NoScriptError
 
 from ...errors import ClosedError, TooLargeError
 from .failing import UnsentError, broken, explain, refused
@@ -59,6 +60,7 @@ class Server:
         self.url = url
         self.cluster = isinstance(client, RedisCluster)
         self._client: Any = client
+        self._connections = connections
         self._room = asyncio.Semaphore(connections)
         self._closed = False
 
@@ -89,35 +91,40 @@ class Server:
         return bool(await self._patiently(lambda: self._send(command), twice=twice))
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Wait for what is under way, and close all connections."""
         self._closed = True
-        await self._client.aclose()
+        for _ in range(self._connections):
+            await self._room.acquire()
+        try:
+            await self._client.aclose()
+        finally:
+            for _ in range(self._connections):
+                self._room.release()
 
     async def _patiently(self, call: Callable[[], Awaitable[Result]], *, twice: bool) -> Result:
         for failures in range(1, RETRIES + 2):
-            if self._closed:
-                raise ClosedError(f"{self.url} is closed")
-            try:
-                async with self._room:
+            async with self._room:
+                if self._closed:
+                    raise ClosedError(f"{self.url} is closed")
+                if failures > 1:
+                    await self._look_round()
+                try:
                     return await call()
-            except Exception as error:  # whatever it is, it comes out of the driver
-                lost = broken(error) and not twice
-                if failures > RETRIES or lost or not (refused(error) or broken(error)):
-                    raise explain(self.url, error, lost=lost) from error
-                if isinstance(error, ReadOnlyError) and not self.cluster:
-                    # The name may lead to another server by now, which is the primary.
-                    await self._client.connection_pool.disconnect(inuse_connections=False)
+                except Exception as error:  # whatever it is, it comes out of the driver
+                    lost = broken(error) and not twice
+                    if failures > RETRIES or lost or not (refused(error) or broken(error)):
+                        raise explain(self.url, error, lost=lost) from error
             await asyncio.sleep(_BACKOFF.compute(failures))
-            if self.cluster:
-                await self._look_round()
         raise AssertionError("unreachable")
 
     async def _look_round(self) -> None:
-        """Ask the cluster anew which node serves what."""
-        try:
-            await self._client.nodes_manager.initialize()
-        except Exception:
-            return  # then the next call tells why
+        """Find out which server to ask, after one could not be reached or did not want to answer."""
+        with suppress(Exception):  # then the next call tells why
+            if self.cluster:
+                await self._client.nodes_manager.initialize()
+            else:
+                # The name may lead to another server by now.
+                await self._client.connection_pool.disconnect(inuse_connections=False)
 
     async def _send(self, command: Command) -> Any:
         try:

@@ -24,7 +24,7 @@ class UnsentError(driver.ConnectionError):
 _REFUSED = (
     UnsentError,
     driver.BusyLoadingError,
-    driver.ClusterDownError,
+    driver.ClusterError,
     driver.TryAgainError,
     driver.ReadOnlyError,
     driver.SlotNotCoveredError,

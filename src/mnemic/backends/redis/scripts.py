@@ -108,7 +108,10 @@ for s = 1, streams do
   end
   i = i + absent
   expiring[s], left[s] = expires ~= '0', ends
-  if ends == '' and expiring[s] then left[s] = redis.call('PTTL', KEYS[k + 2]) end
+  if ends == '' and expiring[s] then
+    local rest = redis.call('PTTL', KEYS[k + 2])
+    if rest > 0 then left[s] = rest end
+  end
 end
 for _ = 1, tonumber(take()) do
   local key, field, expected = KEYS[tonumber(take())], take(), take()

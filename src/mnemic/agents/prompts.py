@@ -29,13 +29,14 @@ _TAG = re.compile(r"</?memory\b", re.IGNORECASE)
 class Budget(Struct, frozen=True, kw_only=True):
     """How much of its memory an agent is shown.
 
-    `max_tokens` is for all of it: a `share` for notes and what recall finds, at most `recall` things, and
-    the rest for the newest turns.
+    `max_tokens` is for all of it: a `share` for notes and what recall finds, at most `recall` things with a
+    score of `min_score`, and the rest for the newest turns.
     """
 
     max_tokens: int = 8_000
     share: float = 0.3
     recall: int = 8
+    min_score: float = 0.1
     notes: bool = True
 
     def __post_init__(self) -> None:
@@ -56,14 +57,16 @@ class Shown(Struct, frozen=True):
     hits: list[Hit]
 
 
-async def show(home: Home, session: AsyncSession, query: str, budget: Budget, *, turns: bool = True) -> Shown:
-    """Return what bears on a query; without `turns`, none are shown, since the caller has others."""
+async def show(
+    home: Home, session: AsyncSession, query: str, budget: Budget, given: list[Message] | None = None
+) -> Shown:
+    """Return what bears on a query; turns that are `given` are shown already, and no others are."""
     space = home.space
     aside = int(budget.max_tokens * budget.share)
 
     async def window() -> list[Message]:
-        if not turns:
-            return []
+        if given is not None:
+            return given
         try:
             return await session.window(max(1, budget.max_tokens - aside), interrupted=INTERRUPTED)
         except BudgetError:
@@ -75,7 +78,9 @@ async def show(home: Home, session: AsyncSession, query: str, budget: Budget, *,
 
     async def found() -> list[Hit]:
         wanted = budget.recall and aside and query.strip()
-        return await space.recall(query, budget.recall, uses=False) if wanted else []
+        return (
+            await space.recall(query, budget.recall, min_score=budget.min_score, uses=False) if wanted else []
+        )
 
     recent, entries, hits = await asyncio.gather(home.run(window()), home.run(notes()), home.run(found()))
     tokens = space._tokens
@@ -84,7 +89,7 @@ async def show(home: Home, session: AsyncSession, query: str, budget: Budget, *,
     if used := [hit.record.ref for hit in picked if hit.record.kind == EXPERIENCE]:
         await home.run(space._use(used))
     lines = [*listed, *([str(block_of(picked).content)] if picked else [])]
-    return Shown(recent, _framed(lines) if lines else None, picked)
+    return Shown([] if given is not None else recent, _framed(lines) if lines else None, picked)
 
 
 def _listed(entries: list[EntryInfo], tokens: TokenCounter, room: int) -> tuple[list[str], int]:

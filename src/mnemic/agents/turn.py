@@ -11,7 +11,7 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, User
 
 from ..features.sessions import AsyncSession
 from ..records import AgentCall, Message, ToolCall, new_id
-from .conversion import from_request_part, from_response, to_pydantic_ai
+from .conversion import from_pydantic_ai, from_request_part, from_response, to_pydantic_ai
 from .homes import AnySession, Home
 from .prompts import INTERRUPTED, Budget, Shown, show
 
@@ -74,8 +74,9 @@ class Turn:
 
     async def begin(self, query: str, budget: Budget, messages: Sequence[ModelMessage]) -> None:
         """Find out what the run is to be shown; a run that was given a history is shown no other."""
-        given = any(message.run_id != self.run_id for message in messages)
-        shown = await show(self.home, self.session, query, budget, turns=not given)
+        before = [message for message in messages if message.run_id != self.run_id]
+        given = from_pydantic_ai(before) if before else None
+        shown = await show(self.home, self.session, query, budget, given)
         self._history = to_pydantic_ai(shown.turns, agent=self.agent)
         self._block = None if shown.block is None else ModelRequest([UserPromptPart(shown.block)])
         self.shown = shown
@@ -86,7 +87,7 @@ class Turn:
         ours = {id(message) for message in (*history, self._block)}
         # Another processor may have put into the run's history what it was sent.
         rest = [message for message in messages if id(message) not in ours]
-        first = next((n for n, m in enumerate(rest) if m.run_id in (None, self.run_id)), len(rest))
+        first = next((n for n, m in enumerate(rest) if m.run_id == self.run_id), len(rest))
         block = [] if self._block is None else [self._block]
         return [*history, *rest[:first], *block, *rest[first:]]
 

@@ -1,76 +1,61 @@
-"""A model that says what a test tells it to, and remembers what it was asked."""
+"""Models that follow a script, for agents that are tested offline."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from typing import Any, TypeAlias
+import re
+from collections.abc import Callable
+from typing import Any
 
-from pydantic_ai.messages import (
-    ModelMessage,
-    ModelRequest,
-    ModelResponse,
-    TextPart,
-    ToolCallPart,
-    UserPromptPart,
-)
-from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
-
-Step: TypeAlias = str | ToolCallPart | list[Any] | Exception | Callable[[list[ModelMessage]], Any]
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 
-def call(tool: str, id: str = "c1", **arguments: Any) -> ToolCallPart:
-    """Return a model's request to run a tool."""
-    return ToolCallPart(tool, arguments, id)
+def everything(messages: list[ModelMessage], info: AgentInfo | None = None) -> str:
+    """Return all that a model is shown, as one text."""
+    parts = [str(getattr(part, "content", "")) for message in messages for part in message.parts]
+    return "\n".join([(info.instructions or "") if info else "", *parts])
 
 
-class Script(FunctionModel):
-    """Answers with one step after the other: a text, calls, a function of the messages, or an error."""
+def asked(messages: list[ModelMessage]) -> str:
+    """Return what the user said last."""
+    return next(
+        str(part.content)
+        for message in reversed(messages)
+        if isinstance(message, ModelRequest)
+        for part in reversed(message.parts)
+        if part.part_kind == "user-prompt"
+    )
 
-    def __init__(self, *steps: Step) -> None:
-        self.steps = list(steps)
-        self.seen: list[list[ModelMessage]] = []
-        self.told: list[AgentInfo] = []
 
-        async def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-            return ModelResponse(await self._next(messages, info))
+def lately(messages: list[ModelMessage]) -> list[ModelMessage]:
+    """Return what came after the user spoke last."""
+    spoke = [n for n, m in enumerate(messages) if any(p.part_kind == "user-prompt" for p in m.parts)]
+    return messages[spoke[-1] + 1 :]
 
-        async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[Any]:
-            for n, part in enumerate(await self._next(messages, info)):
-                if isinstance(part, TextPart):
-                    for word in part.content.split(" "):
-                        yield f"{word} "
-                else:
-                    yield {
-                        n: DeltaToolCall(
-                            part.tool_name, part.args_as_json_str(), tool_call_id=part.tool_call_id
-                        )
-                    }
 
-        super().__init__(answer, stream_function=stream, model_name="script")
+def says(answer: Callable[..., str | list[ToolCallPart]]) -> FunctionModel:
+    """Return a model that answers from what was asked, all that it is shown, and what has come since."""
 
-    async def _next(self, messages: list[ModelMessage], info: AgentInfo) -> list[Any]:
-        self.seen.append(list(messages))
-        self.told.append(info)
-        step: Any = self.steps.pop(0) if self.steps else "…"
-        if callable(step):
-            step = step(messages)
-            if hasattr(step, "__await__"):
-                step = await step
-        if isinstance(step, Exception):
-            raise step
-        parts = step if isinstance(step, list) else [step]
-        return [TextPart(part) if isinstance(part, str) else part for part in parts]
+    def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        given = (asked(messages), everything(messages, info), everything(lately(messages)))
+        found = answer(*given[: answer.__code__.co_argcount])
+        return ModelResponse([TextPart(found)] if isinstance(found, str) else list(found))
 
-    def prompts(self, n: int = -1) -> list[str]:
-        """Return the texts of the user's side that the model saw when it was asked the nth time."""
-        return [
-            part.content if isinstance(part.content, str) else str(part.content)
-            for message in self.seen[n]
-            if isinstance(message, ModelRequest)
-            for part in message.parts
-            if isinstance(part, UserPromptPart)
-        ]
+    return FunctionModel(respond)
 
-    def memory(self, n: int = -1) -> str:
-        """Return what was shown between the memory tags when the model was asked the nth time."""
-        return next((text for text in self.prompts(n) if text.startswith("<memory>")), "")
+
+def finding(*patterns: str) -> FunctionModel:
+    """Return a model that answers a question with what it finds by these patterns in all that it is shown."""
+
+    def answer(question: str, shown: str) -> str:
+        if not question.rstrip().endswith("?"):
+            return "Noted."
+        found = [match.group(1) for pattern in patterns if (match := re.search(pattern, shown))]
+        return ", ".join(found) or "I do not know."
+
+    return says(answer)
+
+
+def tool(name: str, **arguments: Any) -> ToolCallPart:
+    """Return a call of a tool."""
+    return ToolCallPart(name, arguments)

@@ -1,0 +1,161 @@
+"""The memories of Fence, and its agent: a conversation in a process, a file, DynamoDB or AgentCore."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import mnemic
+from mnemic import Message
+
+from ..records import now
+from .live import blocking, shared
+from .talking import Talker
+
+MEMORY_ID = "BEDROCK_AGENTCORE_MEMORY_ID"
+"""The environment variable that names the memory of AgentCore, unless one is given."""
+
+
+class BaseMemory:
+    """A conversation: what the memories here have in common, and the interface of one's own."""
+
+    session: mnemic.Session | None = None
+
+    def __init__(self, url: str, name: str, *scope: str) -> None:
+        """`url` is any of Mnemic's."""
+        memory = blocking(lambda: mnemic.open(url)) if url == "memory://" else shared(url)
+        self.space = memory.scope("fence", *scope)
+        self.session = self.space.session(name)
+
+    @property
+    def _session(self) -> mnemic.Session:
+        if self.session is None:
+            raise NotImplementedError(
+                f"{type(self).__name__} has no session: it must say how it keeps messages"
+            )
+        return self.session
+
+    def add_message(self, role: Any, content: str) -> None:
+        """Add a message."""
+        blocking(lambda: self._session.add(role, content))
+
+    def set_system_message(self, content: str) -> None:
+        """Set the system message, in place of the one before."""
+        blocking(lambda: self._session.set_system(content))
+
+    def get_messages(self) -> list[Message]:
+        """Return all messages, the system message first."""
+        found = blocking(self._session.messages)
+        return [m for m in found if m.role == "system"] + [m for m in found if m.role != "system"]
+
+    def clear(self) -> None:
+        """Remove all messages but the system message."""
+        blocking(lambda: self._session.clear(keep_system=True))
+
+
+class FleetingMemory(BaseMemory):
+    """A conversation that is gone with the process."""
+
+    def __init__(self) -> None:
+        super().__init__("memory://", "fleeting")
+
+
+class SQLiteMemory(BaseMemory):
+    """A conversation in a file."""
+
+    def __init__(self, db_path: str, session_id: str) -> None:
+        super().__init__(f"sqlite:///{quote(str(db_path))}", session_id)
+
+
+class DynamoDBMemory(BaseMemory):
+    """A conversation in a table whose hash key is `primary_key_name`; it may be as long as you like."""
+
+    def __init__(
+        self, table_name: str, primary_key_name: str, primary_key_value: str, region: str | None = None
+    ) -> None:
+        super().__init__(
+            _aws("dynamodb", table_name, region, "AWS_ENDPOINT_URL_DYNAMODB", key=primary_key_name),
+            primary_key_value,
+        )
+
+
+class AgentCoreMemory(BaseMemory):
+    """A conversation in a memory of AWS's AgentCore, in which the agent is the actor."""
+
+    def __init__(
+        self, agent_id: str, session_id: str, memory_id: str | None = None, region: str | None = None
+    ) -> None:
+        """Raise InvalidValueError if neither `memory_id` nor the environment names a memory."""
+        memory_id = memory_id or os.environ.get(MEMORY_ID)
+        if not memory_id:
+            raise mnemic.InvalidValueError(f"AgentCoreMemory needs a memory_id, or {MEMORY_ID} to name one")
+        url = _aws("agentcore", memory_id, region, "AWS_ENDPOINT_URL_BEDROCK_AGENTCORE")
+        super().__init__(url, session_id, agent_id)
+
+
+def _aws(scheme: str, name: str, region: str | None, endpoint: str, **options: str) -> str:
+    """Return a URL with the region and the endpoint of AWS's own environment variables."""
+    region = region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    at = os.environ.get(endpoint) or os.environ.get("AWS_ENDPOINT_URL")
+    given = {"region": region, "endpoint": at, **options}
+    return f"{scheme}://{name}?{urlencode({k: v for k, v in given.items() if v})}"
+
+
+class Agent:
+    """An agent that remembers its conversation, in any of these memories or in one of your own."""
+
+    def __init__(
+        self,
+        identifier: str,
+        model: Any = None,
+        memory: Any = None,
+        role: str | None = None,
+        max_memory_size: int | None = None,
+        prefill: str | None = None,
+        tools: Sequence[Any] = (),
+    ) -> None:
+        """`max_memory_size` is in tokens; `prefill` is what the agent has said before anyone speaks."""
+        self.identifier = identifier
+        self.memory = FleetingMemory() if memory is None else memory
+        self.role = role
+        self._prefill = prefill
+        session = getattr(self.memory, "session", None)
+        self._talker = Talker(
+            identifier,
+            role,
+            model,
+            tools,
+            session=session,
+            history=self._history if session is None else None,
+            keep=self._keep,
+            max_tokens=max_memory_size,
+        )
+
+    def run(self, prompt: str) -> str:
+        """Answer a prompt."""
+        if self._prefill is not None and not [m for m in self.memory.get_messages() if m.role != "system"]:
+            self.memory.add_message(role="assistant", content=self._prefill)
+        answer: str = blocking(lambda: self._talker.agent.drive(self._talker.say(prompt)))
+        return answer
+
+    async def _history(self) -> list[Message]:
+        return [Message(one.role, one.content) for one in self.memory.get_messages()]
+
+    async def _keep(self, message: Message) -> None:
+        self.memory.add_message(role=message.role, content=message.text or "")
+
+
+def cleanup_old_sessions(memory: BaseMemory, max_age_days: float) -> int:
+    """Remove the conversations beside this one that nobody has added to for so long; return how many."""
+    oldest = now() - timedelta(days=max_age_days)
+
+    def work() -> int:
+        old = [info for info in memory.space.sessions() if info.last_activity < oldest]
+        for info in old:
+            memory.space.session(info.name).clear()
+        return len(old)
+
+    return blocking(work)

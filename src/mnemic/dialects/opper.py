@@ -1,0 +1,137 @@
+"""The memory of Opper's agents: a catalogue that an agent lists, reads, writes and deletes from itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic_ai.toolsets import FunctionToolset
+
+import mnemic
+from mnemic import AsyncCatalogue, AsyncMemory
+
+from .talking import Talker
+
+
+class MemoryBackend:
+    """Where an agent's entries are: what anyone's own back-end has."""
+
+    async def list_keys(self) -> list[str]:
+        """Return all keys."""
+        raise NotImplementedError
+
+    async def read(self, key: str) -> str | None:
+        """Return the text under a key; None if there is none."""
+        raise NotImplementedError
+
+    async def write(self, key: str, value: str) -> None:
+        """Keep a text under a key."""
+        raise NotImplementedError
+
+    async def delete(self, key: str) -> None:
+        """Remove the text under a key."""
+        raise NotImplementedError
+
+
+class UrlMemory(MemoryBackend):
+    """Entries at any URL of Mnemic's; `prefix` keeps those of different agents apart."""
+
+    def __init__(self, url: str = "memory://", prefix: str = "agent_memory") -> None:
+        self.url = url
+        self.prefix = prefix
+        self._memory: AsyncMemory | None = None
+
+    async def list_keys(self) -> list[str]:
+        """Return all keys."""
+        return [entry.key for entry in await (await self._notes()).list()]
+
+    async def read(self, key: str) -> str | None:
+        """Return the text under a key; None if there is none."""
+        try:
+            value = await (await self._notes()).read(key)
+        except mnemic.NotFoundError:
+            return None
+        return value if isinstance(value, str) else str(value)
+
+    async def write(self, key: str, value: str) -> None:
+        """Keep a text under a key."""
+        await (await self._notes()).write(key, value)
+
+    async def delete(self, key: str) -> None:
+        """Remove the text under a key."""
+        await (await self._notes()).delete(key)
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        if self._memory is not None:
+            await self._memory.close()
+
+    async def _notes(self) -> AsyncCatalogue:
+        if self._memory is None:
+            self._memory = await mnemic.open_async(self.url)
+        return self._memory.scope(self.prefix).catalogue()
+
+
+class RedisMemory(UrlMemory):
+    """Entries on a Redis or Valkey server."""
+
+    def __init__(self, redis_url: str, prefix: str = "agent_memory") -> None:
+        super().__init__(redis_url, prefix)
+
+
+class Agent:
+    """An agent that is shown which entries it has before each step, and uses them with tools of its own."""
+
+    def __init__(
+        self,
+        name: str,
+        instructions: str | None = None,
+        tools: Sequence[Any] | None = None,
+        enable_memory: bool = False,
+        *,
+        model: Any = None,
+        memory: MemoryBackend | None = None,
+    ) -> None:
+        """`memory` is any back-end; with `enable_memory` alone, one that is gone with the process."""
+        self.name = name
+        self.memory = UrlMemory() if memory is None and enable_memory else memory
+        given = [tool for one in tools or () for tool in (one if isinstance(one, list | tuple) else [one])]
+        toolset: FunctionToolset[Any] = FunctionToolset(id="memory")
+        if self.memory is not None:
+            for own in (self.list_memories, self.read_memory, self.write_memory, self.delete_memory):
+                toolset.add_function(own)
+            toolset.instructions(self._catalogue)
+        self._talker = Talker(name, instructions, model, given, toolsets=[toolset])
+
+    async def process(self, input: str) -> Any:
+        """Answer, reading and writing memories as the agent sees fit."""
+        return await self._talker.say(input)
+
+    async def list_memories(self) -> list[str]:
+        """List the keys of your memories."""
+        return await self._backend.list_keys()
+
+    async def read_memory(self, key: str) -> str:
+        """Read the memory under a key."""
+        found = await self._backend.read(key)
+        return f"There is no memory {key!r}." if found is None else found
+
+    async def write_memory(self, key: str, value: str) -> str:
+        """Write a memory under a key, in place of the one before."""
+        await self._backend.write(key, value)
+        return f"Written under {key!r}."
+
+    async def delete_memory(self, key: str) -> str:
+        """Delete the memory under a key."""
+        await self._backend.delete(key)
+        return f"Deleted {key!r}."
+
+    @property
+    def _backend(self) -> MemoryBackend:
+        assert self.memory is not None
+        return self.memory
+
+    async def _catalogue(self) -> str:
+        keys = await self._backend.list_keys()
+        listed = "\n".join(f"- {key}" for key in keys) or "(none yet)"
+        return f"You have a memory that lasts. Its entries, by key:\n{listed}"

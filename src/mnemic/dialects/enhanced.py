@@ -56,20 +56,17 @@ class UrlStore(MemoryStore[str]):
         self.space = self.memory.scope("enhanced", name)
 
     def add(self, key: str, value: str, meta: dict[str, Any] | None = None) -> None:
-        """Keep a text under a key; `importance` of its metadata counts when it is recalled, and fades."""
         meta = dict(meta or {})
         weight = float(meta.get("importance", 1))
         blocking(lambda: self.space.remember(value, key=key, importance=weight, metadata=meta, ttl=self.ttl))
 
     def get(self, key: str) -> str | None:
-        """Return the text under a key; None if there is none."""
         try:
             return blocking(lambda: self.space.get(key)).text
         except mnemic.NotFoundError:
             return None
 
     def search(self, query: str, top_k: int = 5) -> list[tuple[str, str, float]]:
-        """Return what holds the query, and then what is nearest to it in words and meaning."""
         hits = blocking(lambda: self.space.recall(query, top_k, kinds="experience", signals=self.signals))
         found = {hit.record.key: (hit.record.key, hit.record.text or "", hit.score) for hit in hits}
         if len(found) < top_k and self.signals is None:
@@ -80,21 +77,17 @@ class UrlStore(MemoryStore[str]):
         return list(found.values())[:top_k]
 
     def forget(self, key: str) -> bool:
-        """Remove a text; tell whether it was there."""
         return blocking(lambda: self.space.forget(key)) > 0
 
     @property
     def data(self) -> dict[str, str]:
-        """All texts by their keys, in the order in which they came."""
         return {record.key: record.text or "" for record in blocking(self.space.all)}
 
     @property
     def meta(self) -> Mapping[str, dict[str, Any]]:
-        """The metadata of all texts by their keys."""
         return {record.key: record.meta for record in blocking(self.space.all)}
 
     def close(self) -> None:
-        """Let go of files and connections."""
         blocking(self.memory.close)
 
 
@@ -177,35 +170,28 @@ class EnhancedAgentMemory:
         self.tool_call_history: list[dict[str, Any]] = []
 
     def add_experience(self, text: str, importance: int = 1) -> str:
-        """Remember a text, and return the key that it is kept under."""
         key = mnemic.Message("user").id
         self.long_term.add(key, text, {"importance": importance})
         return key
 
     def recall(self, query: str, k: int = 5) -> list[tuple[str, str, float]]:
-        """Return keys, texts and scores of what answers best."""
         return self.long_term.search(query, k)
 
     def forget(self, key: str) -> bool:
-        """Remove what was remembered under a key; tell whether it was there."""
         return self.long_term.forget(key)
 
     def add_message(self, role: Any, content: str) -> None:
-        """Add a message to the working memory."""
         blocking(lambda: self.working.add(role, content))
 
     def get_recent_messages(self, n: int = 10) -> str:
-        """Return the newest messages as text, a line each."""
         return blocking(lambda: self.working.transcript(n))
 
     def summary(self) -> str:
-        """Return what the working memory is about, by the sentences that say most."""
         return extract(blocking(self.working.messages))
 
     create_summary = summary
 
     def add_tool_call(self, name: str, arguments: Any = None, result: Any = None) -> None:
-        """Note a tool call, as agents did with the older memory."""
         self.tool_call_history.append({"name": name, "arguments": arguments, "result": result})
 
 

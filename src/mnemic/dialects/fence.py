@@ -39,20 +39,16 @@ class BaseMemory:
         return self.session
 
     def add_message(self, role: Any, content: str) -> None:
-        """Add a message."""
         blocking(lambda: self._session.add(role, content))
 
     def set_system_message(self, content: str) -> None:
-        """Set the system message, in place of the one before."""
         blocking(lambda: self._session.set_system(content))
 
     def get_messages(self) -> list[Message]:
-        """Return all messages, the system message first."""
         found = blocking(self._session.messages)
         return [m for m in found if m.role == "system"] + [m for m in found if m.role != "system"]
 
     def clear(self) -> None:
-        """Remove all messages but the system message."""
         blocking(lambda: self._session.clear(keep_system=True))
 
 
@@ -135,7 +131,6 @@ class Agent:
         )
 
     def run(self, prompt: str) -> str:
-        """Answer a prompt."""
         if self._prefill is not None and not [m for m in self.memory.get_messages() if m.role != "system"]:
             self.memory.add_message(role="assistant", content=self._prefill)
         answer: str = blocking(lambda: self._talker.agent.drive(self._talker.say(prompt)))

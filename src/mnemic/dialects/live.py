@@ -79,7 +79,6 @@ class Live(MutableSequence[Item], Generic[Item]):
         return repr(self._read())
 
     def insert(self, index: int, value: Item) -> None:
-        """Put a message before the one at a place; at the end, that is an append."""
         if index >= len(self):
             blocking(lambda: self._session.add(self._encode(value)))
             return
@@ -88,7 +87,6 @@ class Live(MutableSequence[Item], Generic[Item]):
         self.replace(items)
 
     def replace(self, items: Iterable[Item]) -> None:
-        """Put other messages in the place of all."""
         messages = [self._encode(item) for item in items]
         kept = {message.id for message in messages}
 

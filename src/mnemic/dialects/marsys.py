@@ -35,13 +35,11 @@ class ToolCallMsg:
     arguments: str
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the call as OpenAI writes it."""
         function = {"name": self.name, "arguments": self.arguments}
         return {"id": self.id, "call_id": self.call_id, "type": self.type, "function": function}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> ToolCallMsg:
-        """Return the call that `to_dict` gave."""
         held = data.get("function", data)
         return cls(
             data["id"],
@@ -60,7 +58,6 @@ class AgentCallMsg:
     request: Any
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the call as a dict."""
         return asdict(self)
 
 
@@ -80,12 +77,10 @@ class MessageContent:
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what is set, as a dict."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> MessageContent:
-        """Return the content that `to_dict` gave."""
         return cls(data.get("thought"), data.get("next_action"), data.get("action_input"))
 
 
@@ -111,11 +106,9 @@ class Message:
 
     @staticmethod
     def is_valid_role(role: str) -> bool:
-        """Tell whether a message may have this role."""
         return role in ROLES
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what is set, as a dict."""
         held = {name: value for name, value in vars(self).items() if value is not None}
         for calls in ("tool_calls", "agent_calls"):
             if calls in held:
@@ -124,7 +117,6 @@ class Message:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Message:
-        """Return the message that `to_dict` gave."""
         held = dict(data)
         if held.get("tool_calls") is not None:
             held["tool_calls"] = [ToolCallMsg.from_dict(call) for call in held["tool_calls"]]
@@ -180,7 +172,6 @@ class ConversationMemory:
 
     @property
     def messages(self) -> Live[Message]:
-        """The messages, as a list that may be changed."""
         return Live(self.session, encode, decode)
 
     @messages.setter
@@ -188,31 +179,24 @@ class ConversationMemory:
         Live(self.session, encode, decode).replace(messages)
 
     def add_message(self, message: Message) -> None:
-        """Add a message; the oldest go if there are too many."""
         blocking(lambda: self.session.add(encode(message)))
 
     def get_messages(self) -> list[Message]:
-        """Return all messages."""
         return self.messages[:]
 
     def get_recent(self, n: int = 10) -> list[Message]:
-        """Return the `n` newest messages, oldest first."""
         return [decode(message) for message in blocking(lambda: self.session.recent(n))]
 
     def clear(self) -> None:
-        """Remove all messages."""
         blocking(self.session.clear)
 
     def to_dict(self) -> list[dict[str, Any]]:
-        """Return all messages as dicts."""
         return [message.to_dict() for message in self.get_messages()]
 
     def save_to_file(self, filepath: str | PathLike[str]) -> None:
-        """Write all messages to a JSON file, which is replaced whole or not at all."""
         blocking(lambda: self.session.save(filepath))
 
     def load_from_file(self, filepath: str | PathLike[str]) -> None:
-        """Replace all messages by those of a file: one of ours, or a list of dicts."""
 
         def work() -> None:
             try:
@@ -246,7 +230,6 @@ class MemoryManager:
         self._memories: dict[str, ConversationMemory] = {}
 
     def get_memory(self, agent_name: str) -> ConversationMemory:
-        """Return the agent's memory: a persistent one holds what it held last time."""
         if agent_name not in self._memories:
             policy = self._policies.get(agent_name, self.retention_policy)
             memory = shared(self._store) if policy == "persistent" else self._scratch
@@ -259,16 +242,13 @@ class MemoryManager:
         return self._memories[agent_name]
 
     def clear_agent_memory(self, agent_name: str) -> None:
-        """Remove all messages of one agent."""
         self.get_memory(agent_name).clear()
 
     def clear_all(self) -> None:
-        """Remove all messages of all agents."""
         for memory in self._memories.values():
             memory.clear()
 
     def set_retention_policy(self, agent_name: str, policy: str) -> None:
-        """Keep an agent's messages by another policy from now on; those that it has come along."""
         before = self.get_memory(agent_name)
         self._policies[agent_name] = _policy(policy)
         del self._memories[agent_name]
@@ -279,7 +259,6 @@ class MemoryManager:
 
     @contextmanager
     def run(self) -> Iterator[MemoryManager]:
-        """Mark one run of the agents: what is kept for a single run is gone after it."""
         try:
             yield self
         finally:
@@ -288,7 +267,6 @@ class MemoryManager:
                     memory.clear()
 
     def end_session(self) -> None:
-        """End the session: all that is not persistent is gone."""
         for memory in self._memories.values():
             blocking(memory.session.end)
 
@@ -307,13 +285,11 @@ class ConversationTracker:
         self.turn_count = 0
 
     def add_turn(self, user_msg: str, assistant_msg: str) -> None:
-        """Add a turn, both messages or none."""
         pair = [Message("user", user_msg), Message("assistant", assistant_msg)]
         blocking(lambda: self.memory.session.add_many([encode(message) for message in pair]))
         self.turn_count += 1
 
     def get_context(self, max_turns: int = 5) -> list[Message]:
-        """Return the messages of the newest turns."""
         return self.memory.get_recent(max_turns * 2)
 
 
@@ -329,7 +305,6 @@ class SummarizingMemory(ConversationMemory):
         self._model = model
 
     def add_message(self, message: Message) -> None:
-        """Add a message; when there are too many, the older half becomes a summary."""
         super().add_message(message)
         held = self.get_messages()
         if len(held) >= self.max_messages:
@@ -359,11 +334,9 @@ class PersistentMemory:
             self.memory.load_from_file(self.filepath)
 
     def save(self) -> None:
-        """Write the file."""
         self.memory.save_to_file(self.filepath)
 
     def add_message(self, message: Message) -> None:
-        """Add a message, and write the file."""
         self.memory.add_message(message)
         self.save()
 

@@ -17,19 +17,15 @@ class MemoryBackend:
     """Where an agent's entries are: what anyone's own back-end has."""
 
     async def list_keys(self) -> list[str]:
-        """Return all keys."""
         raise NotImplementedError
 
     async def read(self, key: str) -> str | None:
-        """Return the text under a key; None if there is none."""
         raise NotImplementedError
 
     async def write(self, key: str, value: str) -> None:
-        """Keep a text under a key."""
         raise NotImplementedError
 
     async def delete(self, key: str) -> None:
-        """Remove the text under a key."""
         raise NotImplementedError
 
 
@@ -42,11 +38,9 @@ class UrlMemory(MemoryBackend):
         self._memory: AsyncMemory | None = None
 
     async def list_keys(self) -> list[str]:
-        """Return all keys."""
         return [entry.key for entry in await (await self._notes()).list()]
 
     async def read(self, key: str) -> str | None:
-        """Return the text under a key; None if there is none."""
         try:
             value = await (await self._notes()).read(key)
         except mnemic.NotFoundError:
@@ -54,15 +48,12 @@ class UrlMemory(MemoryBackend):
         return value if isinstance(value, str) else str(value)
 
     async def write(self, key: str, value: str) -> None:
-        """Keep a text under a key."""
         await (await self._notes()).write(key, value)
 
     async def delete(self, key: str) -> None:
-        """Remove the text under a key."""
         await (await self._notes()).delete(key)
 
     async def close(self) -> None:
-        """Let go of connections."""
         if self._memory is not None:
             await self._memory.close()
 
@@ -104,7 +95,6 @@ class Agent:
         self._talker = Talker(name, instructions, model, given, toolsets=[toolset])
 
     async def process(self, input: str) -> Any:
-        """Answer, reading and writing memories as the agent sees fit."""
         return await self._talker.say(input)
 
     async def list_memories(self) -> list[str]:

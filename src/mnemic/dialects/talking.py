@@ -53,7 +53,6 @@ class Talker:
         )
 
     async def say(self, prompt: str) -> Any:
-        """Answer a prompt; what was said is kept, also if the model fails."""
         if self._history is None or self._keep is None:
             return (await self.agent.run(prompt)).output
         before = await self._history()

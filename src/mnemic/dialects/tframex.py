@@ -28,21 +28,17 @@ class BaseMemoryStore:
     """What a store of messages does; one's own needs `add_message`, `get_history` and `clear`."""
 
     async def add_message(self, message: Message) -> None:
-        """Add a message."""
         raise NotImplementedError
 
     async def get_history(
         self, limit: int | None = None, offset: int = 0, roles: list[Any] | None = None
     ) -> list[Message]:
-        """Return messages, oldest first; `limit` and `offset` count back from the newest."""
         raise NotImplementedError
 
     async def clear(self) -> None:
-        """Remove all messages."""
         raise NotImplementedError
 
     async def get_context_window(self, max_tokens: int = 4000) -> list[Message]:
-        """Return the newest messages that fit; calls of tools stay with their answers."""
         history = await self.get_history()
         session = (await mnemic.open_async("memory://")).scope("window").session("messages")
         await session.add_many([replace(message, id=str(n)) for n, message in enumerate(history)])
@@ -72,37 +68,30 @@ class UrlMemoryStore(BaseMemoryStore):
             self._space = self._sync._twin
 
     async def initialize(self) -> None:
-        """Connect; otherwise the first call does."""
         if self._space is None:
             self._memory = await mnemic.open_async(self.url, **self._opening)
             self._space = self._memory.scope("tframex")
 
     async def session(self) -> AsyncSession:
-        """Return the session that the messages are in."""
         await self.initialize()
         assert self._space is not None
         return self._space.session(self.session_id, **self._limits)
 
     async def add_message(self, message: Message) -> None:
-        """Add a message; one that is added twice is there twice."""
         await (await self.session()).add(message)
 
     async def get_history(
         self, limit: int | None = None, offset: int = 0, roles: list[Any] | None = None
     ) -> list[Message]:
-        """Return messages, oldest first; `limit` and `offset` count back from the newest."""
         return await (await self.session()).messages(limit, offset, roles=roles)
 
     async def clear(self) -> None:
-        """Remove all messages."""
         await (await self.session()).clear()
 
     async def get_context_window(self, max_tokens: int = 4000) -> list[Message]:
-        """Return the newest messages that fit; calls of tools stay with their answers."""
         return await (await self.session()).window(max_tokens)
 
     async def close(self) -> None:
-        """Let go of connections."""
         if self._memory is not None:
             await self._memory.close()
 
@@ -124,7 +113,6 @@ class InMemoryMemoryStore(UrlMemoryStore):
 
     @property
     def messages(self) -> Live[Message]:
-        """The messages, as a list that may be changed."""
         session = self._sync.session(self.session_id, **self._limits)
         return Live(session, lambda message: message, lambda message: message)
 
@@ -168,11 +156,9 @@ class ScopedMemoryStore(BaseMemoryStore):
         self._make = make
 
     def get_scope(self, scope_name: str) -> BaseMemoryStore:
-        """Return the store of a scope."""
         return self.scopes.setdefault(scope_name, self._make())
 
     def add_message(self, message: Message, scope: str = "default") -> Any:
-        """Add a message to a scope; it need not be awaited."""
         work = self.get_scope(scope).add_message(message)
         return (
             blocking(lambda: asyncio.run(_whole(work)))
@@ -187,11 +173,9 @@ class ScopedMemoryStore(BaseMemoryStore):
         roles: list[Any] | None = None,
         scope: str = "default",
     ) -> list[Message]:
-        """Return the messages of a scope."""
         return await self.get_scope(scope).get_history(limit, offset, roles)
 
     async def clear(self, scope: str = "default") -> None:
-        """Remove the messages of a scope."""
         await self.get_scope(scope).clear()
 
 
@@ -228,7 +212,6 @@ class SummaryMemory(InMemoryMemoryStore):
         )
 
     async def get_summaries(self) -> list[Message]:
-        """Return the running summary as a system message, if there is one."""
         summary = await (await self.session()).summary()
         return [] if summary is None else [Message("system", SUMMARY + summary)]
 
@@ -250,7 +233,6 @@ class SemanticMemoryStore(InMemoryMemoryStore):
         super().__init__(embedder=_Embedding(model) if foreign else model)
 
     async def search(self, query: str, top_k: int = 5) -> list[Message]:
-        """Return the messages that answer best, best first."""
         assert self._space is not None
         return [decode(hit.record) for hit in await self._space.recall(query, top_k, kinds="message")]
 
@@ -278,11 +260,9 @@ class FilterableMemoryStore(InMemoryMemoryStore):
     """Messages by their metadata and dates."""
 
     async def get_messages_by_metadata(self, **metadata_filters: Any) -> list[Message]:
-        """Return the messages whose metadata are these."""
         return await (await self.session()).messages(metadata=metadata_filters)
 
     async def get_messages_by_date_range(self, start_date: datetime, end_date: datetime) -> list[Message]:
-        """Return the messages from one moment to another, both included."""
         since, until = start_date.astimezone(), end_date.astimezone()
         return await (await self.session()).messages(since=since, until=until)
 
@@ -296,14 +276,12 @@ class AutoCleanupMemory(FilterableMemoryStore):
         self.archive_store = archive or InMemoryMemoryStore()
 
     async def cleanup(self) -> int:
-        """Archive what is old and important, then remove what is old; return how many messages."""
         session = await self.session()
         old = await session.messages(until=now() - self.max_age)
         await self.archive([message for message in old if message.metadata.get("important", False)])
         return await session.remove([message.id for message in old])
 
     async def archive(self, messages: list[Message]) -> None:
-        """Keep messages for good."""
         for message in messages:
             await self.archive_store.add_message(message)
 
@@ -336,7 +314,6 @@ class AuditMemoryStore(BaseMemoryStore):
         self.get_history, self.clear = self.operational_store.get_history, self.operational_store.clear  # type: ignore[method-assign]
 
     async def add_message(self, message: Message) -> None:
-        """Add a message, which stays as it is, and note it."""
         audit = {
             "timestamp": now().isoformat(),
             "user_id": self.current_user_id,
@@ -393,7 +370,6 @@ class LLMAgent:
         _agents[name] = self
 
     async def ask(self, message: str) -> Any:
-        """Answer a message."""
         return await self._talker.say(message)
 
 
@@ -401,13 +377,11 @@ class TFrameXApp:
     """All agents, by name."""
 
     def register_agent(self, agent: LLMAgent) -> LLMAgent:
-        """Let an agent be found by its name, also if another of the same name was made since."""
         _agents[agent.name] = agent
         return agent
 
     @asynccontextmanager
     async def run_context(self) -> AsyncIterator[TFrameXApp]:
-        """Give what agents are called with."""
         yield self
 
     async def call_agent(self, name: str, message: str) -> Any:

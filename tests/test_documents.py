@@ -10,7 +10,7 @@ from sybil.example import Example
 from sybil.parsers.markdown import PythonCodeBlockParser
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def examples(path: Path) -> list[Example]:

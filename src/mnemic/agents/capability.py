@@ -90,8 +90,11 @@ class MemoryCapability(AbstractCapability[Any]):
         """Return None: a memory is not made from a spec."""
         return None
 
-    def get_instructions(self) -> str:
-        """Return what the model is told of its memory."""
+    def get_instructions(self) -> str | None:
+        """Return what the model is told of its memory; None if it is shown nothing but its turns."""
+        shown = self.budget.share and (self.budget.recall or self.budget.notes)
+        if self._tools is None and not shown:
+            return None
         return INSTRUCTIONS + (WITH_TOOLS if self._tools is not None else "")
 
     def get_toolset(self) -> FunctionToolset[Any] | None:

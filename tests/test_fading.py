@@ -358,19 +358,19 @@ def test_erasing_takes_what_was_pruned_along(memory: mnemic.Memory) -> None:
 
 
 def test_what_changes_while_it_is_pruned_stays(alice: mnemic.Space, monkeypatch: pytest.MonkeyPatch) -> None:
-    from mnemic.features.fading import AsyncFading
+    from mnemic.features import fading
 
     alice.remember_many([Experience(text=f"tea {n}", key=f"k{n}", created=ago(300)) for n in range(9)])
-    plain = AsyncFading._write_each
+    plain = fading.write_each
     done: list[int] = []
 
-    async def changed(self: AsyncFading, batch: Any) -> int:
+    async def changed(store: Any, batch: Any) -> list[bool]:
         if not done:
             done.append(1)
-            await self.update("k4", text="tea that is new")
-        return await plain(self, batch)
+            await fading.AsyncFading(store, alice.home).update("k4", text="tea that is new")
+        return await plain(store, batch)
 
-    monkeypatch.setattr(AsyncFading, "_write_each", changed)
+    monkeypatch.setattr(fading, "write_each", changed)
     assert alice.prune(0.5, archive=True) == 8
     assert [record.text for record in alice.all()] == ["tea that is new"]
     assert len(alice.pruned()) == 8

@@ -10,7 +10,8 @@ import mnemic
 import mnemic.api
 
 NAMES = """
-    AgentCall AsyncCatalogue AsyncGraph AsyncMemory AsyncSession AsyncSpace BudgetError Catalogue
+    AgentCall AsyncCatalogue AsyncGraph AsyncMemory AsyncSession AsyncSpace Audit AuditEntry AuditError
+    BudgetError Catalogue Cleaned DecryptionError
     ClosedError CombinedEmbedder ConflictError Context Copied Embedder EmbedderError Entry EntryInfo
     EventLoopError Experience Faded FastEmbedEmbedder Graph Hit InvalidValueError LimitError Link Memory
     Message Metrics MissingExtraError MnemicError Neighbourhood NewerSchemaError NotFoundError

@@ -31,28 +31,40 @@ def open(
     tokens: Tokens = DEFAULT_ENCODING,
     embedder: Embedder | str | None = AUTO,
     index: str | None = None,
+    encryption_key: Keys | None = None,
+    audit: Auditing = None,
 ) -> Memory:
     """Open the memory at a URL, such as `sqlite:///agent.db` or `memory://`.
 
     `tokens` says how tokens are counted, `embedder` what makes vectors: an Embedder or the name of one;
     "auto" is the one whose vectors the store holds, and None is none. `index` is the URL of a companion
-    index, in which recall then searches. Raises InvalidValueError for a bad URL, UnknownSchemeError,
-    MissingExtraError, EmbedderError if the store's vectors are of another embedder, or a StoreError if
-    the store cannot be opened.
+    index, in which recall then searches. With `encryption_key`, 32 bytes or a Fernet key, or a list of which
+    the first encrypts, all that is said is encrypted. `audit` keeps a trail of all changes: True in the store
+    itself, or in another or its URL; an `Audit` says more. Raises InvalidValueError for a bad URL or key,
+    UnknownSchemeError, MissingExtraError, EmbedderError if the store's vectors are of another embedder, or a
+    StoreError if the store cannot be opened, such as DecryptionError with another key.
     """
     _, backend = registry.find(url)
-    driver: Driver = Inline() if backend.inline and index is None else Portal()
+    inline = backend.inline and index is None and audits_inline(audit)
+    driver: Driver = Inline() if inline else Portal()
     try:
-        return Memory(driver.run(_opened(url, tokens, embedder, index)), driver)
+        return Memory(driver.run(_opened(url, tokens, embedder, index, encryption_key, audit)), driver)
     except BaseException:
         driver.close()
         raise
 
 
 async def _opened(
-    url: str, tokens: Tokens, embedder: Embedder | str | None, index: str | None
+    url: str,
+    tokens: Tokens,
+    embedder: Embedder | str | None,
+    index: str | None,
+    encryption_key: Keys | None,
+    audit: Auditing,
 ) -> AsyncMemory:
-    return await open_async(url, tokens=tokens, embedder=embedder, index=index)
+    return await open_async(
+        url, tokens=tokens, embedder=embedder, index=index, encryption_key=encryption_key, audit=audit
+    )
 
 
 def copy(
@@ -62,21 +74,33 @@ def copy(
     scope: Scope | str | None = None,
     reembed: bool = False,
     merge: bool = False,
+    source_key: Keys | None = None,
+    target_key: Keys | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> Copied:
     """Copy all that is remembered at one URL, or in one scope of it, to another URL, and verify it.
 
     Called again after it was broken off, it goes on. Vectors come along; EmbedderError is raised if the
     target holds those of another embedder, unless `reembed` lets it make its own. A stream of the target
-    with records that the source does not have raises ConflictError, unless `merge` allows them.
-    `progress` is called with how many records are done and how many there are. Raises StoreError if what
-    was written is not what is found.
+    with records that the source does not have raises ConflictError, unless `merge` allows them. With
+    `source_key` an encrypted store is read, with `target_key` one is written; with neither, an encrypted
+    store is copied as it is. `progress` is called with how many records are done and how many there are.
+    Raises DecryptionError if a key is missing or wrong, StoreError if what was written is not what is found.
     """
     inline = all(registry.find(url)[1].inline for url in (source, target))
     driver: Driver = Inline() if inline else Portal()
     try:
         return driver.run(
-            copy_async(source, target, scope=scope, reembed=reembed, merge=merge, progress=progress)
+            copy_async(
+                source,
+                target,
+                scope=scope,
+                reembed=reembed,
+                merge=merge,
+                source_key=source_key,
+                target_key=target_key,
+                progress=progress,
+            )
         )
     finally:
         driver.close()
@@ -120,11 +144,13 @@ def generate() -> str:
     needed = {
         **known,
         "Driver": (".driving", "Driver"),
+        "Auditing": (".layers.audit", "Auditing"),
         "Copied": (".copying", "Copied"),
         "copy_async": (".copying", "copy_async"),
         "Inline": (".driving", "Inline"),
         "Portal": (".driving", "Portal"),
-        "open_async": (".memory", "open_async"),
+        "open_async": (".opening", "open_async"),
+        "audits_inline": (".opening", "audits_inline"),
         "registry": (".store", "registry"),
         "contextmanager": ("contextlib", "contextmanager"),
         "Iterator": ("collections.abc", "Iterator"),

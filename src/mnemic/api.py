@@ -5,9 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 from .copying import Copied, copy_async
 from .errors import (
+    AuditError,
     BudgetError,
     ClosedError,
     ConflictError,
+    DecryptionError,
     EmbedderError,
     EventLoopError,
     InvalidValueError,
@@ -26,6 +28,7 @@ from .errors import (
     UnreadableStoreError,
 )
 from .features.catalogue import AsyncCatalogue, Entry, EntryInfo
+from .features.cleanup import Cleaned
 from .features.context import Context
 from .features.fading import Faded
 from .features.graph import AsyncGraph, Link, Neighbourhood
@@ -33,8 +36,10 @@ from .features.longterm import Experience
 from .features.sessions import AsyncSession, SessionInfo
 from .features.summary import Summarise
 from .formats import from_anthropic, from_openai, to_anthropic, to_openai
-from .memory import AsyncMemory, AsyncSpace, open_async
+from .layers.audit import Audit, AuditEntry
+from .memory import AsyncMemory, AsyncSpace
 from .models.embedder import Embedder
+from .opening import open_async
 from .recall.meter import Metrics
 from .records import AgentCall, Hit, Message, Record, Scope, ToolCall
 from .sync import Catalogue, Graph, Memory, Session, Space, copy, open
@@ -71,13 +76,18 @@ __all__ = [
     "AsyncMemory",
     "AsyncSession",
     "AsyncSpace",
+    "Audit",
+    "AuditEntry",
+    "AuditError",
     "BudgetError",
     "Catalogue",
+    "Cleaned",
     "ClosedError",
     "CombinedEmbedder",
     "ConflictError",
     "Context",
     "Copied",
+    "DecryptionError",
     "Embedder",
     "EmbedderError",
     "Entry",

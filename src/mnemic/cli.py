@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .errors import MnemicError
+from .errors import InvalidValueError, MnemicError
 
 if TYPE_CHECKING:
     from .evaluate import Level, Report
@@ -134,16 +134,37 @@ def reembed(url: str, embedder: str) -> None:
 @click.option("--scope", metavar="PATH", help="Copy this scope and those below it alone, such as acme/alice.")
 @click.option("--reembed", is_flag=True, help="Let the target's embedder make vectors of its own.")
 @click.option("--merge", is_flag=True, help="Leave records in the target that the source does not have.")
+@click.option("--source-key-env", metavar="NAME", help="The variable with the key of an encrypted source.")
+@click.option(
+    "--target-key-env", metavar="NAME", help="The variable with the key to encrypt the target with."
+)
 @debug_option
-def copy(source: str, target: str, scope: str | None, reembed: bool, merge: bool) -> None:
+def copy(
+    source: str,
+    target: str,
+    scope: str | None,
+    reembed: bool,
+    merge: bool,
+    source_key_env: str | None,
+    target_key_env: str | None,
+) -> None:
     """Copy all that is stored at the URL SOURCE to the URL TARGET, and verify it.
 
-    Broken off, it goes on where it was when it is run again.
+    Broken off, it goes on where it was when it is run again. Keys are read from environment variables.
     """
     from .api import copy
 
     with _progress("copy") as show:
-        copied = copy(source, target, scope=scope, reembed=reembed, merge=merge, progress=show)
+        copied = copy(
+            source,
+            target,
+            scope=scope,
+            reembed=reembed,
+            merge=merge,
+            source_key=_key(source_key_env) if source_key_env else None,
+            target_key=_key(target_key_env) if target_key_env else None,
+            progress=show,
+        )
     click.echo(
         f"{copied.records:,} records in {copied.streams:,} streams are the same in both stores, "
         f"{copied.written:,} of them written now; digest {copied.digest}"
@@ -163,6 +184,38 @@ def reindex(url: str, index: str) -> None:
     with open(url, index=index) as memory, _progress("reindex") as show:
         made = memory.reindex(progress=show)
     click.echo(f"{made:,} texts in {index.partition('://')[0]}")
+
+
+@main.command()
+@click.argument("url")
+@click.option(
+    "--key-env",
+    "variables",
+    multiple=True,
+    required=True,
+    metavar="NAME",
+    help="The variable with a key: the first encrypts from now on, others may be needed to read.",
+)
+@debug_option
+def rotate(url: str, variables: tuple[str, ...]) -> None:
+    """Encrypt all that is stored at URL anew, with the first of the keys.
+
+    The store stays in use meanwhile. Broken off, it goes on where it was when it is run again.
+    """
+    from .api import open
+
+    with open(url, encryption_key=[_key(name) for name in variables]) as memory, _progress("rotate") as show:
+        changed = memory.rotate(progress=show)
+    click.echo(f"{changed:,} records encrypted anew; only the key in {variables[0]} is needed from now on")
+
+
+def _key(variable: str) -> str:
+    """Return the key in an environment variable: on a command line, others could see it."""
+    from os import environ
+
+    if not environ.get(variable):
+        raise InvalidValueError(f"the environment variable {variable} is not set; it should hold a key")
+    return environ[variable]
 
 
 @main.command()

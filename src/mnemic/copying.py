@@ -9,12 +9,15 @@ from msgspec import Struct, json
 from msgspec.structs import replace
 
 from .checks import shown
-from .errors import ConflictError, EmbedderError, StoreError
+from .errors import ConflictError, DecryptionError, EmbedderError, StoreError
+from .layers.encrypt import EncryptLayer
+from .layers.lock import LOCK
 from .layers.owner import NOTE, noted
+from .layers.sealing import Keys
 from .models.finding import AUTO
 from .recall.maker import entry_name
 from .recall.strength import USE
-from .records import NOTE_KIND, Record, Scope, Stream
+from .records import LOCK_KIND, NOTE_KIND, Record, Scope, Stream
 from .store import registry
 from .store.digest import digest
 from .store.protocol import Store, all_streams, scan_all
@@ -47,6 +50,8 @@ async def copy_async(
     scope: Scope | str | None = None,
     reembed: bool = False,
     merge: bool = False,
+    source_key: Keys | None = None,
+    target_key: Keys | None = None,
     progress: Progress | None = None,
 ) -> Copied:
     """Copy all that is remembered at one URL, or in one scope of it, to another URL, and verify it.
@@ -55,14 +60,19 @@ async def copy_async(
     come along if both stores hold those of the same embedder, or the target none; if they hold those of
     different ones, EmbedderError is raised, unless `reembed` lets the target's embedder make its own. A
     stream of the target that holds records which the source does not have raises ConflictError, unless
-    `merge` allows them. `progress` is called with how many records are done and how many there are. Raises
-    StoreError if what was written is not what is found, for instance because the source has changed.
+    `merge` allows them. With `source_key` an encrypted store is read, with `target_key` one is written; with
+    neither, an encrypted store is copied as it is. `progress` is called with how many records are done and
+    how many there are. Raises DecryptionError if a key is missing or wrong, StoreError if what was written is
+    not what is found, for instance because the source has changed.
     """
     places = [registry.find(url) for url in (source, target)]
     opened: list[Store] = []
     try:
-        for url, backend in places:
+        for (url, backend), key in zip(places, (source_key, target_key), strict=True):
             opened.append(await backend.open(url))
+            if key is not None:
+                opened[-1] = layer = EncryptLayer(opened[-1], key, str(url))
+                await layer.prepare()
         home = scope if isinstance(scope, Scope) else Scope(scope or "")
         return await _Copy(opened[0], opened[1], home, merge, progress).run(reembed=reembed)
     finally:
@@ -86,6 +96,7 @@ class _Copy:
 
     async def run(self, *, reembed: bool) -> Copied:
         """Copy every stream, one after another."""
+        await self._lock()
         derived = await self._embedder(reembed)
         through = self.target
         if reembed:
@@ -93,11 +104,28 @@ class _Copy:
 
             through = IndexLayer(self.target, AUTO)
         listed = StreamScan(scope=self.home)
-        streams = [s async for s in all_streams(self.source, listed) if s.kind != NOTE_KIND]
+        noted_apart = (NOTE_KIND, LOCK_KIND)
+        streams = [s async for s in all_streams(self.source, listed) if s.kind not in noted_apart]
         self.total = sum(stream.count for stream in streams)
         for stream in streams:
             await self._stream(stream, through, derived)
         return Copied(len(streams), self.done, self.written, self.digest.hexdigest())
+
+    async def _lock(self) -> None:
+        """Copy what an encrypted store notes about itself, if it is copied without its key.
+
+        Raises DecryptionError if that would mix what is encrypted with what is not, or not with the same key.
+        """
+        (ours,) = await self.source.read([LOCK])
+        (theirs,) = await self.target.read([LOCK])
+        if ours is None and theirs is not None:
+            raise DecryptionError("the target is encrypted: copy with target_key")
+        if ours is None or (theirs is not None and theirs.data == ours.data):
+            return
+        page = await self.target.streams(StreamScan(scope=Scope(), limit=1))
+        if theirs is not None or page.items or isinstance(self.target, EncryptLayer):
+            raise DecryptionError("the source is encrypted, the target in another way or not: copy with keys")
+        await self.target.write(Write((Put(Record(LOCK.scope, LOCK.kind, LOCK.key, data=ours.data), 0),)))
 
     async def _embedder(self, reembed: bool) -> tuple[str, ...]:
         """Return which derived values come along; raises EmbedderError if the target's are another's."""

@@ -1,31 +1,35 @@
-"""The front door: from a URL to a memory, from a memory to a scope, from a scope to what one does with it."""
+"""The front door: from a memory to a scope, from a scope to what one does with it; and the layers below."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from datetime import timedelta
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .errors import EmbedderError, InvalidValueError
 from .features.catalogue import AsyncCatalogue
+from .features.cleanup import Cleaned, Cleanup
 from .features.context import Context, build_context
 from .features.fading import AsyncFading
 from .features.graph import AsyncGraph
 from .features.messages import MESSAGE
 from .features.overflow import Limits, Overflow
 from .features.sessions import AsyncSession, Retention, SessionInfo
+from .layers.audit import Acting, Audit, AuditEntry
+from .layers.lock import check_plain
+from .layers.sealing import Keyring, Keys
 from .models.embedder import Embedder
-from .models.finding import AUTO, find_embedder
+from .models.finding import AUTO
 from .recall.meter import Metrics
-from .records import NOTE_KIND, Scope
-from .store import registry
-from .store.nearest import GROUP as INDEXES
+from .records import AUDIT_KIND, NOTE_KIND, Scope
 from .store.nearest import Companion
 from .store.protocol import Capability, Store, all_streams
 from .store.query import Purge, StreamScan, Write
 from .tokens import DEFAULT_ENCODING, TokenCounter, counter
 
 if TYPE_CHECKING:
+    from .layers.audit import AuditLayer
+    from .layers.encrypt import EncryptLayer
     from .layers.index import IndexLayer
 
 Tokens: TypeAlias = str | TokenCounter | Callable[[str], int]
@@ -43,6 +47,49 @@ def indexed(
     return IndexLayer(store, embedder, companion=companion)
 
 
+def in_clear() -> InvalidValueError:
+    """Return what is to be said of a companion index beside an encrypted store."""
+    return InvalidValueError(
+        "a companion index would hold in clear what is encrypted: give index or encryption_key, not both"
+    )
+
+
+class Layers:
+    """The layers over a back-end. A call passes them in the order: audit, index, encryption, back-end.
+
+    So the trail tells what callers did, not what layers do for them, and is encrypted with the rest; and what
+    is indexed and embedded is the text, while the store sees nothing of either but ciphertext.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        embedder: Embedder | str | None,
+        companion: Companion | None,
+        keys: Keys | Keyring | None,
+        audit: Audit | None,
+        url: str,
+    ) -> None:
+        """Raise InvalidValueError for a companion index of an encrypted store."""
+        self.backend = self.top = store
+        self.encrypt: EncryptLayer | None = None
+        self.audit: AuditLayer | None = None
+        if keys is not None:
+            from .layers.encrypt import EncryptLayer
+
+            if companion is not None:
+                raise in_clear()
+            self.top = self.encrypt = EncryptLayer(self.top, keys, url)
+        self.index = indexed(self.top, embedder, companion)
+        self.top = self.index or self.top
+        if audit is not None:
+            from .layers.audit import AuditLayer
+
+            if isinstance(audit.store, str):
+                raise InvalidValueError("a URL of an audit trail is opened by open_async, not by AsyncMemory")
+            self.top = self.audit = AuditLayer(self.top, audit, audit.store)
+
+
 class AsyncMemory:
     """All that is remembered at one URL."""
 
@@ -55,11 +102,14 @@ class AsyncMemory:
         url: str = "",
         embedder: Embedder | str | None = AUTO,
         companion: Companion | None = None,
+        encryption_key: Keys | Keyring | None = None,
+        audit: Audit | None = None,
     ) -> None:
         """`store` is any store, `companion` an index beside it; `open_async` finds both by their URLs."""
         self.url = url
-        self._index = indexed(store, embedder, companion)
-        self._store: Store = store if self._index is None else self._index
+        self._layers = Layers(store, embedder, companion, encryption_key, audit, url)
+        self._index = self._layers.index
+        self._store: Store = self._layers.top
         self._tokens = counter(tokens)
 
     def scope(self, *segments: Scope | str) -> AsyncSpace:
@@ -102,6 +152,64 @@ class AsyncMemory:
         """
         return await self._own_index().reindex(progress)
 
+    async def rotate(self, *, progress: Callable[[int, int], object] | None = None) -> int:
+        """Encrypt anew, with the first of the keys, all that another has encrypted; return how many records.
+
+        Others may go on reading and writing, if they know both keys. Called again after it was broken off,
+        it goes on where it was. Once it is done, the other keys are no longer needed. `progress` is called
+        with how many records are done and how many there are. Raises InvalidValueError if the memory was
+        opened without a key, StoreError if others go on writing with another than the first.
+        """
+        if self._layers.encrypt is None:
+            raise InvalidValueError(
+                "there is nothing to rotate: the memory was opened without encryption_key"
+            )
+        return await self._layers.encrypt.rotate(progress)
+
+    def acting(
+        self, *, actor: str | None = None, session: str | None = None, address: str | None = None
+    ) -> Acting:
+        """Return a context in which all that is done is done by this actor, as the audit trail tells it.
+
+        What is left out is as it was outside. It holds for the thread or task that says so, and for the tasks
+        that it starts. Raises InvalidValueError for a name that is none.
+        """
+        return Acting(actor, session, address)
+
+    async def audit_trail(
+        self,
+        scope: Scope | str | None = None,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        actor: str | None = None,
+        session: str | None = None,
+        address: str | None = None,
+        operation: str | None = None,
+        kind: str | None = None,
+        key: str | None = None,
+        flag: str | None = None,
+    ) -> list[AuditEntry]:
+        """Return who changed what in a scope, such as "acme/alice", or anywhere, and below it, oldest first.
+
+        `since` and `until` include their moments. Raises InvalidValueError if the memory was opened
+        without audit.
+        """
+        if self._layers.audit is None:
+            raise InvalidValueError("there is no audit trail: the memory was opened without audit")
+        return await self._layers.audit.trail(
+            scope if isinstance(scope, Scope) else Scope(scope or ""),
+            since=since,
+            until=until,
+            actor=actor,
+            session=session,
+            address=address,
+            operation=operation,
+            kind=kind,
+            key=key,
+            flag=flag,
+        )
+
     async def metrics(self) -> Metrics:
         """Return how recall has done since the memory was opened: what it found, what was used, its drift.
 
@@ -115,6 +223,10 @@ class AsyncMemory:
         return self._index
 
     async def _prepare(self) -> None:
+        if self._layers.encrypt is not None:
+            await self._layers.encrypt.prepare()
+        else:
+            await check_plain(self._layers.backend, self.url)
         if self._index is not None:
             await self._index.prepare()
 
@@ -197,85 +309,49 @@ class AsyncSpace(AsyncFading):
         """Return the facts of this scope."""
         return AsyncGraph(self._store, self.home)
 
+    async def cleanup(
+        self,
+        *,
+        older_than: timedelta | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        kinds: Sequence[str] | str | None = None,
+        archive: str | None = None,
+        dry_run: bool = False,
+    ) -> Cleaned:
+        """Remove what is old, or has this metadata, here and below; archived first at the URL `archive`.
+
+        Messages, remembered texts and facts are as old as they are; notes and summaries as their last
+        change. Nothing that is pinned goes, and no tool's call without its answers. With an archive, which
+        is encrypted if this memory is, nothing is removed before all of it has been written there and
+        read back; what changes meanwhile stays. Called again after it was broken off, it goes on. With
+        `dry_run` it only counts. Raises InvalidValueError if nothing says what is to go, StoreError if the
+        archive fails.
+        """
+        cleanup = Cleanup(self._store, self.home, older_than=older_than, metadata=metadata, kinds=kinds)
+        if dry_run or archive is None:
+            return await (cleanup.count() if dry_run else cleanup.run(None))
+        from .layers.ported import open_beside
+
+        store = await open_beside(self._store, archive)
+        try:
+            return await cleanup.run(store)
+        finally:
+            await store.close()
+
     async def erase(self) -> int:
         """Remove everything in this scope and below it, of every kind; return how many records.
 
-        Not even the names of the scopes are left behind.
+        Not even the names of the scopes are left behind, but for what an audit trail tells of them.
         """
         return await _purge_all(self._store, self.home, drop=True)
-
-
-class Opening:
-    """A memory that is being opened: `await` it, or use it with `async with`."""
-
-    def __init__(
-        self, url: str, tokens: Tokens, embedder: Embedder | str | None, index: str | None = None
-    ) -> None:
-        self._url = url
-        self._tokens = tokens
-        self._embedder = embedder
-        self._companion_url = index
-        self._memory: AsyncMemory | None = None
-
-    def __await__(self) -> Generator[Any, None, AsyncMemory]:
-        return self._open().__await__()
-
-    async def __aenter__(self) -> AsyncMemory:
-        self._memory = await self._open()
-        return self._memory
-
-    async def __aexit__(self, *error: object) -> None:
-        if self._memory is not None:
-            await self._memory.close()
-
-    async def _open(self) -> AsyncMemory:
-        url, backend = registry.find(self._url)
-        tokens = counter(self._tokens)
-        embedder = self._embedder if self._embedder == AUTO else find_embedder(self._embedder)
-        companion = await open_companion(self._companion_url) if self._companion_url is not None else None
-        try:
-            store = await backend.open(url)
-        except BaseException:
-            if companion is not None:
-                await companion.close()
-            raise
-        memory = AsyncMemory(store, tokens, str(url), embedder, companion)
-        try:
-            await memory._prepare()
-        except BaseException:
-            await memory.close()
-            raise
-        return memory
-
-
-async def open_companion(url: str) -> Companion:
-    """Open the companion index at a URL; raises as `registry.find` does, or a StoreError."""
-    parsed, maker = registry.found_in(INDEXES, url)
-    companion: Companion = await maker.open(parsed)
-    return companion
-
-
-def open_async(
-    url: str,
-    *,
-    tokens: Tokens = DEFAULT_ENCODING,
-    embedder: Embedder | str | None = AUTO,
-    index: str | None = None,
-) -> Opening:
-    """Open the memory at a URL for use on an event loop; to be awaited, or used with `async with`.
-
-    `tokens` says how tokens are counted, `embedder` what makes vectors: an Embedder or the name of one;
-    "auto" is the one whose vectors the store holds, and None is none. `index` is the URL of a companion
-    index, in which recall then searches. Raises InvalidValueError, EmbedderError or a StoreError when
-    awaited.
-    """
-    return Opening(url, tokens, embedder, index)
 
 
 async def _purge_all(store: Store, scope: Scope, *, expired_only: bool = False, drop: bool = False) -> int:
     removed = 0
     streams = [stream async for stream in all_streams(store, StreamScan(scope=scope, empty=True))]
     for stream in streams:
+        if stream.kind == AUDIT_KIND:
+            continue
         (did,) = await store.write(Write((Purge(stream.scope, stream.kind, (), expired_only, drop),)))
         # What the store notes about itself was nobody's to count.
         removed += did.count if stream.kind != NOTE_KIND else 0

@@ -14,6 +14,7 @@ from .checks import JSON
 from .copying import Copied, copy_async
 from .driving import Driver, Inline, Portal
 from .features.catalogue import AsyncCatalogue, Entry, EntryInfo
+from .features.cleanup import Cleaned
 from .features.context import Context
 from .features.duplicates import Duplicates
 from .features.fading import AsyncFading, Faded
@@ -21,9 +22,12 @@ from .features.graph import MAX_LINKS, AsyncGraph, Link, Neighbourhood
 from .features.longterm import AsyncLongTerm, Experience
 from .features.overflow import Limits, Overflow
 from .features.sessions import AsyncSession, Retention, SessionInfo
-from .memory import AsyncMemory, AsyncSpace, Tokens, open_async
+from .layers.audit import Acting, AuditEntry, Auditing
+from .layers.sealing import Keys
+from .memory import AsyncMemory, AsyncSpace, Tokens
 from .models.embedder import Embedder
 from .models.finding import AUTO
+from .opening import audits_inline, open_async
 from .recall.likeness import NEAR
 from .recall.meter import Metrics
 from .records import Hit, Message, Record, Ref, Role, Scope
@@ -697,6 +701,60 @@ class Memory:
         """
         return self._driver.run(self._twin.reindex(progress=progress))
 
+    def rotate(self, *, progress: Callable[[int, int], object] | None = None) -> int:
+        """Encrypt anew, with the first of the keys, all that another has encrypted; return how many records.
+
+        Others may go on reading and writing, if they know both keys. Called again after it was broken off,
+        it goes on where it was. Once it is done, the other keys are no longer needed. `progress` is called
+        with how many records are done and how many there are. Raises InvalidValueError if the memory was
+        opened without a key, StoreError if others go on writing with another than the first.
+        """
+        return self._driver.run(self._twin.rotate(progress=progress))
+
+    def acting(
+        self, *, actor: str | None = None, session: str | None = None, address: str | None = None
+    ) -> Acting:
+        """Return a context in which all that is done is done by this actor, as the audit trail tells it.
+
+        What is left out is as it was outside. It holds for the thread or task that says so, and for the tasks
+        that it starts. Raises InvalidValueError for a name that is none.
+        """
+        return self._twin.acting(actor=actor, session=session, address=address)
+
+    def audit_trail(
+        self,
+        scope: Scope | str | None = None,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        actor: str | None = None,
+        session: str | None = None,
+        address: str | None = None,
+        operation: str | None = None,
+        kind: str | None = None,
+        key: str | None = None,
+        flag: str | None = None,
+    ) -> list[AuditEntry]:
+        """Return who changed what in a scope, such as "acme/alice", or anywhere, and below it, oldest first.
+
+        `since` and `until` include their moments. Raises InvalidValueError if the memory was opened
+        without audit.
+        """
+        return self._driver.run(
+            self._twin.audit_trail(
+                scope,
+                since=since,
+                until=until,
+                actor=actor,
+                session=session,
+                address=address,
+                operation=operation,
+                kind=kind,
+                key=key,
+                flag=flag,
+            )
+        )
+
     def metrics(self) -> Metrics:
         """Return how recall has done since the memory was opened: what it found, what was used, its drift.
 
@@ -793,10 +851,34 @@ class Space(Fading):
         """Return the facts of this scope."""
         return Graph(self._twin.graph(), self._driver)
 
+    def cleanup(
+        self,
+        *,
+        older_than: timedelta | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        kinds: Sequence[str] | str | None = None,
+        archive: str | None = None,
+        dry_run: bool = False,
+    ) -> Cleaned:
+        """Remove what is old, or has this metadata, here and below; archived first at the URL `archive`.
+
+        Messages, remembered texts and facts are as old as they are; notes and summaries as their last
+        change. Nothing that is pinned goes, and no tool's call without its answers. With an archive, which
+        is encrypted if this memory is, nothing is removed before all of it has been written there and
+        read back; what changes meanwhile stays. Called again after it was broken off, it goes on. With
+        `dry_run` it only counts. Raises InvalidValueError if nothing says what is to go, StoreError if the
+        archive fails.
+        """
+        return self._driver.run(
+            self._twin.cleanup(
+                older_than=older_than, metadata=metadata, kinds=kinds, archive=archive, dry_run=dry_run
+            )
+        )
+
     def erase(self) -> int:
         """Remove everything in this scope and below it, of every kind; return how many records.
 
-        Not even the names of the scopes are left behind.
+        Not even the names of the scopes are left behind, but for what an audit trail tells of them.
         """
         return self._driver.run(self._twin.erase())
 
@@ -807,28 +889,40 @@ def open(
     tokens: Tokens = DEFAULT_ENCODING,
     embedder: Embedder | str | None = AUTO,
     index: str | None = None,
+    encryption_key: Keys | None = None,
+    audit: Auditing = None,
 ) -> Memory:
     """Open the memory at a URL, such as `sqlite:///agent.db` or `memory://`.
 
     `tokens` says how tokens are counted, `embedder` what makes vectors: an Embedder or the name of one;
     "auto" is the one whose vectors the store holds, and None is none. `index` is the URL of a companion
-    index, in which recall then searches. Raises InvalidValueError for a bad URL, UnknownSchemeError,
-    MissingExtraError, EmbedderError if the store's vectors are of another embedder, or a StoreError if
-    the store cannot be opened.
+    index, in which recall then searches. With `encryption_key`, 32 bytes or a Fernet key, or a list of which
+    the first encrypts, all that is said is encrypted. `audit` keeps a trail of all changes: True in the store
+    itself, or in another or its URL; an `Audit` says more. Raises InvalidValueError for a bad URL or key,
+    UnknownSchemeError, MissingExtraError, EmbedderError if the store's vectors are of another embedder, or a
+    StoreError if the store cannot be opened, such as DecryptionError with another key.
     """
     _, backend = registry.find(url)
-    driver: Driver = Inline() if backend.inline and index is None else Portal()
+    inline = backend.inline and index is None and audits_inline(audit)
+    driver: Driver = Inline() if inline else Portal()
     try:
-        return Memory(driver.run(_opened(url, tokens, embedder, index)), driver)
+        return Memory(driver.run(_opened(url, tokens, embedder, index, encryption_key, audit)), driver)
     except BaseException:
         driver.close()
         raise
 
 
 async def _opened(
-    url: str, tokens: Tokens, embedder: Embedder | str | None, index: str | None
+    url: str,
+    tokens: Tokens,
+    embedder: Embedder | str | None,
+    index: str | None,
+    encryption_key: Keys | None,
+    audit: Auditing,
 ) -> AsyncMemory:
-    return await open_async(url, tokens=tokens, embedder=embedder, index=index)
+    return await open_async(
+        url, tokens=tokens, embedder=embedder, index=index, encryption_key=encryption_key, audit=audit
+    )
 
 
 def copy(
@@ -838,21 +932,33 @@ def copy(
     scope: Scope | str | None = None,
     reembed: bool = False,
     merge: bool = False,
+    source_key: Keys | None = None,
+    target_key: Keys | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> Copied:
     """Copy all that is remembered at one URL, or in one scope of it, to another URL, and verify it.
 
     Called again after it was broken off, it goes on. Vectors come along; EmbedderError is raised if the
     target holds those of another embedder, unless `reembed` lets it make its own. A stream of the target
-    with records that the source does not have raises ConflictError, unless `merge` allows them.
-    `progress` is called with how many records are done and how many there are. Raises StoreError if what
-    was written is not what is found.
+    with records that the source does not have raises ConflictError, unless `merge` allows them. With
+    `source_key` an encrypted store is read, with `target_key` one is written; with neither, an encrypted
+    store is copied as it is. `progress` is called with how many records are done and how many there are.
+    Raises DecryptionError if a key is missing or wrong, StoreError if what was written is not what is found.
     """
     inline = all(registry.find(url)[1].inline for url in (source, target))
     driver: Driver = Inline() if inline else Portal()
     try:
         return driver.run(
-            copy_async(source, target, scope=scope, reembed=reembed, merge=merge, progress=progress)
+            copy_async(
+                source,
+                target,
+                scope=scope,
+                reembed=reembed,
+                merge=merge,
+                source_key=source_key,
+                target_key=target_key,
+                progress=progress,
+            )
         )
     finally:
         driver.close()

@@ -17,7 +17,7 @@ from ..recall.entry import Entry, unpack
 from ..recall.maker import Maker
 from ..recall.question import understand
 from ..recall.strength import USE
-from ..records import Record, Scope, Stream, known_scope
+from ..records import AUDIT_KIND, Record, Scope, Stream, known_scope
 from ..store.nearest import Companion, Mark, Near, Nearest, OwnIndex
 from ..store.planning import Name
 from ..store.protocol import Store, all_streams, scan_all
@@ -83,6 +83,8 @@ class Afar:
         total = sum(stream.count for stream in streams)
         there = set()
         for stream in streams:
+            if stream.kind == AUDIT_KIND:
+                continue  # which holds no text
             name = (stream.scope.path, stream.kind)
             there.add(name)
             mark = marks.get(name)
@@ -100,8 +102,9 @@ class Afar:
             await self.catch_up(near.scope, maker)
             return await self._companion.near(near)
         found = await self._own.nearby(near)
-        if found.behind:
-            for stream, mark in found.behind:
+        behind = [one for one in found.behind if one[0].kind != AUDIT_KIND]
+        if behind:
+            for stream, mark in behind:
                 await self._take_in(self._own, stream, mark, maker)
             found = await self._own.nearby(near)
         return found.records

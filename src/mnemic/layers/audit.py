@@ -14,7 +14,7 @@ from contextvars import ContextVar, Token
 from datetime import datetime
 from hashlib import blake2b
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -61,6 +61,10 @@ class Audit(Struct, frozen=True, kw_only=True):
         _check_names(self.actor, self.session, self.address)
         if self.flags is not None and not callable(self.flags):
             raise InvalidValueError("flags is a function from a record to a list of texts")
+
+
+Auditing: TypeAlias = Audit | Store | str | bool | None
+"""Whether and how to audit: True for the store itself, another store or its URL, or an `Audit`."""
 
 
 class AuditEntry(Struct, frozen=True, kw_only=True):
@@ -354,6 +358,15 @@ def _flags(flags: Flags, record: Record) -> list[str]:
 
 def _digest(id: str) -> str:
     return blake2b(id.encode(), digest_size=16).hexdigest()
+
+
+def audit_of(given: Auditing) -> Audit | None:
+    """Return what was given as an `Audit`; None if there is to be none."""
+    if given is None or isinstance(given, Audit):
+        return given
+    if isinstance(given, bool):
+        return Audit() if given else None
+    return Audit(store=given)
 
 
 def _check_names(*names: str | None) -> None:

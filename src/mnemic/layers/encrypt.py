@@ -31,11 +31,11 @@ MANY, MUCH = 256, 500_000
 class EncryptLayer(Layer):
     """Keeps what records say from whoever can read the store below."""
 
-    def __init__(self, below: Store, keys: Keys) -> None:
+    def __init__(self, below: Store, keys: Keys | Keyring, url: str = "") -> None:
         """Take one key or several, of which the first encrypts; raises InvalidValueError for what is none."""
         super().__init__(below)
-        self._sealer = Sealer(Keyring(keys))
-        self._lock = Lock(below, self._sealer.keys)
+        self._sealer = Sealer(keys if isinstance(keys, Keyring) else Keyring(keys))
+        self._lock = Lock(below, self._sealer.keys, url)
 
     @property
     def capabilities(self) -> frozenset[Capability]:
@@ -109,6 +109,10 @@ class EncryptLayer(Layer):
     async def search(self, search: Search) -> list[Hit]:
         """Refuse: the store below cannot read what it would have to find."""
         raise NotImplementedError("an encrypted store has no search of its own; the index layer has")
+
+    def beside(self, other: Store) -> Store:
+        """Return another store, encrypted with the same keys."""
+        return EncryptLayer(other, self._sealer.keys)
 
     async def rotate(self, progress: Callable[[int, int], object] | None = None) -> int:
         """Encrypt with the first key whatever another has encrypted; return how many records have changed.

@@ -43,3 +43,12 @@ class Layer:
     async def close(self) -> None:
         """Pass on."""
         await self._below.close()
+
+    def beside(self, other: Store) -> Store:
+        """Return another store, as records of this one may be put into it: no less protected than here."""
+        return beside(self._below, other)
+
+
+def beside(store: Store, other: Store) -> Store:
+    """Return `other` with those layers of `store` over it that what leaves the store must not go without."""
+    return store.beside(other) if isinstance(store, Layer) else other

@@ -24,7 +24,6 @@ LOCK = Ref(Scope(), LOCK_KIND, "current")
 """The record that says so; no caller above sees it."""
 
 _BOUND = b"key of the labels"
-_WHAT = "the store"
 
 
 class Held(Struct, frozen=True):
@@ -40,7 +39,8 @@ class Held(Struct, frozen=True):
 class Lock:
     """Reads, makes and changes the note of a store."""
 
-    def __init__(self, store: Store, keys: Keyring) -> None:
+    def __init__(self, store: Store, keys: Keyring, url: str = "") -> None:
+        self._name = url or "the store"
         self._store = store
         self._keys = keys
         self._held: Held | None = None
@@ -75,13 +75,13 @@ class Lock:
         page = await self._store.streams(StreamScan(scope=Scope(), limit=1))
         if page.items and await self.look(again=True) is None:
             raise DecryptionError(
-                "the store holds records that are not encrypted: copy them to an empty one, with a key for it"
+                f"{self._name} holds records that are not encrypted: copy them to an empty store, with a key"
             )
 
     async def wrap(self) -> None:
         """Encrypt the key of the labels with the first of the keys."""
         while (held := await self.look(again=True)) is not None:
-            if key_of(held.wrapped, _WHAT) == self._keys.first:
+            if key_of(held.wrapped, self._name) == self._keys.first:
                 return
             await self._write(held.secret, held.names, held.version)
 
@@ -99,7 +99,7 @@ class Lock:
     def _read(self, record: Record) -> Held:
         data: Any = record.data
         wrapped = b64decode(data["labels"])
-        secret = self._keys.open(wrapped, _BOUND, _WHAT)
+        secret = self._keys.open(wrapped, _BOUND, self._name)
         return Held(record.version, wrapped, secret, Labels(secret), frozenset(data["derived"]))
 
 

@@ -19,7 +19,7 @@ from ..errors import StoreError
 from ..recall.entry import Entry, pack, unpack
 from ..recall.maker import Maker, log
 from ..recall.strength import USE
-from ..records import Record, Ref, Scope, Stream
+from ..records import AUDIT_KIND, Record, Ref, Scope, Stream
 from ..store.planning import Name
 from ..store.protocol import Page, Store, all_streams, scan_all
 from ..store.query import Derive, Op, Scan, StreamScan, Write
@@ -80,6 +80,8 @@ class Shards:
         index = self._index_of(scope, maker.name)
         known, there = set(index.shard.versions), set()
         async for stream in all_streams(self._below, StreamScan(scope=scope, empty=True)):
+            if stream.kind == AUDIT_KIND:
+                continue  # which holds no text, and as many records as changes were made
             there.add((stream.scope.path, stream.kind))
             index.expect(stream)
             while not await self._take_in(index, stream, maker):

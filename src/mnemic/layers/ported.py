@@ -1,0 +1,80 @@
+"""Opening one store for the sake of another: an archive, or the place of an audit trail."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Sequence
+from typing import Any, TypeVar
+
+from ..driving import Portal, running_loop
+from ..records import Hit, Record, Ref, Stream
+from ..store import registry
+from ..store.protocol import Capability, Page, Store
+from ..store.query import Outcome, Scan, Search, StreamScan, Write
+from ..store.registry import Backend, StoreURL
+from .encrypt import EncryptLayer
+from .layer import beside
+from .lock import check_plain
+
+Result = TypeVar("Result")
+
+
+async def open_beside(store: Store, url: str) -> Store:
+    """Open the store at a URL for what comes from `store`: encrypted with the same keys, if that is.
+
+    Raises as `registry.find` does, or a StoreError.
+    """
+    parsed, backend = registry.find(url)
+    # Driven in place, there is no event loop on which a store across a network could wait.
+    alone = running_loop() is None and not backend.inline
+    opened: Store = _Ported(backend, parsed) if alone else await backend.open(parsed)
+    try:
+        other = beside(store, opened)
+        if isinstance(other, EncryptLayer):
+            await other.prepare()
+        else:
+            await check_plain(other, str(parsed))
+    except BaseException:
+        await opened.close()
+        raise
+    return other
+
+
+class _Ported:
+    """A store on an event loop in a thread of its own, for callers that have no loop and may be blocked."""
+
+    def __init__(self, backend: Backend, url: StoreURL) -> None:
+        async def open() -> Store:
+            return await backend.open(url)
+
+        self._portal = Portal()
+        try:
+            self._store = self._portal.run(open())
+        except BaseException:
+            self._portal.close()
+            raise
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        return self._store.capabilities
+
+    async def write(self, write: Write) -> list[Outcome]:
+        return self._run(self._store.write(write))
+
+    async def read(self, refs: Sequence[Ref]) -> list[Record | None]:
+        return self._run(self._store.read(refs))
+
+    async def scan(self, scan: Scan) -> Page[Record]:
+        return self._run(self._store.scan(scan))
+
+    async def streams(self, scan: StreamScan) -> Page[Stream]:
+        return self._run(self._store.streams(scan))
+
+    async def search(self, search: Search) -> list[Hit]:
+        return self._run(self._store.search(search))
+
+    async def close(self) -> None:
+        self._run(self._store.close())
+        self._portal.close()
+
+    def _run(self, call: Coroutine[Any, Any, Result]) -> Result:
+        return self._portal.run(call)

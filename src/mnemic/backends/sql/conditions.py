@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -53,6 +53,12 @@ def values_of(n: int, condition: Condition, flavour: Flavour) -> dict[str, Any]:
 def drives(field: str, op: Operator, kinds: tuple[str, ...]) -> bool:
     """Tell whether the label index can find the records of a condition."""
     return field.startswith("labels.") and op in EQUAL and set(kinds) == {"text"}
+
+
+def filters(where: Sequence[tuple[str, Operator, tuple[str, ...]]]) -> bool:
+    """Tell whether any of a scan's conditions, by field, operator and families, looks into JSON."""
+    driver = next((place for place, test in enumerate(where) if drives(*test)), None)
+    return any("." in test[0] and place != driver for place, test in enumerate(where))
 
 
 def test_of(

@@ -26,5 +26,6 @@ class Flavour(Struct, frozen=True):
     test_json: JsonTest
     json_value: Callable[[Scalar], Any]
     """From a value of a condition on JSON to the parameter that `test_json` compares with; text stays so."""
-    prepare_filters: bool = True
-    """Whether a plan that was made for some values of a condition on JSON is good for others, too."""
+    plans: bool = False
+    """Whether it plans by the values: a plan for some values of a condition on JSON may then be bad for
+    others, and a limit that it knows makes it sort the whole of a stream that it takes for a short one."""

@@ -11,6 +11,7 @@ from operator import itemgetter
 from typing import Any, Literal
 
 from sqlalchemy import (
+    BigInteger,
     ColumnElement,
     Dialect,
     Select,
@@ -32,7 +33,7 @@ from sqlalchemy.sql.expression import Executable, FromClause
 
 from ...checks import to_microseconds
 from ...store.query import Scan
-from .conditions import drives, families, test_of, values_of
+from .conditions import drives, families, filters, test_of, values_of
 from .flavour import Flavour
 from .rows import COLUMNS
 from .schema import derived, labels, records, streams, writes
@@ -173,12 +174,8 @@ class Statements:
         return Prepared(query.order_by(*order).limit(bindparam("limit")), self.dialect)
 
     def _scan(self, shape: Shape) -> Prepared:
-        filtered = any("." in field for field, _, _ in shape[-1])
-        return Prepared(
-            scan_statement(shape, self.flavour),
-            self.dialect,
-            keep_plan=self.flavour.prepare_filters or not filtered,
-        )
+        statement = scan_statement(shape, self.flavour)
+        return Prepared(statement, self.dialect, keep_plan=not (self.flavour.plans and filters(shape[-1])))
 
 
 SLOT = ("key", "seq", "version", "created", "weight", "labels")
@@ -252,7 +249,15 @@ def scan_statement(shape: Shape, flavour: Flavour) -> Select[Any]:
             or_(here.c.valid_to.is_(None), here.c.valid_to > bindparam("as_of")),
         )
     order = here.c.seq.desc() if reverse else here.c.seq.asc()
-    return query.order_by(order).limit(bindparam("limit")).offset(bindparam("skip"))
+    limit, skip = bindparam("limit", type_=BigInteger), bindparam("skip", type_=BigInteger)
+    if flavour.plans and not filters(where):
+        return query.order_by(order).limit(_hidden(limit)).offset(_hidden(skip))
+    return query.order_by(order).limit(limit).offset(skip)
+
+
+def _hidden(value: ColumnElement[Any]) -> ColumnElement[Any]:
+    """Return a value that is known only when a statement runs, so that it is planned to give rows at once."""
+    return select(value).scalar_subquery()
 
 
 def _derived(here: FromClause, parameter: str) -> ColumnElement[Any]:

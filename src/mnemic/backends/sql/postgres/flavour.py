@@ -56,5 +56,5 @@ FLAVOUR = Flavour(
     insert,
     test_json,
     json_value,
-    prepare_filters=False,
+    plans=True,
 )

@@ -95,7 +95,7 @@ class ThreadLink:
         execute = self.raw.execute
         with self.raw.pipeline() if len(asked) > 1 else nullcontext():
             cursors = [execute(s.text, s.arguments(p), prepare=_prepare(s)) for s, p in asked]
-        return [cursor.fetchall() if cursor.description else [] for cursor in cursors]
+        return [cursor.fetchall() if _has_rows(cursor) else [] for cursor in cursors]
 
     async def copy(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
         with self.raw.cursor() as cursor, cursor.copy(statement) as copy:
@@ -147,7 +147,7 @@ class LoopLink:
         execute = self.raw.execute
         async with self.raw.pipeline() if len(asked) > 1 else nullcontext():
             cursors = [await execute(s.text, s.arguments(p), prepare=_prepare(s)) for s, p in asked]
-        return [await cursor.fetchall() if cursor.description else [] for cursor in cursors]
+        return [await cursor.fetchall() if _has_rows(cursor) else [] for cursor in cursors]
 
     async def copy(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
         async with self.raw.cursor() as cursor, cursor.copy(statement) as copy:
@@ -171,6 +171,11 @@ def _is_silent(socket: int) -> bool:
     poll = select.poll()
     poll.register(socket, select.POLLIN)
     return not poll.poll(0)
+
+
+def _has_rows(cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]) -> bool:
+    # Not by its description, which takes as long to make as all the rest.
+    return cursor.pgresult is not None and cursor.pgresult.nfields > 0
 
 
 def _prepare(statement: Prepared) -> bool | None:

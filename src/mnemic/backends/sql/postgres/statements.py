@@ -23,6 +23,7 @@ from sqlalchemy import (
     or_,
     select,
     text,
+    true,
     tuple_,
     update,
 )
@@ -131,16 +132,23 @@ class PostgresStatements(Statements):
         asked = func.unnest(_array("scopes", Text), _array("kinds", Text), _array("keys", Text))
         given = asked.table_valued("scope", "kind", "key", with_ordinality="n").render_derived()
         now = bindparam("now", type_=BigInteger)
-        return (
-            select(given.c.n, *records.columns)
-            .select_from(given)
-            .join(streams, and_(streams.c.scope == given.c.scope, streams.c.kind == given.c.kind))
-            .join(records, and_(records.c.stream_id == streams.c.id, records.c.key == given.c.key))
+        stream = select(streams.c.id).where(
+            streams.c.scope == given.c.scope,
+            streams.c.kind == given.c.kind,
+            or_(streams.c.expires.is_(None), streams.c.expires > now),
+        )
+        # The limit keeps each key a question of its own; as one join, whole streams might be read for it.
+        found = (
+            select(records)
             .where(
-                or_(streams.c.expires.is_(None), streams.c.expires > now),
+                records.c.stream_id == stream.correlate(given).scalar_subquery(),
+                records.c.key == given.c.key,
                 or_(records.c.expires.is_(None), records.c.expires > now),
             )
+            .limit(literal_column("1"))
+            .lateral("found")
         )
+        return select(given.c.n, *found.columns).select_from(given.join(found, true()))
 
     def _append(self, shape: AppendShape) -> Prepared:
         """Add one record of a new key to a stream that is there, within limits, and has nothing expired.

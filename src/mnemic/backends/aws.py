@@ -23,7 +23,7 @@ from ..errors import (
 )
 from ..store.registry import StoreURL
 
-ATTEMPTS = 5
+ATTEMPTS = 4
 """How often a request is sent before it is given up, with growing pauses of random length in between."""
 CONNECTIONS = 64
 """How many requests a client has under way at the same time."""
@@ -39,7 +39,7 @@ OPTIONS: dict[str, Callable[[str], object]] = {"region": str, "endpoint": _endpo
 """The options of a URL that `connect` reads, for StoreURL.take."""
 
 
-async def connect(service: str, url: StoreURL, *, attempts: int = ATTEMPTS, **settings: Any) -> Any:
+async def connect(service: str, url: StoreURL, *, attempts: int | None = None, **settings: Any) -> Any:
     """Return a client of a service, to be closed with its `close`; `attempts=1` sends each request once.
 
     Region, endpoint and profile are those of the URL's options, else those of the environment, as are the
@@ -48,7 +48,7 @@ async def connect(service: str, url: StoreURL, *, attempts: int = ATTEMPTS, **se
     options = url.take(**{name: OPTIONS.get(name, str) for name in url.options})
     endpoint = options.get("endpoint")
     config = AioConfig(
-        retries={"mode": "standard", "total_max_attempts": attempts},
+        retries={"mode": "standard", "total_max_attempts": attempts or ATTEMPTS},
         connect_timeout=5,
         read_timeout=30,
         max_pool_connections=CONNECTIONS,

@@ -6,7 +6,7 @@ import asyncio
 import re
 from typing import Any
 
-from ...errors import InvalidValueError, StoreBusyError, UnreadableStoreError
+from ...errors import InvalidValueError, StoreBusyError, StoreError, UnreadableStoreError
 from ...store.protocol import Store
 from ...store.registry import Backend, StoreURL
 from .. import aws
@@ -41,11 +41,13 @@ async def open_store(url: StoreURL) -> Store:
     a store, or what `aws.explain` returns.
     """
     options = _options(url)
-    if options.get("create"):
-        await create(url)
     table = await _table(url)
     try:
-        return KeyValueStore(DynamoEngine(_layout(table, await _described(table), options)))
+        if options.get("create"):
+            layout, _ = await _prepare(table, options)
+        else:
+            layout = _layout(table, await _ready(table), options)
+        return KeyValueStore(DynamoEngine(layout))
     except BaseException:
         await table.client.close()
         raise
@@ -59,14 +61,23 @@ async def create(url: StoreURL) -> str:
     options = _options(url)
     table = await _table(url)
     try:
-        found = await _find(table)
-        if found is None:
-            await _make(table, options)
-        _layout(table, await _described(table), options)
-        await _expire(table)
-        return "has a new table" if found is None else "has its table"
+        _, made = await _prepare(table, options)
+        return "has a new table" if made else "has its table"
     finally:
         await table.client.close()
+
+
+async def _prepare(table: Table, options: dict[str, Any]) -> tuple[Layout, bool]:
+    """Make a table if there is none; return its layout and whether it was made."""
+    made = False
+    try:
+        found = await _ready(table)
+    except UnreadableStoreError:
+        made = await _make(table, options)
+        found = await _ready(table)
+    layout = _layout(table, found, options)
+    await _expire(table, new=made)
+    return layout, made
 
 
 async def _table(url: StoreURL) -> Table:
@@ -83,31 +94,22 @@ def _options(url: StoreURL) -> dict[str, Any]:
     return dict(url.take(**aws.OPTIONS, create=_flag, layout=_layout_name, key=_key_name))
 
 
-async def _find(table: Table) -> Item | None:
-    try:
-        return await _describe(table)
-    except UnreadableStoreError:
-        return None
-
-
-async def _describe(table: Table) -> Item:
-    found: Item = (await table.call("describe_table"))["Table"]
-    return found
-
-
-async def _described(table: Table) -> Item:
+async def _ready(table: Table) -> Item:
     """Return the description of a table, once it is ready."""
     until = asyncio.get_running_loop().time() + PATIENCE
     pause = 0.02
-    while (found := await _describe(table))["TableStatus"] not in ("ACTIVE", "UPDATING"):
+    while True:
+        found: Item = (await table.call("describe_table"))["Table"]
+        if found["TableStatus"] in ("ACTIVE", "UPDATING"):
+            return found
         if asyncio.get_running_loop().time() > until:
-            raise UnreadableStoreError(f"{table.url}: the table is not ready: it is {found['TableStatus']}")
+            raise StoreBusyError(f"{table.url}: the table is still {found['TableStatus']}; try again later")
         await asyncio.sleep(pause)
         pause = min(2 * pause, 2.0)
-    return found
 
 
-async def _make(table: Table, options: dict[str, Any]) -> None:
+async def _make(table: Table, options: dict[str, Any]) -> bool:
+    """Make a table; False if someone else has just done so."""
     key, types = [("pk", "HASH"), ("sk", "RANGE")], {"pk": "S", "sk": "S", INDEX: "N"}
     index = {
         "IndexName": INDEX,
@@ -128,27 +130,39 @@ async def _make(table: Table, options: dict[str, Any]) -> None:
             BillingMode="PAY_PER_REQUEST",
             **more,
         )
-    except StoreBusyError:
-        # ResourceInUseException: someone else has just made it.
-        await _describe(table)
+    except StoreBusyError:  # which a ResourceInUseException is
+        return False
+    return True
 
 
 def _schema(parts: list[tuple[str, str]]) -> list[Item]:
     return [{"AttributeName": name, "KeyType": kind} for name, kind in parts]
 
 
-async def _expire(table: Table) -> None:
+async def _expire(table: Table, *, new: bool) -> None:
     """Have DynamoDB remove what has expired, unless it does so already."""
-    found = (await table.call("describe_time_to_live"))["TimeToLiveDescription"]
-    if found.get("TimeToLiveStatus") in ("ENABLED", "ENABLING"):
-        if found.get("AttributeName") != TTL:
-            raise InvalidValueError(
-                f"{table.url}: items of the table expire by the attribute {found.get('AttributeName')!r}; "
-                f"turn that off, or choose another table: ours is {TTL!r}"
-            )
+    if not new and await _expires(table):
         return
-    specification = {"Enabled": True, "AttributeName": TTL}
-    await table.call("update_time_to_live", TimeToLiveSpecification=specification)
+    try:
+        specification = {"Enabled": True, "AttributeName": TTL}
+        await table.call("update_time_to_live", TimeToLiveSpecification=specification)
+    except StoreError:
+        # Someone else may have been faster.
+        if not await _expires(table):
+            raise
+
+
+async def _expires(table: Table) -> bool:
+    """Tell whether DynamoDB removes what has expired."""
+    found = (await table.call("describe_time_to_live"))["TimeToLiveDescription"]
+    if found.get("TimeToLiveStatus") not in ("ENABLED", "ENABLING"):
+        return False
+    if found.get("AttributeName") != TTL:
+        raise InvalidValueError(
+            f"{table.url}: items of the table expire by the attribute {found.get('AttributeName')!r}; "
+            f"turn that off, or choose another table: ours is {TTL!r}"
+        )
+    return True
 
 
 def _layout(table: Table, found: Item, options: dict[str, Any]) -> Layout:

@@ -20,12 +20,8 @@ INDEX = "seq"
 LAST = 10**17
 """The place of the head in that index: after all records, so that the newest come with it."""
 
-LISTED_WHOLE = 897
-CUT = 900
-"""Up to how many bytes a name is listed as it is, and to how many a longer one is cut.
-
-The first is no more than what a cut can leave, so that a name and a longer one that is cut keep their order.
-"""
+CUT = 225
+"""To how many characters a name is cut where streams are listed by name, so that it fits a key."""
 LISTED_AT_ONCE = 100
 """How many names are read at least: some may not be asked for."""
 REMEMBERED = 50_000
@@ -131,7 +127,8 @@ class OwnLayout(Layout):
                 async for name in walk:
                     if len(names) == reach.limit:
                         return names
-                    if wanted(name, reach):
+                    # What was cut may lie outside of the range.
+                    if low <= BREAK.join(name) < high and wanted(name, reach):
                         names.append(name)
         return names
 
@@ -168,8 +165,8 @@ def _listed_as(name: Name) -> str:
 
 
 def _is_cut(name: Name) -> bool:
-    return len(BREAK.join(name).encode()) > LISTED_WHOLE
+    return len(BREAK.join(name)) > CUT
 
 
 def _cut(text: str) -> str:
-    return text.encode()[:CUT].decode(errors="ignore")
+    return text[:CUT]

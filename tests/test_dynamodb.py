@@ -1,0 +1,609 @@
+"""What is DynamoDB's own: large values, numbers, expiry, throttling, broken connections, many writers."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from botocore import exceptions as boto
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mnemic.backends.dynamodb import BACKEND, hashed, own, runs, table
+from mnemic.backends.dynamodb.engine import DynamoEngine
+from mnemic.backends.keyvalue import journal
+from mnemic.backends.keyvalue.store import KeyValueStore
+from mnemic.errors import ConflictError, StoreBusyError, StoreUnavailableError
+from mnemic.records import Record, Ref, Scope
+from mnemic.store import registry
+from mnemic.store.protocol import Store, all_streams, scan_all
+from mnemic.store.query import Condition, Delete, Derive, Op, Purge, Put, Scan, StreamScan, Write
+from mnemic.store.registry import StoreURL
+from mnemic.testing.servers import aws as servers
+
+HOME = Scope("acme/alice")
+KIND = "note"
+Run = Callable[[Any], Any]
+
+
+@pytest.fixture(params=["own", "hash"])
+def url(request: pytest.FixtureRequest) -> Iterator[StoreURL]:
+    """The URL of an empty table, of each layout."""
+    with servers.empty_table(layout=request.param) as text:
+        yield StoreURL.parse(text)
+
+
+@asynccontextmanager
+async def opened(url: StoreURL) -> AsyncGenerator[KeyValueStore, None]:
+    store = await BACKEND.open(url)
+    assert isinstance(store, KeyValueStore)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+def engine_of(store: KeyValueStore) -> DynamoEngine:
+    engine = store._engine
+    assert isinstance(engine, DynamoEngine)
+    return engine
+
+
+def note(key: str, **fields: Any) -> Put:
+    return Put(Record(scope=fields.pop("scope", HOME), kind=KIND, key=key, **fields))
+
+
+async def get(store: Store, key: str) -> Record | None:
+    return (await store.read([Ref(HOME, KIND, key)]))[0]
+
+
+async def keys(store: Store, **asked: Any) -> list[str]:
+    scan = Scan(**{"scope": HOME, "kinds": (KIND,), **asked})
+    return [record.key async for record in scan_all(store, scan)]
+
+
+def items(url: StoreURL) -> list[dict[str, Any]]:
+    """Return all that lies in the table."""
+    client = servers.client("dynamodb", url.options)
+    pages = client.get_paginator("scan").paginate(TableName=url.split.netloc, ConsistentRead=True)
+    return [item for page in pages for item in page["Items"]]
+
+
+def parts(url: StoreURL) -> int:
+    """Return of how many parts of large values the table holds."""
+    return sum("token" in item for item in items(url))
+
+
+class Flaky:
+    """A client that is told what to do with requests before it sends them."""
+
+    def __init__(self, client: Any, **operations: Callable[[Any, dict[str, Any]], Any]) -> None:
+        self._client = client
+        self._operations = operations
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(self._client, name)
+        if name not in self._operations:
+            return real
+
+        async def instead(**parameters: Any) -> Any:
+            return await self._operations[name](real, parameters)
+
+        return instead
+
+
+def cancelled(*codes: str | None) -> boto.ClientError:
+    answer = {
+        "Error": {"Code": "TransactionCanceledException", "Message": "why"},
+        "CancellationReasons": [{"Code": code} for code in codes],
+    }
+    return boto.ClientError(answer, "TransactWriteItems")
+
+
+def refused(code: str) -> boto.ClientError:
+    return boto.ClientError({"Error": {"Code": code, "Message": "why"}}, "X")
+
+
+NUMBERS = [
+    0.0, -0.0, 0.1, -2.5, 1e300, -1e300, 5e-324, 1.7976931348623157e308, 123456789.123456789, 1e22,
+]  # fmt: skip
+
+
+def test_numbers_come_back_as_they_were(url: StoreURL) -> None:
+    async def main() -> None:
+        async with opened(url) as store:
+            for number in NUMBERS:
+                data = {"float": number, "int": 2**1000, "small": -(2**63), "list": [1, 1.0, True, None]}
+                await store.write(Write((note("k", importance=number, data=data, weight=2**53),)))
+                found = await get(store, "k")
+                assert found is not None
+                assert (repr(found.importance), repr(found.data)) == (repr(number), repr(data))
+                assert found.weight == 2**53
+            await store.write(Write((note("k"),)))
+            found = await get(store, "k")
+            assert found is not None
+            assert found.importance is None
+
+    asyncio.run(main())
+
+
+def test_the_largest_record_is_kept_and_leaves_nothing_behind(url: StoreURL) -> None:
+    text = 'é\n"' * (8 * 1024 * 1024 // 3)
+
+    async def main() -> None:
+        async with opened(url) as store:
+            await store.write(
+                Write((note("k", text=text), Derive(Ref(HOME, KIND, "k"), "x", b"\xff" * 500_000)))
+            )
+            found = await get(store, "k")
+            assert found is not None
+            assert found.text == text
+            scan = Scan(scope=HOME, kinds=(KIND,), derived=("x",))
+            assert [r.derived async for r in scan_all(store, scan)] == [{"x": b"\xff" * 500_000}]
+            before = parts(url)
+            assert before > 30
+        async with opened(url) as store:
+            await store.write(Write((note("k", text="small"), note("other", text="x" * 1_000_000))))
+            assert parts(url) == 2 + 3
+            await store.write(Write((Derive(Ref(HOME, KIND, "k"), "x", b"small"),)))
+            assert [r.text async for r in scan_all(store, scan)] == ["small", "x" * 1_000_000]
+        async with opened(url) as store:
+            await store.write(Write((Delete(Ref(HOME, KIND, "other")),)))
+            assert parts(url) == 0
+            await store.write(Write((note("other", text=text), Delete(Ref(HOME, KIND, "other")))))
+            await store.write(Write((note("other", text=text[:400_000]),)))
+            await store.write(Write((Purge(HOME, KIND, drop=True),)))
+        assert items(url) == [] or all("names" not in item and "part" in item for item in items(url))
+
+    asyncio.run(main())
+
+
+def test_a_write_of_many_records_with_an_id_is_done_once(url: StoreURL) -> None:
+    count = 3000
+
+    async def main() -> None:
+        ops = tuple(
+            note(f"k{n}", text="hello", labels={"n": str(n % 3)} if n < 300 else {}) for n in range(count)
+        )
+        async with opened(url) as store:
+            first = await store.write(Write(ops, id="once"))
+            assert [outcome.seq for outcome in first] == list(range(1, count + 1))
+            assert await store.write(Write(ops, id="once")) == first
+            assert await keys(store) == [f"k{n}" for n in range(count)]
+            where = (Condition("labels.n", "eq", "1"),)
+            assert await keys(store, where=where) == [f"k{n}" for n in range(1, 300, 3)]
+            gone = tuple(Delete(Ref(HOME, KIND, f"k{n}")) for n in range(0, count, 2))
+            await store.write(Write(gone))
+            assert await keys(store, reverse=True, limit=500) == [f"k{n}" for n in range(count - 1, 0, -2)]
+        assert not [item for item in items(url) if "digest" in item]
+
+    asyncio.run(main())
+
+
+def test_a_large_write_that_breaks_off_is_done_wholly_or_not_at_all(
+    url: StoreURL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = [note("old", text="1"), note("gone", text="x" * 400_000, labels={"a": "b"})]
+    change: tuple[Op, ...] = (
+        note("old", text="2", derived={"x": b"1"}),
+        Delete(Ref(HOME, KIND, "gone")),
+        note("gone", text="again", labels={"a": "b"}),
+        *(note(f"k{n:03}", text="new") for n in range(210)),
+    )
+    old = {"old": "1", "gone": "x" * 400_000}
+    new = {"old": "2", "gone": "again", **{f"k{n:03}": "new" for n in range(210)}}
+    monkeypatch.setattr(journal, "HELD_FOR", 1)
+    seen = set()
+
+    async def broken(after: int) -> bool:
+        """Do the change on a connection that breaks after some requests; tell whether it came to its end."""
+        scope = Scope.of("acme", f"b{after}")
+
+        def moved(op: Op) -> Op:
+            if isinstance(op, Delete):
+                return Delete(Ref(scope, KIND, op.ref.key))
+            assert isinstance(op, Put)
+            return note(op.record.key, scope=scope, text=op.record.text, labels=op.record.labels)
+
+        left = after
+
+        async def breaking(real: Any, parameters: dict[str, Any]) -> Any:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                await real(**parameters)  # done, but the answer is lost
+            if left <= 0:
+                raise boto.ConnectionClosedError(endpoint_url="x")
+            return await real(**parameters)
+
+        async with opened(url) as store:
+            await store.write(Write(tuple(map(moved, before))))
+            engine = engine_of(store)
+            engine._table.client = Flaky(
+                engine._table.client, transact_write_items=breaking, batch_write_item=breaking
+            )
+            try:
+                await store.write(Write(tuple(map(moved, change))))
+            except StoreUnavailableError:
+                done = False
+            else:
+                done = True
+        async with opened(url) as store:
+            scan = Scan(scope=scope, kinds=(KIND,))
+            found = {r.key: r.text async for r in scan_all(store, scan)}
+            assert found in (old, new), after
+            seen.add(found == new)
+            assert not done or found == new
+            await store.write(Write((note("last", scope=scope),)))
+            assert {r.key async for r in scan_all(store, scan)} == {*found, "last"}
+            where = (Condition("labels.a", "eq", "b"),)
+            labelled = Scan(scope=scope, kinds=(KIND,), where=where)
+            assert [r.key async for r in scan_all(store, labelled)] == ["gone"]
+            (stream,) = [s async for s in all_streams(store, StreamScan(scope=scope))]
+            assert stream.count == len(found) + 1
+        return done
+
+    async def main() -> None:
+        after = 1
+        while not await broken(after):
+            after += 1
+        assert after > 5
+
+    asyncio.run(main())
+    assert seen == {True, False}
+
+
+def test_a_late_writer_changes_nothing_that_was_carried_through_without_it(url: StoreURL) -> None:
+    """One process stalls in the middle of a large write; others end it, and go on."""
+
+    async def main() -> None:
+        stalled, go_on = asyncio.Event(), asyncio.Event()
+        count = 0
+
+        async def stalling(real: Any, parameters: dict[str, Any]) -> Any:
+            nonlocal count
+            count += any("Update" in a or "Put" in a for a in parameters["TransactItems"])
+            if len(parameters["TransactItems"]) > 50 and not go_on.is_set():
+                stalled.set()
+                await go_on.wait()
+            return await real(**parameters)
+
+        async with opened(url) as slow, opened(url) as fast:
+            await slow.write(Write((note("k000"),)))
+            engine = engine_of(slow)
+            engine._table.client = Flaky(engine._table.client, transact_write_items=stalling)
+            work = asyncio.create_task(
+                slow.write(Write(tuple(note(f"k{n:03}", text="1") for n in range(400))))
+            )
+            await stalled.wait()
+            assert len(await keys(fast)) == 400
+            await fast.write(Write((Delete(Ref(HOME, KIND, "k000")), note("k001", text="2"))))
+            go_on.set()
+            await work
+            assert len(await keys(fast)) == 399
+            found = await get(fast, "k001")
+            assert found is not None
+            assert found.text == "2"
+            assert await keys(slow) == await keys(fast)
+
+    asyncio.run(main())
+
+
+def test_a_lost_answer_is_asked_for_again_and_the_write_done_once(url: StoreURL) -> None:
+    async def main() -> None:
+        async with opened(url) as store:
+            await store.write(Write((note("a"),)))
+            session = engine_of(store)._table.client._endpoint.http_session
+            send, lost = session.send, list[bytes]()
+
+            async def losing(request: Any) -> Any:
+                answer = await send(request)
+                if not lost and b"TransactWriteItems" in request.headers["X-Amz-Target"]:
+                    lost.append(await answer.content)
+                    raise boto.ConnectionClosedError(endpoint_url="x")
+                return answer
+
+            session.send = losing
+            (outcome,) = await store.write(Write((Put(Record(HOME, KIND, "b"), 0),)))
+            assert lost
+            assert outcome.seq == 2
+            (stream,) = [s async for s in all_streams(store, StreamScan(scope=HOME))]
+            assert (stream.count, stream.version) == (2, 2)
+
+    asyncio.run(main())
+
+
+def test_transactions_that_meet_others_are_tried_again(
+    url: StoreURL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        met = [
+            cancelled("TransactionConflict", "None"),
+            cancelled("None", "ThrottlingError"),
+            cancelled("ProvisionedThroughputExceeded", None),
+        ]
+
+        async def meeting(real: Any, parameters: dict[str, Any]) -> Any:
+            if met:
+                raise met.pop()
+            return await real(**parameters)
+
+        async with opened(url) as store:
+            engine = engine_of(store)
+            client = engine._table.client
+            engine._table.client = Flaky(client, transact_write_items=meeting)
+            (outcome,) = await store.write(Write((note("a"),)))
+            assert (outcome.seq, met) == (1, [])
+            monkeypatch.setattr(table, "TRIES", 2)
+            met = [cancelled("TransactionConflict")] * 5
+            with pytest.raises(StoreBusyError):
+                await store.write(Write((note("b"),)))
+            met = [refused("ProvisionedThroughputExceededException")]
+            with pytest.raises(StoreBusyError):
+                await store.write(Write((note("b"),)))
+            engine._table.client = client
+
+    asyncio.run(main())
+
+
+def test_what_was_left_undone_is_asked_for_again(url: StoreURL, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        name = url.split.netloc
+
+        async def reading(real: Any, parameters: dict[str, Any]) -> Any:
+            asked = parameters["RequestItems"][name]
+            answer = await real(RequestItems={name: {**asked, "Keys": asked["Keys"][:7]}})
+            if rest := asked["Keys"][7:]:
+                answer["UnprocessedKeys"] = {name: {**asked, "Keys": rest}}
+            return answer
+
+        async def writing(real: Any, parameters: dict[str, Any]) -> Any:
+            asked = parameters["RequestItems"][name]
+            answer = await real(RequestItems={name: asked[:1]})
+            if rest := asked[1:]:
+                answer["UnprocessedItems"] = {name: rest}
+            return answer
+
+        async with opened(url) as store:
+            engine = engine_of(store)
+            client = engine._table.client
+            engine._table.client = Flaky(client, batch_get_item=reading, batch_write_item=writing)
+            await store.write(Write((note("large", text="x" * 2_000_000),)))
+            await store.write(Write(tuple(note(f"k{n}") for n in range(30))))
+            refs = [Ref(HOME, KIND, f"k{n}") for n in range(30)]
+            assert [r and r.key for r in await store.read(refs)] == [f"k{n}" for n in range(30)]
+            assert await keys(store) == ["large", *(f"k{n}" for n in range(30))]
+            found = await get(store, "large")
+            assert found is not None
+            assert len(found.text or "") == 2_000_000
+
+            async def nothing(_: Any, parameters: dict[str, Any]) -> Any:
+                return {"Responses": {}, "UnprocessedKeys": parameters["RequestItems"]}
+
+            monkeypatch.setattr(table, "TRIES", 2)
+            engine._table.client = Flaky(client, batch_get_item=nothing)
+            with pytest.raises(StoreBusyError):
+                await get(store, "large")
+            engine._table.client = client
+
+    asyncio.run(main())
+
+
+def test_what_expires_is_marked_and_may_go_by_itself(url: StoreURL) -> None:
+    async def main() -> None:
+        soon = datetime.now(UTC) + timedelta(seconds=0.3)
+        async with opened(url) as store:
+            labels = {"a": "b"}
+            await store.write(
+                Write((note("stays", weight=1), note("goes", expires=soon, weight=5, labels=labels)), id="w")
+            )
+            marked = [item for item in items(url) if "ttl" in item]
+            assert {int(item["ttl"]["N"]) for item in marked if "id" not in item} == {
+                int(soon.timestamp()) + 1
+            }
+            assert next(int(item["ttl"]["N"]) for item in marked if "id" in item) > time.time() + 80_000
+            await asyncio.sleep(0.4)
+            client = servers.client("dynamodb", url.options)
+            for item in marked:  # as DynamoDB does, sooner or later
+                key = {name: item[name] for name in ("pk", "sk", "session_id") if name in item}
+                client.delete_item(TableName=url.split.netloc, Key=key)
+            assert await keys(store) == ["stays"]
+            (stream,) = [s async for s in all_streams(store, StreamScan(scope=HOME))]
+            assert (stream.count, stream.weight) == (1, 1)
+            (outcome,) = await store.write(Write((note("goes", weight=2),)))
+            assert outcome.seq == 3
+            (stream,) = [s async for s in all_streams(store, StreamScan(scope=HOME))]
+            assert (stream.count, stream.weight) == (2, 3)
+            await store.write(Write((note("goes", weight=2),)))
+            assert not [item for item in items(url) if "ttl" in item]
+
+    asyncio.run(main())
+
+
+def test_long_names_are_kept_apart_and_in_order(url: StoreURL) -> None:
+    longest = ["😀" * 200] * 15
+    scopes = [
+        Scope.of(*longest, last) for last in ("a", "b", "é", "z" * 199, "z" * 200, "😀" * 200, "😀" * 199)
+    ]
+    scopes += [Scope("/".join(["x" * 200, "y" * n, "z"])) for n in range(10, 26, 2)]
+    scopes += [Scope("/".join(["x" * 200, "y" * n + "é" * 3, "z"])) for n in range(8, 26, 3)]
+    scopes += [scopes[0].parent, Scope("😀"), Scope("x" * 200)]
+    long_keys = ["😀" * 500, "😀" * 499 + "a", "k" * 500, "k"]
+
+    async def main() -> None:
+        _, memory = registry.find("memory://")
+        model = await memory.open(StoreURL.parse("memory://"))
+        async with opened(url) as store:
+            for each in (store, model):
+                for scope in scopes:
+                    await each.write(Write(tuple(note(key, scope=scope, text=key) for key in long_keys)))
+            for key in long_keys:
+                (found,) = await store.read([Ref(scopes[0], KIND, key)])
+                assert found is not None
+                assert found.text == key
+            for where in (Scope(), *scopes[::3], Scope("x" * 200), scopes[0].parent.parent):
+                for reverse in (False, True):
+                    asked = Scan(scope=where, below=True, reverse=reverse, limit=9)
+                    assert [r.ref async for r in scan_all(store, asked)] == [
+                        r.ref async for r in scan_all(model, asked)
+                    ]
+                for limit in (2, 100):
+                    names = StreamScan(scope=where, limit=limit)
+                    assert [s.scope async for s in all_streams(store, names)] == [
+                        s.scope async for s in all_streams(model, names)
+                    ]
+
+    asyncio.run(main())
+
+
+def test_the_directory_of_a_hash_only_table_grows_and_shrinks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hashed, "ROOM", 60)
+
+    async def listed(store: Store) -> list[str]:
+        return [s.scope.name async for s in all_streams(store, StreamScan(scope=Scope("u"), empty=True))]
+
+    async def main(url: StoreURL) -> None:
+        names = [f"s{n:03}" for n in range(60)]
+        async with opened(url) as one, opened(url) as two:
+            for n, name in enumerate(names):
+                await (one, two)[n % 2].write(Write((note("k", scope=Scope.of("u", name)),)))
+            assert await listed(one) == await listed(two) == names
+            async with opened(url) as three:
+                assert await listed(three) == names
+                for name in names[::2]:
+                    drop = Purge(Scope.of("u", name), KIND, drop=True)
+                    await three.write(Write((drop, note("k", scope=Scope.of("u", f"{name}-new")))))
+            left = sorted([*names[1::2], *(f"{name}-new" for name in names[::2])])
+            assert await listed(one) == left
+            for name in left:
+                await two.write(Write((Purge(Scope.of("u", name), KIND, drop=True),)))
+            assert await listed(one) == []
+        assert not [item for item in items(url) if "names" in item]
+
+    with servers.empty_table(layout="hash") as text:
+        asyncio.run(main(StoreURL.parse(text)))
+
+
+def test_few_records_among_many_numbers_are_found_at_once() -> None:
+    """On a table without an index of seqs, a long history costs nothing once it is gone."""
+
+    async def main(url: StoreURL) -> None:
+        async with opened(url) as store:
+            await store.write(Write(tuple(note(f"k{n}") for n in range(3000))))
+            await store.write(Write((Purge(HOME, KIND, keep=("k0", "k7", "k2000")),)))
+            asked = 0
+
+            async def counting(real: Any, parameters: dict[str, Any]) -> Any:
+                nonlocal asked
+                asked += len(parameters["RequestItems"][url.split.netloc]["Keys"])
+                return await real(**parameters)
+
+            engine = engine_of(store)
+            engine._table.client = Flaky(engine._table.client, batch_get_item=counting)
+            assert await keys(store) == ["k0", "k7", "k2000"]
+            assert await keys(store, reverse=True, limit=1) == ["k2000", "k7", "k0"]
+            assert asked < 40
+
+    with servers.empty_table(layout="hash") as text:
+        asyncio.run(main(StoreURL.parse(text)))
+
+
+def test_a_stream_that_was_made_anew_is_not_mistaken_for_the_old_one(url: StoreURL) -> None:
+    async def main() -> None:
+        where = (Condition("labels.a", "eq", "b"),)
+        async with opened(url) as one, opened(url) as two:
+            labels = {"a": "b"}
+            await one.write(Write((note("x", labels=labels), note("y", labels=labels))))
+            assert await keys(one, where=where) == ["x", "y"]
+            await two.write(Write((Purge(HOME, KIND, drop=True),)))
+            await two.write(Write((note("y", labels=labels), note("x", labels=labels))))
+            assert await keys(one, where=where) == ["y", "x"]
+            with pytest.raises(ConflictError):
+                await one.write(Write((Put(Record(HOME, KIND, "x"), 0),)))
+            await one.write(Write((note("z"),)))
+            assert await keys(two) == ["y", "x", "z"]
+
+    asyncio.run(main())
+
+
+WRITER = """
+import asyncio, sys
+from mnemic.records import Record, Scope
+from mnemic.store import registry
+from mnemic.store.query import Put, Write
+
+async def main(text, writer):
+    url, backend = registry.find(text)
+    store = await backend.open(url)
+    for n in range(15):
+        record = Record(Scope("acme/alice"), "note", f"{writer}-{n}", weight=1)
+        await store.write(Write((Put(record, 0),)))
+    await store.close()
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+def test_processes_that_write_to_one_stream_lose_nothing(url: StoreURL) -> None:
+    processes = [subprocess.Popen([sys.executable, "-c", WRITER, url.text, str(n)]) for n in range(3)]
+    assert [process.wait(60) for process in processes] == [0, 0, 0]
+
+    async def main() -> None:
+        async with opened(url) as store:
+            found = [r async for r in scan_all(store, Scan(scope=HOME, kinds=(KIND,)))]
+            assert [r.seq for r in found] == list(range(1, 46))
+            for writer in range(3):
+                own_keys = [r.key for r in found if r.key.startswith(f"{writer}-")]
+                assert own_keys == [f"{writer}-{n}" for n in range(15)]
+            (stream,) = [s async for s in all_streams(store, StreamScan(scope=HOME))]
+            assert (stream.count, stream.weight) == (45, 45)
+
+    asyncio.run(main())
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.sets(st.integers(1, 60), max_size=8)), max_size=12))
+def test_runs_hold_what_is_there(steps: list[tuple[int, set[int]]]) -> None:
+    held: runs.Runs = []
+    there: set[int] = set()
+    last = 0
+    for added, removed in steps:
+        new = set(range(last + 1, last + 1 + added))
+        last += added
+        gone = removed & there
+        held = runs.change(held, new, gone)
+        there = (there - gone) | new
+        assert held == runs.parse(runs.text(held))
+        assert list(runs.seqs(held, None, reverse=False)) == sorted(there)
+        middle = last // 2
+        assert list(runs.seqs(held, middle, reverse=False)) == [n for n in sorted(there) if n > middle]
+        assert list(runs.seqs(held, middle, reverse=True)) == [n for n in sorted(there)[::-1] if n < middle]
+
+
+def test_runs_stay_few() -> None:
+    held = runs.change(runs.change([], range(1, 4001), ()), (), range(2, 4000, 3))
+    assert len(held) == runs.MOST
+    assert set(runs.seqs(held, None, reverse=False)) >= set(range(1, 4001)) - set(range(2, 4000, 3))
+
+
+def test_names_are_cut_without_losing_their_order() -> None:
+    names = [
+        ("x" * n + end, kind)
+        for n in (0, 1, 217, 218, 219, 220, 222, 223, 224, 225, 226, 227, 300)
+        for end in ("", "a", "é", "😀", "/", "-")
+        for kind in ("a", "note")
+    ]
+    cut = sorted(names, key=own._listed_as)
+    short = [name for name in cut if not own._is_cut(name)]
+    assert short == sorted(short)
+    for name in cut:
+        assert len(own._listed_as(name).encode()) <= 1024
+        if not own._is_cut(name):
+            assert [n < name for n in names] == [own._listed_as(n) < own._listed_as(name) for n in names]
+    assert len({own._listed_as(name) for name in names}) == len(names)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections.abc import Iterator
 from math import log
 from typing import Any
@@ -135,7 +136,8 @@ class Draft:
     async def make(self, batch: Batch) -> bytes:
         """Take in a batch, all of whose expectations are met; return the bytes of the manifest."""
         tenant = self.tenant
-        tenant.turn += 1
+        # That of a new manifest is larger than any of one that was there before and was removed.
+        tenant.turn = tenant.turn + 1 if tenant.etag is not None else time.time_ns() // 1000
         tenant.turns = [*tenant.turns, self.turn][-TURNS:]
         if batch.moment:
             oldest = batch.moment - REMEMBERED

@@ -20,6 +20,7 @@ from .library import Cache, GoneError, Library
 from .listing import Stretch, heads_within, stretches
 from .manifest import TURNS, Tenant, read_manifest
 from .names import Names
+from .notes import Notes
 from .objects import Bucket, UnchangedError
 from .reading import Reader
 
@@ -44,6 +45,7 @@ class S3Engine:
         self.bucket = bucket
         self.names = names
         self._library = Library(bucket, names)
+        self._notes = Notes(bucket, names)
         self._tenants = Cache(TENANTS)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -100,7 +102,10 @@ class S3Engine:
         async def work(tenant: Tenant) -> tuple[KeptHead | None, list[Row]]:
             return tenant.head(name), await self._reader(tenant, name).rows(span)
 
-        return await self.read(self.partition(name), work)
+        held: Tenant | None = self._tenants.get(self.partition(name))
+        head = held.head(name) if held is not None else None
+        known = head is not None and head.revision == span.revision
+        return await self.read(self.partition(name), work, fresh=not known)
 
     async def find(self, name: Name, keys: Sequence[str]) -> tuple[KeptHead | None, list[Row]]:
         async def work(tenant: Tenant) -> tuple[KeptHead | None, list[Row]]:
@@ -115,7 +120,7 @@ class S3Engine:
 
     async def heads(self, reach: Reach) -> list[KeptHead]:
         if reach.scope or not reach.below:
-            return await self.read(self.partition((reach.scope, "")), _given(heads_within, reach))
+            return heads_within(await self.read(self.partition((reach.scope, "")), _itself), reach)
         found: list[KeptHead] = []
         some: list[Stretch] = []
         async with aclosing(stretches(self.bucket, self.names, reach)) as walk:
@@ -130,26 +135,10 @@ class S3Engine:
         return found[: reach.limit]
 
     async def note(self, key: str) -> bytes | None:
-        found = await self.bucket.get(self.names.note(key))
-        return _note(found.data) if found is not None else None
+        return await self._notes.get(key)
 
     async def swap(self, key: str, before: bytes | None, after: bytes | None) -> bool:
-        at, body = self.names.note(key), b"" if after is None else b"+" + after
-        # Nothing is said by an empty object, too: S3 has not always deleted on a condition.
-        found = await self.bucket.get(at)
-        if (None if found is None else _note(found.data)) != before:
-            return False
-        if found is None and after is None:
-            return True
-        put = await self.bucket.put(at, body, over=None if found is None else found.etag)
-        if put.etag is None:
-            again = await self.bucket.get(at) if not put.certain else None
-            if again is None or again.data != body:
-                return False
-        if after is None:
-            with suppress(StoreError):
-                await self.bucket.delete(at, only=put.etag)
-        return True
+        return await self._notes.swap(key, before, after)
 
     async def close(self) -> None:
         await self.bucket.close()
@@ -200,7 +189,11 @@ class S3Engine:
             if tenant.directory is not None:
                 tenant.base = await self._library.directory(tenant.name, tenant.directory)
             tenant.complete = True
-        self._tenants.put(tenant.name, tenant, tenant.size)
+        held: Tenant | None = self._tenants.get(tenant.name)
+        if tenant.etag is None:
+            self._tenants.drop(tenant.name)
+        elif held is None or held.turn <= tenant.turn:  # an answer may come late
+            self._tenants.put(tenant.name, tenant, tenant.size)
 
     async def _draft(self, tenant: Tenant, batch: Batch) -> tuple[Draft, bytes] | None:
         """Return what a commit makes of a tenant; None if that is not as expected."""
@@ -224,17 +217,17 @@ class S3Engine:
             *(self.bucket.put(self._at(tenant, id), data, over=None) for id, data in draft.objects.items())
         )
         try:
-            put = await self.bucket.put(self.names.manifest(tenant.name), manifest, over=tenant.etag)
+            etag = await self.bucket.put(self.names.manifest(tenant.name), manifest, over=tenant.etag)
         except StoreUnavailableError as error:
             raise StoreUnavailableError(
                 f"{error}; the write may or may not have been done, and can be sent again if it has an id"
             ) from error
-        if put.etag is None:
-            if not put.certain and await self._was_done(draft):
+        if etag is None:
+            if await self._was_done(draft):
                 return True
             await self._delete(tenant, draft.objects)
             return False
-        tenant.etag = put.etag
+        tenant.etag = etag
         tenant.size = 10 * len(manifest)
         for id, data in draft.objects.items():
             self._library.add(id, data)
@@ -245,14 +238,13 @@ class S3Engine:
 
     async def _was_done(self, draft: Draft) -> bool:
         """Tell whether a commit was done the first time that it was sent; raises StoreUnavailableError."""
-        name, turn = draft.tenant.name, draft.tenant.turn
-        now = await self._fetch(name, None)
+        now = await self._fetch(draft.tenant.name, None)
         if draft.turn in now.turns:
             return True
-        if now.turn - turn >= TURNS:
+        if now.turn - draft.tenant.turn >= TURNS:
             raise StoreUnavailableError(
-                f"{self.url}: the connection broke; the write may or may not have been done, and can be sent "
-                "again if it has an id"
+                f"{self.url}: others wrote so much that it cannot be told whether the write was done; "
+                "it can be sent again if it has an id"
             )
         return False
 
@@ -264,13 +256,10 @@ class S3Engine:
         return False
 
     async def _heads_of(self, some: list[Stretch], reach: Reach) -> list[KeptHead]:
-        found = await asyncio.gather(
-            *(
-                self.read(stretch.tenant, _given(heads_within, reach, stretch), etag=stretch.etag)
-                for stretch in some
-            )
-        )
-        return [head for heads in found for head in heads]
+        etags = {stretch.tenant: stretch.etag for stretch in some}
+        tenants = await asyncio.gather(*(self.read(part, _itself, etag=etags[part]) for part in etags))
+        found = dict(zip(etags, tenants, strict=True))
+        return [head for stretch in some for head in heads_within(found[stretch.tenant], reach, stretch)]
 
     def _reader(self, tenant: Tenant, name: Name) -> Reader:
         return Reader(tenant, name, self._library)
@@ -279,12 +268,5 @@ class S3Engine:
         return self.names.segment(tenant.name, id)
 
 
-def _given(work: Callable[..., Result], *more: object) -> Callable[[Tenant], Awaitable[Result]]:
-    async def given(tenant: Tenant) -> Result:
-        return work(tenant, *more)
-
-    return given
-
-
-def _note(data: bytes) -> bytes | None:
-    return data[1:] if data else None
+async def _itself(tenant: Tenant) -> Tenant:
+    return tenant

@@ -67,17 +67,13 @@ class Library:
         self._cache = Cache(CACHED)
 
     def add(self, id: str, data: bytes) -> None:
-        """Keep a segment that was just written, if it is small."""
+        """Keep an object that was just written or read, if it is small."""
         if len(data) <= WHOLE:
             self._cache.put(id, data, len(data))
 
     async def whole(self, tenant: str, segment: Segment) -> bytes:
         """Return all bytes of a segment."""
-        data: bytes | None = self._cache.get(segment.id)
-        if data is None:
-            data = await self._fetch(tenant, segment.id)
-            self.add(segment.id, data)
-        return data
+        return await self._fetch(tenant, segment.id)
 
     async def table(self, tenant: str, segment: Segment) -> dict[Name, Place]:
         """Return where the runs of a segment lie."""
@@ -125,11 +121,12 @@ class Library:
 
     async def directory(self, tenant: str, id: str) -> Directory:
         """Return a directory."""
-        directory: Directory | None = self._cache.get(id)
+        at = (id, "directory")
+        directory: Directory | None = self._cache.get(at)
         if directory is None:
             data = await self._fetch(tenant, id)
             directory = read_directory(data, self._where(tenant, id))
-            self._cache.put(id, directory, 600 * len(directory.streams) + 10 * len(data))
+            self._cache.put(at, directory, 600 * len(directory.streams) + 10 * len(data))
         return directory
 
     async def _place(self, tenant: str, segment: Segment, name: Name) -> Place:
@@ -165,10 +162,14 @@ class Library:
         return found.data
 
     async def _fetch(self, tenant: str, id: str) -> bytes:
-        found = await self._bucket.get(self._names.segment(tenant, id))
-        if found is None:
-            raise GoneError(id)
-        return found.data
+        data: bytes | None = self._cache.get(id)
+        if data is None:
+            found = await self._bucket.get(self._names.segment(tenant, id))
+            if found is None:
+                raise GoneError(id)
+            data = found.data
+            self.add(id, data)
+        return data
 
     def read(self, tenant: str, segment: Segment, reader: Any, *data: Any) -> Any:
         """Return what a function reads in the bytes of a segment; raises UnreadableStoreError."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -16,6 +17,8 @@ from .. import aws
 
 PAGE = 1000
 """How many names S3 lists at a time."""
+_checked: dict[tuple[str, str], bool] = {}
+"""The endpoints and buckets that put on a condition, and whether they delete on one, too."""
 NEVER = '"00000000000000000000000000000000"'
 """An ETag that no object has."""
 
@@ -35,14 +38,6 @@ class Listed(Struct, frozen=True):
     modified: datetime
 
 
-class Put(Struct, frozen=True):
-    """What became of an object that was to be put: its ETag, or None if the condition was not met."""
-
-    etag: str | None
-    certain: bool = True
-    """Whether it is known that it was not put: one that was sent twice may have been put the first time."""
-
-
 class Bucket:
     """The objects of a bucket."""
 
@@ -50,6 +45,9 @@ class Bucket:
         self._client = client
         self._name = name
         self.url = str(url)
+        self.deletes = False
+        """Whether the endpoint deletes on a condition, as Amazon S3 has done since 2025."""
+        self._place = (str(client.meta.endpoint_url), name)
 
     async def get(self, key: str, *, unless: str | None = None) -> Found | None:
         """Return an object; None if there is none. Raises UnchangedError if its ETag is `unless`."""
@@ -60,41 +58,42 @@ class Bucket:
         """Return some bytes of an object; None if there is no such object."""
         return await self._get(key, {"Range": f"bytes={start}-{start + size - 1}"})
 
-    async def put(self, key: str, data: bytes, *, over: str | None) -> Put:
-        """Put an object over the one with the ETag `over`, or, if that is None, only if there is none."""
+    async def put(self, key: str, data: bytes, *, over: str | None) -> str | None:
+        """Put an object over the one with the ETag `over`, or, if that is None, only if there is none.
+
+        Return its ETag; None if the condition is not met. Then it may still have been put: a request whose
+        answer was lost is sent again, by aiohttp without a word, and finds what it has put itself.
+        """
         condition = {"IfNoneMatch": "*"} if over is None else {"IfMatch": over}
         try:
             async with self._explained():
                 answer = await self._client.put_object(Bucket=self._name, Key=key, Body=data, **condition)
         except _RefusedError as refused:
-            if refused.code == "NoSuchBucket" or refused.status not in (404, 409, 412):
+            if not refused.by_condition:
                 raise refused.explained from None
-            return Put(None, certain=not refused.retried)
-        return Put(str(answer["ETag"]))
+            return None
+        return str(answer["ETag"])
 
     async def delete(self, key: str, *, only: str | None = None) -> bool:
-        """Delete an object, if it is there; with `only`, if it has that ETag; False if it has not."""
+        """Delete an object; with `only`, if it has that ETag; tell whether it is gone."""
         condition = {} if only is None else {"IfMatch": only}
         try:
             async with self._explained():
                 await self._client.delete_object(Bucket=self._name, Key=key, **condition)
         except _RefusedError as refused:
-            if refused.code == "NoSuchBucket" or refused.status not in (404, 409, 412):
+            if not refused.by_condition:
                 raise refused.explained from None
-            return refused.status == 404
+            return await self._get(key, {}) is None
         return True
 
     async def list(self, prefix: str, *, after: str | None = None) -> AsyncGenerator[Listed, None]:
         """Yield all objects whose names begin with `prefix`, in the order of their names, after one."""
         more = {} if after is None else {"StartAfter": after}
         while True:
-            try:
-                async with self._explained():
-                    page = await self._client.list_objects_v2(
-                        Bucket=self._name, Prefix=prefix, MaxKeys=PAGE, **more
-                    )
-            except _RefusedError as refused:
-                raise refused.explained from None
+            async with self._answered():
+                page = await self._client.list_objects_v2(
+                    Bucket=self._name, Prefix=prefix, MaxKeys=PAGE, **more
+                )
             for item in page.get("Contents", ()):
                 yield Listed(item["Key"], item["ETag"], item["LastModified"])
             if not page.get("IsTruncated"):
@@ -105,18 +104,34 @@ class Bucket:
         """Raise StoreError if the endpoint puts objects whatever the condition; `key` is put if it is new."""
         try:
             first = await self.put(key, data, over=None)
-            again = await self.put(key, data, over=None) if first.etag else first
-            wrong = await self.put(key, data, over=NEVER)
+            if self._place not in _checked:
+                await self._check(key, data, first)
         except StorePermissionError:
             # Who may only read need not know how writing goes, but must be able to read.
             await self.get(key)
-            return
-        if again.etag is not None or wrong.etag is not None:
-            ignored = "If-None-Match" if again.etag is not None else "If-Match"
+        self.deletes = _checked.get(self._place, False)
+
+    async def _check(self, key: str, data: bytes, first: str | None) -> None:
+        again = await self.put(key, data, over=None) if first is not None else None
+        wrong = await self.put(key, data, over=NEVER)
+        if again is not None or wrong is not None:
+            ignored = "If-None-Match" if again is not None else "If-Match"
             raise StoreError(
                 f"{self.url}: this endpoint ignores {ignored} when an object is put, so that writers would "
                 "overwrite one another; use Amazon S3, or a server that supports conditional writes"
             )
+        deletes = False
+        with suppress(StoreError):
+            deletes = not await self.delete(key, only=NEVER)
+            if not deletes:
+                await self.put(key, data, over=None)
+        _checked[self._place] = deletes
+
+    async def now(self) -> datetime:
+        """Return the server's time."""
+        async with self._answered():
+            answer = await self._client.list_objects_v2(Bucket=self._name, MaxKeys=1)
+        return parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
 
     async def close(self) -> None:
         """Let go of connections."""
@@ -131,8 +146,17 @@ class Bucket:
         except _RefusedError as refused:
             if refused.status == 304:
                 raise UnchangedError from None
-            if refused.code == "NoSuchKey":
+            if refused.status == 404 and refused.code != "NoSuchBucket":
                 return None
+            raise refused.explained from None
+
+    @asynccontextmanager
+    async def _answered(self) -> AsyncIterator[None]:
+        """Explain all errors of a request that has no reason to be refused."""
+        try:
+            async with self._explained():
+                yield
+        except _RefusedError as refused:
             raise refused.explained from None
 
     @asynccontextmanager
@@ -156,6 +180,6 @@ class _RefusedError(Exception):
         super().__init__(str(error))
         self.code = aws.code_of(error)
         self.status = aws.status_of(error)
-        self.retried = error.response.get("ResponseMetadata", {}).get("RetryAttempts", 1) != 0
+        self.by_condition = self.status in (404, 409, 412) and self.code != "NoSuchBucket"
         self.explained = explained
         explained.__cause__ = error

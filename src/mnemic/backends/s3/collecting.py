@@ -1,0 +1,86 @@
+"""Removing what nobody refers to: segments of commits that were broken off, notes, tenants that are gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+
+from ...store.planning import REMEMBERED
+from ...store.registry import StoreURL
+from .engine import S3Engine
+from .manifest import Tenant
+from .objects import Listed
+from .opening import open_engine
+
+DAY = timedelta(days=1)
+"""How old a segment is at least before it is removed: a commit that has put it may still be under way."""
+MONTH = timedelta(days=30)
+"""How old a note is at least before it is removed."""
+
+
+async def collect(url: str, *, older: timedelta = DAY) -> int:
+    """Remove what nothing refers to any more and is `older`; return how many objects those were.
+
+    Nothing of this is ever seen in the store; it only takes up room. Raises StoreError.
+    """
+    engine = await open_engine(StoreURL.parse(url))
+    try:
+        return await collect_in(engine, older)
+    finally:
+        await engine.close()
+
+
+async def collect_in(engine: S3Engine, older: timedelta = DAY) -> int:
+    """Do what `collect` does, with a store that is open."""
+    # The server's time, since it is the server's that objects have.
+    now = await engine.bucket.now()
+    names = engine.names
+    segments: dict[str, list[str]] = {}
+    async for item in engine.bucket.list(names.segments):
+        if now - item.modified > older:
+            tenant, id = names.owner(item.key)
+            segments.setdefault(tenant, []).append(id)
+    removed = 0
+    for tenant, ids in segments.items():
+        # Read after the segments were listed: one that a manifest names by then is in use.
+        used = await engine.read(tenant, _used)
+        removed += await _remove(engine, (names.segment(tenant, id) for id in ids if id not in used))
+    old = [item.key async for item in engine.bucket.list(names.notes) if now - item.modified > MONTH]
+    removed += await _remove(engine, old)
+    if engine.bucket.deletes:
+        since = int(now.timestamp() * 1_000_000) - REMEMBERED
+        manifests = [
+            item async for item in engine.bucket.list(names.manifests) if now - item.modified > older
+        ]
+        for item in manifests:
+            removed += await _remove_tenant(engine, item, since)
+    return removed
+
+
+async def _used(tenant: Tenant) -> set[str]:
+    """Return the segments, and the directory, that are in use."""
+    used = {segment.id for segment in tenant.segments.values()}
+    return used | {tenant.directory} if tenant.directory is not None else used
+
+
+async def _remove(engine: S3Engine, keys: Iterable[str]) -> int:
+    removed = 0
+    for key in keys:
+        await engine.bucket.delete(key)
+        removed += 1
+    return removed
+
+
+async def _remove_tenant(engine: S3Engine, item: Listed, since: int) -> int:
+    """Remove the manifest of a tenant that has no streams, and no writes that have to be remembered."""
+
+    async def work(tenant: Tenant) -> bool:
+        recent = max((at for at, _ in (*tenant.done.values(), *tenant.base.done.values())), default=0)
+        if tenant.names or tenant.segments or tenant.etag != item.etag or recent > since:
+            return False
+        gone = await engine.bucket.delete(item.key, only=item.etag)
+        if gone and tenant.directory is not None:
+            await engine.bucket.delete(engine.names.segment(tenant.name, tenant.directory))
+        return gone
+
+    return int(await engine.read(engine.names.tenant(item.key), work, etag=item.etag))

@@ -1,0 +1,74 @@
+"""Notes of writes over several tenants: small objects, compared and swapped."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from contextlib import suppress
+
+from ...errors import StoreError
+from .names import Names
+from .objects import Bucket, Found
+
+REMEMBERED = 1000
+"""Of how many notes it is remembered how they were last seen."""
+
+
+class Notes:
+    """Notes by their names; an empty object says that there is none, too."""
+
+    def __init__(self, bucket: Bucket, names: Names) -> None:
+        self._bucket = bucket
+        self._names = names
+        self._seen: OrderedDict[str, Found | None] = OrderedDict()
+
+    async def get(self, key: str) -> bytes | None:
+        """Return a note; None if there is none."""
+        return _note(await self._look(key))
+
+    async def swap(self, key: str, before: bytes | None, after: bytes | None) -> bool:
+        """Put a note in the place of another, None being no note; False if it is not as it was before."""
+        # What was seen last is taken for granted, since nothing is done if it is not so any more.
+        seen = self._seen.get(key)
+        known = before is None or key in self._seen
+        if known and _note(seen) == before and await self._put(key, seen, after):
+            return True
+        found = await self._look(key)
+        return _note(found) == before and await self._put(key, found, after)
+
+    async def _look(self, key: str) -> Found | None:
+        found = await self._bucket.get(self._names.note(key))
+        self._remember(key, found)
+        return found
+
+    async def _put(self, key: str, held: Found | None, after: bytes | None) -> bool:
+        """Put a note over what was seen; False if that has changed."""
+        at, body = self._names.note(key), b"" if after is None else b"+" + after
+        if held is None and after is None:
+            return await self._bucket.get(at) is None
+        self._seen.pop(key, None)
+        if after is None and held is not None and self._bucket.deletes:
+            return await self._bucket.delete(at, only=held.etag)
+        etag = await self._bucket.put(at, body, over=None if held is None else held.etag)
+        if etag is None:
+            # It may have been put the first time that it was sent.
+            found = await self._bucket.get(at)
+            if found is None or found.data != body:
+                return False
+            etag = found.etag
+        if after is not None:
+            self._remember(key, Found(body, etag))
+            return True
+        # Nobody puts a note again that was there before, so that this cannot delete another one.
+        with suppress(StoreError):
+            await self._bucket.delete(at)
+        return True
+
+    def _remember(self, key: str, found: Found | None) -> None:
+        self._seen[key] = found
+        self._seen.move_to_end(key)
+        if len(self._seen) > REMEMBERED:
+            self._seen.popitem(last=False)
+
+
+def _note(found: Found | None) -> bytes | None:
+    return found.data[1:] if found is not None and found.data else None

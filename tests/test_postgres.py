@@ -303,6 +303,21 @@ def test_a_name_that_is_too_long_for_an_index_is_refused_and_harms_no_other(lab:
         assert lab.keys() == ["k"]
 
 
+def test_text_that_the_database_cannot_hold_is_refused(url: str) -> None:
+    name = url.rpartition("/")[2]
+    with admin(url) as connection:
+        connection.execute(f"CREATE DATABASE {name}_1 TEMPLATE template0 ENCODING 'LATIN1' LOCALE 'C'")
+    try:
+        with Lab(f"{url}_1", on_loop=False) as lab:
+            lab.put("a", text="caf\u00e9")
+            with pytest.raises(mnemic.StoreError, match="should be UTF8"):
+                lab.put("b", text="\u6f22")
+            assert [item.text for item in lab.scan()] == ["caf\u00e9"]
+    finally:
+        with admin(url) as connection:
+            connection.execute(f"DROP DATABASE {name}_1 WITH (FORCE)")
+
+
 # ------------------------------------------------------------ connections that break
 
 
@@ -493,6 +508,20 @@ def test_idle_connections_are_closed_but_for_those_that_stay(
         thread.join()
     step(store.scan(Scan(scope=HOME)))
     assert len(store._side().pool._idle) == 1
+    step(store.close())
+
+
+def test_statements_need_not_be_prepared(url: str) -> None:
+    store = opened(url + "?prepare=off&pool_max=1")
+    for n in range(10):
+        step(store.write(Write((Put(record(f"k{n}")),))))
+        step(store.scan(Scan(scope=HOME, kinds=(KIND,))))
+
+    async def kept(link: Any) -> list[Any]:
+        rows: list[Any] = link.raw.execute("SELECT * FROM pg_prepared_statements").fetchall()
+        return rows
+
+    assert step(store._side().pool.use(kept)) == []
     step(store.close())
 
 

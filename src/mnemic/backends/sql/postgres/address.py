@@ -3,6 +3,7 @@
 `schema` names the schema that the tables are in, made if it is missing. `pool_max` is the most connections
 that are open at once, `pool_min` how many of them stay open when nothing is asked. `statement_timeout` is how
 many seconds a statement may take, `lock_timeout` how many it waits for others, 30 unless it is given.
+`prepare=off` keeps statements from being prepared, for proxies that share connections and cannot have that.
 `partitions` says into how many parts the tables are split when they are made. `recall` says where it is
 searched: `auto` is in memory, and in the database where a scope is large; `server` and `memory` are always
 the one or the other. All others are libpq's: `connect_timeout`, `sslmode`, `target_session_attrs` …
@@ -44,6 +45,7 @@ class Address(Struct, frozen=True):
     pool_min: int
     pool_max: int
     lock_timeout: float
+    prepare: bool
     partitions: int
     large: int
     """From how many records on a scope is searched by the database instead of in memory."""
@@ -84,6 +86,7 @@ class Address(Struct, frozen=True):
             pool_min=min(given("pool_min", 1), most),
             pool_max=most,
             lock_timeout=given("lock_timeout", LOCK_SECONDS),
+            prepare=given("prepare", True),
             partitions=given("partitions", 0),
             large=given("recall", LARGE),
         )
@@ -102,7 +105,11 @@ def _libpq(url: StoreURL, shown: str) -> dict[str, Any]:
         if url.split.password is not None:
             reason = re.sub(r'"[^"]*"', '"…"', reason)  # libpq quotes what it cannot read, or all
         raise InvalidValueError(f"cannot read the store URL {shown}: {reason}") from None
-    defaults = {"connect_timeout": str(CONNECT_SECONDS), "application_name": "mnemic"}
+    defaults = {
+        "connect_timeout": str(CONNECT_SECONDS),
+        "application_name": "mnemic",
+        "client_encoding": "utf8",  # the server says what it cannot hold; the driver would fail by itself
+    }
     return {**defaults, **found}
 
 
@@ -127,6 +134,10 @@ def _positive(text: str) -> int:
     return _count(text) or int("none")
 
 
+def _switch(text: str) -> bool:
+    return {"on": True, "off": False}[text]
+
+
 def _recall(text: str) -> int:
     return {"server": 0, "auto": LARGE, "memory": 2**62}[text]
 
@@ -144,6 +155,7 @@ _OWN: dict[str, Callable[[str], object]] = {
     "pool_max": _positive,
     "statement_timeout": _seconds,
     "lock_timeout": _seconds,
+    "prepare": _switch,
     "partitions": _count,
     "recall": _recall,
 }

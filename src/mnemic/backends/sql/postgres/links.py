@@ -20,6 +20,10 @@ from .address import Address
 Asked = Sequence[tuple[Prepared, Parameters]]
 
 
+PREPARE_AFTER = 3
+"""How often a statement is run before the server keeps it."""
+
+
 class Link(Protocol):
     """A connection that is lent to one caller."""
 
@@ -76,7 +80,10 @@ class ThreadLink:
     def open(cls, address: Address) -> ThreadLink:
         """Connect; raises what the driver raises."""
         raw = psycopg.Connection.connect(
-            autocommit=True, cursor_factory=psycopg.RawCursor, **address.parameters
+            autocommit=True,
+            cursor_factory=psycopg.RawCursor,
+            prepare_threshold=PREPARE_AFTER if address.prepare else None,
+            **address.parameters,
         )
         raw.adapters.register_dumper(int, Int8Dumper)  # or else each size of a number is another statement
         return cls(raw)
@@ -127,7 +134,10 @@ class LoopLink:
     async def open(cls, address: Address) -> LoopLink:
         """Connect; raises what the driver raises."""
         raw = await psycopg.AsyncConnection.connect(
-            autocommit=True, cursor_factory=psycopg.AsyncRawCursor, **address.parameters
+            autocommit=True,
+            cursor_factory=psycopg.AsyncRawCursor,
+            prepare_threshold=PREPARE_AFTER if address.prepare else None,
+            **address.parameters,
         )
         raw.adapters.register_dumper(int, Int8Dumper)
         return cls(raw)

@@ -9,8 +9,10 @@ if TYPE_CHECKING:
     from .agent import Agent
     from .capability import MemoryCapability
     from .conversion import from_pydantic_ai, to_pydantic_ai
+    from .extractive import extractive
     from .homes import Home
     from .journal import Act, AsyncJournal, Change, Provenance
+    from .learning import AsyncLearner, Extracted, Summary
     from .prompts import INTERRUPTED, Budget
     from .runtime import Runtime
     from .tools import TOOLS
@@ -19,14 +21,18 @@ _ROOMS = {
     "Act": "journal",
     "Agent": "agent",
     "AsyncJournal": "journal",
+    "AsyncLearner": "learning",
     "Budget": "prompts",
     "Change": "journal",
+    "Extracted": "learning",
     "Home": "homes",
     "INTERRUPTED": "prompts",
     "MemoryCapability": "capability",
     "Provenance": "journal",
     "Runtime": "runtime",
+    "Summary": "learning",
     "TOOLS": "tools",
+    "extractive": "extractive",
     "from_pydantic_ai": "conversion",
     "to_pydantic_ai": "conversion",
 }
@@ -49,12 +55,16 @@ __all__ = [
     "Act",
     "Agent",
     "AsyncJournal",
+    "AsyncLearner",
     "Budget",
     "Change",
+    "Extracted",
     "Home",
     "MemoryCapability",
     "Provenance",
     "Runtime",
+    "Summary",
+    "extractive",
     "from_pydantic_ai",
     "to_pydantic_ai",
 ]

@@ -19,6 +19,7 @@ from ..sync import Session
 from .capability import MemoryCapability
 from .homes import AnyMemory, AnySession, Home
 from .journal import AsyncJournal
+from .learning import AsyncLearner, Lesson
 from .models import AnyModel, model_of
 from .prompts import Budget
 from .turn import AgentCalls, Calling
@@ -35,8 +36,10 @@ class Agent:
     `model` is any of pydantic-ai's or its name, or a function from messages, or a prompt, to text.
     `memory` is a scope, a memory, a URL, or None for one of its own that is gone with the process;
     `session` a conversation or the name of one. The agent is shown at most `max_tokens` of its memory.
-    `memory_tools` says which tools it has to use it: all, none or those named. What else pydantic-ai's
-    Agent takes may be given too. `close` it, or use it with `async with`, if it opened its memory.
+    `memory_tools` says which tools it has to use it: all, none or those named. With `learn`, its sessions
+    are summarised and given titles in the background and, with a model in `learn_with`, facts extracted
+    from them; or only what is named. What else pydantic-ai's Agent takes may be given too. `close` it, or
+    use it with `async with`, if it opened its memory or learns.
     """
 
     name: str
@@ -54,6 +57,8 @@ class Agent:
         budget: Budget | None = None,
         memory_tools: bool | Collection[str] = True,
         thinking: bool = False,
+        learn: bool | Sequence[Lesson] = False,
+        learn_with: Any = None,
         description: str | None = None,
         **options: Any,
     ) -> None:
@@ -67,6 +72,11 @@ class Agent:
         self._tools = list(tools)
         self._memory_tools = memory_tools
         self._thinking = thinking
+        self._learn: tuple[Lesson, ...] | None = None
+        if learn:
+            self._learn = () if learn is True else tuple(learn)
+        self._learn_with = learn_with
+        self.learner: AsyncLearner | None = None
         self._options = options
         self._capabilities = list(options.pop("capabilities", None) or ())
         self._toolsets = list(options.pop("toolsets", None) or ())
@@ -108,6 +118,8 @@ class Agent:
     def capability(self) -> MemoryCapability:
         """The memory, as a capability that any agent of pydantic-ai may be given."""
         if self._capability is None:
+            if self._learn is not None:
+                self.learner = AsyncLearner(self.home, self._learn_with, name=self.name)
             self._capability = MemoryCapability(
                 self.home,
                 self.session,
@@ -116,6 +128,8 @@ class Agent:
                 thinking=self._thinking,
                 name=self.name,
                 agent_calls=self._agent_calls,
+                learner=self.learner,
+                learn=self._learn or (),
             )
         return self._capability
 
@@ -185,11 +199,15 @@ class Agent:
         self._model = model if self._model is None else self._model
 
     async def close(self) -> None:
-        """Close the memory, if the agent opened it, and its event loop, if it has one."""
+        """Learn what is left to learn; close the memory, if the agent opened it, and its event loop."""
+        if self.learner is not None:
+            await self.learner.drain()
         await off_loop(self.close_sync)
 
     def close_sync(self) -> None:
         """Close as `close` does, off any event loop."""
+        if self.learner is not None and (self._portal is not None or self.learner.waiting):
+            self.drive(self.learner.drain())
         self.home.close_sync()
         portal, self._portal = self._portal, None
         if portal is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -15,6 +15,7 @@ from ..errors import MnemicError
 from ..features.sessions import AsyncSession
 from .conversion import text_of
 from .homes import AnyMemory, AnySession, Home
+from .learning import AsyncLearner, Lesson
 from .prompts import Budget
 from .tools import TOOLS, memory_tools
 from .turn import AgentCalls, Calling, Turn
@@ -40,7 +41,8 @@ class MemoryCapability(AbstractCapability[Any]):
 
     `memory` is a scope, a memory or a URL; `session` a conversation, its name, or a function that tells
     which from a run's context. `budget` says how much the agent is shown, `tools` which of the tools it
-    has: all, none or those named. With `thinking`, what the model thought is stored too. A run that was
+    has: all, none or those named. With `thinking`, what the model thought is stored too. With a `learner`,
+    sessions are learned from in the background, all that it can or what `learn` names. A run that was
     given a message history is shown no other. Use it with `Agent(…, capabilities=[MemoryCapability(…)])`.
     """
 
@@ -54,6 +56,8 @@ class MemoryCapability(AbstractCapability[Any]):
         thinking: bool = False,
         name: str | None = None,
         agent_calls: AgentCalls | None = None,
+        learner: AsyncLearner | None = None,
+        learn: Sequence[Lesson] = (),
         id: str | None = "memory",
     ) -> None:
         """Raise InvalidValueError for a memory that is none, or a tool that there is not."""
@@ -66,6 +70,8 @@ class MemoryCapability(AbstractCapability[Any]):
         self.name = name
         self.thinking = thinking
         self.agent_calls = agent_calls
+        self.learner = learner
+        self.learn = tuple(learn)
         self._turns: dict[str, Turn] = {}
         self._expected: dict[str, Calling] = {}
         chosen = TOOLS if tools is True else tuple(tools or ())
@@ -121,6 +127,8 @@ class MemoryCapability(AbstractCapability[Any]):
             return result
         finally:
             del self._turns[ctx.run_id or ""]
+            if self.learner is not None:
+                await self.learner.later(turn.session, *self.learn)
 
     async def before_node_run(self, ctx: RunContext[Any], *, node: Any) -> Any:
         """Store what the model said before its tools are run."""

@@ -66,15 +66,13 @@ def to_pydantic_ai(messages: Iterable[Message], *, agent: str | None = None) -> 
     """
     found: list[ModelMessage] = []
     named: dict[str, str] = {}
-    entries = [Entry(message.id, n, message) for n, message in enumerate(parts_of(messages))]
-    for group in grouped(entries):
+    for group in _groups(messages):
         answers: list[ToolReturnPart] = []
-        for entry in group.entries:
-            message = entry.message
-            named.update((call.id, call.name) for call in message.tool_calls)
+        for message in group:
             if message.role == "tool":
                 answers.append(_tool_return(message, named))
             elif message.role == "assistant":
+                named.update((call.id, call.name) for call in message.tool_calls)
                 found.append(_response(message, agent))
             elif message.role == "system":
                 part = SystemPromptPart(message.text or "", timestamp=message.timestamp)
@@ -84,6 +82,15 @@ def to_pydantic_ai(messages: Iterable[Message], *, agent: str | None = None) -> 
         if answers:
             found.append(ModelRequest(answers, timestamp=answers[-1].timestamp))
     return found
+
+
+def _groups(messages: Iterable[Message]) -> Iterable[list[Message]]:
+    """Return messages with each call and its answers together, which most conversations need not."""
+    known = list(messages)
+    if all(m.content.__class__ is not list and not m.tool_calls and m.role != "tool" for m in known):
+        return [known]
+    entries = [Entry(message.id, n, message) for n, message in enumerate(parts_of(known))]
+    return [[entry.message for entry in group.entries] for group in grouped(entries)]
 
 
 # ---------------------------------------------------------------- from pydantic-ai
@@ -210,6 +217,9 @@ def _dumped(kind: str, part: Any) -> Any:
 
 
 def _request(message: Message) -> ModelRequest:
+    if message.content.__class__ is str and message.name is None and not message.images:
+        plain = UserPromptPart(message.content, timestamp=message.timestamp)
+        return ModelRequest([plain], timestamp=message.timestamp)
     kept = _ours(message).get("part")
     if kept is not None:
         return ModelRequest([_loaded("request", kept)], timestamp=message.timestamp)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeAlias
 
@@ -14,15 +13,13 @@ from ..checks import shown
 from ..driving import call
 from ..errors import InvalidValueError
 from ..records import Message
+from .asking import as_prompt, wants_text
 from .conversion import from_pydantic_ai
 
 TextModel: TypeAlias = Callable[..., str | ModelResponse | Awaitable[str | ModelResponse]]
 """A function, sync or async, from messages, or from a prompt, to text."""
 AnyModel: TypeAlias = Model[Any] | str | TextModel
 """What an agent may be given as its model: one of pydantic-ai's, the name of one, or a function."""
-
-PROMPTS = ("prompt", "text", "question")
-"""How the parameter is called of a function that takes one text and not messages."""
 
 
 def model_of(model: AnyModel) -> Model[Any] | str:
@@ -60,23 +57,3 @@ def _given(function: TextModel, messages: list[ModelMessage], info: AgentInfo) -
     told = [Message("system", info.instructions)] if info.instructions else []
     given = [*told, *from_pydantic_ai(messages)]
     return as_prompt(given) if wants_text(function) else given
-
-
-def wants_text(function: Callable[..., Any]) -> bool:
-    """Tell whether a function takes a prompt, by the name or the type of its first parameter."""
-    try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):
-        return False
-    first = parameters[0] if parameters else None
-    return first is not None and (first.name in PROMPTS or first.annotation in (str, "str"))
-
-
-def as_prompt(messages: list[Message]) -> str:
-    """Return messages as one text: who said what."""
-    return "\n\n".join(
-        (message.text or "")
-        if message.role == "system"
-        else f"{message.name or message.role}: {message.text or ''}"
-        for message in messages
-    )

@@ -125,6 +125,8 @@ class Runtime:
 
     async def close(self) -> None:
         """Close the agents and the memory, if they were opened here."""
+        for agent in self._agents.values():
+            await agent.close()
         await off_loop(self.close_sync)
 
     def close_sync(self) -> None:

@@ -37,12 +37,16 @@ class Group(Struct):
 
 def calls_of(message: Message) -> list[tuple[str, str | None]]:
     """Return the names that an answer may use for each tool call of a message."""
+    if not message.tool_calls and message.content.__class__ is not list:
+        return []
     calls: list[tuple[str, str | None]] = [(call.id, call.call_id) for call in message.tool_calls]
     return calls + [(block.get("id", ""), None) for block in _blocks(message, "tool_use")]
 
 
 def answers_of(message: Message) -> list[str]:
     """Return the names of the calls that a message answers."""
+    if message.role != "tool" and message.content.__class__ is not list:
+        return []  # nearly every message: a window looks at hundreds
     own = [message.tool_call_id] if message.role == "tool" and message.tool_call_id else []
     return own + [block.get("tool_use_id", "") for block in _blocks(message, "tool_result")]
 

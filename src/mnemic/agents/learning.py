@@ -1,0 +1,398 @@
+"""Learning from what was said: summaries, facts, insights and titles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Literal, TypeAlias, get_args
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from ..checks import check_count, check_time, shown
+from ..errors import ConflictError, InvalidValueError
+from ..features.graph import Link
+from ..features.longterm import EXPERIENCE
+from ..features.messages import MESSAGE, decode
+from ..features.sessions import AsyncSession
+from ..features.summary import SUMMARY, SUMMARY_KEY, Summarise, summary_record
+from ..features.turns import Entry, grouped
+from ..memory import AsyncSpace
+from ..records import Message, Record, Ref, now
+from ..store.protocol import scan_all
+from ..store.query import Condition, Put, Scan, Write
+from .asking import Asked, ask_for, asked, name_of, numbered
+from .extractive import extractive, title_of
+from .homes import AnyMemory, AnySession, Home
+from .journal import WRITTEN_BY, AsyncJournal, Provenance
+from .tasks import EXTRACT, REFLECT, SUMMARISE, TITLE_TASK, Fact, Found, Insights, Triple
+from .worker import Worker
+
+Lesson: TypeAlias = Literal["summarise", "extract", "title"]
+LESSONS: tuple[Lesson, ...] = get_args(Lesson)
+
+PROGRESS = "progress"
+"""The kind of the record that says how far a session was learned from."""
+TITLE = "title"
+"""The kind of the record that holds a session's title."""
+AT_ONCE = 40
+"""How many messages a model is shown at once."""
+MATERIAL = 200
+"""How many things a reflection looks at."""
+SPEAKERS = ("user", "assistant")
+"""Who says what is worth learning from; a tool's answers are its own affair."""
+ATTEMPTS = 20
+"""How often a summary is made anew because another was faster."""
+
+
+class Summary(Struct, frozen=True, kw_only=True):
+    """A running summary of a session, and which of its messages it covers, by their places in the log."""
+
+    text: str
+    first_seq: int
+    last_seq: int
+    messages: int
+
+
+class Extracted(Struct, frozen=True, kw_only=True):
+    """What was found in a session: facts as remembered texts, and as links; and how much was of no use."""
+
+    facts: list[Record] = field(default_factory=list)
+    links: list[Link] = field(default_factory=list)
+    skipped: int = 0
+
+
+class AsyncLearner:
+    """Makes of what was said in a scope what is worth keeping of it.
+
+    `model` is a function, sync or async, from messages or a prompt to text, or one of pydantic-ai's models.
+    Without one, summaries and titles are made of the conversation's own sentences, and the rest raises
+    InvalidValueError. What it writes says which message it is from, and can be undone.
+    """
+
+    def __init__(self, memory: AnyMemory | Home, model: Any = None, *, name: str = "learner") -> None:
+        """Raise InvalidValueError for a memory or a model that is none."""
+        self.home = memory if isinstance(memory, Home) else Home(memory, name)
+        self.name = name
+        self._model: Asked | None = None if model is None else asked(model)
+        self._model_name = name_of(model)
+        self._worker = Worker()
+
+    # ------------------------------------------------------------ summaries
+
+    async def summarise(self, session: AnySession, *, keep: int = 20) -> Summary | None:
+        """Carry on the running summary of a session up to its last `keep` messages; None if it has none.
+
+        The log stays as it is. Messages that come meanwhile are the next summary's; if another summarises
+        meanwhile, its summary is carried on.
+        """
+        await self.home.open()
+        chat = self.home.session(session)
+        check_count(keep, "keep")
+        ref = Ref(chat.home, SUMMARY, SUMMARY_KEY)
+        for _ in range(ATTEMPTS):
+            old = await self._read(ref)
+            fresh = await self._after(chat, _summary(old).last_seq if old is not None else 0)
+            try:
+                for leaving in batched(_up_to(fresh, keep)):
+                    await self._carry_on(chat, old, leaving)
+                    old = await self._read(ref)
+            except ConflictError:
+                continue
+            return None if old is None else _summary(old)
+        raise ConflictError(f"too many others summarise session {chat.home.path!r}", key=SUMMARY_KEY)
+
+    async def _carry_on(self, chat: AsyncSession, old: Record | None, leaving: list[Record]) -> None:
+        model: Any = extractive
+        if (ask := self._model) is not None:
+
+            async def model(messages: list[Message]) -> str:
+                return await ask([Message("system", SUMMARISE), *messages])
+
+        messages = [decode(record) for record in leaving]
+        put = await summary_record(Summarise(model), chat.home, old, leaving, messages)
+        meta = {WRITTEN_BY: self._by(chat, leaving[-1].key)}
+        write = Write((Put(replace(put.record, meta=meta), put.if_version),))
+        await self.home.run(chat._store.write(write))
+
+    # ------------------------------------------------------------ facts
+
+    async def extract(self, session: AnySession) -> Extracted:
+        """Find facts in what was said in a session since the last time, and keep them with their sources.
+
+        Facts are remembered, and stated as links, each with the id of its message and the model's
+        confidence. Raises InvalidValueError without a model, or if it does not answer as it is asked to.
+        """
+        model = self._needed("extract")
+        await self.home.open()
+        chat = self.home.session(session)
+        total = Extracted()
+        mark = await self._read(Ref(chat.home, PROGRESS, "extract"))
+        done = mark.data["seq"] if mark is not None and isinstance(mark.data, dict) else 0
+        version = mark.version if mark is not None else 0
+        for fresh in batched(await self._after(chat, int(done))):
+            spoken = [record for record in fresh if record.text and _role(record) in SPEAKERS]
+            found = await ask_for(Found, model, EXTRACT, numbered(_lines(spoken))) if spoken else Found()
+            facts, links, skipped = await self._keep(chat, spoken, found)
+            total = Extracted(
+                facts=total.facts + facts, links=total.links + links, skipped=total.skipped + skipped
+            )
+            data = {"seq": fresh[-1].seq}
+            put = Put(Record(scope=chat.home, kind=PROGRESS, key="extract", data=data), version)
+            try:
+                (did,) = await self.home.run(chat._store.write(Write((put,))))
+            except ConflictError:
+                return total  # another learns from this session, and goes on
+            version = did.version
+        return total
+
+    async def _keep(
+        self, chat: AsyncSession, spoken: list[Record], found: Found
+    ) -> tuple[list[Record], list[Link], int]:
+        facts: list[Record] = []
+        links: list[Link] = []
+        skipped = 0
+        items: list[Fact | Triple] = [*found.facts, *found.triples]
+        for item in items:
+            if not 1 <= item.message <= len(spoken):
+                skipped += 1  # what comes from nowhere is not kept
+                continue
+            source = spoken[item.message - 1]
+            confidence = min(1.0, max(0.0, item.confidence))
+            writer = self._writer("extract", chat, source.key)
+            try:
+                if isinstance(item, Fact):
+                    meta = {"confidence": confidence, "session": chat.name}
+                    work = writer.remember(
+                        item.text,
+                        source=source.key,
+                        metadata=meta,
+                        valid_from=source.created,
+                        duplicates="skip",
+                    )
+                    facts.append(await self.home.run(work))
+                else:
+                    stated = writer.graph().add(
+                        item.subject,
+                        item.predicate,
+                        item.object,
+                        single=item.single,
+                        valid_from=source.created,
+                        source=source.key,
+                        confidence=confidence,
+                    )
+                    links.append(await self.home.run(stated))
+            except InvalidValueError:
+                skipped += 1  # an empty name, or one as long as a book
+        return facts, links, skipped
+
+    # ------------------------------------------------------------ insights
+
+    async def reflect(
+        self, period: timedelta | tuple[datetime, datetime] = timedelta(days=1)
+    ) -> list[Record]:
+        """Remember what all that was said and remembered in a period amounts to; return these insights.
+
+        The period is the last so much time, or from one moment to another. Each insight has its sources
+        in its metadata. Raises InvalidValueError without a model, or if it does not answer as asked.
+        """
+        model = self._needed("reflect")
+        space = await self.home.open()
+        since, until = _period(period)
+        material = await self.home.run(self._material(since, until))
+        if not material:
+            return []
+        found = await ask_for(Insights, model, REFLECT, numbered(_lines(material)))
+        kept = []
+        for insight in found.insights:
+            sources = [material[n - 1] for n in insight.sources if 1 <= n <= len(material)]
+            if not sources or not insight.text.strip():
+                continue
+            meta = {
+                "insight": True,
+                "since": since.isoformat(),
+                "until": until.isoformat(),
+                "sources": [[r.scope.path, r.kind, r.key] for r in sources],
+            }
+            importance = min(10.0, max(0.0, insight.importance))
+            writer = AsyncJournal(space).writer(
+                "reflect", Provenance(agent=self.name, model=self._model_name)
+            )
+            work = writer.remember(insight.text, importance=importance, metadata=meta, duplicates="merge")
+            kept.append(await self.home.run(work))
+        return kept
+
+    async def _material(self, since: datetime, until: datetime) -> list[Record]:
+        where = (Condition("created", "ge", since), Condition("created", "le", until))
+        found: list[Record] = []
+        space = self.home.space
+        for kind in (EXPERIENCE, MESSAGE):
+            scan = Scan(scope=space.home, kinds=(kind,), below=True, where=where)
+            async for record in scan_all(space._store, scan):
+                said = kind == EXPERIENCE or _role(record) in SPEAKERS
+                if record.text and said and not record.meta.get("insight"):
+                    found.append(record)
+        found.sort(key=lambda record: (record.created or since, record.seq))
+        # The newest say most of a period that holds too much; what was remembered before what was said.
+        first = sorted(found, key=lambda r: (r.kind == EXPERIENCE, r.importance or 0, r.created or since))
+        chosen = {record.ref for record in first[-MATERIAL:]}
+        return [record for record in found if record.ref in chosen]
+
+    # ------------------------------------------------------------ titles
+
+    async def title(self, session: AnySession, *, renew: bool = False) -> str | None:
+        """Return the title of a session, made once, or again with `renew`; None while it is empty."""
+        await self.home.open()
+        chat = self.home.session(session)
+        ref = Ref(chat.home, TITLE, TITLE)
+        old = await self._read(ref)
+        if old is not None and not renew:
+            return old.title
+        messages = [m for m in await self.home.run(_opening(chat)) if m.role in SPEAKERS]
+        made = title_of(messages)
+        if made is None:
+            return None
+        if self._model is not None:
+            said = "\n".join(f"{m.name or m.role}: {m.text or ''}"[:500] for m in messages)
+            answer = await self._model([Message("system", TITLE_TASK), Message("user", said)])
+            made = " ".join(answer.strip().strip("\"'*#").split())[:120] or made
+        record = Record(
+            scope=chat.home, kind=TITLE, key=TITLE, title=made, meta={WRITTEN_BY: self._by(chat, None)}
+        )
+        await self.home.run(chat._store.write(Write((Put(record),))))
+        return made
+
+    # ------------------------------------------------------------ in the background
+
+    async def later(self, session: AnySession, *lessons: Lesson) -> None:
+        """Learn from a session in the background, and return at once; without names, all that can be learned.
+
+        What fails is logged, kept in `errors`, and done again when the session is next given.
+        """
+        able: tuple[Lesson, ...] = LESSONS if self._model is not None else ("summarise", "title")
+        for lesson in lessons or able:
+            if lesson not in LESSONS:
+                raise InvalidValueError(f"there is no lesson {shown(lesson)}: there are {', '.join(LESSONS)}")
+            name = session if isinstance(session, str) else session.home.path
+            work = {"summarise": self.summarise, "extract": self.extract, "title": self.title}[lesson]
+            self._worker.give((lesson, name), lambda work=work: work(session))  # type: ignore[misc]
+
+    @property
+    def waiting(self) -> int:
+        """How much is to be learned in the background."""
+        return self._worker.waiting
+
+    @property
+    def errors(self) -> list[Exception]:
+        """What went wrong in the background, the newest last."""
+        return list(self._worker.errors)
+
+    async def drain(self) -> None:
+        """Return when all that was given has been learned."""
+        await self._worker.drain()
+
+    async def close(self) -> None:
+        """Learn what is left, and close the memory, if it was opened here."""
+        await self.drain()
+        await self.home.close()
+
+    async def __aenter__(self) -> AsyncLearner:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    # ------------------------------------------------------------ what they share
+
+    def _needed(self, what: str) -> Asked:
+        if self._model is None:
+            raise InvalidValueError(
+                f"{what} needs a model, and this learner has none: give it one as `model`"
+            )
+        return self._model
+
+    async def _read(self, ref: Ref) -> Record | None:
+        (record,) = await self.home.run(self.home.space._store.read([ref]))
+        return record
+
+    async def _after(self, chat: AsyncSession, seq: int) -> list[Record]:
+        """Return the messages after a place in the log, oldest first, but for system messages."""
+
+        async def read() -> list[Record]:
+            found: list[Record] = []
+            async for record in scan_all(
+                chat._store, Scan(scope=chat.home, kinds=(MESSAGE,), reverse=True, limit=200)
+            ):
+                if record.seq <= seq:
+                    break
+                if "role" not in record.labels:
+                    found.append(record)
+            return found[::-1]
+
+        return await self.home.run(read())
+
+    def _by(self, chat: AsyncSession, message: str | None) -> dict[str, Any]:
+        by = {"agent": self.name, "session": chat.name, "message": message, "model": self._model_name}
+        return {key: value for key, value in {**by, "at": now().isoformat()}.items() if value is not None}
+
+    def _writer(self, what: str, chat: AsyncSession, message: str) -> AsyncSpace:
+        by = Provenance(agent=self.name, session=chat.name, message=message, model=self._model_name)
+        return AsyncJournal(self.home.space).writer(what, by)
+
+
+def batched(records: list[Record]) -> Iterator[list[Record]]:
+    """Yield records in as many as a model is shown at once."""
+    for start in range(0, len(records), AT_ONCE):
+        yield records[start : start + AT_ONCE]
+
+
+def _role(record: Record) -> Any:
+    return record.data.get("role") if isinstance(record.data, dict) else None
+
+
+async def _opening(chat: AsyncSession) -> list[Message]:
+    page = await chat._store.scan(Scan(scope=chat.home, kinds=(MESSAGE,), limit=20))
+    return [decode(record) for record in page.items]
+
+
+def _up_to(records: list[Record], keep: int) -> list[Record]:
+    """Return all but the last so many, without parting a call from its answers."""
+    entries = [Entry(record.key, record.seq, decode(record)) for record in records]
+    by_key = {record.key: record for record in records}
+    found: list[Record] = []
+    for group in grouped(entries):
+        if len(records) - len(found) - len(group.entries) < keep or (group.unanswered and not group.over):
+            break
+        found += [by_key[key] for key in group.keys]
+    return sorted(found, key=lambda record: record.seq)
+
+
+def _summary(record: Record) -> Summary:
+    data: dict[str, Any] = record.data if isinstance(record.data, dict) else {}
+    return Summary(
+        text=record.text or "",
+        first_seq=data.get("first_seq", 0),
+        last_seq=data.get("last_seq", 0),
+        messages=data.get("messages", 0),
+    )
+
+
+def _lines(records: Sequence[Record]) -> list[str]:
+    lines = []
+    for record in records:
+        message = decode(record) if record.kind == MESSAGE else None
+        said = f"{message.name or message.role}: " if message is not None else ""
+        lines.append(
+            f"({record.created:%Y-%m-%d}) {said}{record.text}" if record.created else f"{said}{record.text}"
+        )
+    return lines
+
+
+def _period(period: timedelta | tuple[datetime, datetime]) -> tuple[datetime, datetime]:
+    if isinstance(period, timedelta):
+        moment = now()
+        return moment - period, moment
+    since, until = period
+    if check_time(since, "since") >= check_time(until, "until"):
+        raise InvalidValueError(f"a period ends after it begins: {since} to {until}")
+    return since, until

@@ -13,6 +13,7 @@ import pytest
 import redis
 from redis.crc import key_slot
 
+from mnemic.backends.keyvalue import journal
 from mnemic.backends.keyvalue.engine import Batch, Change
 from mnemic.backends.keyvalue.store import KeyValueStore
 from mnemic.backends.redis import calling, engine
@@ -80,6 +81,46 @@ def test_a_write_over_several_sessions_is_all_or_nothing(lab: Lab) -> None:
     with pytest.raises(ConflictError):
         lab.write(*(Put(record("b", scope=scope), 7 if n == 2 else None) for n, scope in enumerate(new)))
     assert len(lab.streams(empty=True)) == len(scopes)
+
+
+@pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
+def test_a_write_over_several_sessions_that_is_broken_off_anywhere(
+    lab: Lab, done: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The writer dies before or after each of its steps; others find all of the write, or nothing."""
+    monkeypatch.setattr(journal, "HELD_FOR", 0)
+    dying = lab.open()
+    write, left = engine_of(dying)._server.write, [0]
+
+    async def dies(*arguments: Any, **options: Any) -> bool:
+        left[0] -= 1
+        if left[0] < -1 or (left[0] == -1 and not done):
+            raise StoreUnavailableError("dead")
+        answer = await write(*arguments, **options)
+        if left[0] == -1:
+            raise StoreUnavailableError("dead")
+        return answer
+
+    monkeypatch.setattr(engine_of(dying)._server, "write", dies)
+    broken = 0
+    for steps in range(60):
+        left[0] = steps
+        scopes = [Scope(f"n{steps}/{n}") for n in range(3)]
+        lab.put("old", scope=scopes[0])
+        puts = tuple(Put(record("new", scope=scope)) for scope in scopes)
+        try:
+            lab.run(dying.write(Write(puts, id=f"w{steps}")))
+        except StoreUnavailableError:
+            broken += 1
+        found = [lab.get("new", scope=scope) is not None for scope in scopes]
+        assert len(set(found)) == 1, steps
+        outcomes = lab.write(*puts, id=f"w{steps}")
+        assert [outcome.seq for outcome in outcomes] == [2, 1, 1]
+        assert [lab.keys(scope=scope) for scope in scopes] == [["old", "new"], ["new"], ["new"]]
+        if broken == steps:
+            break
+    assert 10 < broken < 60
+    assert len(lab.streams()) == 3 * (broken + 1)
 
 
 def test_an_append_is_one_round_trip(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

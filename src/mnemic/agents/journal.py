@@ -53,7 +53,8 @@ class Provenance(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Change(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One record that an act changed: what it was before, None if it was not there, and a mark of it after.
 
-    A record that was too large to be kept is `lost`, and cannot be restored.
+    A record that was too large to be kept is `lost`, and cannot be restored. A fact has the `names` of its
+    subject, its predicate and its object.
     """
 
     kind: str
@@ -61,7 +62,7 @@ class Change(Struct, frozen=True, kw_only=True, omit_defaults=True):
     before: dict[str, Any] | None = None
     after: str | None = None
     lost: bool = False
-    about: str | None = None
+    names: list[str] = field(default_factory=list)
 
 
 class Act(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -129,7 +130,9 @@ class AsyncJournal:
                 raise InvalidValueError(f"{shown(change.key)} was too large for its former value to be kept")
             if not force and _mark(record) != change.after:
                 version = record.version if record is not None else 0
-                told = f"{shown(change.about or change.key)} was changed again since act {done.id!r}"
+                told = (
+                    f"{shown(' '.join(change.names) or change.key)} was changed again since act {done.id!r}"
+                )
                 raise ConflictError(f"{told}: undo that first, or use force", key=change.key, current=version)
             ops += self._restored(change, record)
         return (await self._journalling("undo", Provenance(agent=by), done.id).written(ops)) or done
@@ -278,7 +281,9 @@ def _changes(ops: list[Op], before: dict[Ref, Record | None]) -> list[Change]:
         lost = kept is not None and len(json.encode(kept)) > MAX_BEFORE
         record = new if new is not None else old
         assert record is not None
-        about = (record.text or "")[:200] if ref.kind == LINK else None
+        names = (
+            [record.labels[name] for name in ("subject", "predicate", "object")] if ref.kind == LINK else []
+        )
         found.append(
             Change(
                 kind=ref.kind,
@@ -286,7 +291,7 @@ def _changes(ops: list[Op], before: dict[Ref, Record | None]) -> list[Change]:
                 before=None if lost else kept,
                 after=_mark(new),
                 lost=lost,
-                about=about,
+                names=names,
             )
         )
     return found
@@ -333,11 +338,7 @@ def _act(record: Record) -> Act:
 def _concerns(change: Change, key: str | None, kind: str | None) -> bool:
     if kind is not None and change.kind != kind:
         return False
-    if key is None or change.key == key:
-        return True
-    if change.kind != LINK:
-        return False
-    return change.about is not None and key in change.about
+    return key is None or key == change.key or key in change.names
 
 
 def _before(start: datetime | None, moment: datetime) -> bool:

@@ -7,12 +7,13 @@ stream is noted in it after what was written has arrived there, so a crash in be
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, cast
 
 from msgspec.structs import replace
 
 from ..checks import from_microseconds
+from ..driving import pause
 from ..recall.entry import Entry, unpack
 from ..recall.maker import Maker
 from ..recall.question import understand
@@ -22,6 +23,7 @@ from ..store.nearest import Companion, Mark, Near, Nearest, OwnIndex
 from ..store.planning import Name
 from ..store.protocol import Store, all_streams, scan_all
 from ..store.query import Scan, Search, StreamScan
+from .shards import Filled
 
 if TYPE_CHECKING:
     from ..recall.searching import Index
@@ -33,8 +35,8 @@ MOST = 6_400
 PAGE = 1_000
 """How many records a companion is given at a time."""
 
-Fill = Callable[[list[Record], Maker], Any]
-"""Makes the entries that records lack, and returns the records that have one."""
+Fill = Callable[[list[Record], Maker], Awaitable[Filled]]
+"""Makes the entries that records lack."""
 
 
 class Afar:
@@ -46,6 +48,8 @@ class Afar:
         self._own: OwnIndex | None = cast("Nearest", below).index if companion is None else None
         self._companion: Companion = companion or cast("Nearest", below).index
         self._fill = fill
+        self._claimed: set[Name] = set()
+        """The streams that are being taken in."""
 
     @property
     def large(self) -> int:
@@ -76,9 +80,10 @@ class Afar:
 
         `progress` is called with how many records have been looked at and how many there are.
         """
-        streams = [s async for s in all_streams(self._below, StreamScan(scope=scope, empty=True))]
         companion = self._companion
+        # In this order: what others write and take in meanwhile is then behind, and never ahead of the store.
         marks = await companion.marks(maker.name, scope)
+        streams = [s async for s in all_streams(self._below, StreamScan(scope=scope, empty=True))]
         taken = done = 0
         total = sum(stream.count for stream in streams)
         there = set()
@@ -97,6 +102,15 @@ class Afar:
             await companion.remove(name, None)
         return taken
 
+    async def let_go(self, stream: Name, keys: Sequence[str] | None) -> None:
+        """Take records that were removed out of the index, or all of a stream, to be taken in again."""
+        if self._own is None or not self._own.tidy:
+            await self._companion.remove(stream, keys)
+
+    async def reset(self) -> None:
+        """Forget what the index holds of an embedder that is the store's no more."""
+        await self._companion.reset()
+
     async def _near(self, near: Near, maker: Maker) -> list[Record]:
         if self._own is None:
             await self.catch_up(near.scope, maker)
@@ -110,7 +124,21 @@ class Afar:
         return found.records
 
     async def _take_in(self, companion: Companion, stream: Stream, mark: Mark | None, maker: Maker) -> int:
-        """Bring the companion up to one stream."""
+        """Bring the companion up to one stream, unless another search is at it and does so."""
+        name = (stream.scope.path, stream.kind)
+        if name in self._claimed:
+            while name in self._claimed:
+                await pause()
+            mark = (await companion.marks(maker.name, stream.scope)).get(name)
+            if mark is not None and mark.version >= stream.version:
+                return 0
+        self._claimed.add(name)
+        try:
+            return await self._taken(companion, stream, mark, maker)
+        finally:
+            self._claimed.discard(name)
+
+    async def _taken(self, companion: Companion, stream: Stream, mark: Mark | None, maker: Maker) -> int:
         name = (stream.scope.path, stream.kind)
         if mark is not None and (mark.version > stream.version or mark.last_seq > stream.last_seq):
             # The stream was dropped and made anew.
@@ -128,12 +156,15 @@ class Afar:
         last_seq = mark.last_seq if mark else 0
         async for records in _pages(self._below, scan):
             new += sum(1 for record in records if record.seq > last_seq)
-            with_entries: list[Record] = await self._fill(records, maker)
-            silent = {record.key for record in records} - {record.key for record in with_entries}
+            filled = await self._fill(records, maker)
+            silent = {record.key for record in records} - {record.key for record in filled.records}
             if silent and mark is not None:
                 await companion.remove(name, sorted(silent))
-            await companion.put(maker.name, with_entries)
-            taken += len(with_entries)
+            await companion.put(maker.name, filled.records)
+            taken += len(filled.records)
+            if filled.failed and not filled.made:
+                # The embedder cannot be reached: without a new mark, the next search tries again.
+                return taken
         if stream.count != (mark.count if mark else 0) + new:
             await self._compare(companion, stream, maker.name)
         await companion.mark(maker.name, name, Mark(stream.version, stream.last_seq, stream.count))

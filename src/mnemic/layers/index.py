@@ -121,11 +121,11 @@ class IndexLayer(Layer):
             if outcome.removed and isinstance(op, Delete | Limit):
                 scope, kind = (op.ref.scope, op.ref.kind) if isinstance(op, Delete) else (op.scope, op.kind)
                 self._shards.let_go((scope.path, kind), outcome.removed)
-                if self._companion is not None:
-                    await self._companion.remove((scope.path, kind), outcome.removed)
-            elif outcome.count and isinstance(op, Purge) and self._companion is not None:
+                if self._afar is not None:
+                    await self._afar.let_go((scope.path, kind), outcome.removed)
+            elif isinstance(op, Purge) and (outcome.count or op.drop) and self._afar is not None:
                 # What is kept is taken in again.
-                await self._companion.remove((op.scope.path, op.kind), None)
+                await self._afar.let_go((op.scope.path, op.kind), None)
         return outcomes
 
     async def scan(self, scan: Scan) -> Page[Record]:
@@ -203,8 +203,8 @@ class IndexLayer(Layer):
         """
         made = await self._owner.move(embedder, progress)
         self._shards.clear()
-        if self._companion is not None:
-            await self._companion.reset()
+        if self._afar is not None:
+            await self._afar.reset()
         return made
 
     async def close(self) -> None:

@@ -103,6 +103,8 @@ class OwnIndex(Companion, Protocol):
 
     large: int
     """From how many records on a scope is searched with it, and not in memory."""
+    tidy: bool
+    """Whether what goes from the store goes from it by itself."""
 
     async def nearby(self, near: Near) -> Nearby:
         """Return at most `near.limit` whole records by words and as many by vectors, in one round trip."""

@@ -64,6 +64,10 @@ class Keys:
         """Return the key of when, and by which call, the streams of a shelf were listed."""
         return self._key(f"streams-{number}", ":added")
 
+    def of(self, tag: str, rest: str) -> bytes:
+        """Return a key of its own, in the slot of a tag that no scope has."""
+        return self._key(tag, rest)
+
     def _stream(self, name: Name) -> StreamKeys:
         scope, kind = name
         return StreamKeys(*(self._key(_tag(scope), f"{kind}:{part}") for part in StreamKeys._fields))

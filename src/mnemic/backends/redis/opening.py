@@ -6,7 +6,9 @@
     rediss+cluster://…                                  the same over TLS
 
 Options: `prefix` begins the names of all keys (`mnemic`); `timeout` and `connect_timeout` are seconds;
-`max_connections` are those of this store, in a cluster to each node. With TLS also `ssl_ca_certs`,
+`max_connections` are those of this store, in a cluster to each node. `recall` says where it is searched, if
+the server has vector sets: `auto` is in memory, and by the server where a scope is large; `server` and
+`memory` are always the one or the other. With TLS also `ssl_ca_certs`,
 `ssl_certfile`, `ssl_keyfile` (files), and `ssl_cert_reqs` (`required` or `none`).
 
 What the server must be told, since it forgets by default: `appendonly yes`, with `appendfsync always` if a
@@ -32,11 +34,11 @@ from redis.backoff import NoBackoff
 
 from ...errors import InvalidValueError, MnemicError, NewerSchemaError
 from ...store.registry import Backend, StoreURL
-from ..keyvalue.store import KeyValueStore
 from .calling import SecureWire, Server, Wire
 from .engine import RedisEngine
 from .failing import explain
 from .keys import Keys
+from .nearest import LARGE, RedisStore
 from .scripts import WRITE
 from .steps import Step
 
@@ -46,7 +48,7 @@ FORMAT = b"1"
 _PREFIX = re.compile(r"[\w.:/-]{1,100}", re.ASCII)
 
 
-async def open_store(url: StoreURL) -> KeyValueStore:
+async def open_store(url: StoreURL) -> RedisStore:
     """Connect and return the store; raises InvalidValueError, or a StoreError that says what is wrong."""
     secure = url.scheme.startswith("rediss")
     given: dict[str, Any] = url.take(
@@ -54,10 +56,12 @@ async def open_store(url: StoreURL) -> KeyValueStore:
         timeout=_seconds,
         connect_timeout=_seconds,
         max_connections=_connections,
+        recall=lambda text: {"server": 0, "auto": LARGE, "memory": 2**62}[text],
         **(_SSL if secure else {}),
     )
     keys = Keys(given.pop("prefix", "mnemic"))
     connections = given.pop("max_connections", 50)
+    large = given.pop("recall", LARGE)
     settings = {
         "username": unquote(url.split.username or "") or None,
         "password": unquote(url.split.password or "") or None,
@@ -78,12 +82,14 @@ async def open_store(url: StoreURL) -> KeyValueStore:
     except Exception as error:  # such as a file for TLS that is not there
         raise explain(str(url), error) from error
     server = Server(str(url), client, connections)
+    store = RedisStore(RedisEngine(server, keys))
     try:
         await _check_format(server, keys)
+        await store.look_for_vectors(server, keys, large)
     except BaseException:
         await server.close()
         raise
-    return KeyValueStore(RedisEngine(server, keys))
+    return store
 
 
 def _single(url: StoreURL, wire: type[Wire], settings: dict[str, Any]) -> Redis:

@@ -46,6 +46,8 @@ _NEWEST = Callable[[], int]
 class PostgresIndex:
     """Finds records by their words and vectors, in the database that holds them."""
 
+    tidy = True
+
     def __init__(self, url: str, use: Use[Any], moment: _NEWEST, schema: str, large: int) -> None:
         """`use` lends a connection; `schema` is the one that pgvector is installed in."""
         self.url = url

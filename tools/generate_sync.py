@@ -1,4 +1,4 @@
-"""Write src/mnemic/sync.py, the sync API, from the async one: `python tools/generate_sync.py [--check]`."""
+"""Write the sync API, sync.py and agents/sync.py, from the async one: `tools/generate_sync.py [--check]`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 PACKAGE = Path(__file__).parent.parent / "src" / "mnemic"
 TARGET = PACKAGE / "sync.py"
@@ -106,27 +107,63 @@ def copy(
         driver.close()
 '''
 
+AGENTS = '''
+def open_journal(space: Space) -> Journal:
+    """Return what agents wrote in a scope, to be listed and undone."""
+    return Journal(AsyncJournal(space._twin), space._driver)
+
+
+def open_learner(memory: Space | Memory | str | None, model: Any = None, *, name: str = "learner") -> Learner:
+    """Return what learns from the conversations of a scope, on an event loop of its own; `close` it.
+
+    Takes and raises what `AsyncLearner` does.
+    """
+    return Learner(AsyncLearner(memory, model, name=name), Portal())
+'''
+
+
+class Module(NamedTuple):
+    """A module that is written: where, from which sources, and what stands first and last in it."""
+
+    target: Path
+    sources: list[str]
+    header: str
+    tail: str
+
+
+MODULES = [
+    Module(TARGET, SOURCES, HEADER, OPEN),
+    Module(
+        PACKAGE / "agents" / "sync.py",
+        ["agents/journal.py", "agents/learning.py"],
+        HEADER.replace(
+            "The sync API: each class drives its async twin", "What agents wrote and learned, sync"
+        ),
+        AGENTS,
+    ),
+]
+
 
 def main() -> int:
-    """Write the file, or with --check tell whether it is up to date."""
-    text = formatted(generate())
-    if "--check" in sys.argv:
-        if TARGET.read_text() == text:
-            return 0
-        print(f"{TARGET} is not what tools/generate_sync.py writes: run it", file=sys.stderr)
-        return 1
-    TARGET.write_text(text)
+    """Write the files, or with --check tell whether they are up to date."""
+    for module in MODULES:
+        text = formatted(generate(module))
+        if "--check" not in sys.argv:
+            module.target.write_text(text)
+        elif not module.target.exists() or module.target.read_text() != text:
+            print(f"{module.target} is not what tools/generate_sync.py writes: run it", file=sys.stderr)
+            return 1
     return 0
 
 
-def generate() -> str:
+def generate(made: Module) -> str:
     """Return the module's text."""
     classes: list[str] = []
     imports: dict[str, set[str]] = {}
     names: set[str] = set()
     known: dict[str, tuple[str, str | None]] = {}
-    trees = [ast.parse((PACKAGE / source).read_text()) for source in SOURCES]
-    for source, tree in zip(SOURCES, trees, strict=True):
+    trees = [ast.parse((PACKAGE / source).read_text()) for source in made.sources]
+    for source, tree in zip(made.sources, trees, strict=True):
         for node in tree.body:
             if isinstance(node, ast.ImportFrom):
                 module = _module(source, node)
@@ -139,7 +176,7 @@ def generate() -> str:
     for tree in trees:
         nodes = (node for node in tree.body if isinstance(node, ast.ClassDef))
         classes += [sync_class(node) for node in nodes if node.name.startswith("Async")]
-    body = "\n\n".join(classes) + "\n\n" + OPEN
+    body = "\n\n".join(classes) + "\n\n" + made.tail
     names |= {found.id for found in ast.walk(ast.parse(body)) if isinstance(found, ast.Name)}
     needed = {
         **known,
@@ -155,15 +192,18 @@ def generate() -> str:
         "contextmanager": ("contextlib", "contextmanager"),
         "Iterator": ("collections.abc", "Iterator"),
     }
+    if made.target != TARGET:
+        needed |= {"Memory": (".sync", "Memory"), "Space": (".sync", "Space")}
     typing_only = {"networkx"} & names
     for name in sorted(names & needed.keys()):
         module, original = needed[name]
+        module = _seen_from(made.target.parent, module)
         imports.setdefault(module, set()).add(original or name)
     if typing_only:
         imports.setdefault("typing", set()).add("TYPE_CHECKING")
     lines = [f"from {module} import {', '.join(sorted(found))}" for module, found in sorted(imports.items())]
     guarded = "\nif TYPE_CHECKING:\n    import networkx\n" if typing_only else ""
-    return HEADER + "\n".join(lines) + "\n" + guarded + "\n\n" + body
+    return made.header + "\n".join(lines) + "\n" + guarded + "\n\n" + body
 
 
 def _module(source: str, node: ast.ImportFrom) -> str:
@@ -173,6 +213,14 @@ def _module(source: str, node: ast.ImportFrom) -> str:
     folders = source.split("/")[:-1]
     above = folders[: len(folders) - (node.level - 1)]
     return "." + ".".join([*above, *filter(None, [node.module])])
+
+
+def _seen_from(folder: Path, module: str) -> str:
+    """Return a module of the package's own folder as it is seen from a folder in it."""
+    if folder == PACKAGE or not module.startswith("."):
+        return module
+    inside = f".{folder.name}."
+    return "." + module.removeprefix(inside) if module.startswith(inside) else f".{module}"
 
 
 def sync_class(node: ast.ClassDef) -> str:
@@ -241,9 +289,9 @@ def method(node: ast.FunctionDef | ast.AsyncFunctionDef, owner: str) -> list[str
         run = f"{returned}({run}, self._driver)"
     lines = [f"    def {name}{signature}:", *doc]
     lines.append(f"        {'return ' if returned != 'None' else ''}{run}")
-    if owner == "Memory" and name == "close":
+    if owner in ("Memory", "Learner") and name == "close":
         lines.append("        self._driver.close()")
-    if owner == "Memory" and name == "__exit__":
+    if owner in ("Memory", "Learner") and name == "__exit__":
         lines[-1] = "        self.close()"
     return [*lines, ""]
 
@@ -285,7 +333,15 @@ def _sync_name(name: str) -> str:
     return name.removeprefix("Async")
 
 
-OURS = ("AsyncMemory", "AsyncSpace", "AsyncSession", "AsyncCatalogue", "AsyncGraph", "AsyncLongTerm")
+OURS = (
+    "AsyncMemory",
+    "AsyncSpace",
+    "AsyncSession",
+    "AsyncCatalogue",
+    "AsyncGraph",
+    "AsyncLongTerm",
+    "AsyncLearner",
+)
 
 
 def _sync_names(annotation: str) -> str:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .learning import AsyncLearner, Extracted, Summary
     from .prompts import INTERRUPTED, Budget
     from .runtime import Runtime
+    from .sync import Journal, Learner, open_journal, open_learner
     from .tools import TOOLS
 
 _ROOMS = {
@@ -27,6 +28,8 @@ _ROOMS = {
     "Extracted": "learning",
     "Home": "homes",
     "INTERRUPTED": "prompts",
+    "Journal": "sync",
+    "Learner": "sync",
     "MemoryCapability": "capability",
     "Provenance": "journal",
     "Runtime": "runtime",
@@ -34,6 +37,8 @@ _ROOMS = {
     "TOOLS": "tools",
     "extractive": "extractive",
     "from_pydantic_ai": "conversion",
+    "open_journal": "sync",
+    "open_learner": "sync",
     "to_pydantic_ai": "conversion",
 }
 
@@ -60,11 +65,15 @@ __all__ = [
     "Change",
     "Extracted",
     "Home",
+    "Journal",
+    "Learner",
     "MemoryCapability",
     "Provenance",
     "Runtime",
     "Summary",
     "extractive",
     "from_pydantic_ai",
+    "open_journal",
+    "open_learner",
     "to_pydantic_ai",
 ]

@@ -27,7 +27,7 @@ from mnemic.driving import step
 from mnemic.errors import MnemicError, StoreError
 from mnemic.records import Scope
 from mnemic.store import registry
-from mnemic.store.query import Put, Scan, Write
+from mnemic.store.query import Purge, Put, Scan, Write
 from mnemic.store.registry import StoreURL
 from mnemic.testing.lab import HOME, KIND, Lab, record
 from mnemic.testing.servers import postgres
@@ -250,6 +250,17 @@ def test_a_role_that_may_only_read_reads(url: str, role: str) -> None:
             memory.scope("x").erase()
     with mnemic.open(url) as memory:
         assert [found.text for found in memory.scope("x").all()] == ["kept"]
+
+
+def test_a_server_that_takes_no_writes_says_so(url: str) -> None:
+    mnemic.open(url).close()
+    with Lab(f"{url}?options=-c%20default_transaction_read_only%3Don", on_loop=False) as lab:
+        assert lab.scan() == []
+        for if_version in (None, 0, 7):
+            with pytest.raises(mnemic.StorePermissionError, match="read-only"):
+                lab.write(Put(record("a"), if_version), Purge(HOME, KIND))
+            with pytest.raises(mnemic.StorePermissionError, match="read-only"):
+                lab.put("a", if_version=if_version)
 
 
 def test_a_database_of_a_newer_version_says_so(url: str) -> None:

@@ -6,16 +6,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
 
 import psycopg
 
 from ....checks import MICROSECOND, from_microseconds
-from ....driving import pause
-from ....errors import StoreUnavailableError
+from ....driving import off_loop, pause
+from ....errors import StoreBusyError, StoreUnavailableError
 from ....store.loaded import LoadedGround, Needs, UnknownError
 from ....store.query import Limit, Outcome, Put, Touch, Write
 from .address import Address
-from .errors import RETRYABLE, explain, state_of
+from .errors import READ_ONLY, RETRYABLE, explain, state_of
 from .lanes import Pending
 from .links import Link
 from .pools import LostLinkError, Pool
@@ -24,6 +26,10 @@ from .writing import Flush, LostRaceError, load
 
 TRIES = 10
 """How often a write is begun when others are in its way."""
+MUCH = 1000
+"""From how many operations on they are planned in a thread, if there is an event loop."""
+
+Result = TypeVar("Result")
 
 
 class Committer:
@@ -65,13 +71,15 @@ class Committer:
                     break
                 else:
                     raise
+        if len(batch) == 1:
+            raise StoreBusyError(f"{self._url}: other writers were always faster, {TRIES} times")
         # One of them cannot be written; the others are not to blame.
         for pending in batch:
             await self.commit(pool, [pending])
 
     def _after_loss(self, batch: list[Pending], attempt: _Attempt, error: LostLinkError) -> list[Pending]:
         """Return the writes that may be sent again: nothing was committed, or they would be found done."""
-        if not attempt.committing:
+        if not attempt.committing or state_of(error.error) in READ_ONLY:
             return batch
         for pending in batch:
             if pending.write.id is None:
@@ -113,16 +121,25 @@ class _Attempt:
         while True:
             ground = LoadedGround(found, self.moment())
             try:
-                ends = [ground.attempt(pending.write, pending.rows) for pending in self.batch]
+                ends = await self._aside(partial(self._plan, ground))
                 break
             except UnknownError as unknown:
                 found.take(await load(link, self.sql, unknown.needs))
         flush = Flush(self.sql, ground, found)
         if flush:
             await flush.claim(link)
+            await self._aside(flush.gather)
             await flush.write(link, self._send)
         for pending, end in zip(self.batch, ends, strict=True):
             pending.settle(end)
+
+    def _plan(self, ground: LoadedGround) -> list[list[Outcome] | Exception]:
+        return [ground.attempt(pending.write, pending.rows) for pending in self.batch]
+
+    async def _aside(self, work: Callable[[], Result]) -> Result:
+        """Return what `work` returns; if there is much to do, an event loop is not kept waiting for it."""
+        size = sum(len(pending.write.ops) for pending in self.batch)
+        return await off_loop(work) if size > MUCH else work()
 
     async def _append(self, link: Link, pending: Pending) -> bool:
         """Try to add one record to the end of its stream; tell whether that was all there was to do."""

@@ -108,8 +108,7 @@ class Flush:
             self.ids |= {(head.scope, head.kind): row[0][0] for head, row in zip(new, rows, strict=True)}
 
     async def write(self, link: Link, sending: Callable[[], object]) -> None:
-        """Write everything, up to COMMIT; `sending` is called before that is sent."""
-        self._gather()
+        """Write what was gathered, up to COMMIT; `sending` is called before that is sent."""
         if len(self.new_records) + len(self.new_labels) + len(self.new_derived) < MANY:
             sending()
             await link.each([*self.removals, *self._inserts(), *self.changes, (self.sql.commit, {})])
@@ -133,7 +132,8 @@ class Flush:
         yield from ((self.sql.add_label, row) for row in self.new_labels)
         yield from ((self.sql.keep_derived, row) for row in self.new_derived)
 
-    def _gather(self) -> None:
+    def gather(self) -> None:
+        """Turn what the plans changed into rows and statements."""
         dropped = {head.id for head in self.ground.dropped if not isinstance(head.id, New)}
         for id in dropped:
             self._empty(id)

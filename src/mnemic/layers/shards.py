@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from ..driving import off_loop, pause
@@ -42,6 +43,14 @@ HELD_BACK = 256
 """How many entries, and how many records' uses, are held back before they are written."""
 FEW = 8
 """How many texts a fast embedder takes in place, since finding a thread would take longer."""
+
+
+class Filled(Struct):
+    """Records with their entries, and how many of those were made, or have no vectors as it failed."""
+
+    records: list[Record]
+    made: int
+    failed: int
 
 
 class Shards:
@@ -175,10 +184,14 @@ class Shards:
                 if len(self._made) >= HELD_BACK:
                     await self.write_made()
 
-    async def filled(self, records: list[Record], maker: Maker) -> list[Record]:
-        """Return those of the records that have a text, each with its entry, which is made where it lacks."""
+    async def filled(self, records: list[Record], maker: Maker) -> Filled:
+        """Return those of the records that have a text, each with its entry, which is made where it lacks.
+
+        What the embedder fails on has an entry without vectors, for now; the store does not keep it.
+        """
         missing = [record for record in records if maker.name not in record.derived]
         made: dict[Ref, bytes] = {}
+        wordy: dict[Ref, bytes] = {}
         for start in range(0, len(missing), AT_ONCE):
             read = await self._below.read([record.ref for record in missing[start : start + AT_ONCE]])
             texts = [record for record in read if record is not None and (record.text or record.title)]
@@ -186,13 +199,19 @@ class Shards:
             found = [(r, entry) for r, entry in zip(texts, entries, strict=True) if entry is not None]
             await self.keep(tuple(Derive(r.ref, maker.name, entry, r.version) for r, entry in found))
             made |= {record.ref: entry for record, entry in found}
-        return [
-            replace(record, derived={**record.derived, maker.name: made[record.ref]})
-            if record.ref in made
-            else record
-            for record in records
-            if record.ref in made or maker.name in record.derived
-        ]
+            wordy |= {record.ref: pack(record, None) for record in texts if record.ref not in made}
+        new = made | wordy
+        return Filled(
+            [
+                replace(record, derived={**record.derived, maker.name: new[record.ref]})
+                if record.ref in new
+                else record
+                for record in records
+                if record.ref in new or maker.name in record.derived
+            ],
+            made=len(made),
+            failed=len(wordy),
+        )
 
     async def write_made(self) -> None:
         """Keep the entries that were made for searches; whoever loses them makes them again."""

@@ -17,7 +17,7 @@ import lancedb
 import pyarrow as pa
 from lancedb.index import FTS, BTree
 
-from ..driving import off_loop
+from ..driving import off_loop, pause
 from ..errors import (
     StoreBusyError,
     StoreError,
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 TIDIED = 100
 """After how many writes files are put together and indexes brought up to date."""
+ATTEMPTS = 20
+"""How often a table is made, if others make it too."""
 KEPT = timedelta(minutes=10)
 """How long the files of an older version stay, for whoever is still reading them."""
 
@@ -72,13 +74,24 @@ class LanceEngine:
                     return found
 
     async def create(self, table: str, dimensions: int) -> None:
-        with explained(self.url):
-            made = await self._database.create_table(table, schema=_schema(dimensions), exist_ok=True)
-            there = {index.columns[0] for index in await made.list_indices()}
-            for column, config in {"id": BTree(), "scope": BTree(), "words": _WORDS}.items():
-                if column not in there:
-                    await made.create_index(column, config=config)
-        self._open[table] = made
+        for attempt in range(ATTEMPTS):
+            try:
+                with explained(self.url):
+                    self._open[table] = await self._created(table, dimensions)
+                return
+            except StoreBusyError:
+                # Another process makes it at the same moment.
+                if attempt == ATTEMPTS - 1:
+                    raise
+                await pause(0.01 * (attempt + 1))
+
+    async def _created(self, table: str, dimensions: int) -> Any:
+        made = await self._database.create_table(table, schema=_schema(dimensions), exist_ok=True)
+        there = {index.columns[0] for index in await made.list_indices()}
+        for column, config in {"id": BTree(), "scope": BTree(), "words": _WORDS}.items():
+            if column not in there:
+                await made.create_index(column, config=config, replace=False)
+        return made
 
     async def drop(self, table: str) -> None:
         if (held := self._open.pop(table, None)) is not None:
@@ -207,7 +220,7 @@ def explained(url: str) -> Iterator[None]:
 _ERRORS: list[tuple[tuple[str, ...], type[StoreError], str]] = [
     (("os error 28", "No space left"), StoreFullError, "the disk is full"),
     (("os error 13", "os error 30", "Permission denied"), StorePermissionError, "access is denied"),
-    (("commit conflict", "concurrent", "too many retries"), StoreBusyError, "others are writing to it"),
+    (("commit conflict", "concurrent", "already exists"), StoreBusyError, "others are writing to it"),
     (("not found", "Not found", "os error 2)"), MissingTableError, "the table, or a file of it, has gone"),
     (("corrupt", "Corrupt", "Invalid data"), UnreadableStoreError, "the files are damaged"),
 ]

@@ -1,0 +1,641 @@
+"""Recall through an index beside the store: it finds what the store holds, and holds nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import grpc
+import numpy as np
+import pytest
+
+import mnemic
+from mnemic import Experience, Message
+from mnemic.companions import lancedb as lance
+from mnemic.companions import milvus, qdrant
+from mnemic.companions.places import STATUSES, place_of
+from mnemic.companions.points import LAST, MARK, MissingTableError, Point, PointIndex, Where
+from mnemic.errors import (
+    InvalidValueError,
+    MnemicError,
+    StoreBusyError,
+    StoreError,
+    StoreFullError,
+    StorePermissionError,
+    StoreUnavailableError,
+    UnreadableStoreError,
+)
+from mnemic.layers import owner as owning
+from mnemic.records import Scope
+from mnemic.store import registry
+from mnemic.store.analysis import terms
+from mnemic.store.nearest import GROUP, CompanionMaker, Mark
+from mnemic.store.registry import StoreURL
+
+SCHEMES = ["lancedb", "milvus", "qdrant"]
+
+
+@pytest.fixture(params=SCHEMES)
+def scheme(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def index_url(scheme: str, tmp_path: Path) -> Iterator[str]:
+    """The URL of an index that is not there yet."""
+    maker: CompanionMaker = registry.found_in(GROUP, f"{scheme}://")[1]
+    assert maker.trial is not None
+    with maker.trial(tmp_path) as url:
+        yield url
+
+
+@pytest.fixture
+def beside(file_url: str, index_url: str) -> Iterator[mnemic.Memory]:
+    """A memory in a file, with an index beside it."""
+    with mnemic.open(file_url, index=index_url) as memory:
+        yield memory
+
+
+@pytest.fixture(autouse=True)
+def _looked_up_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(owning, "LOOKED_AGAIN", 0.0)
+
+
+class Words:
+    """An embedder whose vectors have a place for each word."""
+
+    def __init__(self, id: str = "words", width: int = 64) -> None:
+        self.id = id
+        self.width = width
+        self.broken = False
+
+    def embed(self, texts: Sequence[str]) -> Any:
+        if self.broken:
+            raise ConnectionError("no model there")
+        return np.stack([self.embed_query(text) for text in texts])
+
+    def embed_query(self, query: str) -> Any:
+        found = np.full(self.width, 0.01, dtype=np.float32)
+        for term in terms(query):
+            found[crc32(term.encode()) % self.width] += 1
+        return found
+
+
+def texts(hits: list[mnemic.Hit]) -> list[str]:
+    return [hit.record.text or "" for hit in hits]
+
+
+def companion_of(memory: mnemic.Memory) -> PointIndex:
+    index = memory._twin._index
+    assert index is not None
+    assert isinstance(index._companion, PointIndex)
+    return index._companion
+
+
+def held(memory: mnemic.Memory) -> list[Point]:
+    """Return every point that the index holds, of whatever kind."""
+
+    async def read() -> list[Point]:
+        engine = companion_of(memory)._engine
+        everything = Where(below=True, chunks=(MARK, LAST))
+        return [point for table in await engine.tables() for point in await engine.read(table, everything)]
+
+    return memory._driver.run(read())
+
+
+def records_held(memory: mnemic.Memory) -> set[str]:
+    return {point.key for point in held(memory) if point.chunk >= 0}
+
+
+# ---------------------------------------------------------------- finding
+
+
+def test_recall_finds_what_was_remembered_and_said(beside: mnemic.Memory) -> None:
+    alice = beside.scope("acme", "alice")
+    alice.remember("Alice is allergic to peanuts", importance=0.9)
+    alice.session("monday").add("user", "my sister Tilda moved to Bergen last winter")
+    alice.session("monday").add("assistant", "how nice, does she like the rain there?")
+    alice.graph().add("Tilda", "works_at", "Globex")
+    assert texts(alice.recall("what is Alice allergic to"))[0] == "Alice is allergic to peanuts"
+    assert "Tilda" in texts(alice.recall("where did Tilda move to"))[0]
+    assert (
+        "Globex"
+        in texts(
+            alice.recall("who employs Tilda"),
+        )[0]
+    )
+    hit = alice.recall("where did Tilda move", kinds="message", neighbours=1)[0]
+    assert [record.text for record in hit.after] == ["how nice, does she like the rain there?"]
+    assert beside.scope("acme", "ali").recall("peanuts") == []
+
+
+def test_what_changes_is_found_as_it_is_now(beside: mnemic.Memory) -> None:
+    alice = beside.scope("alice")
+    key = alice.remember("the office is in Oslo").key
+    assert texts(alice.recall("where is the office")) == ["the office is in Oslo"]
+    alice.update(key, text="the office is in Bergen")
+    assert texts(alice.recall("where is the office")) == ["the office is in Bergen"]
+    assert len(records_held(beside)) == 1
+
+
+def test_a_long_text_is_found_by_its_end_and_once(beside: mnemic.Memory) -> None:
+    alice = beside.scope("alice")
+    filler = " ".join(f"Sentence {n} tells of the weather in the mountains." for n in range(120))
+    alice.remember(f"{filler} Finally, the safe opens with the number forty-two.")
+    alice.remember("a short note on something else")
+    hits = alice.recall("which number opens the safe")
+    assert "forty-two" in texts(hits)[0]
+    assert len(hits) == len({hit.record.key for hit in hits})
+
+
+def test_what_another_memory_writes_is_found(file_url: str, beside: mnemic.Memory) -> None:
+    here = beside.scope("alice")
+    here.remember("the first note is about zebras")
+    assert texts(here.recall("zebras")) == ["the first note is about zebras"]
+    # Another process need not have the index at all.
+    with mnemic.open(file_url) as other:
+        there = other.scope("alice")
+        key = there.remember("the second note is about harbours").key
+        there.session("s").add("user", "and this was said of pianos")
+        assert texts(here.recall("harbours"))[0] == "the second note is about harbours"
+        assert texts(here.recall("pianos"))[0] == "and this was said of pianos"
+        there.forget(key)
+        there.session("s").clear()
+    assert "harbours" not in " ".join(texts(here.recall("harbours")))
+    assert len(records_held(beside)) == 1
+
+
+def test_without_an_embedder_words_are_enough(file_url: str, index_url: str) -> None:
+    with mnemic.open(file_url, index=index_url, embedder=None) as memory:
+        alice = memory.scope("alice")
+        alice.remember_many([f"note {n} about dinner" for n in range(30)])
+        alice.remember("a zeppelin over the lake")
+        assert texts(alice.recall("zeppelin"))[0] == "a zeppelin over the lake"
+        assert len(alice.recall("dinner", k=30)) == 30
+
+
+def test_filters_reach_as_deep_as_it_takes(beside: mnemic.Memory) -> None:
+    alice = beside.scope("alice")
+    alice.remember_many(
+        [Experience(text=f"dinner number {n} was good", metadata={"rare": n == 7}) for n in range(500)]
+    )
+    assert texts(alice.recall("dinner was good", k=3, metadata={"rare": True})) == [
+        "dinner number 7 was good"
+    ]
+
+
+# ---------------------------------------------------------------- nothing is left behind
+
+
+def test_what_is_deleted_leaves_nothing_in_the_index(beside: mnemic.Memory) -> None:
+    alice = beside.scope("acme", "alice")
+    chat = alice.session("s", max_messages=4)
+    messages = chat.add_many([Message("user", f"message {n} about tea") for n in range(4)])
+    notes = alice.remember_many(["tea is green", "tea is black"])
+    keep = beside.scope("acme", "bert").remember("tea is white")
+    alice.recall("tea")
+    beside.scope("acme").recall("tea")
+    assert len(records_held(beside)) == 7
+    chat.add("user", "message 4 about tea")
+    assert messages[0].id not in records_held(beside)
+    chat.remove([messages[1].id])
+    alice.forget(notes[0].key)
+    assert not {messages[1].id, notes[0].key} & records_held(beside)
+    chat.clear()
+    assert not {message.id for message in messages} & records_held(beside)
+    alice.recall("tea")
+    alice.erase()
+    left = held(beside)
+    assert {point.scope for point in left} <= {"", "acme/bert"}
+    assert {point.key for point in left if point.chunk >= 0} == {keep.key}
+    beside.scope().erase()
+    assert held(beside) == []
+
+
+def test_not_even_names_are_left_of_what_was_emptied_before(beside: mnemic.Memory) -> None:
+    alice = beside.scope("alice")
+    alice.forget(alice.remember("a secret").key)
+    alice.recall("secret")
+    assert {point.scope for point in held(beside)} >= {"alice"}
+    alice.erase()
+    assert "alice" not in {point.scope for point in held(beside)}
+
+
+def test_what_has_expired_is_not_found_and_goes_with_a_sweep(beside: mnemic.Memory) -> None:
+    alice = beside.scope("alice")
+    kept = alice.remember("the code is a number")
+    alice.recall("code")
+    alice.remember("the code is zebra", ttl=timedelta(seconds=1))
+    assert len(alice.recall("code")) == 2
+    time.sleep(1.05)
+    assert texts(alice.recall("code")) == ["the code is a number"]
+    beside.sweep()
+    assert texts(alice.recall("code")) == ["the code is a number"]
+    assert records_held(beside) == {kept.key}
+
+
+# ---------------------------------------------------------------- what goes wrong
+
+
+def test_a_crash_before_the_mark_costs_nothing_but_work(
+    beside: mnemic.Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alice = beside.scope("alice")
+    alice.remember_many([f"note {n} about rivers" for n in range(5)])
+    marked = PointIndex.mark
+
+    async def broken(self: PointIndex, name: str, stream: Any, mark: Mark) -> None:
+        monkeypatch.setattr(PointIndex, "mark", marked)
+        raise StoreUnavailableError("gone")
+
+    monkeypatch.setattr(PointIndex, "mark", broken)
+    with pytest.raises(StoreUnavailableError):
+        alice.recall("rivers")
+    hits = alice.recall("rivers", k=20)
+    assert len(hits) == len({hit.record.key for hit in hits}) == 5
+    assert len([point for point in held(beside) if point.chunk >= 0]) == 5
+
+
+def test_an_index_that_was_lost_is_made_again(beside: mnemic.Memory) -> None:
+    alice = beside.scope("alice")
+    alice.remember_many([f"note {n} about rivers" for n in range(5)])
+    alice.session("s").add("user", "a message about lakes")
+    assert len(alice.recall("rivers", kinds="experience")) == 5
+    beside._driver.run(companion_of(beside).reset())
+    assert texts(alice.recall("lakes"))[0] == "a message about lakes"
+    told: list[tuple[int, int]] = []
+    assert beside.reindex(progress=lambda done, total: told.append((done, total))) == 6
+    assert told[-1][0] == told[-1][1] > 0
+    assert len(records_held(beside)) == 6
+    assert len(alice.recall("rivers", kinds="experience")) == 5
+
+
+def test_another_embedder_takes_over(file_url: str, index_url: str) -> None:
+    with mnemic.open(file_url, index=index_url, embedder=Words("old", 64)) as memory:
+        alice = memory.scope("alice")
+        alice.remember_many(["tea in the garden", "a piano in winter"])
+        assert texts(alice.recall("piano"))[0] == "a piano in winter"
+        assert memory.reembed(Words("new", 128)) == 2
+        assert texts(alice.recall("piano"))[0] == "a piano in winter"
+        assert len([point for point in held(memory) if point.chunk >= 0]) == 2
+    with mnemic.open(file_url, index=index_url, embedder=Words("new", 128)) as memory:
+        assert texts(memory.scope("alice").recall("tea"))[0] == "tea in the garden"
+
+
+def test_what_an_embedder_failed_on_is_found_once_it_is_back(file_url: str, index_url: str) -> None:
+    model = Words()
+    with mnemic.open(file_url, index=index_url, embedder=model) as memory:
+        alice = memory.scope("alice")
+        alice.remember("tea in the garden")
+        assert len(alice.recall("tea")) == 1
+        model.broken = True
+        alice.remember("a piano in winter")
+        alice.session("s").add("user", "the harbour at night")
+        assert texts(alice.recall("tea"))[0] == "tea in the garden"
+        model.broken = False
+        assert texts(alice.recall("piano"))[0] == "a piano in winter"
+        assert texts(alice.recall("harbour"))[0] == "the harbour at night"
+        marks = [point for point in held(memory) if point.chunk == MARK]
+        assert len(records_held(memory)) == 3
+        alice.recall("piano")
+        assert [point for point in held(memory) if point.chunk == MARK] == marks
+
+
+def test_many_searches_at_once_take_records_in_once(
+    beside: mnemic.Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alice = beside.scope("alice")
+    alice.remember_many([f"note {n} about rivers" for n in range(50)])
+    given: list[str] = []
+    put = PointIndex.put
+
+    async def counted(self: PointIndex, name: str, records: Sequence[mnemic.Record]) -> None:
+        given.extend(record.key for record in records)
+        await put(self, name, records)
+
+    monkeypatch.setattr(PointIndex, "put", counted)
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(lambda _: len(alice.recall("rivers", k=50)), range(8)))
+    assert found == [50] * 8
+    assert len(given) == 50
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("qdrant://s3cret@127.0.0.1:1/notes", "qdrant://***@127.0.0.1:1/notes"),
+        ("milvus://root:s3cret@127.0.0.1:1/notes", "milvus://***@127.0.0.1:1/notes"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Api key is used with an insecure connection")
+def test_an_index_that_cannot_be_reached_is_one_clear_error(file_url: str, url: str, shown: str) -> None:
+    with pytest.raises(StoreUnavailableError, match="cannot be reached") as raised:
+        mnemic.open(file_url, index=url)
+    assert str(raised.value).startswith(shown)
+    assert "s3cret" not in str(raised.value)
+
+
+def test_a_place_that_can_be_none_is_refused(scheme: str, tmp_path: Path) -> None:
+    (tmp_path / "file.db").write_text("hello")
+    suffix = ".db" if scheme == "milvus" else ""
+    bad: list[tuple[str, type[MnemicError]]] = [
+        (f"{scheme}://", InvalidValueError),
+        (f"{scheme}:///", InvalidValueError),
+        (f"{scheme}:///{tmp_path}/no/where{suffix}", InvalidValueError),
+        (f"{scheme}:///{tmp_path}/file.db", UnreadableStoreError),
+        (f"{scheme}:///{tmp_path}/x{suffix}?tls=1", InvalidValueError),
+    ]
+    if scheme == "lancedb":
+        bad.append(("lancedb://host/x", InvalidValueError))
+    else:
+        bad += [
+            (f"{scheme}://s3cret@host/no-such/name", InvalidValueError),
+            (f"{scheme}://s3cret@host:port/x", InvalidValueError),
+            (f"{scheme}://s3cret@host/x?colour=blue", InvalidValueError),
+            (f"{scheme}://s3cret@host/x?tls=perhaps", InvalidValueError),
+        ]
+    for url, kind in bad:
+        with pytest.raises(kind) as raised:
+            mnemic.open("memory://", index=url)
+        assert "s3cret" not in str(raised.value)
+    if scheme == "milvus":
+        with pytest.raises(InvalidValueError, match=r"index\.db"):
+            mnemic.open("memory://", index=f"milvus:///{tmp_path}/folder")
+
+
+def test_a_url_may_name_all_of_a_server() -> None:
+    place = place_of(StoreURL.parse("qdrant://k%40y@db.example:99/notes?tls=1"), 6334)
+    assert (place.host, place.port, place.key, place.tls) == ("db.example", 99, "k@y", True)
+    assert (place.prefix, place.user, place.url) == ("notes_", None, "qdrant://***@db.example:99/notes?tls=1")
+    place = place_of(StoreURL.parse("milvus://root:pa%3Ass@db"), 19530)
+    assert (place.port, place.user, place.key, place.prefix) == (19530, "root", "pa:ss", "mnemic_")
+
+
+@pytest.mark.parametrize("scheme", ["milvus", "qdrant"])
+# The local mode of Qdrant leaves the file open that it could not lock.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_folder_that_another_process_has_open_is_busy(index_url: str) -> None:
+    holding = f"""
+        import asyncio, sys
+        from mnemic.store import nearest, registry
+        async def main():
+            url, maker = registry.found_in(nearest.GROUP, {index_url!r})
+            index = await maker.open(url)
+            print("open", flush=True)
+            sys.stdin.read()
+            await index.close()
+        asyncio.run(main())
+    """
+    other = start(holding)
+    assert other.stdout is not None
+    assert other.stdout.readline() == "open\n"
+    try:
+        with pytest.raises(StoreBusyError):
+            mnemic.open("memory://", index=index_url)
+        gc.collect()
+    finally:
+        _, errors = other.communicate(timeout=60)
+    assert other.returncode == 0, errors
+    mnemic.open("memory://", index=index_url).close()
+
+
+def test_an_index_is_let_go_when_it_is_closed(file_url: str, index_url: str) -> None:
+    def once() -> None:
+        with mnemic.open(file_url, index=index_url) as memory:
+            memory.scope("alice").remember("tea in the garden")
+            assert memory.scope("alice").recall("tea")
+
+    once()
+    before = {thread.name for thread in threading.enumerate()}
+    once()
+    after = {thread.name for thread in threading.enumerate()}
+    # gRPC's pools end in their own time.
+    assert {name for name in after - before if "Executor" not in name} == set()
+
+
+# ---------------------------------------------------------------- several processes, and killed ones
+
+
+def start(program: str, *arguments: object) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", textwrap.dedent(program), *map(str, arguments)]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+
+
+WRITING = """
+    import sys
+    import mnemic
+    url, index, writer, count = *sys.argv[1:4], int(sys.argv[4])
+    with mnemic.open(url, index=index) as memory:
+        alice = memory.scope("alice")
+        for n in range(count):
+            alice.session("shared").add("user", f"writer {writer} says {n} about rivers")
+            assert alice.recall(f"what does {writer} say about rivers", k=1)
+            print(n, flush=True)
+"""
+
+
+@pytest.mark.parametrize("scheme", ["lancedb"])
+def test_several_processes_share_a_folder(file_url: str, index_url: str) -> None:
+    writers = [start(WRITING, file_url, index_url, name, 10) for name in ("anna", "bert")]
+    for writer in writers:
+        _, errors = writer.communicate(timeout=120)
+        assert writer.returncode == 0, errors
+    with mnemic.open(file_url, index=index_url) as memory:
+        alice = memory.scope("alice")
+        hits = alice.recall("rivers", k=100)
+        assert len({hit.record.key for hit in hits}) == len(hits) == 20
+        assert len(records_held(memory)) == 20
+        alice.erase()
+        assert records_held(memory) == set()
+
+
+def test_a_killed_process_leaves_an_index_that_works(file_url: str, index_url: str) -> None:
+    writer = start(WRITING, file_url, index_url, "anna", 100_000)
+    assert writer.stdout is not None
+    for line in writer.stdout:
+        if int(line) == 3:
+            break
+    writer.send_signal(signal.SIGKILL)
+    writer.communicate()
+    with mnemic.open(file_url, index=index_url) as memory:
+        hits = memory.scope("alice").recall("rivers", k=1000)
+        said = memory.scope("alice").session("shared").messages(limit=None)
+        assert len(hits) == len(said) >= 4
+
+
+# ---------------------------------------------------------------- as good as the index in memory
+
+PEOPLE = ["Anna", "Bert", "Cleo", "Dora", "Emil", "Frida", "Gustav", "Hanna"]
+THINGS = [
+    ("keeps bees behind the greenhouse", "who has bee hives"),
+    ("is learning the cello with a teacher from Prague", "who takes music lessons"),
+    ("drives an old yellow delivery van to work", "what vehicle gets {} to the office"),
+    ("cannot eat anything with lactose", "which food makes {} ill"),
+    ("wrote a thesis about medieval shipwrecks", "what did {} study"),
+    ("collects stamps that show lighthouses", "what does {} collect"),
+    ("swims in the lake before breakfast", "how does {} start the day"),
+    ("moved from Tromsø to Lisbon in 2019", "where did {} live before Lisbon"),
+]
+
+
+def test_the_best_answer_is_the_one_that_the_index_in_memory_gives(file_url: str, index_url: str) -> None:
+    facts = [f"{who} {what}" for who in PEOPLE for what, _ in THINGS]
+    chatter = [f"{who} talked about the meeting on day {n}" for n, who in enumerate(PEOPLE * 6)]
+    questions = [ask.format(who) if "{}" in ask else f"{ask}, {who}?" for who in PEOPLE for _, ask in THINGS]
+    with mnemic.open(file_url) as memory:
+        alice = memory.scope("alice")
+        alice.remember_many(facts)
+        alice.session("s").add_many([Message("user", text) for text in chatter])
+        wanted = [alice.recall(question, k=1)[0].record.key for question in questions]
+    with mnemic.open(file_url, index=index_url) as memory:
+        alice = memory.scope("alice")
+        given = [alice.recall(question, k=1)[0].record.key for question in questions]
+    same = sum(one == other for one, other in zip(wanted, given, strict=True))
+    assert same >= 0.95 * len(questions)
+
+
+# ---------------------------------------------------------------- what errors mean
+
+
+class Refusal(grpc.RpcError):  # type: ignore[misc]
+    def __init__(self, code: Any) -> None:
+        self._code = code
+
+    def code(self) -> Any:
+        return self._code
+
+    def details(self) -> str:
+        return "details"
+
+
+@pytest.mark.parametrize("explained", [qdrant.explained, milvus.explained])
+def test_every_status_of_grpc_is_one_of_our_errors(explained: Callable[[str], Any]) -> None:
+    for code in grpc.StatusCode:
+        with pytest.raises(StoreError, match=r"^qdrant://host:") as raised, explained("qdrant://host"):
+            raise Refusal(code)
+        if code.name in STATUSES:
+            assert type(raised.value) is STATUSES[code.name][0]
+
+
+def test_every_error_of_the_drivers_is_one_of_ours() -> None:
+    from pymilvus import exceptions
+    from qdrant_client.common.client_exceptions import ResourceExhaustedResponse
+
+    for kind in vars(exceptions).values():
+        if isinstance(kind, type) and issubclass(kind, exceptions.MilvusException):
+            with pytest.raises(MnemicError, match=r"^milvus://host:"), milvus.explained("milvus://host"):
+                raise kind(message="what happened")
+    cases: list[tuple[Callable[[str], Any], Exception, type[StoreError]]] = [
+        (milvus.explained, exceptions.MilvusException(100, "gone"), MissingTableError),
+        (milvus.explained, exceptions.MilvusException(2, "no answer"), StoreUnavailableError),
+        (milvus.explained, exceptions.MilvusException(8, "slow down"), StoreBusyError),
+        (milvus.explained, exceptions.MilvusException(9, "full"), StoreFullError),
+        (milvus.explained, exceptions.MilvusException(65535, "auth check failure"), StorePermissionError),
+        (qdrant.explained, ResourceExhaustedResponse("slow down", 1), StoreBusyError),
+        (qdrant.explained, ValueError("Collection x not found"), MissingTableError),
+        (qdrant.explained, RuntimeError("already accessed by another"), StoreBusyError),
+        (lance.explained, OSError("write: No space left on device (os error 28)"), StoreFullError),
+        (lance.explained, OSError("Permission denied (os error 13)"), StorePermissionError),
+        (lance.explained, RuntimeError("Retryable commit conflict for version 8"), StoreBusyError),
+        (lance.explained, ValueError("Table 'x' was not found"), MissingTableError),
+        (lance.explained, RuntimeError("something else"), StoreError),
+    ]
+    for explained, error, wanted in cases:
+        with pytest.raises(wanted, match=r"^x://host: ") as raised, explained("x://host"):
+            raise error
+        assert type(raised.value) is wanted
+
+
+# ---------------------------------------------------------------- Qdrant, as a server
+
+
+@pytest.mark.filterwarnings("ignore:Payload indexes have no effect", "ignore:Local mode performs exact")
+def test_a_server_of_qdrant_is_asked_as_its_local_mode_is() -> None:
+    from qdrant_client import AsyncQdrantClient
+
+    from mnemic.store.nearest import Near
+    from mnemic.testing.test_companions import EAST, ENTRY, NORTH, entered, words
+
+    async def use() -> None:
+        client = AsyncQdrantClient(":memory:")
+        ours = PointIndex(qdrant.QdrantEngine("qdrant://host/a", client, "a_"))
+        theirs = PointIndex(qdrant.QdrantEngine("qdrant://host/a_b", client, "a_b_"))
+        await theirs.put(ENTRY, [entered("theirs", [EAST])])
+        await ours.put(ENTRY, [entered("a", [EAST, NORTH], "zeppelin"), entered("b", [NORTH])])
+        await ours.mark(ENTRY, ("acme/alice/monday", "message"), Mark(1, 1, 1))
+        near = Near(scope=Scope("acme"), name=ENTRY, vector=EAST.tobytes(), terms=words("zeppelin"))
+        assert {record.key for record in await ours.near(near)} == {"a", "b"}
+        assert len(await ours.marks(ENTRY, Scope())) == 1
+        await ours.remove(("acme/alice/monday", "message"), ["a"])
+        assert await ours.keys(ENTRY, ("acme/alice/monday", "message")) == ["b"]
+        await ours.reset()
+        assert await ours.near(near) == []
+        assert [record.key for record in await theirs.near(near)] == ["theirs"]
+        # What another process drops is made again.
+        await ours.put(ENTRY, [entered("c", [EAST])])
+        await PointIndex(qdrant.QdrantEngine("qdrant://host/a", client, "a_")).reset()
+        assert await ours.near(near) == []
+        await ours.put(ENTRY, [entered("d", [EAST])])
+        assert [record.key for record in await ours.near(near)] == ["d"]
+        await client.close()
+
+    asyncio.run(use())
+
+
+def test_all_that_a_server_of_qdrant_is_asked_can_be_sent() -> None:
+    from qdrant_client import AsyncQdrantClient
+
+    from mnemic.testing.test_companions import EAST
+
+    point = Point(
+        "6f1f7e0a-6a3c-5d0e-9b57-3f6f1b0c2d11", "a/b", "message", "k", 0, b"{}", EAST, [2**32 - 1, 7]
+    )
+    where = Where(scope="a", below=True, kinds=("message",), keys=("k",))
+
+    async def use() -> None:
+        # Nobody listens there: whatever cannot be put into a request fails otherwise, and earlier.
+        client = AsyncQdrantClient(host="127.0.0.1", grpc_port=1, prefer_grpc=True, check_compatibility=False)
+        engine = qdrant.QdrantEngine("qdrant://127.0.0.1:1", client, "x_")
+        for call in (
+            engine.tables(),
+            engine.create("t", 32),
+            engine.create("t", 0),
+            engine.put("t", [point]),
+            engine.delete("t", where),
+            engine.read("t", where, bodies=False),
+            engine.fetch("t", [point.id]),
+            engine.nearest("t", where, EAST, [1, 2**32 - 1], 5),
+            engine._call("create_payload_index", "t", "scope", field_schema=qdrant._INDEXES["scope"]),
+            engine.drop("t"),
+        ):
+            with pytest.raises(StoreUnavailableError, match="cannot be reached"):
+                await call
+        await engine.close()
+
+    asyncio.run(use())
+
+
+def test_nothing_of_it_is_imported_before_it_is_asked_for() -> None:
+    program = """
+        import sys
+        import mnemic
+        with mnemic.open("memory://") as memory:
+            memory.scope("a").remember("x")
+        heavy = {"lancedb", "pyarrow", "pymilvus", "qdrant_client", "grpc", "mnemic.companions"}
+        print(sorted(heavy & set(sys.modules)))
+    """
+    out, errors = start(program).communicate(timeout=60)
+    assert (out, errors) == ("[]\n", "")

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from . import embedded, footprint, million, quality, recalling, servers
+from . import agents, embedded, footprint, million, quality, recalling, servers
 from .measuring import Result, table
 from .peers import comparison
 
@@ -34,6 +34,7 @@ def measured(run: Callable[[Path], list[Result]]) -> Callable[[Path], tuple[str,
 BENCHMARKS: dict[str, Callable[[Path], tuple[str, bool]]] = {
     "embedded": measured(embedded.run),
     "recall": measured(recalling.run),
+    "agents": measured(agents.run),
     "servers": measured(servers.run),
     "million": measured(million.run),
     "footprint": footprint.run,

@@ -1,0 +1,101 @@
+"""What memory costs an agent's turn, beside the model's own time, against a recall and an append.
+
+The model does nothing, so that the same agent without memory measures what pydantic-ai itself takes, which
+is taken off. 10,000 messages are stored, in 20 sessions of one user, one of which the agent is in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import statistics
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pydantic_ai
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+
+import mnemic
+from mnemic.agents import Agent
+
+from .measuring import Result, time_ratio
+from .recalling import Texts
+
+MESSAGES = 10_000
+SESSIONS = 20
+ROUNDS = 15
+CALLS = 10
+MOST_MS = 15.0
+
+
+async def no_work(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+    """Answer at once."""
+    return ModelResponse([TextPart("Noted.")])
+
+
+def run(folder: Path) -> list[Result]:
+    """Return what was measured."""
+    return asyncio.run(_run(folder))
+
+
+async def _run(folder: Path) -> list[Result]:
+    async with mnemic.open_async(f"sqlite:///{folder / 'agents.db'}") as memory:
+        space = memory.scope("acme", "alice")
+        said = Texts().some(MESSAGES)
+        each = MESSAGES // SESSIONS
+        for n in range(SESSIONS):
+            some = said[n * each : (n + 1) * each]
+            messages = [mnemic.Message(("user", "assistant")[m % 2], text) for m, text in enumerate(some)]  # type: ignore[arg-type]
+            await space.session(f"s{n}").add_many(messages)
+        await space.catalogue().write("plan", ["one", "two"], description="What to do next")
+        await space.recall("warm up")
+        agent = Agent("Bot", "Help.", model=FunctionModel(no_work), memory=space, session="s0")
+        bare = pydantic_ai.Agent(FunctionModel(no_work), instructions="Help.")
+        chat = space.session("beside")
+        asked = iter(Texts(7).some(3 * ROUNDS * (CALLS + 2)))
+
+        async def turn() -> None:
+            await agent.run(next(asked))
+
+        async def without() -> None:
+            await bare.run("Hello")
+
+        async def recall_and_append() -> None:
+            query = next(asked)
+            await space.recall(query, 8)
+            await chat.add("user", query)
+
+        turns, bares, both = await _in_turns(turn, without, recall_and_append)
+    ours = turns - bares
+    reached = f"{ours * 1000:.1f} ms ({turns * 1000:.1f} with, {bares * 1000:.1f} without)"
+    return [
+        Result(
+            f"an agent's turn among {MESSAGES:,} messages, less the same without memory, p50",
+            f"at most {MOST_MS:g} ms",
+            reached,
+            ours * 1000 <= MOST_MS,
+        ),
+        time_ratio("the same, against a recall and an append", 3, ours, both),
+    ]
+
+
+async def _in_turns(*works: Callable[[], Awaitable[None]]) -> list[float]:
+    """Return the median seconds of single calls of several things, measured in turns."""
+    for work in works:
+        await work()
+        await work()
+    gc.collect()
+    gc.disable()
+    times: list[list[float]] = [[] for _ in works]
+    try:
+        for _ in range(ROUNDS):
+            for work, taken in zip(works, times, strict=True):
+                for _ in range(CALLS):
+                    start = time.perf_counter()
+                    await work()
+                    taken.append(time.perf_counter() - start)
+    finally:
+        gc.enable()
+    return [statistics.median(taken) for taken in times]

@@ -1,5 +1,7 @@
-"""What every test of this repository, also of the contract suite, finds: the layers as back-ends to try."""
+"""What every test of this repository finds, also the contract suite: stores under layers, as back-ends to try."""
 
 import layered
+import waiting
 
 layered.register()
+waiting.register()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 import mnemic
+from layered import KEY
 
 # A busy machine is slow, which says nothing about the code.
 settings.register_profile("mnemic", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -21,10 +23,12 @@ def file_url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'memory.db'}?synchronous=normal"
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "layered"])
 def memory(request: pytest.FixtureRequest, file_url: str) -> Iterator[mnemic.Memory]:
-    """An empty memory, over each embedded back-end."""
-    with mnemic.open("memory://" if request.param == "memory" else file_url) as opened:
+    """An empty memory, over each embedded back-end, and under all layers."""
+    url = file_url if request.param == "sqlite" else "memory://"
+    layers: dict[str, Any] = {"encryption_key": KEY, "audit": True} if request.param == "layered" else {}
+    with mnemic.open(url, **layers) as opened:
         yield opened
 
 

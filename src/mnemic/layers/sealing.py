@@ -51,7 +51,7 @@ class Keyring:
         check_extra("encryption", "encryption", "cryptography")
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-        given = [keys] if isinstance(keys, str | bytes | bytearray) else list(keys)
+        given = list(keys) if isinstance(keys, list | tuple) else [keys]
         if not given:
             raise InvalidValueError("encryption needs a key, and got an empty list of them")
         # What a user gives is never used itself, so nothing else that it is used for can meet ours.

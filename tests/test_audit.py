@@ -1,0 +1,463 @@
+"""The audit trail: who changed what, complete, and only ever added to."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mnemic
+from layered import KEY
+from mnemic.backends.memory import MemoryStore
+from mnemic.errors import (
+    AuditError,
+    ConflictError,
+    InvalidValueError,
+    LimitError,
+    StorePermissionError,
+    StoreUnavailableError,
+)
+from mnemic.layers.audit import Audit, AuditEntry, AuditLayer
+from mnemic.layers.layer import Layer
+from mnemic.records import AUDIT_KIND, Message, Record, Ref, Scope
+from mnemic.store.protocol import Store
+from mnemic.store.query import (
+    Delete,
+    Derive,
+    Expect,
+    Limit,
+    Op,
+    Outcome,
+    Purge,
+    Put,
+    Scan,
+    StreamScan,
+    Touch,
+    Write,
+)
+
+HOME = Scope("acme/alice")
+A = Ref(HOME, "note", "a")
+
+
+def said(entries: Sequence[AuditEntry]) -> list[tuple[str, str, str | None]]:
+    return [(entry.operation, entry.kind, entry.key) for entry in entries]
+
+
+def audited(url: str = "memory://", **fields: Any) -> mnemic.Memory:
+    return mnemic.open(url, audit=mnemic.Audit(**fields) if fields else True)
+
+
+def put(key: str = "a", if_version: int | None = None, **fields: Any) -> Put:
+    return Put(Record(HOME, "note", key, **fields), if_version)
+
+
+# ------------------------------------------------------------ what is told
+
+
+def test_every_change_is_told_with_who_made_it() -> None:
+    with audited(flags=lambda record: ["personal"] if "@" in (record.text or "") else []) as memory:
+        begun = datetime.now(UTC)
+        alice = memory.scope("acme", "alice")
+        with memory.acting(actor="bob", session="s-1", address="10.0.0.7"):
+            alice.remember("write to alice@example.com", key="k", importance=1)
+            alice.update("k", importance=2)
+        alice.forget("k")
+        first, second, third = memory.audit_trail()
+        assert said([first, second, third]) == [
+            ("put", "experience", "k"), ("put", "experience", "k"), ("delete", "experience", "k"),
+        ]  # fmt: skip
+        assert (first.actor, first.session, first.address) == ("bob", "s-1", "10.0.0.7")
+        assert (first.scope, first.flags, first.before) == (HOME, ["personal"], None)
+        assert begun <= first.time <= second.time <= third.time <= datetime.now(UTC)
+        assert second.before
+        assert second.flags == ["personal"]
+        assert (third.actor, third.session, third.address, third.flags) == (None, None, None, [])
+
+
+def test_each_operation_has_its_entry_and_reading_has_none() -> None:
+    async def main() -> None:
+        layer = AuditLayer(MemoryStore())
+        await layer.write(Write((put("a", 0), put("b"), Touch(HOME, "note", timedelta(days=1)))))
+        await layer.write(Write((Derive(A, "x", b"1"), Expect(HOME, "note", key="a"))))
+        await layer.write(Write((Touch(HOME, "note", None),)))
+        await layer.write(Write((Limit(HOME, "note", max_count=5, evict=(("a",),)),)))
+        await layer.write(Write((Limit(HOME, "note", max_count=1, evict=(("a",),)),)))
+        await layer.write(Write((Purge(HOME, "note", expired_only=True),)))
+        await layer.write(Write((put("c", expires=datetime.now(UTC) - timedelta(seconds=1)),)))
+        await layer.write(Write((Purge(HOME, "note", expired_only=True),)))
+        await layer.write(Write((Delete(Ref(HOME, "note", "b")), Purge(HOME, "note"))))
+        await layer.read([A])
+        await layer.scan(Scan(scope=HOME))
+        entries = await layer.trail(Scope())
+        assert said(entries) == [
+            ("put", "note", "a"),
+            ("put", "note", "b"),
+            ("touch", "note", None),
+            ("limit", "note", None),
+            ("put", "note", "c"),
+            ("expire", "note", None),
+            ("delete", "note", "b"),
+            ("purge", "note", None),
+        ]
+        assert entries[3].removed == ["a"]
+        assert entries[5].count == 1
+        assert entries[0].before == 0
+
+    asyncio.run(main())
+
+
+def test_a_change_that_fails_is_not_told() -> None:
+    async def main() -> None:
+        layer = AuditLayer(MemoryStore())
+        await layer.write(Write((put("a"),)))
+        for ops, error in (
+            ((put("b"), put("a", 0)), ConflictError),
+            ((put("b"), Limit(HOME, "note", max_count=1)), LimitError),
+        ):
+            with pytest.raises(error):
+                await layer.write(Write(ops))
+        assert said(await layer.trail(Scope())) == [("put", "note", "a")]
+
+    asyncio.run(main())
+
+
+def test_a_write_that_is_sent_again_is_told_once() -> None:
+    async def main() -> None:
+        for apart in (None, MemoryStore()):
+            layer = AuditLayer(MemoryStore(), apart=apart)
+            limited: tuple[Op, ...] = (put("a"), put("b"), Limit(HOME, "note", max_count=1, evict=(("a",),)))
+            first = await layer.write(Write(limited, "once"))
+            assert await layer.write(Write(limited, "once")) == first
+            assert len(first) == 3
+            assert sorted(said(await layer.trail(Scope())), key=str) == [
+                ("limit", "note", None), ("put", "note", "a"), ("put", "note", "b"),
+            ]  # fmt: skip
+
+    asyncio.run(main())
+
+
+def test_nothing_that_a_caller_gave_is_changed() -> None:
+    def flags(record: Record) -> list[str]:
+        record.meta["seen"] = True
+        record.labels["seen"] = "yes"
+        assert isinstance(record.data, dict)
+        record.data["role"] = "seen"
+        return ["seen"]
+
+    message = Message("user", "hello", metadata={"a": {"b": [1]}}, id="m")
+    before = message.to_dict()
+    with audited(flags=flags) as memory:
+        chat = memory.scope("acme").session("s")
+        assert chat.add(message) is message
+        assert message.to_dict() == before
+        assert chat.get("m").to_dict() == before
+        assert memory.audit_trail()[0].flags == ["seen"]
+
+
+@pytest.mark.parametrize("flags", ["text", [1], None])
+def test_flags_that_are_none_are_refused_before_anything_is_done(flags: Any) -> None:
+    with audited(flags=lambda record: flags) as memory:
+        with pytest.raises((InvalidValueError, TypeError)):
+            memory.scope("a").remember("tea")
+        assert memory.scope("a").all() == []
+    with pytest.raises(InvalidValueError, match="function"):
+        Audit(flags="text")  # type: ignore[arg-type]
+
+
+# ------------------------------------------------------------ who acts
+
+
+def test_who_acts_is_what_was_said_last_and_otherwise_the_default() -> None:
+    with audited(actor="service", address="host") as memory:
+        space = memory.scope("a")
+        space.remember("1")
+        with memory.acting(actor="bob"):
+            space.remember("2")
+            with memory.acting(session="s"), memory.acting(address="10.0.0.1"):
+                space.remember("3")
+            space.remember("4")
+        space.remember("5")
+        assert [(e.actor, e.session, e.address) for e in memory.audit_trail()] == [
+            ("service", None, "host"),
+            ("bob", None, "host"),
+            ("bob", "s", "10.0.0.1"),
+            ("bob", None, "host"),
+            ("service", None, "host"),
+        ]
+    with pytest.raises(InvalidValueError, match="actor"):
+        memory.acting(actor="")
+    with pytest.raises(InvalidValueError, match="address"):
+        Audit(address="\n")
+
+
+def test_who_acts_holds_for_one_task_or_thread() -> None:
+    async def main() -> None:
+        async with mnemic.open_async("memory://", audit=True) as memory:
+
+            async def work(name: str) -> None:
+                async with memory.acting(actor=name):
+                    for n in range(3):
+                        await asyncio.sleep(0)
+                        await memory.scope(name).remember(f"{n}")
+
+            await asyncio.gather(*(work(name) for name in ("alice", "bob", "carol")))
+            assert all(entry.actor == entry.scope.path for entry in await memory.audit_trail())
+            assert len(await memory.audit_trail(actor="bob")) == 3
+
+    asyncio.run(main())
+    with audited() as memory:
+
+        def act(name: str) -> None:
+            with memory.acting(actor=name):
+                memory.scope(name).remember("tea")
+
+        with memory.acting(actor="main"):
+            threads = [threading.Thread(target=act, args=(name,)) for name in ("alice", "bob")]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        assert sorted((e.scope.path, e.actor) for e in memory.audit_trail()) == [
+            ("alice", "alice"), ("bob", "bob"),
+        ]  # fmt: skip
+
+
+def test_who_acts_is_known_on_the_loop_of_a_store_across_a_network(tmp_path: Path) -> None:
+    with audited(f"waiting://{tmp_path.name}") as memory, memory.acting(actor="bob"):
+        memory.scope("a").remember("tea")
+        assert [entry.actor for entry in memory.audit_trail()] == ["bob"]
+
+
+# ------------------------------------------------------------ only ever added to
+
+
+def test_the_trail_cannot_be_written_or_removed() -> None:
+    async def main() -> None:
+        layer = AuditLayer(MemoryStore())
+        await layer.write(Write((put("a"),)))
+        (entry,) = (await layer._below.scan(Scan(scope=HOME, kinds=(AUDIT_KIND,)))).items
+        for op in (
+            Put(entry),
+            Put(Record(HOME, AUDIT_KIND, "forged", data={"operation": "put"})),
+            Delete(entry.ref),
+            Derive(entry.ref, "x", b"1"),
+            Limit(HOME, AUDIT_KIND, max_count=0, evict=((entry.key,),)),
+            Purge(HOME, AUDIT_KIND, drop=True),
+            Touch(HOME, AUDIT_KIND, timedelta(seconds=1)),
+        ):
+            with pytest.raises(StorePermissionError, match="only ever added to"):
+                await layer.write(Write((put("b"), op)))
+        assert said(await layer.trail(Scope())) == [("put", "note", "a")]
+        assert await layer.read([entry.ref, A, entry.ref]) == [None, (await layer.read([A]))[0], None]
+        assert [s.kind for s in (await layer.streams(StreamScan(scope=Scope(), empty=True))).items] == [
+            "note"
+        ]
+        for kinds in ((), (AUDIT_KIND,), (AUDIT_KIND, "note")):
+            found = (await layer.scan(Scan(scope=Scope(), below=True, kinds=kinds))).items
+            assert {record.kind for record in found} <= {"note"}
+
+    asyncio.run(main())
+
+
+def test_erasing_and_sweeping_leave_the_trail(file_url: str) -> None:
+    with audited(file_url) as memory:
+        with memory.acting(actor="bob"):
+            memory.scope("acme", "alice").remember("tea")
+            memory.scope("acme", "alice").session("s").add("user", "hello")
+            assert memory.scope().erase() == 2
+        memory.sweep()
+        assert [e.operation for e in memory.audit_trail("acme/alice")] == ["put", "put", "purge", "purge"]
+    # Nor does who opens the store without an audit remove it unawares.
+    with mnemic.open(file_url) as memory:
+        memory.scope("acme").remember("more tea")
+        assert memory.scope().erase() == 1
+    with audited(file_url) as memory:
+        assert len(memory.audit_trail("acme")) == 4
+        assert memory.scope().sessions() == []
+
+
+def test_recall_does_not_read_the_trail() -> None:
+    with audited() as memory:
+        space = memory.scope("acme")
+        for n in range(5):
+            space.remember(f"tea {n}")
+        assert memory.warm() == 5
+        assert len(space.recall("tea", k=20)) == 5
+
+
+# ------------------------------------------------------------ reading it
+
+
+def test_the_trail_is_filtered_and_complete() -> None:
+    with audited() as memory:
+        start = datetime.now(UTC)
+        for name in ("alice", "bob"):
+            chat = memory.scope("acme", name).session("s")
+            with memory.acting(actor=name, session="web"):
+                for _ in range(13):
+                    chat.add_many([Message("user", "hi", id=f"{name}-{n}-{_}") for n in range(100)])
+        middle = datetime.now(UTC)
+        memory.scope("acme", "alice").catalogue().write("note", 1)
+        assert len(memory.audit_trail()) == 2601
+        assert len(memory.audit_trail(Scope("acme/alice"))) == 1301
+        assert len(memory.audit_trail("acme/al")) == 0
+        assert len(memory.audit_trail(actor="bob")) == len(memory.audit_trail("acme/bob/s")) == 1300
+        assert len(memory.audit_trail(session="web", since=start, until=middle)) == 2600
+        assert said(memory.audit_trail(since=middle)) == [("put", "entry", "note")]
+        assert said(memory.audit_trail(key="note")) == [("put", "entry", "note")]
+        assert len(memory.audit_trail(kind="message", operation="put", key="bob-7-7")) == 1
+        assert memory.audit_trail(operation="delete") == []
+        assert memory.audit_trail(flag="personal") == []
+        times = [entry.time for entry in memory.audit_trail()]
+        assert times == sorted(times)
+    with mnemic.open("memory://") as memory, pytest.raises(InvalidValueError, match="without audit"):
+        memory.audit_trail()
+
+
+# ------------------------------------------------------------ a trail apart
+
+
+def test_a_trail_apart_knows_what_came_of_it(tmp_path: Path) -> None:
+    for encryption_key in (None, KEY):
+        name = "sealed" if encryption_key else "plain"
+        trail = tmp_path / f"trail-{name}.db"
+        with mnemic.open(
+            f"sqlite:///{tmp_path / name}.db", encryption_key=encryption_key, audit=f"sqlite:///{trail}"
+        ) as memory:
+            notes = memory.scope("acme").catalogue()
+            with memory.acting(actor="bob-the-builder"):
+                version = notes.write("note", 1).version
+                notes.write("note", 2)
+                notes.delete("note")
+                notes.delete("note")
+            first, second, third = memory.audit_trail()
+            assert (first.before, first.after) == (0, version)
+            assert second.before == version
+            assert second.after is not None
+            assert second.after > version
+            assert third.operation == "delete"
+        assert (b"bob-the-builder" in trail.read_bytes()) == (encryption_key is None)
+        assert b"bob-the-builder" not in (tmp_path / f"{name}.db").read_bytes()
+
+
+def test_a_trail_apart_may_be_a_store() -> None:
+    apart = MemoryStore()
+    with mnemic.open("memory://", audit=apart) as memory:
+        memory.scope("acme").remember("tea")
+        assert said(memory.audit_trail())[0][:2] == ("put", "experience")
+    with mnemic.open("memory://", audit=False) as memory, pytest.raises(InvalidValueError):
+        memory.audit_trail()
+
+
+def test_a_trail_across_a_network(tmp_path: Path) -> None:
+    with mnemic.open("memory://", audit=f"waiting://{tmp_path.name}") as memory:
+        with memory.acting(actor="bob"):
+            memory.scope("acme").remember("tea")
+        assert [entry.actor for entry in memory.audit_trail()] == ["bob"]
+
+
+class Failing(Layer):
+    """A store that cannot be written while it is told so."""
+
+    failing = False
+    answers = True
+
+    async def write(self, write: Write) -> list[Outcome]:
+        if self.failing:
+            raise StoreUnavailableError("the trail is away")
+        done = await super().write(write)
+        if not self.answers:
+            raise StoreUnavailableError("the answer was lost")
+        return done
+
+
+def test_while_the_trail_is_away_nothing_more_is_changed() -> None:
+    async def main() -> None:
+        store, apart = MemoryStore(), Failing(MemoryStore())
+        layer = AuditLayer(store, apart=apart)
+        await layer.write(Write((put("a"),)))
+        apart.failing = True
+        with pytest.raises(AuditError, match=r"the change was made.*the trail is away"):
+            await layer.write(Write((put("b"),)))
+        for _ in range(2):
+            with pytest.raises(AuditError, match="nothing was changed"):
+                await layer.write(Write((put("c"),)))
+        assert [record.key for record in (await layer.scan(Scan(scope=HOME))).items] == ["a", "b"]
+        apart.failing = False
+        await layer.write(Write((put("d"),)))
+        assert [entry.key for entry in await layer.trail(Scope())] == ["a", "b", "d"]
+
+    asyncio.run(main())
+
+
+def test_an_entry_whose_answer_was_lost_is_not_told_twice() -> None:
+    async def main() -> None:
+        store, apart = MemoryStore(), Failing(MemoryStore())
+        layer = AuditLayer(store, apart=apart)
+        for id in (None, "once"):
+            apart.answers = False
+            with pytest.raises(AuditError):
+                await layer.write(Write((put("a"), put("b")), id))
+            apart.answers = True
+            if id is not None:
+                await layer.write(Write((put("a"), put("b")), id))
+        assert [entry.key for entry in await layer.trail(Scope())] == ["a", "b", "a", "b"]
+
+    asyncio.run(main())
+
+
+def test_what_was_held_back_is_written_at_the_end_or_told_of() -> None:
+    async def held_back(away: bool) -> Store:
+        store, apart = MemoryStore(), Failing(MemoryStore())
+        layer = AuditLayer(store, apart=apart)
+        apart.failing = True
+        with pytest.raises(AuditError):
+            await layer.write(Write((put("a"),)))
+        apart.failing = away
+        await layer.close()
+        await layer.close()
+        return apart
+
+    with pytest.raises(AuditError):
+        asyncio.run(held_back(True))
+    asyncio.run(held_back(False))
+
+
+def test_a_caller_that_gives_up_leaves_its_entry_to_be_written() -> None:
+    async def main() -> None:
+        reached = asyncio.Event()
+
+        class Slow(Layer):
+            """A store that takes its time, the first time."""
+
+            async def write(self, write: Write) -> list[Outcome]:
+                if not reached.is_set():
+                    reached.set()
+                    await asyncio.sleep(60)
+                return await super().write(write)
+
+        layer = AuditLayer(MemoryStore(), apart=Slow(MemoryStore()))
+        task = asyncio.create_task(layer.write(Write((put("a"),))))
+        await reached.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await layer.write(Write((put("b"),)))
+        assert [entry.key for entry in await layer.trail(Scope())] == ["a", "b"]
+
+    asyncio.run(main())
+
+
+def test_the_store_of_a_trail_is_closed_if_the_memory_cannot_be_opened(file_url: str, tmp_path: Path) -> None:
+    with mnemic.open(file_url, encryption_key=KEY) as memory:
+        memory.scope("a").remember("tea")
+    with pytest.raises(mnemic.DecryptionError):
+        mnemic.open(file_url, audit=f"sqlite:///{tmp_path / 'trail.db'}")
+    with pytest.raises(mnemic.UnknownSchemeError):
+        mnemic.open("memory://", audit="nosuch://trail")

@@ -1,0 +1,721 @@
+"""Encryption: nothing readable below, everything as ever above, and keys that can be changed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+from base64 import b64decode, b64encode
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from cryptography.fernet import Fernet
+from msgspec.structs import replace
+
+import mnemic
+from layered import KEY
+from mnemic.backends.memory import MemoryStore
+from mnemic.cli import main
+from mnemic.errors import ConflictError, DecryptionError, InvalidValueError, MissingExtraError, StoreError
+from mnemic.layers.encrypt import EncryptLayer
+from mnemic.layers.layer import Layer
+from mnemic.layers.lock import LOCK
+from mnemic.layers.sealing import HEAD
+from mnemic.recall.maker import entry_name
+from mnemic.records import Record, Ref, Scope
+from mnemic.store import registry
+from mnemic.store.protocol import Capability, Page, Store, scan_all
+from mnemic.store.query import Condition, Delete, Derive, Outcome, Put, Scan, StreamScan, Write
+
+OLD, NEW = bytes(range(100, 132)), Fernet.generate_key()
+HOME = Scope("acme/alice")
+A = Ref(HOME, "note", "a")
+
+SECRETS = [
+    "teapot", "Earl", "drink", "favourite", "confidential", "Wonderland", "Hatter", "works", "chat-7",
+    "velvet", "description", "helpful",
+]  # fmt: skip
+
+
+def fill(memory: mnemic.Memory) -> mnemic.Space:
+    """Remember something of every kind."""
+    alice = memory.scope("acme", "alice")
+    alice.remember(
+        "Alice has a velvet teapot", metadata={"favourite": "drink"}, source="chat-7", importance=2.0
+    )
+    alice.remember("She drinks Earl Grey every morning", metadata={"level": "confidential"})
+    chat = alice.session("monday")
+    chat.set_system("You are a helpful teapot")
+    chat.add("user", "Where is the Hatter?", metadata={"mood": "velvet"})
+    chat.add("assistant", {"answer": "in Wonderland"}, name="Hatter")
+    alice.catalogue().write("note", {"place": "Wonderland"}, description="a velvet description")
+    alice.graph().add("Alice", "works for", "the Hatter", source="chat-7")
+    return alice
+
+
+def bytes_of(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in folder.iterdir())
+
+
+def run(coroutine: Any) -> Any:
+    return asyncio.run(coroutine)
+
+
+async def everything(store: Store, *derived: str) -> list[Record]:
+    return [r async for r in scan_all(store, Scan(scope=Scope(), below=True, derived=derived))]
+
+
+# ------------------------------------------------------------ what the store sees
+
+
+def test_nothing_that_was_said_can_be_read_in_the_file(tmp_path: Path) -> None:
+    plain, sealed = tmp_path / "plain", tmp_path / "sealed"
+    for folder, key in ((plain, None), (sealed, KEY)):
+        folder.mkdir()
+        with mnemic.open(f"sqlite:///{folder / 'memory.db'}", encryption_key=key) as memory:
+            alice = fill(memory)
+            assert alice.recall("velvet teapot")[0].record.text == "Alice has a velvet teapot"
+            alice.used(alice.recall("velvet teapot")[0])
+    for secret in SECRETS:
+        assert secret.encode() in bytes_of(plain), secret
+        assert secret.encode().lower() not in bytes_of(sealed).lower(), secret
+    # What recall keeps of a text, its words and its vectors, is not in there either.
+    with sqlite3.connect(plain / "memory.db") as database:
+        entries = [row[0] for row in database.execute("SELECT value FROM mnemic_derived")]
+    database.close()
+    assert len(entries) > 4
+    for entry in entries:
+        assert entry in bytes_of(plain)
+        assert all(entry[n : n + 12] not in bytes_of(sealed) for n in range(0, len(entry) - 12, 12))
+
+
+def test_the_embedder_that_a_store_is_of_is_noted_in_secret(file_url: str) -> None:
+    with mnemic.open(file_url, encryption_key=KEY) as memory:
+        memory.scope("a").remember("tea")
+    with mnemic.open(file_url, encryption_key=KEY) as memory:
+        assert memory.scope("a").recall("tea")[0].record.text == "tea"
+
+
+def test_what_is_in_clear_is_what_the_store_needs(tmp_path: Path) -> None:
+    async def main() -> None:
+        below = MemoryStore()
+        store = EncryptLayer(below, KEY)
+        moment = datetime(2030, 1, 1, tzinfo=UTC)
+        record = Record(
+            HOME, "note", "a", text="t", title="u", data={"d": 1}, meta={"m": 1}, labels={"l": "v"},
+            importance=2.5, weight=7, pinned=True, created=moment, expires=moment, valid_from=moment,
+            valid_to=moment,
+        )  # fmt: skip
+        await store.write(Write((Put(replace(record, derived={"x": b"secret"})),)))
+        (stored,) = (await below.scan(Scan(scope=HOME, derived=("x",)))).items
+        for name in ("scope", "kind", "key", "importance", "weight", "pinned", "created", "expires"):
+            assert getattr(stored, name) == getattr(record, name)
+        assert (stored.valid_from, stored.valid_to) == (moment, moment)
+        assert (stored.text, stored.title) == (None, None)
+        assert set(stored.meta) == {HEAD}
+        assert isinstance(stored.data, str)
+        assert not {"l", "v"} & {*stored.labels, *stored.labels.values()}
+        assert b"secret" not in stored.derived["x"]
+
+    run(main())
+
+
+def test_the_same_is_never_encrypted_alike(tmp_path: Path) -> None:
+    async def main() -> None:
+        below = MemoryStore()
+        store = EncryptLayer(below, KEY)
+        seen = set()
+        for key in ("a", "b", "a", "a"):
+            await store.write(Write((Put(Record(HOME, "note", key, text="same", derived={"x": b"1"})),)))
+            (stored,) = await below.read([Ref(HOME, "note", key)])
+            assert stored is not None
+            seen |= {stored.data, stored.meta[HEAD]}
+        assert len(seen) == 8
+
+    run(main())
+
+
+def test_equal_labels_show_only_within_a_tenant() -> None:
+    async def main() -> None:
+        below = MemoryStore()
+        store = EncryptLayer(below, KEY)
+        scopes = [Scope("acme/alice"), Scope("acme/bob"), Scope("other/alice"), Scope()]
+        for scope in scopes:
+            await store.write(Write((Put(Record(scope, "note", "k", labels={"role": "system"})),)))
+        stored = [
+            record.labels for record in await below.read([Ref(s, "note", "k") for s in scopes]) if record
+        ]
+        assert stored[0] == stored[1]
+        assert len({str(labels) for labels in stored}) == 3
+        role = (Condition("labels.role", "eq", "system"),)
+        for scope, count in ((Scope(), 4), (Scope("acme"), 2), (Scope("other/alice"), 1)):
+            page = await store.scan(Scan(scope=scope, below=True, where=role))
+            assert [record.labels for record in page.items] == [{"role": "system"}] * count
+
+    run(main())
+
+
+class Watched(Layer):
+    """A store that tells what it was asked."""
+
+    def __init__(self, below: Store) -> None:
+        super().__init__(below)
+        self.scans: list[Scan] = []
+
+    async def scan(self, scan: Scan) -> Page[Record]:
+        self.scans.append(scan)
+        return await super().scan(scan)
+
+
+def test_what_the_store_can_answer_is_left_to_it() -> None:
+    async def main() -> None:
+        watched = Watched(MemoryStore())
+        store = EncryptLayer(watched, KEY)
+        puts = [
+            Put(Record(HOME, "note", f"k{n}", labels={"n": str(n)}, meta={"n": n}, weight=n))
+            for n in range(500)
+        ]
+        await store.write(Write(tuple(puts)))
+
+        async def asked(*where: Condition, **fields: Any) -> tuple[list[str], list[Scan]]:
+            watched.scans = []
+            page = await store.scan(Scan(scope=HOME, kinds=("note",), where=where, **fields))
+            return [record.key for record in page.items], watched.scans
+
+        keys, scans = await asked(Condition("labels.n", "in", ("7", "499")), Condition("weight", "gt", 7))
+        assert keys == ["k499"]
+        assert [test.field.partition(".")[0] for test in scans[0].where] == ["labels", "weight"]
+        assert all(value not in str(scans) for value in ("'7'", "'499'", "labels.n"))
+        for test in (Condition("labels.n", "eq", "3"), Condition("labels.n", "ne", "3")):
+            keys, scans = await asked(test, bodies=False, limit=600)
+            assert (len(keys), len(scans), len(scans[0].where)) == (1 if test.op == "eq" else 499, 1, 1)
+            assert not scans[0].bodies
+        keys, scans = await asked(Condition("meta.n", "ge", 490), limit=3, skip=2)
+        assert keys == ["k492", "k493", "k494"]
+        assert not any(scan.where for scan in scans)
+        keys, scans = await asked(limit=2, skip=3, reverse=True)
+        assert keys == ["k496", "k495"]
+        assert (scans[0].skip, scans[0].limit) == (3, 2)
+
+    run(main())
+
+
+# ------------------------------------------------------------ what callers see
+
+
+def test_recall_finds_the_same_as_without(tmp_path: Path) -> None:
+    answers = []
+    for name, key in (("plain", None), ("sealed", KEY)):
+        with mnemic.open(f"sqlite:///{tmp_path / name}.db", encryption_key=key) as memory:
+            alice = fill(memory)
+            chat = alice.session("tuesday")
+            for n in range(40):
+                chat.add("user", f"On day {n} we spoke of {['tea', 'hats', 'time', 'cards'][n % 4]} again")
+            found = []
+            for query in ("teapot", "what does she drink?", "where is the Hatter", "hats on day 17", "time"):
+                hits = alice.recall(query, k=10, neighbours=1)
+                found.append([(h.record.text, [r.text for r in h.before + h.after]) for h in hits])
+                scores = [hit.score for hit in hits]
+                assert scores == sorted(scores, reverse=True)
+            found.append(
+                [(h.record.text, []) for h in alice.recall("teapot", metadata={"favourite": "drink"})]
+            )
+            answers.append(found)
+    assert answers[0] == answers[1]
+    assert all(answers[0])
+
+
+def test_another_handle_finds_by_label_what_this_one_wrote(file_url: str) -> None:
+    with mnemic.open(file_url, encryption_key=KEY) as one, mnemic.open(file_url, encryption_key=KEY) as two:
+        for memory, name in ((one, "Alice"), (two, "Bob")):
+            memory.scope("acme").graph().add(name, "knows", "the Hatter")
+        for memory in (one, two):
+            found = memory.scope("acme").graph().ask(object="the Hatter")
+            assert [link.subject for link in found] == ["Alice", "Bob"]
+
+
+def test_many_threads_may_be_the_first_to_write(file_url: str) -> None:
+    with mnemic.open(file_url, encryption_key=KEY) as memory:
+        graph = memory.scope("acme").graph()
+        threads = [threading.Thread(target=graph.add, args=(f"s{n}", "is", "here")) for n in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(graph.ask(predicate="is")) == 8
+
+
+def test_a_record_of_the_largest_size_is_kept() -> None:
+    text = "é" * (8 * 1024 * 1024)
+
+    async def main() -> None:
+        store = EncryptLayer(MemoryStore(), KEY)
+        await store.write(Write((Put(Record(HOME, "note", "a", text=text)),)))
+        (found,) = await store.read([A])
+        assert found is not None
+        assert found.text == text
+
+    run(main())
+
+
+def test_what_encryption_notes_is_nobodys_to_see_or_to_write(file_url: str) -> None:
+    async def main() -> None:
+        store = EncryptLayer(MemoryStore(), KEY)
+        await store.write(Write((Put(Record(Scope(), "note", "a")),)))
+        assert await store.read([LOCK, Ref(Scope(), "note", "a"), LOCK]) == [
+            None, (await everything(store))[0], None,
+        ]  # fmt: skip
+        assert [s.kind for s in (await store.streams(StreamScan(scope=Scope(), empty=True))).items] == [
+            "note"
+        ]
+        assert (await store.scan(Scan(scope=Scope(), kinds=(LOCK.kind,)))).items == ()
+        for op in (Put(Record(LOCK.scope, LOCK.kind, "x")), Delete(LOCK), Derive(LOCK, "x", b"")):
+            with pytest.raises(InvalidValueError, match="kept for encryption"):
+                await store.write(Write((op,)))
+        await store.write(Write((Put(Record(Scope("a"), LOCK.kind, "x")),)))
+
+    run(main())
+    with mnemic.open(file_url, encryption_key=KEY) as memory:
+        fill(memory)
+        memory.scope().erase()
+        fill(memory)
+        assert memory.scope("acme", "alice").graph().ask("Alice")
+    with pytest.raises(DecryptionError):
+        mnemic.open(file_url)
+
+
+def test_the_store_below_does_not_search() -> None:
+    class Searching(MemoryStore):
+        capabilities = frozenset(Capability)
+
+    store = EncryptLayer(Searching(), KEY)
+    assert store.capabilities == frozenset(Capability) - {Capability.LEXICAL, Capability.NEAREST}
+
+
+def test_a_companion_index_is_refused(file_url: str) -> None:
+    with pytest.raises(InvalidValueError, match="in clear"):
+        mnemic.open(file_url, encryption_key=KEY, index="nosuch://index")
+
+
+# ------------------------------------------------------------ keys
+
+
+@pytest.mark.parametrize(
+    "key",
+    [KEY, bytearray(KEY), b64encode(KEY), b64encode(KEY).decode(), [KEY]],
+    ids=["bytes", "bytearray", "base64", "text", "list"],
+)
+def test_a_key_is_given_in_several_ways(file_url: str, key: Any) -> None:
+    with mnemic.open(file_url, encryption_key=KEY) as memory:
+        memory.scope("a").remember("tea", key="k")
+    with mnemic.open(file_url, encryption_key=key) as memory:
+        assert memory.scope("a").get("k").text == "tea"
+
+
+def test_a_fernet_key_is_one(file_url: str) -> None:
+    key = Fernet.generate_key()
+    with mnemic.open(file_url, encryption_key=key) as memory:
+        memory.scope("a").remember("tea", key="k")
+    for same in (key.decode(), b64decode(key, altchars=b"-_")):
+        with mnemic.open(file_url, encryption_key=same) as memory:
+            assert memory.scope("a").get("k").text == "tea"
+
+
+@pytest.mark.parametrize(
+    "key",
+    [b"", "", b"x" * 31, b"x" * 33, "x" * 32, "x" * 43, "?" * 44, "é" * 44, 7, [], [KEY, "secret"], [None]],
+    ids=repr,
+)
+def test_what_is_no_key_is_refused(key: Any) -> None:
+    with pytest.raises(InvalidValueError, match="key") as caught:
+        mnemic.open("memory://", encryption_key=key)
+    assert "secret" not in str(caught.value)
+    assert "xxx" not in str(caught.value)
+
+
+def test_another_key_is_told_at_once(file_url: str) -> None:
+    with mnemic.open(file_url, encryption_key=OLD) as memory:
+        fill(memory)
+    with pytest.raises(DecryptionError, match=r"memory\.db.* is encrypted with the key"):
+        mnemic.open(file_url, encryption_key=NEW)
+    with pytest.raises(DecryptionError, match="is encrypted: open it with encryption_key"):
+        mnemic.open(file_url)
+    with mnemic.open(file_url, encryption_key=[NEW, OLD]) as memory:
+        assert memory.scope("acme", "alice").recall("teapot")
+
+
+def test_a_store_that_is_not_encrypted_is_not_mixed(file_url: str) -> None:
+    with mnemic.open(file_url) as memory:
+        fill(memory)
+    with pytest.raises(DecryptionError, match="not encrypted"):
+        mnemic.open(file_url, encryption_key=KEY)
+
+    async def main() -> None:
+        below = MemoryStore()
+        await below.write(Write((Put(Record(HOME, "note", "a", text="plain")),)))
+        store = EncryptLayer(below, KEY)
+        with pytest.raises(DecryptionError, match="not encrypted"):
+            await store.write(Write((Put(Record(HOME, "note", "b")),)))
+        with pytest.raises(DecryptionError, match="note 'a' in scope 'acme/alice' is not encrypted"):
+            await store.read([A])
+
+    run(main())
+
+
+def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    from mnemic.models import loading
+
+    monkeypatch.setattr(loading, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'mnemic\[encryption\]'"):
+        mnemic.open("memory://", encryption_key=KEY)
+
+
+def test_the_package_is_loaded_only_where_it_is_used() -> None:
+    program = "import sys, mnemic; mnemic.open('memory://').close(); print('cryptography' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+# ------------------------------------------------------------ tampering
+
+RECORD = Record(
+    HOME, "note", "a", text="first", data={"x": 1}, meta={"m": 1}, labels={"l": "1"}, importance=1.0,
+    weight=3, valid_from=datetime(2020, 1, 1, tzinfo=UTC), derived={"x": b"one", "y": b"two"},
+)  # fmt: skip
+
+
+def _flipped(text: str, at: int) -> str:
+    return text[:at] + ("A" if text[at] != "A" else "B") + text[at + 1 :]
+
+
+TAMPERED: dict[str, Callable[[Record, Record], Record]] = {
+    "body": lambda one, _: replace(one, data=_flipped(one.data, 40)),
+    "end of body": lambda one, _: replace(one, data=_flipped(one.data, len(one.data) - 6)),
+    "head": lambda one, _: replace(one, meta={HEAD: _flipped(one.meta[HEAD], 40)}),
+    "key's name": lambda one, _: replace(one, data=_flipped(one.data, 4)),
+    "nonce": lambda one, _: replace(one, data=_flipped(one.data, 12)),
+    "cut": lambda one, _: replace(one, data=one.data[:-8]),
+    "gone": lambda one, _: replace(one, data=None),
+    "emptied": lambda one, _: replace(one, meta={}),
+    "plain": lambda one, _: replace(one, data={"x": 2}, meta={"m": 1}),
+    "body of another": lambda one, other: replace(one, data=other.data),
+    "head of another": lambda one, other: replace(one, meta=other.meta),
+    "all of another": lambda one, other: replace(one, data=other.data, meta=other.meta),
+    "as head": lambda one, _: replace(one, meta={HEAD: one.data}),
+    "importance": lambda one, _: replace(one, importance=9.0),
+    "weight": lambda one, _: replace(one, weight=4),
+    "pin": lambda one, _: replace(one, pinned=True),
+    "validity": lambda one, _: replace(one, valid_to=datetime(2021, 1, 1, tzinfo=UTC)),
+    "expiry": lambda one, _: replace(one, expires=datetime(2921, 1, 1, tzinfo=UTC)),
+    "other scope": lambda one, _: replace(one, scope=Scope("acme/bob")),
+    "other kind": lambda one, _: replace(one, kind="entry"),
+    "other key": lambda one, _: replace(one, key="c"),
+    "derived of another": lambda one, other: replace(one, derived={**one.derived, "x": other.derived["x"]}),
+    "derived by another name": lambda one, _: replace(one, derived={**one.derived, "x": one.derived["y"]}),
+    "derived cut": lambda one, _: replace(one, derived={"x": one.derived["x"][:10]}),
+    "derived that lasts": lambda one, _: replace(one, derived={"x": b"\x02" + one.derived["x"][1:]}),
+}
+
+
+@pytest.mark.parametrize("name", TAMPERED)
+def test_what_was_changed_or_moved_below_is_told(name: str) -> None:
+    async def main() -> None:
+        below = MemoryStore()
+        store = EncryptLayer(below, KEY)
+        await store.write(Write((Put(RECORD), Put(replace(RECORD, key="b", text="second")))))
+        one, other = (await below.scan(Scan(scope=HOME, derived=("x", "y")))).items
+        changed = TAMPERED[name](one, other)
+        await below.write(Write((Put(changed),)))
+        with pytest.raises(DecryptionError, match=f"{changed.kind} '{changed.key}' in scope"):
+            await everything(store, "x", "y")
+
+    run(main())
+
+
+def test_parts_of_two_versions_are_not_one_record() -> None:
+    async def main() -> None:
+        below = MemoryStore()
+        store = EncryptLayer(below, KEY)
+        await store.write(Write((Put(Record(HOME, "note", "a", text="1", meta={"approved": False})),)))
+        (first,) = await below.read([A])
+        await store.write(Write((Put(Record(HOME, "note", "a", text="2", meta={"approved": True})),)))
+        (second,) = await below.read([A])
+        assert first is not None
+        assert second is not None
+        await below.write(Write((Put(replace(second, data=first.data)),)))
+        with pytest.raises(DecryptionError, match="changed in the store"):
+            await store.read([A])
+
+    run(main())
+
+
+# ------------------------------------------------------------ rotation
+
+
+@pytest.fixture
+def filled(file_url: str) -> str:
+    with mnemic.open(file_url, encryption_key=OLD) as memory:
+        alice = fill(memory)
+        alice.used(*alice.recall("velvet teapot"))
+        chat = alice.session("long")
+        chat.add_many([mnemic.Message("user", f"teapot number {n}") for n in range(450)])
+        assert chat.recent(1)
+        memory.warm()
+    return file_url
+
+
+def contents(memory: mnemic.Memory) -> Any:
+    alice = memory.scope("acme", "alice")
+    return (
+        [(r.key, r.text, r.meta, r.labels, r.importance, r.created, r.updated) for r in alice.all()],
+        [message.to_dict() for message in alice.session("monday").messages()],
+        [message.to_dict() for message in alice.session("long").messages()],
+        [(e.key, e.description, e.metadata, e.created, e.updated) for e in alice.catalogue().list()],
+        alice.catalogue().read_all(),
+        alice.graph().ask(object="the Hatter"),
+        [(hit.record.text, round(hit.score, 3)) for hit in alice.recall("velvet teapot", uses=False)],
+        [(faded.record.key, faded.uses, faded.used) for faded in alice.fading()],
+    )
+
+
+def test_rotation_leaves_all_as_it_was_and_the_old_key_useless(filled: str) -> None:
+    with mnemic.open(filled, encryption_key=[OLD]) as memory:
+        before = contents(memory)
+    seen: list[tuple[int, int]] = []
+    with mnemic.open(filled, encryption_key=[NEW, OLD]) as memory:
+        changed = memory.rotate(progress=lambda done, total: seen.append((done, total)))
+        assert changed >= 457
+        assert seen[-1] == (changed, changed)
+        assert contents(memory) == before
+        assert memory.rotate() == 0
+    with mnemic.open(filled, encryption_key=NEW) as memory:
+        assert contents(memory) == before
+    with pytest.raises(DecryptionError):
+        mnemic.open(filled, encryption_key=OLD)
+
+
+class Breaking(Layer):
+    """A store that breaks after some writes."""
+
+    def __init__(self, below: Store, writes: int) -> None:
+        super().__init__(below)
+        self.left = writes
+
+    async def write(self, write: Write) -> list[Outcome]:
+        self.left -= 1
+        if self.left < 0:
+            raise KeyboardInterrupt
+        return await super().write(write)
+
+
+def test_a_rotation_that_is_broken_off_goes_on(filled: str) -> None:
+    async def main() -> None:
+        parsed, backend = registry.find(filled)
+        store = await backend.open(parsed)
+        names = ("use", entry_name("wordllama-256"))
+        before = {(r.scope, r.kind, r.key): r for r in await everything(EncryptLayer(store, OLD), *names)}
+        breaks = 0
+        for writes in range(20):
+            try:
+                await EncryptLayer(Breaking(store, writes), [NEW, OLD]).rotate()
+                break
+            except KeyboardInterrupt:
+                breaks += 1
+            # Half done, it is read by whoever has both keys.
+            for keys in ([NEW, OLD], [OLD, NEW]):
+                assert len(await everything(EncryptLayer(store, keys))) == len(before)
+        assert breaks > 2
+        after = {(r.scope, r.kind, r.key): r for r in await everything(EncryptLayer(store, NEW), *names)}
+        assert {at: replace(r, version=0) for at, r in after.items()} == {
+            at: replace(r, version=0) for at, r in before.items()
+        }
+        # Each record was written once.
+        assert sum(r.version - before[at].version for at, r in after.items() if r.kind == "message") > 0
+        await store.close()
+
+    run(main())
+
+
+def test_others_read_and_write_while_a_key_is_changed(filled: str) -> None:
+    with (
+        mnemic.open(filled, encryption_key=[OLD, NEW]) as other,
+        mnemic.open(filled, encryption_key=[NEW, OLD]) as memory,
+    ):
+        chat = other.scope("acme", "alice").session("long")
+
+        def meanwhile(done: int, total: int) -> None:
+            chat.add("user", f"meanwhile {done}")
+            assert other.scope("acme", "alice").graph().ask("Alice")
+
+        memory.rotate(progress=meanwhile)
+        assert other.scope("acme", "alice").recall("teapot")
+    with mnemic.open(filled, encryption_key=NEW) as memory:
+        texts = [message.text for message in memory.scope("acme", "alice").session("long").messages()]
+        assert len([text for text in texts if text and text.startswith("meanwhile")]) > 3
+        assert len(texts) > 453
+
+
+def test_a_record_that_changes_meanwhile_keeps_its_change() -> None:
+    async def main() -> None:
+        below = MemoryStore()
+        old = EncryptLayer(below, OLD)
+        puts = [Put(Record(HOME, "note", f"k{n}", text="before", derived={"x": b"1"})) for n in range(9)]
+        await old.write(Write((*puts, *(Derive(put.record.ref, "use", b"2") for put in puts))))
+
+        class Racing(Layer):
+            """A store in which others are faster, once."""
+
+            raced = False
+
+            async def write(self, write: Write) -> list[Outcome]:
+                if not self.raced:
+                    self.raced = True
+                    await old.write(Write((Put(Record(HOME, "note", "k4", text="after")),)))
+                return await super().write(write)
+
+        await EncryptLayer(Racing(below), [NEW, OLD]).rotate()
+        found = {record.key: record for record in await everything(EncryptLayer(below, NEW), "x", "use")}
+        assert {key: record.text for key, record in found.items()} == {
+            f"k{n}": "after" if n == 4 else "before" for n in range(9)
+        }
+        assert found["k4"].derived == {"use": b"2"}
+        assert found["k3"].derived == {"use": b"2", "x": b"1"}
+        # What lasts still lasts, and what is of a version still goes with it.
+        store = EncryptLayer(below, NEW)
+        await store.write(Write((Put(Record(HOME, "note", "k3", text="new")),)))
+        found = {record.key: record for record in await everything(store, "x", "use")}
+        assert found["k3"].derived == {"use": b"2"}
+
+    run(main())
+
+
+def test_a_writer_with_another_key_is_told_of() -> None:
+    async def main() -> None:
+        below = MemoryStore()
+        old = EncryptLayer(below, OLD)
+        await old.write(Write((Put(Record(HOME, "note", "a")),)))
+
+        class Busy(Layer):
+            """A store that others go on writing to."""
+
+            async def streams(self, scan: StreamScan) -> Any:
+                await old.write(Write((Put(Record(HOME, "note", "a")),)))
+                return await super().streams(scan)
+
+        with pytest.raises(StoreError, match="others still write with another key"):
+            await EncryptLayer(Busy(below), [NEW, OLD]).rotate()
+
+    run(main())
+
+
+def test_there_is_nothing_to_rotate_without_a_key_or_a_record() -> None:
+    with mnemic.open("memory://") as memory, pytest.raises(InvalidValueError, match="without encryption_key"):
+        memory.rotate()
+    with mnemic.open("memory://", encryption_key=[NEW, OLD]) as memory:
+        assert memory.rotate() == 0
+
+
+def test_rotation_does_not_make_notes_look_new(filled: str) -> None:
+    with mnemic.open(filled, encryption_key=[NEW, OLD]) as memory:
+        notes = memory.scope("acme", "alice").catalogue()
+        (before,) = notes.list()
+        memory.rotate()
+        (after,) = notes.list()
+        assert after.updated == before.updated
+        age = datetime.now(UTC) - before.updated
+        assert [entry.key for entry in notes.stale(age - timedelta(milliseconds=1))] == ["note"]
+        with pytest.raises(ConflictError):
+            notes.write("note", 1, if_version=before.version)
+
+
+def test_rotation_on_the_command_line(filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OLD", b64encode(OLD).decode())
+    monkeypatch.setenv("NEW", NEW.decode())
+    shown = CliRunner().invoke(main, ["rotate", filled, "--key-env", "NEW", "--key-env", "OLD"])
+    assert shown.exit_code == 0, shown.output
+    assert "only the key in NEW is needed" in shown.output
+    with mnemic.open(filled, encryption_key=NEW) as memory:
+        assert memory.scope("acme", "alice").recall("teapot")
+    shown = CliRunner().invoke(main, ["rotate", filled, "--key-env", "UNSET"])
+    assert shown.exit_code == 1
+    assert "the environment variable UNSET is not set" in shown.output
+
+
+# ------------------------------------------------------------ copying
+
+
+def test_a_store_is_encrypted_and_decrypted_by_copying(tmp_path: Path) -> None:
+    plain, sealed, again = (f"sqlite:///{tmp_path / name}.db" for name in ("plain", "sealed", "again"))
+    with mnemic.open(plain) as memory:
+        fill(memory)
+        memory.warm()
+    first = mnemic.copy(plain, sealed, target_key=KEY)
+    second = mnemic.copy(sealed, again, source_key=KEY)
+    assert first.digest == second.digest
+    with mnemic.open(sealed, encryption_key=KEY) as memory:
+        assert memory.scope("acme", "alice").recall("teapot")
+        assert memory.scope("acme", "alice").graph().ask("Alice")
+    with mnemic.open(again) as memory:
+        assert memory.scope("acme", "alice").graph().ask("Alice")
+
+
+def test_an_encrypted_store_is_copied_without_its_key(filled: str, tmp_path: Path) -> None:
+    for scope in (None, "acme"):
+        target = f"sqlite:///{tmp_path / str(scope)}.db"
+        mnemic.copy(filled, target, scope=scope)
+        assert mnemic.copy(filled, target, scope=scope).written == 0
+        with mnemic.open(target, encryption_key=OLD) as memory:
+            assert memory.scope("acme", "alice").graph().ask("Alice")
+            assert memory.scope("acme", "alice").recall("teapot")
+
+
+def test_what_is_encrypted_is_never_mixed_with_what_is_not(filled: str, tmp_path: Path) -> None:
+    plain, other = (f"sqlite:///{tmp_path / name}.db" for name in ("plain", "other"))
+    for url, key in ((plain, None), (other, NEW)):
+        with mnemic.open(url, encryption_key=key) as memory:
+            memory.scope("other").remember("tea")
+    for source, target in ((plain, filled), (filled, plain), (filled, other)):
+        with pytest.raises(DecryptionError):
+            mnemic.copy(source, target, merge=True)
+    with pytest.raises(DecryptionError):
+        mnemic.copy(filled, other, target_key=NEW, merge=True)
+    with pytest.raises(DecryptionError):
+        mnemic.copy(filled, other, source_key=NEW, target_key=NEW, merge=True)
+    assert mnemic.copy(filled, other, source_key=OLD, target_key=NEW, merge=True).written
+
+
+def test_keys_for_copies_come_from_the_environment(
+    filled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NEW", NEW.decode())
+    monkeypatch.setenv("OLD", Fernet.generate_key().decode())
+    target = f"sqlite:///{tmp_path / 'target.db'}"
+    command = ["copy", filled, target, "--source-key-env", "OLD", "--target-key-env", "NEW"]
+    assert CliRunner().invoke(main, command).exit_code == 1
+    monkeypatch.setenv("OLD", b64encode(OLD).decode())
+    assert CliRunner().invoke(main, command).exit_code == 0
+    with mnemic.open(target, encryption_key=NEW) as memory:
+        assert memory.scope("acme", "alice").recall("teapot")
+
+
+def test_two_processes_agree_on_the_labels_of_an_empty_store(tmp_path: Path) -> None:
+    program = (
+        "import sys, mnemic\n"
+        "with mnemic.open(sys.argv[1], encryption_key=bytes(range(32)), embedder=None) as memory:\n"
+        "    graph = memory.scope('acme').graph()\n"
+        "    for n in range(20): graph.add(f'{sys.argv[2]}-{n}', 'knows', 'Hatter')\n"
+    )
+    url = f"sqlite:///{tmp_path / 'shared.db'}"
+    running = [
+        subprocess.Popen([sys.executable, "-c", program, url, str(n)], env=os.environ) for n in range(3)
+    ]
+    assert [process.wait() for process in running] == [0, 0, 0]
+    with mnemic.open(url, encryption_key=KEY) as memory:
+        assert len(memory.scope("acme").graph().ask(object="Hatter")) == 60

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -56,12 +57,14 @@ async def _before_sending(work: Awaitable[None]) -> None:
 class Server:
     """A server or a cluster; every error of the driver leaves it as one of ours."""
 
-    def __init__(self, url: str, client: Redis | RedisCluster, connections: int) -> None:
+    def __init__(self, url: str, client: Redis | RedisCluster, connections: int, patience: float) -> None:
+        """Take how many calls may be under way, and after how many seconds none is made again."""
         self.url = url
         self.cluster = isinstance(client, RedisCluster)
         self._client: Any = client
         self._connections = connections
         self._room = asyncio.Semaphore(connections)
+        self._patience = patience
         self._closed = False
 
     async def read(self, *command: Any) -> Any:
@@ -95,13 +98,13 @@ class Server:
         self._closed = True
         for _ in range(self._connections):
             await self._room.acquire()
-        try:
+        with suppress(Exception):  # a connection that cannot be closed in good order is gone, too
             await self._client.aclose()
-        finally:
-            for _ in range(self._connections):
-                self._room.release()
+        for _ in range(self._connections):
+            self._room.release()
 
     async def _patiently(self, call: Callable[[], Awaitable[Result]], *, twice: bool) -> Result:
+        until = time.monotonic() + self._patience
         for failures in range(1, RETRIES + 2):
             async with self._room:
                 if self._closed:
@@ -112,7 +115,8 @@ class Server:
                     return await call()
                 except Exception as error:  # whatever it is, it comes out of the driver
                     lost = broken(error) and not twice
-                    if failures > RETRIES or lost or not (refused(error) or broken(error)):
+                    over = failures > RETRIES or time.monotonic() > until
+                    if over or lost or not (refused(error) or broken(error)):
                         raise explain(self.url, error, lost=lost) from error
             await asyncio.sleep(_BACKOFF.compute(failures))
         raise AssertionError("unreachable")

@@ -81,7 +81,7 @@ async def open_store(url: StoreURL) -> RedisStore:
         raise
     except Exception as error:  # such as a file for TLS that is not there
         raise explain(str(url), error) from error
-    server = Server(str(url), client, connections)
+    server = Server(str(url), client, connections, patience=settings["socket_timeout"])
     store = RedisStore(RedisEngine(server, keys))
     try:
         await _check_format(server, keys)

@@ -159,6 +159,10 @@ class Carrying(Protocol):
     most: int
     """How many records a commit takes at most: that more do not fit need not be found out by planning."""
 
+    def check(self, batch: Batch) -> None:
+        """Raise TooLargeError if a batch could not be done even in steps, before it is certain."""
+        ...
+
     async def carry(self, change: Change, done: dict[str, list[Outcome]], moment: int) -> None:
         """Do a change that is certain, whatever others have done of it; nothing if its stream moved on."""
         ...

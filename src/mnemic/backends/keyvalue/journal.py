@@ -241,6 +241,8 @@ class Held:
             if name not in changed:
                 free = None if held.blank else replace(held, revision=next_revision(held), pending=None)
                 changes.append(Change(name, held.revision, free))
+        if isinstance(self._engine, Carrying):
+            self._engine.check(batch)
         journal = Journal(changes, batch.done)
         await self._engine.swap(self.id, None, _encode(journal))
         certain = _encode(replace(_status(self.status), certain=True))

@@ -73,7 +73,7 @@ def moto() -> Emulator:
     installed("moto")
     installed("flask_cors")
     port = free_port()
-    return Emulator("moto.server", "-H", HOST, "-p", str(port), environment={}, port=port)
+    return Emulator(f"{__package__}.steady_moto", "-H", HOST, "-p", str(port), environment={}, port=port)
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from mnemic.backends.dynamodb import BACKEND, hashed, own, runs, table
 from mnemic.backends.dynamodb.engine import DynamoEngine
 from mnemic.backends.keyvalue import journal
 from mnemic.backends.keyvalue.store import KeyValueStore
-from mnemic.errors import ConflictError, StoreBusyError, StoreUnavailableError
+from mnemic.errors import ConflictError, StoreBusyError, StoreUnavailableError, TooLargeError
 from mnemic.records import Record, Ref, Scope
 from mnemic.store import registry
 from mnemic.store.protocol import Store, all_streams, scan_all
@@ -102,7 +102,7 @@ class Flaky:
 def cancelled(*codes: str | None) -> boto.ClientError:
     answer = {
         "Error": {"Code": "TransactionCanceledException", "Message": "why"},
-        "CancellationReasons": [{"Code": code} for code in codes],
+        "CancellationReasons": [{"Code": code, "Message": "Item size is too large"} for code in codes],
     }
     return boto.ClientError(answer, "TransactWriteItems")
 
@@ -423,6 +423,37 @@ def test_what_expires_is_marked_and_may_go_by_itself(url: StoreURL) -> None:
             assert (stream.count, stream.weight) == (2, 3)
             await store.write(Write((note("goes", weight=2),)))
             assert not [item for item in items(url) if "ttl" in item]
+
+    asyncio.run(main())
+
+
+def test_what_no_item_can_hold_is_refused_and_holds_nothing_up(url: StoreURL) -> None:
+    async def main() -> None:
+        many = {f"{n}": "x" * 400 for n in range(90)}
+        too_many = {f"{n}": "x" * 400 for n in range(400)}
+        values = {f"v{n}": b"x" * 7000 for n in range(20)}
+        async with opened(url) as store:
+            await store.write(Write((note("k", labels=many, text="x" * 190_000, derived=values),)))
+            for ops in (
+                (note("l", labels=too_many),),
+                tuple(note(f"l{n}", labels=too_many) for n in range(120)),
+            ):
+                with pytest.raises(TooLargeError):
+                    await store.write(Write(ops))
+            await store.write(Write((note("m", labels={f"{n}": "x" for n in range(300)}),)))
+            assert await keys(store, where=(Condition("labels.7", "in", ("x", "x" * 400)),)) == ["k", "m"]
+            scan = Scan(scope=HOME, kinds=(KIND,), derived=tuple(values), limit=1)
+            assert (await store.scan(scan)).items[0].derived == values
+
+            async def large(real: Any, parameters: dict[str, Any]) -> Any:
+                raise cancelled("ValidationError")
+
+            engine = engine_of(store)
+            client = engine._table.client
+            engine._table.client = Flaky(client, transact_write_items=large)
+            with pytest.raises(TooLargeError, match="Item size"):
+                await store.write(Write((note("n"),)))
+            engine._table.client = client
 
     asyncio.run(main())
 

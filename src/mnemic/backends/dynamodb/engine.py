@@ -131,6 +131,11 @@ class DynamoEngine:
             if len(full) < len(failed) or not any(room):
                 return False
 
+    def check(self, batch: Batch) -> None:
+        for change in batch.changes:
+            for kept in change.put:
+                items.check(kept)
+
     async def carry(self, change: Change, done: dict[str, list[Outcome]], moment: int) -> None:
         draft = Draft(self._layout, self._chunks)
         if not await draft.add(Batch([change], done, moment)):

@@ -12,6 +12,7 @@ from typing import Any
 from msgspec import json
 from msgspec.structs import replace
 
+from ...errors import TooLargeError
 from ...store.planning import Slot
 from ..keyvalue.kept import Kept, KeptHead, decode_head, decode_kept, encode
 from .chunks import Chunks
@@ -19,8 +20,10 @@ from .table import Fields, Item, expiry
 
 WHOLE = 200_000
 """Up to how many bytes a record lies in one item with what was derived from it."""
-WHOLE_DERIVED = 16_000
+WHOLE_DERIVED = 8_000
 """Up to how many bytes a derived value lies in the item of its record."""
+MOST_LABELS = 100_000
+"""How many bytes the labels of a record may take: they lie in its item, whatever else does not."""
 
 RECORD = ("seq", "record", "importance", "body")
 
@@ -37,8 +40,17 @@ def record_fields(derived: tuple[str, ...] = ()) -> Fields:
     return Fields(*RECORD, "stream", "runs", *map(derived_attribute, derived))
 
 
+def check(kept: Kept) -> None:
+    """Raise TooLargeError if a record has more labels than an item holds."""
+    if kept.labels and (size := len(encode(kept.labels))) > MOST_LABELS:
+        raise TooLargeError(
+            f"the labels of {kept.key!r} take {size:,} bytes; DynamoDB can keep {MOST_LABELS:,}"
+        )
+
+
 def put_record(kept: Kept, chunks: Chunks) -> tuple[Item, list[Item]]:
-    """Return the attributes of a record, and the items to be written before."""
+    """Return the attributes of a record, and the items to be written before; raises TooLargeError."""
+    check(kept)
     ttl = expiry(kept.expires)
     attributes: Item = {"seq": {"N": str(kept.seq)}}
     written: list[Item] = []

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from botocore import exceptions as boto
 
-from ...errors import StoreBusyError, TooLargeError, UnreadableStoreError
+from ...errors import StoreBusyError, StoreError, StoreFullError, TooLargeError, UnreadableStoreError
 from ...store.registry import StoreURL
 from .. import aws
 
@@ -148,7 +148,7 @@ class Table:
                 if failed := [n for n, code in enumerate(reasons) if code == "ConditionalCheckFailed"]:
                     return failed
                 if not _PASSING.issuperset(reasons):
-                    raise self.explain(error) from error
+                    raise self._cancelled(error) from error
             except boto.BotoCoreError as error:
                 raise self.explain(error) from error
             else:
@@ -164,17 +164,24 @@ class Table:
 
     def explain(self, error: Exception) -> Exception:
         """Return an error of the driver as one of ours."""
-        if isinstance(error, boto.ClientError):
-            code, text = aws.code_of(error), str(error)
-            if code == "ResourceNotFoundException":
-                where = self.client.meta.region_name
-                return UnreadableStoreError(
-                    f"{self.url}: there is no table {self.name!r} in the region {where}; "
-                    f"make it with: mnemic migrate '{self.url}'"
-                )
-            if "temtoolarge" in text.lower() or "item size" in text.lower():
-                return TooLargeError(f"{self.url}: a record with its labels does not fit an item ({error})")
+        if isinstance(error, boto.ClientError) and aws.code_of(error) == "ResourceNotFoundException":
+            where = self.client.meta.region_name
+            return UnreadableStoreError(
+                f"{self.url}: there is no table {self.name!r} in the region {where}; "
+                f"make it with: mnemic migrate '{self.url}'"
+            )
         return aws.explain(error, self.url)
+
+    def _cancelled(self, error: Any) -> Exception:
+        """Return why a transaction can never be done."""
+        reasons = [
+            reason for reason in error.response.get("CancellationReasons", ()) if reason.get("Message")
+        ]
+        text = "; ".join(f"{reason.get('Code')}: {reason['Message']}" for reason in reasons)
+        if "item size" in text.lower():
+            return TooLargeError(f"{self.url}: what is kept of a record does not fit an item ({text})")
+        kind = StoreFullError if "ItemCollectionSizeLimitExceeded" in text else StoreError
+        return kind(f"{self.url}: DynamoDB refused a transaction ({text or error})")
 
     def _busy(self, what: str) -> StoreBusyError:
         return StoreBusyError(f"{self.url}: the table has held {what} back for too long; try again later")

@@ -17,6 +17,7 @@ class SmallS3:
         self.objects: dict[str, bytes] = {}
         self.conditions: tuple[str, ...] = ("If-Match", "If-None-Match")
         """The conditions that it heeds."""
+        self.heeds_on_delete = True
         self.refused: dict[str, tuple[int, str]] = {}
         """By HTTP method, the status and the code with which requests are refused."""
         self.loses = 0
@@ -68,6 +69,8 @@ class SmallS3:
                 start, end = span.removeprefix("bytes=").split("-")
                 return web.Response(status=206, body=body[int(start) : int(end) + 1], headers={"ETag": etag})
             return web.Response(body=body, headers={"ETag": etag})
+        if request.method == "DELETE" and not self.heeds_on_delete:
+            match = other = None
         if (match and match != etag) or (other and etag):
             return _refused(412, "PreconditionFailed")
         if request.method == "DELETE":

@@ -1,135 +1,37 @@
-"""S3: what lies where, what is really gone, writers in one another's way, and endpoints that misbehave."""
+"""S3: what lies where, what is really gone, and what a read asks for."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-import signal
-import subprocess
-import sys
-import textwrap
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import ExitStack
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import initialize, invariant, run_state_machine_as_test
 
-import mnemic
 from dict_bucket import DictBucket
-from mnemic.backends.keyvalue.store import KeyValueStore
-from mnemic.backends.s3 import collect, draft, engine, library, manifest, names, notes, objects, segment
+from mnemic.backends.s3 import draft, engine, names, notes, objects, segment
 from mnemic.backends.s3.collecting import MONTH, collect_in
 from mnemic.errors import (
-    ConflictError,
-    InvalidValueError,
     NewerSchemaError,
-    StoreBusyError,
-    StoreError,
-    StorePermissionError,
     StoreUnavailableError,
     UnreadableStoreError,
 )
 from mnemic.records import Record, Ref, Scope
-from mnemic.store import registry
 from mnemic.store.protocol import Store, all_streams, scan_all
-from mnemic.store.query import Delete, Derive, Limit, Op, Purge, Put, Scan, StreamScan, Touch, Write
-from mnemic.testing.lab import Lab, without_times
-from mnemic.testing.servers import aws as servers
+from mnemic.store.query import Delete, Derive, Limit, Op, Purge, Put, Scan, StreamScan, Write
+from mnemic.testing.lab import Lab
 from mnemic.testing.test_machine import StoreMachine
-from small_s3 import SmallS3
-
-HOME = Scope("acme/alice")
-KIND = "message"
+from s3_lab import HOME, KIND, TENANTS, audit, contents, opened, put, shrink, texts
 
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a few records be many, so that they are soon moved from the manifest into segments."""
     shrink(monkeypatch)
-
-
-def shrink(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(draft, "INLINE", 600)
-    patch.setattr(draft, "FULL", 3000)
-    patch.setattr(draft, "MOST", 2000)
-    patch.setattr(draft, "FEW", 3)
-    patch.setattr(library, "WHOLE", 400)
-    patch.setattr(segment, "BLOCK", 100)
-
-
-def opened(bucket: objects.Bucket) -> KeyValueStore:
-    return KeyValueStore(engine.S3Engine(bucket, names.Names("p")))
-
-
-def put(key: str, scope: Scope = HOME, **fields: Any) -> Put:
-    return Put(Record(scope, KIND, key, **fields))
-
-
-async def texts(store: Store, scope: Scope = HOME) -> dict[str, str | None]:
-    scan = Scan(scope=scope, below=True, kinds=(KIND,), limit=7)
-    return {record.key: record.text async for record in scan_all(store, scan)}
-
-
-def contents(bucket: DictBucket) -> bytes:
-    """Return everything that lies in a bucket, decompressed, without what was only deleted from a list."""
-    found = [repr(sorted(bucket.objects)).encode()]
-    for key, (data, _, _) in bucket.objects.items():
-        if "segments/" in key and data.startswith(segment.MAGIC):
-            tenant = manifest.read_manifest(*bucket.objects[f"p/manifests/{key.split('/')[2]}"][:2], key)
-            held = next(held for held in tenant.segments.values() if key.endswith(held.id))
-            for place in segment.read_table(data[held.size - held.table :]).values():
-                index = segment.read_index(data[place.offset : place.offset + place.index])
-                items, marks = segment.read_run(data, place)
-                found += [
-                    repr(index).encode(),
-                    *(item.body for item in items),
-                    *(mark.value for mark in marks),
-                ]
-        else:
-            found.append(segment.decompress(data.partition(b"\n")[2]))
-    return b"\n".join(found)
-
-
-async def audit(bucket: DictBucket) -> None:
-    """Check that nothing lies in the bucket but what manifests say, where they say it, and only once."""
-    reader = library.Library(bucket, names.Names("p"))
-    used = set()
-    for key in bucket.keys("p/manifests/"):
-        data, etag, _ = bucket.objects[key]
-        tenant = manifest.read_manifest(data, etag, key)
-        if tenant.directory is not None:
-            used.add(f"p/segments/_{tenant.name}/{tenant.directory}")
-            tenant.base = await reader.directory(tenant.name, tenant.directory)
-            assert not any(entry.rows or entry.marks for entry in tenant.base.streams)
-        held: dict[tuple[int, tuple[str, str]], tuple[list[segment.Item], list[segment.Mark]]] = {}
-        for slot, piece in tenant.segments.items():
-            used.add(f"p/segments/_{tenant.name}/{piece.id}")
-            whole = await reader.whole(tenant.name, piece)
-            assert len(whole) == piece.size
-            for name, place in (await reader.table(tenant.name, piece)).items():
-                held[slot, name] = segment.read_run(whole, place)
-        for name in tenant.names:
-            entry, tail = tenant.entry(name), tenant.tail(name)
-            assert entry is not None
-            seqs, keys, marks = list(tail.rows), list(tail.by_key), []
-            for part in entry.parts:
-                run = held.pop((part.slot, name))
-                assert part == manifest.Part.of(part.slot, *run)
-                seqs += [item.seq for item in run[0]]
-                keys += [item.key for item in run[0]]
-                marks += [(mark.seq, mark.name) for mark in run[1]]
-            assert len(set(seqs)) == len(set(keys)) == len(seqs) == entry.head.count
-            assert len(set(marks)) == len(marks)
-            assert {seq for seq, _ in (*marks, *tail.marks)} <= set(seqs)
-        assert not held
-        assert (
-            len(tenant.segments) <= 3 * draft.FEW + sum(s.raw for s in tenant.segments.values()) // draft.FULL
-        )
-    assert set(bucket.keys("p/segments/")) == used
 
 
 class BucketLab(Lab):
@@ -261,15 +163,18 @@ def test_ten_thousand_records_are_a_handful_of_objects() -> None:
     asyncio.run(main())
 
 
-def test_appends_are_one_request_each_and_segments_stay_few() -> None:
+def test_appends_are_one_request_each_and_segments_stay_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(draft, "INLINE", 16_000)
+    monkeypatch.setattr(draft, "FULL", 256_000)
+
     async def main() -> None:
         bucket = DictBucket()
         store = opened(bucket)
-        for n in range(1500):
-            op = Put(Record(HOME / f"s{n % 7}", KIND, f"{n:05}", text=random.randbytes(600).hex()), 0)
+        for n in range(700):
+            op = Put(Record(HOME / f"s{n % 7}", KIND, f"{n:05}", text=random.randbytes(400).hex()), 0)
             await store.write(Write((op,)))
         assert bucket.asked["get"] <= 10  # the first write of each stream looks it up
-        assert bucket.asked["put"] <= 1500 + 1500 * 1400 // draft.INLINE * 2
+        assert bucket.asked["put"] <= 700 + 2 * 700 * 1000 // draft.INLINE
         assert len(bucket.keys("segments/")) <= 8
         assert max(len(bucket.objects[key][0]) for key in bucket.keys("manifests/")) < draft.INLINE
         await audit(bucket)
@@ -333,133 +238,6 @@ def test_a_range_is_read_without_what_surrounds_it() -> None:
     asyncio.run(main())
 
 
-WRITES: list[tuple[Op, ...]] = [
-    *((put(f"k{n}", text=f"{n}" * 50, derived={"v": b"1" * 40}),) for n in range(12)),
-    (Delete(Ref(HOME, KIND, "k3")), put("k4", text="changed")),
-    (Derive(Ref(HOME, KIND, "k5"), "v", b"2"), put("other", HOME / "below")),
-    (Purge(HOME, KIND, keep=("k1", "k4")),),
-]
-
-
-@pytest.mark.parametrize("loses", [False, True])
-def test_a_commit_that_breaks_off_anywhere_is_done_wholly_or_not_at_all(small: None, loses: bool) -> None:
-    async def state(store: Store) -> list[Record | None]:
-        scan = Scan(scope=Scope(), below=True, derived=("v",))
-        return [without_times(record) async for record in scan_all(store, scan)]
-
-    async def main() -> None:
-        whole, states = DictBucket(), []
-        store = opened(whole)
-        for n, ops in enumerate(WRITES):
-            before = whole.asked["put"] + whole.asked["delete"]
-            await store.write(Write(ops, id=f"w{n}"))
-            states.append((await state(store), whole.asked["put"] + whole.asked["delete"] - before))
-        for broken in range(len(WRITES)):
-            for step in range(states[broken][1]):
-                bucket = DictBucket()
-                store = opened(bucket)
-                for n, ops in enumerate(WRITES):
-                    bucket.breaks_after, bucket.loses = (step, loses) if n == broken else (None, False)
-                    with suppress(StoreUnavailableError):
-                        await store.write(Write(ops, id=f"w{n}"))
-                    bucket.breaks_after = None
-                    assert await state(opened(bucket)) in (states[n][0], states[n - 1][0] if n else [])
-                    # Whoever does not know whether it was done sends it again.
-                    await store.write(Write(ops, id=f"w{n}"))
-                    assert await state(store) == states[n][0]
-                bucket.wait(timedelta(days=2))
-                await collect_in(engine.S3Engine(bucket, names.Names("p")))
-                await audit(bucket)
-
-    asyncio.run(main())
-
-
-def test_a_commit_that_was_sent_twice_is_not_taken_for_someone_elses(small: None) -> None:
-    async def main() -> None:
-        bucket = DictBucket()
-        store = opened(bucket)
-        bucket.resends = True
-        for n in range(20):
-            await store.write(Write((put(f"k{n}", text="x" * 30),)))
-            await store.write(Write((put(f"k{n}", Scope("other")), put(f"k{n}", Scope("third")))))
-        assert len(await texts(store)) == len(await texts(store, Scope("other"))) == 20
-        streams = [s async for s in all_streams(store, StreamScan(scope=Scope()))]
-        assert [(s.count, s.version) for s in streams] == [(20, 20)] * 3
-        # Others may have written so much since that nobody knows.
-        moved = 0
-
-        async def others(key: str) -> None:
-            nonlocal moved
-            if "manifests" in key and not moved:
-                moved = 1
-                bucket.resends = False
-                second = opened(bucket)
-                for n in range(manifest.TURNS + 1):
-                    await second.write(Write((put(f"o{n}"),)))
-                bucket.resends = True
-                bucket.objects[key] = (*bucket.objects[key][:2], bucket.time)
-
-        bucket.meanwhile = others
-        with pytest.raises(StoreUnavailableError, match="cannot be told"):
-            await store.write(Write((put("late"),)))
-
-    asyncio.run(main())
-
-
-def test_writers_of_other_streams_do_not_stop_a_commit() -> None:
-    async def main() -> None:
-        bucket = DictBucket()
-        store, other = opened(bucket), opened(bucket)
-        await store.write(Write((put("first"),)))
-        left, inside = 3, False
-
-        async def meanwhile(key: str) -> None:
-            nonlocal left, inside
-            if left and not inside:
-                left, inside = left - 1, True
-                await other.write(Write((put(f"o{left}", HOME / "other"),)))
-                inside = False
-
-        bucket.meanwhile = meanwhile
-        planned = store._writer._plan
-        plans = 0
-
-        async def counted(*arguments: Any) -> Any:
-            nonlocal plans
-            plans += 1
-            return await planned(*arguments)
-
-        store._writer._plan = counted  # type: ignore[assignment, method-assign]
-        await store.write(Write((Put(Record(HOME, KIND, "second"), 0),)))
-        assert list(await texts(store)) == ["first", "second", "o2", "o1", "o0"]
-        assert plans == 1
-
-    asyncio.run(main())
-
-
-def test_a_reader_whose_segment_was_written_anew_reads_the_new_one(small: None) -> None:
-    async def main() -> None:
-        bucket = DictBucket()
-        writer = opened(bucket)
-        for n in range(30):
-            await writer.write(Write((put(f"k{n:02}", text="x" * 40),)))
-        reader = opened(bucket)
-        get_part, changed = bucket.get_part, False
-
-        async def meanwhile(key: str, start: int, size: int) -> objects.Found | None:
-            nonlocal changed
-            if not changed:
-                changed = True
-                await writer.write(Write((Purge(HOME, KIND, keep=("k01", "k29")),)))
-            return await get_part(key, start, size)
-
-        bucket.get_part = meanwhile  # type: ignore[method-assign]
-        assert list(await texts(reader)) == ["k01", "k29"]
-        assert changed
-
-    asyncio.run(main())
-
-
 def test_an_object_that_is_missing_or_damaged_is_named(small: None) -> None:
     async def main() -> None:
         bucket = DictBucket()
@@ -487,25 +265,6 @@ def test_an_object_that_is_missing_or_damaged_is_named(small: None) -> None:
                 await texts(opened(bucket))
 
     asyncio.run(main())
-
-
-TENANTS = [
-    "a",
-    "a!",
-    "a-b",
-    "a.",
-    "a0",
-    "é",
-    "..",
-    ".",
-    "a b",
-    "%2F",
-    "\U0001f600",
-    "a\\b",
-    "{x}",
-    "'\"<&>",
-    "\uffff",
-]
 
 
 @pytest.mark.parametrize("limit", [1, 3, 100])
@@ -586,273 +345,3 @@ def test_notes_are_compared_and_swapped(deletes: bool) -> None:
         assert await two.get("k") is None
 
     asyncio.run(main())
-
-
-# A server of our own, over HTTP.
-
-
-def served(work: Callable[[SmallS3], Coroutine[Any, Any, None]], monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (
-        ("ACCESS_KEY_ID", "test"),
-        ("SECRET_ACCESS_KEY", "test"),
-        ("EC2_METADATA_DISABLED", "true"),
-    ):
-        monkeypatch.setenv(f"AWS_{name}", value)
-    monkeypatch.setattr(objects, "_checked", {})
-
-    async def main() -> None:
-        server = SmallS3()
-        await server.start()
-        try:
-            await work(server)
-        finally:
-            await server.stop()
-
-    asyncio.run(main())
-
-
-@asynccontextmanager
-async def connected(url: str) -> AsyncIterator[Store]:
-    parsed, backend = registry.find(url)
-    store = await backend.open(parsed)
-    try:
-        yield store
-    finally:
-        await store.close()
-
-
-def test_an_endpoint_that_ignores_conditions_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def work(server: SmallS3) -> None:
-        for heeded, ignored in (((), "If-None-Match"), (("If-None-Match",), "If-Match")):
-            server.conditions = heeded
-            for _ in range(2):
-                with pytest.raises(StoreError, match=f"ignores {ignored} ") as caught:
-                    await connected(server.url).__aenter__()
-                assert server.url in str(caught.value)
-
-    served(work, monkeypatch)
-
-
-def test_who_may_only_read_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def work(server: SmallS3) -> None:
-        async with connected(server.url) as store:
-            await store.write(Write((put("k", text="kept"),)))
-        server.refused = {"PUT": (403, "AccessDenied"), "DELETE": (403, "AccessDenied")}
-        async with connected(server.url) as store:
-            assert await texts(store) == {"k": "kept"}
-            with pytest.raises(StorePermissionError):
-                await store.write(Write((put("k2"),)))
-        server.refused["GET"] = (403, "AccessDenied")
-        with pytest.raises(StorePermissionError):
-            async with connected(server.url):
-                pass
-
-    served(work, monkeypatch)
-
-
-def test_after_a_restart_the_next_call_works(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def work(server: SmallS3) -> None:
-        async with connected(server.url) as store:
-            await store.write(Write((put("k0"),)))
-            await server.stop()
-            with pytest.raises(StoreUnavailableError):
-                await texts(store)
-            with pytest.raises(StoreUnavailableError, match="may or may not"):
-                await store.write(Write((Put(Record(HOME, KIND, "k1"), 0),)))
-            await server.start()
-            await store.write(Write((Put(Record(HOME, KIND, "k1"), 0),)))
-            assert list(await texts(store)) == ["k0", "k1"]
-        await server.stop()
-        with pytest.raises(StoreUnavailableError):
-            async with connected(server.url):
-                pass
-
-    monkeypatch.setattr("mnemic.backends.aws.ATTEMPTS", 1)
-    served(work, monkeypatch)
-
-
-def test_a_lost_answer_is_not_taken_for_a_lost_race(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def work(server: SmallS3) -> None:
-        async with connected(server.url) as store:
-            for n in range(3):
-                server.loses = 1
-                await store.write(Write((put(f"k{n}"),)))
-            server.loses = 1
-            await store.write(Write((put("k", Scope("b")), put("k", Scope("c")))))
-            streams = [s async for s in all_streams(store, StreamScan(scope=Scope()))]
-            assert [(s.scope.path, s.count, s.version) for s in streams] == [
-                ("acme/alice", 3, 3),
-                ("b", 1, 1),
-                ("c", 1, 1),
-            ]
-
-    served(work, monkeypatch)
-
-
-REFUSALS: list[tuple[int, str, type[StoreError]]] = [
-    (503, "SlowDown", StoreBusyError),
-    (403, "AccessDenied", StorePermissionError),
-    (403, "InvalidAccessKeyId", StorePermissionError),
-    (400, "ExpiredToken", StorePermissionError),
-    (500, "InternalError", StoreUnavailableError),
-    (404, "NoSuchBucket", UnreadableStoreError),
-    (418, "Teapot", StoreError),
-]
-
-
-def test_what_s3_refuses_leaves_as_one_of_our_errors(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[Callable[[Store], Awaitable[Any]]] = [
-        lambda store: store.write(Write((put("k"),))),
-        lambda store: store.read([Ref(HOME, KIND, "k")]),
-        lambda store: store.scan(Scan(scope=Scope(), below=True)),
-        lambda store: store.streams(StreamScan(scope=Scope())),
-        lambda store: store.write(Write((put("k", Scope("b")), put("k", Scope("c"))))),
-    ]
-
-    async def work(server: SmallS3) -> None:
-        async with connected(server.url) as store:
-            for status, code, kind in REFUSALS:
-                server.refused = dict.fromkeys(("GET", "PUT", "DELETE"), (status, code))
-                for call in calls:
-                    with pytest.raises(StoreError) as caught:
-                        await call(store)
-                    assert type(caught.value) is kind
-                    assert server.url in str(caught.value)
-                server.refused = {}
-                await store.write(Write((put("k"),)))
-
-    monkeypatch.setattr("mnemic.backends.aws.ATTEMPTS", 1)
-    served(work, monkeypatch)
-
-
-def test_bad_urls_say_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def work(server: SmallS3) -> None:
-        for url in (
-            "s3:///p",
-            "s3://",
-            "s3://user:secret@bucket",
-            f"{server.url}&colour=red",
-            f"s3://b/{'p' * 200}",
-        ):
-            with pytest.raises(InvalidValueError) as caught:
-                async with connected(url):
-                    pass
-            assert "secret" not in str(caught.value)
-        with pytest.raises(UnreadableStoreError):
-            async with connected(server.url.replace("bucket", "elsewhere")):
-                pass
-
-    served(work, monkeypatch)
-
-
-# Real emulators, from two makers.
-
-
-@pytest.fixture(scope="module", params=["ministack", "moto"])
-def emulator(request: pytest.FixtureRequest) -> Callable[[], servers.Emulator]:
-    found: Callable[[], servers.Emulator] = getattr(servers, request.param)
-    return found
-
-
-@pytest.fixture
-def url(emulator: Callable[[], servers.Emulator]) -> Iterator[str]:
-    with servers.empty_prefix(emulator=emulator) as lent:
-        yield lent
-
-
-def test_listings_are_read_to_the_end(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(objects, "PAGE", 4)
-
-    async def main() -> None:
-        async with connected(url) as store:
-            for tenant in TENANTS:
-                await store.write(Write((put("k", Scope(tenant)),)))
-            found = [s.scope.path async for s in all_streams(store, StreamScan(scope=Scope(), limit=5))]
-            assert found == sorted(TENANTS)
-
-    asyncio.run(main())
-
-
-def test_large_bodies_come_back(url: str) -> None:
-    async def main() -> None:
-        large = {"a": "x" * 8_000_000, "b": "é漢" * 2_000_000, "c": random.randbytes(4_000_000).hex()}
-        async with connected(url) as store:
-            for key, text in large.items():
-                await store.write(Write((put(key, text=text),)))
-            await store.write(Write((put("a", text="small"),)))
-        async with connected(url) as store:
-            assert await texts(store) == {**large, "a": "small"}
-
-    asyncio.run(main())
-
-
-def test_what_is_archived_is_brought_back_by_a_copy(url: str, tmp_path: Path) -> None:
-    first, second = f"sqlite:///{tmp_path / 'a.db'}", f"sqlite:///{tmp_path / 'b.db'}"
-    with mnemic.open(first) as memory:
-        for tenant in ("acme", "globex"):
-            chat = memory.scope(tenant, "alice").session("monday")
-            for n in range(30):
-                chat.add("user", f"message {n} of {tenant}")
-    mnemic.copy(first, url)
-    mnemic.copy(url, second)
-    with mnemic.open(first) as before, mnemic.open(second) as after:
-        for tenant in ("acme", "globex"):
-            chats = [memory.scope(tenant, "alice").session("monday") for memory in (before, after)]
-            assert chats[0].messages() == chats[1].messages()
-
-
-def test_collecting_with_a_url(url: str) -> None:
-    assert asyncio.run(collect(url)) == 0
-
-
-APPEND = textwrap.dedent("""
-    import asyncio, sys
-    from mnemic.records import Record, Scope
-    from mnemic.store import registry
-    from mnemic.store.query import Put, Write
-    from mnemic.backends.s3 import draft
-    draft.INLINE, draft.FULL, draft.FEW = 3000, 20000, 3
-
-    async def main(url, writer, count):
-        parsed, backend = registry.find(url)
-        store = await backend.open(parsed)
-        for n in range(int(count)):
-            record = Record(Scope("acme/alice"), "message", f"{writer}-{n}", text="x" * 100)
-            await store.write(Write((Put(record, 0),)))
-            print(n, flush=True)
-        await store.close()
-
-    asyncio.run(main(*sys.argv[1:]))
-""")
-
-
-def test_processes_append_to_one_stream_and_one_is_killed() -> None:
-    with servers.empty_prefix() as url:
-        writers = [
-            subprocess.Popen(
-                [sys.executable, "-c", APPEND, url, str(n), "40"], stdout=subprocess.PIPE, text=True
-            )
-            for n in range(3)
-        ]
-        victim = writers[0]
-        assert victim.stdout is not None
-        for _ in range(15):
-            victim.stdout.readline()
-        victim.send_signal(signal.SIGKILL)
-        told = 15 + len(victim.communicate(timeout=60)[0].splitlines())
-        for writer in writers[1:]:
-            writer.communicate(timeout=60)
-            assert writer.returncode == 0
-
-        async def main() -> None:
-            async with connected(url) as store:
-                found = [r async for r in scan_all(store, Scan(scope=HOME, kinds=(KIND,)))]
-                assert [record.seq for record in found] == list(range(1, len(found) + 1))
-                for writer in range(3):
-                    own = [record.key for record in found if record.key.startswith(f"{writer}-")]
-                    assert own == [f"{writer}-{n}" for n in range(len(own))]
-                    assert len(own) >= told if writer == 0 else len(own) == 40
-                with pytest.raises(ConflictError):
-                    await store.write(Write((Put(Record(HOME, KIND, "1-0"), 0), Touch(HOME, KIND, None))))
-
-        asyncio.run(main())

@@ -155,7 +155,7 @@ class Draft:
         if new or self._victims:
             await self._repack(new)
             packed = tenant.packed()
-        if (over and len(packed) > INLINE // 2) or not self._dropped.isdisjoint(tenant.base.by_name):
+        if (over and len(packed) > INLINE // 2) or any(name in tenant.base.by_name for name in self._dropped):
             self._seal(batch.moment)
             packed = tenant.packed()
         return write_manifest(packed)

@@ -214,7 +214,7 @@ class S3Engine:
         """Put what a draft has made; False if someone else was faster."""
         tenant = draft.tenant
         await asyncio.gather(
-            *(self.bucket.put(self._at(tenant, id), data, over=None) for id, data in draft.objects.items())
+            *(self.bucket.put_new(self._at(tenant, id), data) for id, data in draft.objects.items())
         )
         try:
             etag = await self.bucket.put(self.names.manifest(tenant.name), manifest, over=tenant.etag)

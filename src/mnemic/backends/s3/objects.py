@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
@@ -11,10 +12,12 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 from msgspec import Struct
 
-from ...errors import StoreError, StorePermissionError
+from ...errors import StoreBusyError, StoreError, StorePermissionError
 from ...store.registry import StoreURL
 from .. import aws
 
+TRIES = 3
+"""How often an object is put that nobody else can be putting."""
 PAGE = 1000
 """How many names S3 lists at a time."""
 _checked: dict[tuple[str, str], bool] = {}
@@ -74,6 +77,16 @@ class Bucket:
             return None
         return str(answer["ETag"])
 
+    async def put_new(self, key: str, data: bytes) -> None:
+        """Put an object whose name nobody else knows; raises StoreBusyError if that is not to be done."""
+        for _ in range(TRIES):
+            if await self.put(key, data, over=None) is not None:
+                return
+            found = await self.get(key)
+            if found is not None and found.data == data:
+                return
+        raise StoreBusyError(f"{self.url}: the object {key} could not be put; try again")
+
     async def delete(self, key: str, *, only: str | None = None) -> bool:
         """Delete an object; with `only`, if it has that ETag; tell whether it is gone."""
         condition = {} if only is None else {"IfMatch": only}
@@ -101,15 +114,19 @@ class Bucket:
             more = {"ContinuationToken": page["NextContinuationToken"]}
 
     async def check(self, key: str, data: bytes) -> None:
-        """Raise StoreError if the endpoint puts objects whatever the condition; `key` is put if it is new."""
+        """Raise StoreError if the endpoint puts objects whatever the condition; `key` is put if it is new.
+
+        Raises StorePermissionError if objects may be put but not deleted, or not even read.
+        """
         try:
             first = await self.put(key, data, over=None)
-            if self._place not in _checked:
-                await self._check(key, data, first)
         except StorePermissionError:
             # Who may only read need not know how writing goes, but must be able to read.
             await self.get(key)
-        self.deletes = _checked.get(self._place, False)
+            return
+        if self._place not in _checked:
+            await self._check(key, data, first)
+        self.deletes = _checked[self._place]
 
     async def _check(self, key: str, data: bytes, first: str | None) -> None:
         again = await self.put(key, data, over=None) if first is not None else None
@@ -120,12 +137,16 @@ class Bucket:
                 f"{self.url}: this endpoint ignores {ignored} when an object is put, so that writers would "
                 "overwrite one another; use Amazon S3, or a server that supports conditional writes"
             )
-        deletes = False
-        with suppress(StoreError):
-            deletes = not await self.delete(key, only=NEVER)
-            if not deletes:
-                await self.put(key, data, over=None)
-        _checked[self._place] = deletes
+        _checked[self._place] = await self._check_delete(f"{key}-{secrets.token_hex(8)}", data)
+
+    async def _check_delete(self, key: str, data: bytes) -> bool:
+        """Tell whether the endpoint deletes only on a condition; nothing is left of `key`."""
+        await self.put_new(key, data)
+        heeds = False
+        with suppress(StoreError):  # whoever may not delete at all is told so by what follows
+            heeds = not await self.delete(key, only=NEVER)
+        await self.delete(key)
+        return heeds
 
     async def now(self) -> datetime:
         """Return the server's time."""

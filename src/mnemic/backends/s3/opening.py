@@ -27,8 +27,13 @@ async def open_engine(url: StoreURL) -> S3Engine:
     kinds: Any = aws.OPTIONS
     options = url.take(**kinds)
     prefix = unquote(url.split.path).strip("/")
-    if not url.split.netloc or url.split.username is not None or url.split.port is not None:
+    bucket_name = url.split.netloc
+    if not bucket_name or "@" in bucket_name or ":" in bucket_name:
         raise InvalidValueError(f"{url} names no bucket: use s3://bucket/prefix?region=…")
+    if bucket_name.endswith("--x-s3"):
+        raise InvalidValueError(
+            f"{url}: a directory bucket does not list its objects in order; use another one"
+        )
     if len(prefix.encode()) > LONGEST:
         raise InvalidValueError(f"{url}: the prefix has more than {LONGEST} bytes: {shown(prefix)}")
     names = Names(prefix)
@@ -40,7 +45,7 @@ async def open_engine(url: StoreURL) -> S3Engine:
             "request_checksum_calculation": "when_required",
             "response_checksum_validation": "when_required",
         }
-    bucket = Bucket(await aws.connect("s3", url, **settings), url.split.netloc, url)
+    bucket = Bucket(await aws.connect("s3", url, **settings), bucket_name, url)
     try:
         await bucket.check(names.marker, _MARK)
     except BaseException:

@@ -407,3 +407,57 @@ def test_another_processor_that_keeps_what_it_was_sent_makes_nothing_double(alic
         "First, tea.",
         "Second, tea.",
     ]
+
+
+def test_a_session_for_a_single_run_is_cleared(alice: mnemic.Space) -> None:
+    chat = alice.session("main", retention="single_run")
+    script = Script("One.", "Two.")
+    with Agent("Bot", model=script, memory=alice, session=chat) as agent:
+        agent.run_sync("First.")
+        assert chat.messages() == []
+        agent.run_sync("Second.")
+    assert script.prompts() == ["Second."]
+
+
+def test_a_run_of_the_same_id_adds_nothing_twice_unless_it_goes_another_way(
+    bot: Agent, alice: mnemic.Space
+) -> None:
+    for answer in ("One.", "One.", "Another."):
+        scripted(bot, answer)
+        bot.run_sync("First.", run_id="r1")
+    stored = [message.content for message in alice.session("main").messages()]
+    assert stored == ["First.", "One.", "Another."]
+
+
+def test_a_call_that_waits_for_approval_is_answered_by_a_later_run(alice: mnemic.Space) -> None:
+    from pydantic_ai import DeferredToolRequests, Tool
+
+    def pay(amount: int) -> str:
+        """Pay."""
+        return f"paid {amount}"
+
+    script = Script(call("pay", amount=3), "Paid.", "Yes.")
+    tools = [Tool(pay, requires_approval=True)]
+    with Agent(
+        "Bot", tools=tools, model=script, memory=alice, output_type=[str, DeferredToolRequests]
+    ) as agent:
+        asked = agent.run_sync("Pay 3.")
+        assert isinstance(asked.output, DeferredToolRequests)
+        assert roles(alice.session("main").messages()) == ["user", "assistant"]
+        results = asked.output.build_results(approve_all=True)
+        done = agent.run_sync(None, message_history=asked.all_messages(), deferred_tool_results=results)
+        assert done.output == "Paid."
+        stored = alice.session("main").messages()
+        assert roles(stored) == ["user", "assistant", "tool", "assistant"]
+        assert stored[2].content == "paid 3"
+        agent.run_sync("Did you?")
+    assert "interrupted" not in str(script.seen[-1])
+
+
+def test_many_notes_are_not_all_listed(bot: Agent, alice: mnemic.Space) -> None:
+    for n in range(150):
+        alice.catalogue().write(f"n{n}", "x")
+    script = scripted(bot, "…")
+    bot.run_sync("Hi there.")
+    assert "- n149" in script.memory()
+    assert "- and 50 more: list_notes shows all" in script.memory()

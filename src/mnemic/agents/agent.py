@@ -134,7 +134,7 @@ class Agent:
         return self._capability
 
     async def run(
-        self, prompt: str | Sequence[UserContent], *, session: AnySession | None = None, **options: Any
+        self, prompt: str | Sequence[UserContent] | None, *, session: AnySession | None = None, **options: Any
     ) -> AgentRunResult[Any]:
         """Answer a prompt, in the agent's session or another; the result's `output` is the answer.
 
@@ -144,13 +144,13 @@ class Agent:
         return await self.inner.run(prompt, **self.called(Calling(session=session), options))
 
     def run_sync(
-        self, prompt: str | Sequence[UserContent], *, session: AnySession | None = None, **options: Any
+        self, prompt: str | Sequence[UserContent] | None, *, session: AnySession | None = None, **options: Any
     ) -> AgentRunResult[Any]:
         """Answer a prompt as `run` does, off any event loop; raises EventLoopError on one."""
         return self.drive(self.run(prompt, session=session, **options))
 
     async def run_stream(
-        self, prompt: str | Sequence[UserContent], *, session: AnySession | None = None, **options: Any
+        self, prompt: str | Sequence[UserContent] | None, *, session: AnySession | None = None, **options: Any
     ) -> AsyncIterator[str]:
         """Answer a prompt, and yield the text piece by piece as the model writes it.
 

@@ -111,6 +111,7 @@ class MemoryCapability(AbstractCapability[Any]):
         """Run, and store the turn whatever becomes of the run."""
         await self.home.open()
         turn = self._begin(ctx)
+        await turn.clear()
         self._turns[ctx.run_id or ""] = turn
         try:
             result = await handler()
@@ -119,11 +120,13 @@ class MemoryCapability(AbstractCapability[Any]):
             with anyio.CancelScope(shield=True):
                 try:
                     await turn.end(failed=True)
+                    await turn.clear()
                 except MnemicError as lost:
                     error.add_note(f"the end of the turn could not be stored: {lost}")
             raise
         else:
             await turn.end(failed=False)
+            await turn.clear()
             return result
         finally:
             del self._turns[ctx.run_id or ""]

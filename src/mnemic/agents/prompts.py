@@ -9,11 +9,13 @@ from msgspec import Struct
 
 from ..checks import check_count, check_number
 from ..errors import BudgetError, InvalidValueError
-from ..features.catalogue import EntryInfo
+from ..features.catalogue import ENTRY, EntryInfo
 from ..features.context import best_of, block_of
 from ..features.longterm import EXPERIENCE
 from ..features.sessions import AsyncSession
+from ..memory import AsyncSpace
 from ..records import Hit, Message
+from ..store.query import Scan
 from ..tokens import TokenCounter
 from .homes import Home
 
@@ -23,6 +25,8 @@ INTERRUPTED = (
 """What stands in a prompt for a tool's answer that is not there."""
 NOTES = "Your notes, by key (read_note shows what is in one):"
 """The line before the list of notes."""
+MAX_NOTES = 100
+"""The most notes that are listed."""
 _TAG = re.compile(r"</?memory\b", re.IGNORECASE)
 
 
@@ -73,8 +77,8 @@ async def show(
             # One turn that is too long must not keep a conversation from ever going on.
             return []
 
-    async def notes() -> list[EntryInfo]:
-        return await space.catalogue().list() if budget.notes and aside else []
+    async def notes() -> tuple[list[EntryInfo], int]:
+        return await _newest_notes(space) if budget.notes and aside else ([], 0)
 
     async def found() -> list[Hit]:
         wanted = budget.recall and aside and query.strip()
@@ -82,9 +86,11 @@ async def show(
             await space.recall(query, budget.recall, min_score=budget.min_score, uses=False) if wanted else []
         )
 
-    recent, entries, hits = await asyncio.gather(home.run(window()), home.run(notes()), home.run(found()))
+    recent, (entries, count), hits = await asyncio.gather(
+        home.run(window()), home.run(notes()), home.run(found())
+    )
     tokens = space._tokens
-    listed, cost = _listed(entries, tokens, aside // 2)
+    listed, cost = _listed(entries, count, tokens, aside // 2)
     picked = best_of(hits, recent, session, tokens, aside - cost) if hits else []
     if used := [hit.record.ref for hit in picked if hit.record.kind == EXPERIENCE]:
         await home.run(space._use(used))
@@ -92,21 +98,30 @@ async def show(
     return Shown([] if given is not None else recent, _framed(lines) if lines else None, picked)
 
 
-def _listed(entries: list[EntryInfo], tokens: TokenCounter, room: int) -> tuple[list[str], int]:
+async def _newest_notes(space: AsyncSpace) -> tuple[list[EntryInfo], int]:
+    """Return the notes that were made last, without what is in them, and how many there are."""
+    scan = Scan(scope=space.home, kinds=(ENTRY,), reverse=True, limit=MAX_NOTES, bodies=False)
+    page = await space._store.scan(scan)
+    count = len(page.items) if page.cursor is None else (await space.catalogue().usage())[0]
+    return [EntryInfo.of(record) for record in page.items], count
+
+
+def _listed(entries: list[EntryInfo], count: int, tokens: TokenCounter, room: int) -> tuple[list[str], int]:
     """Return the list of notes, those written last before the others, and what it costs."""
     if not entries:
         return [], 0
     lines = [NOTES]
     left = room - tokens.count(NOTES) - 16
     newest = sorted(entries, key=lambda entry: entry.updated, reverse=True)
-    for n, entry in enumerate(newest):
+    for entry in newest:
         said = f"- {entry.key}" + (f": {' '.join(entry.description.split())}" if entry.description else "")
         cost = tokens.count(said) + 1
         if cost > left:
-            lines.append(f"- and {len(newest) - n:,} more: list_notes shows all")
             break
         left -= cost
         lines.append(said)
+    if (more := count - len(lines) + 1) > 0:
+        lines.append(f"- and {more:,} more: list_notes shows all")
     return lines, room - left
 
 

@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, UserPromptPart
 
+from ..errors import ConflictError
 from ..features.sessions import AsyncSession
 from ..records import AgentCall, Message, ToolCall, new_id
 from .conversion import from_pydantic_ai, from_request_part, from_response, to_pydantic_ai
@@ -107,9 +108,23 @@ class Turn:
             self._open = {}
         await self._add(new)
 
+    async def clear(self) -> None:
+        """Clear a session that is kept for a single run, before and after the run."""
+        if self.session.retention == "single_run":
+            await self.home.run(self.session.clear(keep_system=True))
+
     async def _add(self, messages: list[Message]) -> None:
-        if messages:
+        if not messages:
+            return
+        try:
             await self.home.run(self.session.add_many(messages))
+        except ConflictError:
+            # A run of this id was here before, and went another way.
+            anew = {message.id: f"{message.id}-{new_id()}" for message in messages}
+            self.asked_in = {call: anew.get(id, id) for call, id in self.asked_in.items()}
+            self.prompt_id = anew.get(self.prompt_id or "", self.prompt_id)
+            again = [replace(message, id=anew[message.id]) for message in messages]
+            await self.home.run(self.session.add_many(again))
 
     def _new(self) -> list[Message]:
         new: list[Message] = []

@@ -359,9 +359,10 @@ def test_erasing_takes_what_was_pruned_along(memory: mnemic.Memory) -> None:
 
 def test_what_changes_while_it_is_pruned_stays(alice: mnemic.Space, monkeypatch: pytest.MonkeyPatch) -> None:
     from mnemic.features import fading
+    from mnemic.store import batches
 
     alice.remember_many([Experience(text=f"tea {n}", key=f"k{n}", created=ago(300)) for n in range(9)])
-    plain = fading.write_each
+    plain = batches.write_each
     done: list[int] = []
 
     async def changed(store: Any, batch: Any) -> list[bool]:

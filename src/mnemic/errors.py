@@ -101,7 +101,7 @@ class NewerSchemaError(StoreError):
 
 
 class DecryptionError(StoreError):
-    """What is stored is of a key that was not given, is not encrypted, was changed, or was moved elsewhere."""
+    """What is stored is of a key that was not given, is not encrypted, was changed, or was moved."""
 
 
 class AuditError(StoreError):

@@ -17,7 +17,7 @@ from .calling import Command, Server, evalsha
 from .keys import Keys
 from .listing import IN_VAIN, Listing
 from .scripts import FREE, READ, WRITE
-from .steps import Step, frees
+from .steps import Step, frees, packed
 
 _SLOT = json.Decoder(tuple[int, int, int, int, dict[str, str], int | None]).decode
 
@@ -47,7 +47,7 @@ class RedisEngine:
         calls = [
             self._reading(name, "whole", ())
             if name in needs.whole
-            else self._reading(name, "slots", asked[name])
+            else self._reading(name, "slots", packed(asked[name]))
             for name in names
         ]
         parts = sorted({self.partition(name) for name in needs.heads}) or [""]
@@ -113,7 +113,7 @@ class RedisEngine:
         return None, [self._row(row) for row in found]
 
     async def find(self, name: Name, keys: Sequence[str]) -> tuple[KeptHead | None, list[Row]]:
-        return await self._rows(name, "keys", keys, ())
+        return await self._rows(name, "keys", packed(keys), ())
 
     async def labelled(self, name: Name, label: str, values: Sequence[str]) -> list[int] | None:
         wanted = [f"{label}\0{value}" for value in values]

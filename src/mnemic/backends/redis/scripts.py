@@ -18,7 +18,8 @@ class Script:
 
 
 # KEYS: head, rows, slots, derived, labels. ARGV: what is read, how many names of derived values, those names,
-# and what is asked for. The answer: the head, whether there are any rows, what was found, derived values.
+# and what is asked for; keys many at a time. The answer: the head, whether there are any rows, what was
+# found, and derived values.
 READ = Script(
     "flags=no-writes",
     """
@@ -28,10 +29,10 @@ local first = 3 + names
 local found, seqs, values = {}, {}, {}
 
 local function each(command, key, take)
-  for i = first, #ARGV, 4000 do
-    local last = math.min(i + 3999, #ARGV)
-    local some = redis.call(command, key, unpack(ARGV, i, last))
-    for j = 1, last - i + 1 do take(some[j]) end
+  for i = first, #ARGV do
+    local asked = cmsgpack.unpack(ARGV[i])
+    local some = redis.call(command, key, unpack(asked))
+    for j = 1, #asked do take(some[j]) end
   end
 end
 
@@ -81,7 +82,8 @@ return {head, redis.call('EXISTS', KEYS[2]), found, values}
 
 # KEYS: six for each stream, then others. ARGV: the number of streams, and for each the revision that it must
 # have, whether the change is right even if all its records have expired, in how many milliseconds they expire
-# from now on, and the keys that must not be there; then texts that must be as they are; then what to do.
+# from now on, and, many at a time, the keys that must not be there; then texts that must be as they are; then
+# what to do.
 _WRITE = """
 local i = 1
 local function take()
@@ -101,12 +103,11 @@ for s = 1, streams do
   if certain == '0' and expires ~= '0' and count ~= '0' and redis.call('EXISTS', KEYS[k + 2]) == 0 then
     return 0
   end
-  for j = i, i + absent - 1, 4000 do
-    local last = math.min(j + 3999, i + absent - 1)
-    local found = redis.call('HMGET', KEYS[k + 3], unpack(ARGV, j, last))
-    for n = 1, last - j + 1 do if found[n] then return 0 end end
+  for _ = 1, absent do
+    local asked = cmsgpack.unpack(take())
+    local found = redis.call('HMGET', KEYS[k + 3], unpack(asked))
+    for n = 1, #asked do if found[n] then return 0 end end
   end
-  i = i + absent
   expiring[s], left[s] = expires ~= '0', ends
   if ends == '' and expiring[s] then
     local rest = redis.call('PTTL', KEYS[k + 2])
@@ -119,23 +120,26 @@ for _ = 1, tonumber(take()) do
   if (found or '') ~= expected then return 0 end
 end
 
-while i <= #ARGV do
-  local command, at, count = take(), tonumber(take()), tonumber(take())
+local function run(command, at, list, from, to)
   if command == 'cut' then
-    for j = i, i + count - 1 do redis.call('ZREMRANGEBYSCORE', KEYS[at], ARGV[j], ARGV[j]) end
+    for j = from, to do redis.call('ZREMRANGEBYSCORE', KEYS[at], list[j], list[j]) end
   elseif command == 'forget' then
     local names = redis.call('SMEMBERS', KEYS[at + 2])
-    for j = i, i + count - 1 do
-      for n = 1, #names do redis.call('HDEL', KEYS[at], ARGV[j] .. '\\0' .. names[n]) end
+    for j = from, to do
+      for n = 1, #names do redis.call('HDEL', KEYS[at], list[j] .. '\\0' .. names[n]) end
     end
-  elseif command == 'many' then
-    redis.call(ARGV[i], KEYS[at], unpack(cmsgpack.unpack(ARGV[i + 1])))
-  elseif count == 0 then
-    redis.call(command, KEYS[at])
   else
-    for j = i, i + count - 1, 4000 do
-      redis.call(command, KEYS[at], unpack(ARGV, j, math.min(j + 3999, i + count - 1)))
-    end
+    redis.call(command, KEYS[at], unpack(list, from, to))
+  end
+end
+
+while i <= #ARGV do
+  local command, at, count = take(), tonumber(take()), tonumber(take())
+  if command == 'many' then
+    local list = cmsgpack.unpack(ARGV[i + 1])
+    run(ARGV[i], at, list, 1, #list)
+  else
+    run(command, at, ARGV, i, i + count - 1)
   end
   i = i + count
 end

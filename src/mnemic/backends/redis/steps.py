@@ -11,10 +11,17 @@ from ..keyvalue.kept import KeptHead, encode
 from .keys import StreamKeys
 
 NEVER = b"never"
-PACKED = 4000
-"""How many arguments are sent as one, where there are so many; Lua cannot hand over more than 8,000."""
+CHUNK = 4000
+"""How many arguments a command is given at a time: Lua cannot hand over more than 8,000."""
+FEW = 400
+"""From how many texts on they are sent as one argument, since the driver takes its time over each."""
 
 _pack = msgpack.Encoder().encode
+
+
+def packed(texts: Sequence[str]) -> list[bytes]:
+    """Return texts as a few arguments, each of which holds many."""
+    return [_pack(texts[start : start + CHUNK]) for start in range(0, len(texts), CHUNK)]
 
 
 class Step:
@@ -51,26 +58,26 @@ class Step:
         """Do a command once all has been checked."""
         self._work += (command.encode(), b"%d" % place, b"%d" % len(arguments), *arguments)
 
-    def _do_many(self, command: str, place: int, arguments: list[str]) -> None:
-        """Do a command with pairs of texts; the driver takes its time over each argument."""
-        if len(arguments) < PACKED // 10:
-            self.do(command, place, *(text.encode() for text in arguments))
-            return
-        for start in range(0, len(arguments), PACKED):
-            self.do("many", place, command.encode(), _pack(arguments[start : start + PACKED]))
+    def _do_many(self, command: str, place: int, texts: Sequence[str]) -> None:
+        """Do a command with any number of texts; nothing without any."""
+        if len(texts) >= FEW:
+            for some in packed(texts):
+                self.do("many", place, command.encode(), some)
+        elif texts:
+            self.do(command, place, *(text.encode() for text in texts))
 
     def change(self, keys: StreamKeys, change: Change) -> None:
         """Check one stream and change it."""
         first = len(self.keys) + 1
         self.keys += keys
-        head = change.head
+        head, absent = change.head, packed(change.absent)
         self._counts[0] += 1
         self._streams += (
             b"" if change.expected is None else b"%d" % change.expected,
             b"1" if _certain(change) else b"0",
             b"" if change.same else self._left(head),
-            b"%d" % len(change.absent),
-            *(key.encode() for key in change.absent),
+            b"%d" % len(absent),
+            *absent,
         )
         at = StreamPlaces(first)
         if head is None and not change.same:
@@ -99,23 +106,15 @@ class Step:
             self.do("UNLINK", place)
 
     def _remove(self, at: StreamPlaces, change: Change) -> None:
-        if change.removed:
-            seqs = [b"%d" % seq for seq, _ in change.removed]
-            self.do("cut", at.rows, *seqs)
-            self.do("forget", at.derived, *seqs)
-            self.do("HDEL", at.slots, *(key.encode() for _, key in change.removed))
-        if lost := [
-            _label(name, value, seq).encode()
-            for seq, labels in change.lost_labels
-            for name, value in labels.items()
-        ]:
-            self.do("ZREM", at.labels, *lost)
+        seqs = [str(seq) for seq, _ in change.removed]
+        self._do_many("cut", at.rows, seqs)
+        self._do_many("forget", at.derived, seqs)
+        self._do_many("HDEL", at.slots, [key for _, key in change.removed])
+        lost = [_label(*label, seq) for seq, labels in change.lost_labels for label in labels.items()]
+        self._do_many("ZREM", at.labels, lost)
 
     def _put(self, at: StreamPlaces, change: Change) -> None:
-        if not change.put:
-            return
-        if len(change.new) < len(change.put):
-            self.do("cut", at.rows, *(b"%d" % kept.seq for kept in change.put if kept.seq not in change.new))
+        self._do_many("cut", at.rows, [str(kept.seq) for kept in change.put if kept.seq not in change.new])
         rows: list[str] = []
         slots: list[str] = []
         labels: list[str] = []
@@ -127,22 +126,21 @@ class Step:
                 labels += ("0", _label(name, value, kept.seq))
         self._do_many("ZADD", at.rows, rows)
         self._do_many("HSET", at.slots, slots)
-        if labels:
-            self._do_many("ZADD", at.labels, labels)
+        self._do_many("ZADD", at.labels, labels)
 
     def _derive(self, at: StreamPlaces, change: Change) -> None:
-        kept: list[bytes] = []
-        names: set[str] = set()
-        gone = [derived_field(seq, name) for seq, name, _, value in change.derived if value is None]
-        for seq, name, version, value in change.derived:
-            if value is not None:
-                kept += (derived_field(seq, name), b"%d %b" % (version, value))
-                names.add(name)
-        if gone:
-            self.do("HDEL", at.derived, *gone)
-        if kept:
-            self.do("HSET", at.derived, *kept)
-            self.do("SADD", at.names, *(name.encode() for name in sorted(names)))
+        gone = [_derived(seq, name) for seq, name, _, value in change.derived if value is None]
+        self._do_many("HDEL", at.derived, gone)
+        kept = [
+            part
+            for seq, name, version, value in change.derived
+            if value is not None
+            for part in (_derived(seq, name).encode(), b"%d %b" % (version, value))
+        ]
+        for start in range(0, len(kept), CHUNK):
+            self.do("HSET", at.derived, *kept[start : start + CHUNK])
+        names = {name for _, name, _, value in change.derived if value is not None}
+        self._do_many("SADD", at.names, sorted(names))
 
 
 class StreamPlaces:
@@ -157,9 +155,8 @@ def frees(changes: Sequence[Change]) -> bool:
     return not any(change.put or change.derived or change.expected is None for change in changes)
 
 
-def derived_field(seq: int, name: str) -> bytes:
-    """Return the field under which a derived value is kept."""
-    return f"{seq}\0{name}".encode()
+def _derived(seq: int, name: str) -> str:
+    return f"{seq}\0{name}"
 
 
 def _label(name: str, value: str, seq: int) -> str:

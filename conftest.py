@@ -1,4 +1,4 @@
-"""What every test of this repository finds, also the contract suite: stores under layers, as back-ends to try."""
+"""What every test here finds, also the contract suite: stores under layers, as back-ends to try."""
 
 import layered
 import waiting

@@ -115,15 +115,17 @@ def evaluation(
 @main.command()
 @click.argument("url")
 @click.option("--embedder", required=True, metavar="NAME", help="What is to make the vectors from now on.")
+@click.option("--key-env", metavar="NAME", help="The variable with the key of an encrypted store.")
 @debug_option
-def reembed(url: str, embedder: str) -> None:
+def reembed(url: str, embedder: str, key_env: str | None) -> None:
     """Make the vectors of all that is stored at URL with another embedder.
 
     Recall goes on meanwhile with the old ones. Broken off, it goes on where it was.
     """
     from .api import open
 
-    with open(url) as memory, _progress(embedder) as show:
+    key = _key(key_env) if key_env else None
+    with open(url, encryption_key=key) as memory, _progress(embedder) as show:
         made = memory.reembed(embedder, progress=show)
     click.echo(f"{made:,} texts embedded with {embedder}")
 

@@ -9,7 +9,8 @@ be mixed.
 from __future__ import annotations
 
 import os
-from base64 import b64decode, b64encode
+from base64 import b64decode
+from binascii import a2b_base64, b2a_base64
 from collections.abc import Sequence
 from datetime import datetime
 from functools import lru_cache
@@ -49,6 +50,7 @@ class Keyring:
     def __init__(self, keys: Keys) -> None:
         """Raise InvalidValueError for what is no key, MissingExtraError without `mnemic[encryption]`."""
         check_extra("encryption", "encryption", "cryptography")
+        from cryptography.exceptions import InvalidTag
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         given = list(keys) if isinstance(keys, list | tuple) else [keys]
@@ -62,6 +64,7 @@ class Keyring:
         }
         if len(self._ciphers) < len(set(secrets)):
             raise InvalidValueError("two of the encryption keys have the same name: make one of them anew")
+        self._wrong = InvalidTag
         self.first = next(iter(self._ciphers))
         """The name of the key that encrypts."""
 
@@ -70,22 +73,20 @@ class Keyring:
         header, nonce = mark + self.first, os.urandom(NONCE)
         return header + nonce + self._ciphers[self.first].encrypt(nonce, content, header + bound)
 
-    def open(self, sealed: bytes, bound: bytes, what: str) -> bytes:
+    def open(self, sealed: bytes, bound: bytes, what: Record | str) -> bytes:
         """Return what an envelope holds; raises DecryptionError, which names `what` was to be read."""
-        from cryptography.exceptions import InvalidTag
-
         name, start = key_of(sealed, what), 1 + NAMED + NONCE
         cipher = self._ciphers.get(name)
         if cipher is None:
             known = ", ".join(one.hex() for one in self._ciphers)
             raise DecryptionError(
-                f"{what} is encrypted with the key {name.hex()}, which was not given; given: {known}"
+                f"{_named(what)} is encrypted with the key {name.hex()}, which was not given; given: {known}"
             )
         try:
             return cipher.decrypt(sealed[1 + NAMED : start], sealed[start:], sealed[: 1 + NAMED] + bound)
-        except InvalidTag:
+        except self._wrong:
             raise DecryptionError(
-                f"{what} cannot be decrypted: it was changed in the store, or belongs elsewhere"
+                f"{_named(what)} cannot be decrypted: it was changed in the store, or belongs elsewhere"
             ) from None
 
 
@@ -112,8 +113,8 @@ class Sealer:
             0,
             None,
             None,
-            b64encode(body).decode(),
-            {HEAD: b64encode(head).decode()},
+            b2a_base64(body, newline=False).decode(),
+            {HEAD: b2a_base64(head, newline=False).decode()},
             labels,
             record.importance,
             record.weight,
@@ -128,14 +129,13 @@ class Sealer:
 
     def open(self, record: Record, *, bodies: bool = True) -> Record:
         """Return the record that was sealed, text and data only with `bodies`; raises DecryptionError."""
-        what, where = _named(record), _place(record)
-        head = head_of(record)
-        title, meta, labels, at = _decode(self.keys.open(head, b"head" + where, what))
+        where, head = _place(record), head_of(record)
+        title, meta, labels, at = _decode(self.keys.open(head, b"head" + where, record))
         text: Any = None
         data: Any = None
         if bodies:
-            body = _unpacked(record.data, what)
-            text, data = _decode(self.keys.open(body, _body(head, where), what))
+            body = _unpacked(record.data, record)
+            text, data = _decode(self.keys.open(body, _body(head, where), record))
         return Record(
             record.scope,
             record.kind,
@@ -156,7 +156,7 @@ class Sealer:
             record.valid_from,
             record.valid_to,
             {
-                name: self.keys.open(value, _beside(record.ref, name), f"{name!r} of {what}")
+                name: self.keys.open(value, _beside(record.ref, name), record)
                 for name, value in record.derived.items()
             },
         )
@@ -220,36 +220,45 @@ def key_bytes(key: object) -> bytes:
     )
 
 
-def key_of(sealed: bytes, what: str) -> bytes:
+def key_of(sealed: bytes, what: Record | str) -> bytes:
     """Return the name of the key of an envelope; raises DecryptionError if it is none."""
     if len(sealed) < 1 + NAMED + NONCE + TAG or sealed[:1] not in (OF_RECORD, LASTING):
-        raise DecryptionError(f"{what} is not encrypted, or its envelope was damaged")
+        raise DecryptionError(f"{_named(what)} is not encrypted, or its envelope was damaged")
     return sealed[1 : 1 + NAMED]
 
 
 def head_of(record: Record) -> bytes:
     """Return the head of a record as it is stored; raises DecryptionError if it has none."""
-    return _unpacked(record.meta.get(HEAD), _named(record))
+    return _unpacked(record.meta.get(HEAD), record)
 
 
-def _unpacked(text: Any, what: str) -> bytes:
+def _unpacked(text: Any, record: Record) -> bytes:
     try:
-        return b64decode(text, validate=True)
+        return a2b_base64(text, strict_mode=True)
     except (TypeError, ValueError):
-        raise DecryptionError(f"{what} is not encrypted, or its envelope was damaged") from None
+        raise DecryptionError(f"{_named(record)} is not encrypted, or its envelope was damaged") from None
 
 
-def _named(record: Record) -> str:
-    return f"{record.kind} {record.key!r} in scope {record.scope.path!r}"
+def _named(what: Record | str) -> str:
+    return what if isinstance(what, str) else f"{what.kind} {what.key!r} in scope {what.scope.path!r}"
 
 
 def _place(record: Record) -> bytes:
     """Return all that is in clear and is the writer's to say; who changes it cannot be read any more."""
-    # Some stores have no negative zero.
-    importance = None if record.importance is None else record.importance + 0.0
-    times = (record.expires, record.valid_from, record.valid_to)
-    at = [None if time is None else to_microseconds(time) for time in times]
-    return _encode((record.scope.path, record.kind, record.key, record.weight, importance, record.pinned, at))
+    return _encode(
+        (
+            record.scope.path,
+            record.kind,
+            record.key,
+            record.weight,
+            # Some stores have no negative zero.
+            None if record.importance is None else record.importance + 0.0,
+            record.pinned,
+            None if record.expires is None else to_microseconds(record.expires),
+            None if record.valid_from is None else to_microseconds(record.valid_from),
+            None if record.valid_to is None else to_microseconds(record.valid_to),
+        )
+    )
 
 
 def _body(head: bytes, where: bytes) -> bytes:

@@ -9,10 +9,9 @@ if TYPE_CHECKING:
     from .agent import Agent
     from .capability import MemoryCapability
     from .conversion import from_pydantic_ai, to_pydantic_ai
-    from .extractive import extractive
     from .homes import Home
     from .journal import Act, AsyncJournal, Change, Provenance
-    from .learning import AsyncLearner, Extracted, Summary
+    from .learning import AsyncLearner, Extracted, Summary, extractive
     from .prompts import INTERRUPTED, Budget
     from .runtime import Runtime
     from .sync import Journal, Learner, open_journal, open_learner
@@ -35,7 +34,7 @@ _ROOMS = {
     "Runtime": "runtime",
     "Summary": "learning",
     "TOOLS": "tools",
-    "extractive": "extractive",
+    "extractive": "learning",
     "from_pydantic_ai": "conversion",
     "open_journal": "sync",
     "open_learner": "sync",

@@ -11,6 +11,8 @@ from msgspec.structs import replace
 
 from ..checks import check_count, check_time, shown
 from ..errors import ConflictError, InvalidValueError
+from ..features.extractive import extractive as extractive
+from ..features.extractive import title_of
 from ..features.graph import Link
 from ..features.longterm import EXPERIENCE
 from ..features.messages import MESSAGE, decode
@@ -22,7 +24,6 @@ from ..records import Message, Record, Ref, now
 from ..store.protocol import scan_all
 from ..store.query import Condition, Put, Scan, Write
 from .asking import Asked, ask_for, asked, name_of, numbered
-from .extractive import extractive, title_of
 from .homes import AnyMemory, AnySession, Home
 from .journal import WRITTEN_BY, AsyncJournal, Provenance
 from .tasks import EXTRACT, REFLECT, SUMMARISE, TITLE_TASK, Fact, Found, Insights, Triple

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 import mnemic
 
 from ..checks import shown
-from ..features.summary import extract
+from ..features.extractive import extractive
 from ..models.finding import find_embedder
 from .live import blocking
 
@@ -187,7 +187,7 @@ class EnhancedAgentMemory:
         return blocking(lambda: self.working.transcript(n))
 
     def summary(self) -> str:
-        return extract(blocking(self.working.messages))
+        return extractive(blocking(self.working.messages))
 
     create_summary = summary
 

@@ -14,8 +14,8 @@ from msgspec import DecodeError, json
 import mnemic
 
 from ..checks import check_segment, shown
+from ..features.extractive import extractive
 from ..features.sessions import Retention
-from ..features.summary import extract
 from ..records import ROLES, new_id
 from .live import Live, blocking, shared
 
@@ -316,7 +316,7 @@ class SummarizingMemory(ConversationMemory):
     def _summarize(self, messages: list[Message]) -> str:
         if self._model is not None:
             return self._model(messages)
-        return extract([encode(message) for message in messages])
+        return extractive([encode(message) for message in messages])
 
 
 class PersistentMemory:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Awaitable, Callable
-from math import log
 from typing import Any
 
 from msgspec import Struct
@@ -13,50 +10,13 @@ from msgspec import Struct
 from ..checks import check_text
 from ..driving import call
 from ..records import Message, Record, Scope
-from ..store.analysis import terms
 from ..store.query import Put
+from .extractive import SO_FAR, extractive
 
 SUMMARY = "summary"
 """The kind of a summary."""
 SUMMARY_KEY = "running"
 """The key of a session's running summary."""
-SO_FAR = "Summary so far: "
-"""How the message begins that tells a model of the summary before."""
-
-
-EXTRACTED = 12
-"""How many sentences an extract has at most."""
-_SENTENCE = re.compile(r"(?<=[.!?。！？])\s+|\n+")
-
-
-def extract(messages: list[Message]) -> str:
-    """Return the sentences that say most of what messages are about, in their order: no model is asked.
-
-    A summary so far, which comes first as a system message, is taken apart and weighed with the rest.
-    """
-    said = [(message, part) for message in messages for part in _sentences(message)]
-    held = [frozenset(terms(part)) for _, part in said]
-    common = Counter(term for words in held for term in words)
-    # What is spoken of again and again is what it is about; a long sentence has no advantage by its length.
-    worth = [sum(1 + log(common[term]) for term in words) / (len(words) + 4) ** 0.7 for words in held]
-    chosen: list[int] = []
-    for n in sorted(range(len(said)), key=lambda n: -worth[n]):
-        if len(chosen) == EXTRACTED:
-            break
-        if len(held[n]) > 2 and all(len(held[n] & held[m]) < 0.6 * len(held[n]) for m in chosen):
-            chosen.append(n)
-    lines = [_line(*said[n]) for n in sorted(chosen)]
-    return "\n".join(lines) or "\n".join(_line(*one) for one in said[:EXTRACTED]) or "(nothing was said)"
-
-
-def _sentences(message: Message) -> list[str]:
-    text = (message.text or "").removeprefix(SO_FAR)
-    return [part for one in _SENTENCE.split(text) if (part := one.strip())]
-
-
-def _line(message: Message, part: str) -> str:
-    known = message.role == "system" or part.startswith(("user:", "assistant:", "tool:"))
-    return part if known else f"{message.name or message.role}: {part}"
 
 
 class Summarise(Struct, frozen=True):
@@ -66,7 +26,7 @@ class Summarise(Struct, frozen=True):
     sentences that say most are kept.
     """
 
-    model: Callable[[list[Message]], Awaitable[str] | str] = extract
+    model: Callable[[list[Message]], Awaitable[str] | str] = extractive
 
 
 async def summary_record(

@@ -40,7 +40,9 @@ def extractive(messages: Sequence[Message]) -> str:
     sentences = list(_sentences(messages))
     said = Counter(term for sentence in sentences for term in sentence.terms)
     chosen: list[_Sentence] = []
-    left = {sentence.place: sentence for sentence in sentences if sentence.terms}
+    # A word alone says something only where nobody says more.
+    telling = [sentence for sentence in sentences if len(sentence.terms) > 1] or sentences
+    left = {sentence.place: sentence for sentence in telling if sentence.terms}
     told: set[str] = set()
     while left and len(chosen) < MAX_SENTENCES:
         best = max(left.values(), key=lambda s: (_worth(s, said, told), -s.place))

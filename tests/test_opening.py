@@ -27,7 +27,7 @@ from mnemic.store.registry import StoreURL
         ("", mnemic.InvalidValueError, "sqlite:///memory.db"),
         ("memory.db", mnemic.InvalidValueError, "memory.db"),
         (None, mnemic.InvalidValueError, "None"),
-        ("nosuch://x", mnemic.UnknownSchemeError, "memory, sqlite"),
+        ("nosuch://x", mnemic.UnknownSchemeError, "there are: .*memory, .*sqlite"),
         ("sqlite://", mnemic.InvalidValueError, "names no file"),
         ("sqlite:///", mnemic.InvalidValueError, "names no file"),
         ("sqlite:///:memory:", mnemic.InvalidValueError, "memory://"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
@@ -18,6 +19,9 @@ from ..records import Record, Ref, Scope
 from ..store.query import Condition, Delete, Derive, Expect, Limit, Op, Purge, Put, Touch
 from .benches import benches, lend
 from .lab import KIND, Lab, without_times
+
+EXAMPLES = "MNEMIC_TEST_EXAMPLES"
+"""This variable says how many times each back-end is played with: less often, if not, across a network."""
 
 scopes = st.sampled_from([Scope("a"), Scope("a/b"), Scope("a/b/c"), Scope("a/bc"), Scope("d")])
 kinds = st.sampled_from([KIND, "entry"])
@@ -166,7 +170,7 @@ def test_it_agrees_with_the_model(bench: str) -> None:
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=60,
+            max_examples=int(os.environ.get(EXAMPLES, 60 if bench.endswith("inline") else 15)),
             stateful_step_count=25,
             deadline=None,
             suppress_health_check=list(HealthCheck),

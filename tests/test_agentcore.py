@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -16,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mnemic.backends import aws
-from mnemic.backends.agentcore import BACKEND, drafting, events, names, sessions
+from mnemic.backends.agentcore import events, names, sessions
 from mnemic.backends.agentcore.names import Place
-from mnemic.backends.agentcore.service import Answer, Service
+from mnemic.backends.agentcore.service import OURS, Answer, Service
 from mnemic.backends.agentcore.store import AgentCoreStore, open_store
 from mnemic.errors import (
     ConflictError,
@@ -82,6 +83,17 @@ class Bench:
             memoryId=self.memory, actorId=place.actor, sessionId=place.session, includePayloads=True
         )
         return [event for page in pages for event in page["events"]]
+
+    def foreign(self, payload: list[dict[str, Any]], **more: Any) -> None:
+        """Make an event as others do."""
+        self.client.create_event(
+            memoryId=self.memory,
+            actorId=PLACE.actor,
+            sessionId=PLACE.session,
+            eventTimestamp=datetime.now(UTC),
+            payload=payload,
+            **more,
+        )
 
     def texts(self) -> str:
         """Return all that the service holds, as one text."""
@@ -232,29 +244,18 @@ def test_events_of_others_are_left_alone(bench: Bench) -> None:
     turn = {"conversational": {"role": "USER", "content": {"text": "not ours"}}}
     theirs = {"blob": '{"mnemic_like": 1}'}
     for payload in ([turn], [theirs], [{"blob": {"a": 1}}]):
-        bench.client.create_event(
-            memoryId=bench.memory,
-            actorId=PLACE.actor,
-            sessionId=PLACE.session,
-            eventTimestamp=datetime.now(UTC),
-            payload=payload,
-        )
+        bench.foreign(payload)
+        bench.foreign(payload, metadata={OURS: {"stringValue": "9"}})
     store = bench.open()
     assert bench.keys(store) == []
     bench.put(store, "k")
     assert bench.keys(store) == ["k"]
     bench.run(store.write(Write((Purge(HOME, "message", drop=True),))))
-    assert len(bench.events()) == 3
+    assert len(bench.events()) == 6
 
 
 def test_what_a_newer_version_wrote_is_not_misread(bench: Bench) -> None:
-    bench.client.create_event(
-        memoryId=bench.memory,
-        actorId=PLACE.actor,
-        sessionId=PLACE.session,
-        eventTimestamp=datetime.now(UTC),
-        payload=[{"blob": '{"mnemic":2,"news":1}'}],
-    )
+    bench.foreign([{"blob": '{"mnemic":2,"news":1}'}], metadata={OURS: {"stringValue": "1"}})
     with pytest.raises(NewerSchemaError):
         bench.keys(bench.open())
 
@@ -685,8 +686,8 @@ def test_what_is_to_last_is_held_anew_before_the_service_deletes_it(
     bench.put(store, "n", kind="note", text="a note")
     bench.put(store, "m", **said("user", "hello"))
     before = {event["eventId"] for event in bench.events()}
-    later = drafting.time.time() + 5 * 24 * 3600
-    monkeypatch.setattr(drafting.time, "time", lambda: later)
+    later = time.time() + 5 * 24 * 3600
+    monkeypatch.setattr(time, "time", lambda: later)
     bench.put(store, "o", kind="note", text="another")
     kept = {event["eventId"] for event in bench.events()} & before
     assert len(kept) == 1
@@ -780,7 +781,7 @@ def test_a_memory_that_is_not_there_says_so(bench: Bench) -> None:
 )
 def test_a_bad_url_is_refused(place: str, options: str) -> None:
     with pytest.raises(InvalidValueError):
-        asyncio.run(BACKEND.open(StoreURL.parse(f"agentcore://{place}?region=us-east-1&{options}")))
+        asyncio.run(open_store(StoreURL.parse(f"agentcore://{place}?region=us-east-1&{options}")))
 
 
 def test_without_credentials_it_says_what_to_set(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -801,7 +802,7 @@ def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(aws, "connect", once)
     url = "agentcore://good-abcdef1234?region=us-east-1&endpoint=http://127.0.0.1:9"
     with pytest.raises(StoreUnavailableError):
-        asyncio.run(BACKEND.open(StoreURL.parse(url)))
+        asyncio.run(open_store(StoreURL.parse(url)))
 
 
 def test_an_arn_names_a_memory_too(bench: Bench) -> None:
@@ -812,3 +813,14 @@ def test_an_arn_names_a_memory_too(bench: Bench) -> None:
     assert bench.keys(bench.open(), Scope("a/b")) == ["k"]
     with pytest.raises(MnemicError):
         bench.run(open_store(StoreURL.parse("agentcore://arn:aws:s3:::bucket/x")))
+
+
+def test_a_client_that_knows_less_will_do(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Service, "_takes", lambda *_: False)
+    store = bench.open()
+    bench.run(store.write(Write(tuple(Put(record(f"k{n}", **said("user", "x"))) for n in range(3)))))
+    bench.run(store.write(Write((Delete(Ref(HOME, "message", "k1")),))))
+    bench.put(store, "n", kind="note", text="a note")
+    page = bench.run(bench.open().streams(StreamScan(scope=Scope())))
+    assert [(stream.kind, stream.count) for stream in page.items] == [("message", 2), ("note", 1)]
+    assert [hit.key for hit, _ in bench.run(store.retrieve(HOME, "note"))] == ["n"]

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from ..keyvalue.engine import Change
 from ..keyvalue.kept import KeptHead
 from .events import FORMAT, SPOKEN, Body, Content, Extra, Gone, Held, Past, fill, pack
-from .line import Event, Item, Line, Thing
+from .line import GONE, Event, Item, Line, Thing
 
 DAY = 24 * 3600
 Twins = Mapping[tuple[str, int], str | None]
@@ -42,7 +42,7 @@ class Drafting:
         self._at = int(time.time())
         self._renew = self._at - renew if renew else 0
         self._dropped: list[str] = []
-        self._wiped: list[str] = []
+        self._floors: dict[str, int] = {}
         self._heads: dict[str, KeptHead] = {}
         self._gone: list[Content] = []
         self._new: list[Content] = []
@@ -62,12 +62,16 @@ class Drafting:
         parts = list(pack([*((one, False) for one in contents), *((one, True) for one in moved)]))
         line = self._line
         bodies = [
-            Body(FORMAT, str(line.scope), line.n + 1 + at, self._writer, self._at) for at in range(len(parts))
+            Body(FORMAT, str(line.scope), line.n + 1 + at, self._writer, self._at, line.seen)
+            for at in range(len(parts))
         ]
         for body, (part, _) in zip(bodies, parts, strict=True):
             fill(body, part)
-        bodies[0].dropped, bodies[0].wiped = self._dropped, self._wiped
+        bodies[0].dropped, bodies[0].floors = self._dropped, self._floors
         bodies[-1].heads = [head for _, head in sorted(self._heads.items())]
+        for kind in self._heads:
+            if (floor := line.stream(kind).floor) and kind not in self._floors:
+                bodies[-1].floors[kind] = floor
         bodies[-1].groups = self._groups
         if len(bodies) > 1:
             group = secrets.token_hex(8)
@@ -85,36 +89,45 @@ class Drafting:
         if change.head is None:
             self._dropped.append(kind)
         elif whole:
-            self._wiped.append(kind)
+            self._floors[kind] = max(stream.rows[seq].born for seq in removed)
         if change.head is not None and not change.same:
             self._heads[kind] = change.head
         for seq in sorted(removed):
             item = stream.rows[seq]
             self._lost.update(item.things())
             if not whole:
-                self._gone.append(Gone(kind, item.key, item.written))
+                at = self._at if self._may_move(item) else 0
+                self._gone.append(Gone(kind, item.key, item.born, None, at))
         keys = {kept.seq: kept.key for kept in change.put}
         for kept in change.put:
+            held = Held(kind, kept, 0, self._twins.get((kind, kept.seq)))
             if kept.seq not in removed and kept.seq in stream.rows:
-                self._lost.add(stream.rows[kept.seq])
-            self._new.append(Held(kind, kept, 0, self._twins.get((kind, kept.seq))))
+                before = stream.rows[kept.seq]
+                self._lost.add(before)
+                held.was = before.born if before.born != kept.seq else 0
+            self._new.append(held)
         for seq, name, version, value in change.derived:
             there = None if seq in removed else stream.rows.get(seq)
             if there is not None and name in there.values:
                 self._lost.add(there.values[name])
-            key = there.key if there is not None else keys.get(seq)
-            if key is not None:
-                self._new.append(Extra(kind, key, seq, name, version, value))
+            if there is not None:
+                self._new.append(Extra(kind, there.key, there.born, name, version, value))
+            elif seq in keys:
+                self._new.append(Extra(kind, keys[seq], seq, name, version, value))
 
     def _replace(self, item: Item) -> None:
         """Hold a record in the place that it was given when another turned out to have its own."""
         if item not in self._lost:
-            self._gone.append(Gone(item.kind, item.key, item.written))
-            self._new += [thing.content() for thing in item.things() if thing not in self._lost]
-            self._lost.update(item.things())
+            self._new.append(item.content())
+            self._lost.add(item)
             head = self._line.head(item.kind)
             if head is not None:
                 self._heads.setdefault(item.kind, head)
+
+    def _may_move(self, item: Item) -> bool:
+        """Tell whether another may be moving a record: with all that its event holds, or since it is new."""
+        event = item.event
+        return len(event.live) > 1 or item.kind not in SPOKEN or event.at > self._at - GONE
 
     def _useless(self) -> list[Gone]:
         """Return what is to be said of memory records that no record has any more."""
@@ -133,6 +146,7 @@ class Drafting:
         """Return what else is held by events that hold something which no longer counts, for those go."""
         line = self._line
         going: set[Event] = {thing.event for thing in self._lost}
+        going.update(event for event in line.stained if event.live)
         if line.shared:
             going.update(line.events.values())
         elif self._renew and line.looked_over < self._at - DAY:
@@ -143,7 +157,9 @@ class Drafting:
             moved += [
                 thing.content() for thing in sorted(event.live - self._lost, key=lambda one: one.order())
             ]
-            moved += event.past.values()
+            moved += [past for past in event.past.values() if line.past[past.id] is event]
+            told = [gone for at, gone in event.gone.items() if line.gone.get(at) is event]
+            moved += [gone for gone in told if gone.kind not in self._dropped]
             self._groups += [group for group in event.groups if line.waits(group, going)]
             for kind, stream in line.streams.items():
                 if stream.event is event and stream.head is not None and kind not in self._dropped:

@@ -196,9 +196,10 @@ class AgentCoreEngine:
         for draft in drafts:
             line = draft.line
             before = list(line.events)
-            for id, (body, _) in zip(draft.ids, draft.bodies, strict=True):
-                line.apply(id, body)
-                line.recent[id] = (time.monotonic() + GRACE, body)
+            made = [(id, body) for id, (body, _) in zip(draft.ids, draft.bodies, strict=True)]
+            line.take_in(made)
+            line.unsynced.update(id for id, _ in made)
+            line.recent.update((id, (time.monotonic() + GRACE, body)) for id, body in made)
             line.displaced.clear()
             if line.shared:
                 line.leave_main(before)

@@ -44,6 +44,13 @@ class Held(Struct, array_like=True):
     turns: int = 0
     twin: str | None = None
     """The memory record by which the service's own search finds it."""
+    was: int = 0
+    """The seq that it had at first, if another turned out to have it, too; else 0."""
+
+    @property
+    def born(self) -> int:
+        """The seq that it had at first, which with its key tells it from all others."""
+        return self.was or self.kept.seq
 
 
 class Gone(Struct, array_like=True):
@@ -51,8 +58,10 @@ class Gone(Struct, array_like=True):
 
     kind: str
     key: str
-    seq: int
+    born: int
     twin: str | None = None
+    at: int = 0
+    """Since when, in seconds since 1970, if another writer may just have moved it; else 0."""
 
 
 class Extra(Struct, array_like=True):
@@ -60,10 +69,12 @@ class Extra(Struct, array_like=True):
 
     kind: str
     key: str
-    seq: int
+    born: int
     name: str
     version: int
     value: bytes | None
+    n: int = 0
+    """The number of the event that held it first, if that was another."""
 
 
 class Past(Struct, array_like=True):
@@ -75,7 +86,7 @@ class Past(Struct, array_like=True):
 
 
 class Body(Struct, omit_defaults=True):
-    """An event: what it changes, in this order."""
+    """An event: what it changes, in this order; of things that it only moves, others may hold newer ones."""
 
     mnemic: int
     scope: str
@@ -85,10 +96,12 @@ class Body(Struct, omit_defaults=True):
     """The writer, by which such events are put in order."""
     at: int = 0
     """When it was made, in seconds since 1970."""
+    seen: int = 0
+    """The sum of the events that counted for the writer, by which others see whether it knew the same."""
     dropped: list[str] = field(default_factory=list)
     """Kinds whose streams are no more."""
-    wiped: list[str] = field(default_factory=list)
-    """Kinds whose records are no more."""
+    floors: dict[str, int] = field(default_factory=dict)
+    """By kind, up to which seq all records are no more."""
     gone: list[Gone] = field(default_factory=list)
     held: list[Held] = field(default_factory=list)
     extra: list[Extra] = field(default_factory=list)
@@ -102,7 +115,7 @@ class Body(Struct, omit_defaults=True):
     def kinds(self) -> set[str]:
         """Return the kinds of all that it is about."""
         things: list[Gone | Held | Extra | KeptHead] = [*self.gone, *self.held, *self.extra, *self.heads]
-        return {*self.dropped, *self.wiped, *(thing.kind for thing in things)}
+        return {*self.dropped, *self.floors, *(thing.kind for thing in things)}
 
 
 class _Version(Struct):
@@ -198,7 +211,8 @@ def payload(body: Body) -> list[dict[str, Any]]:
     for one in body.held:
         own = turns_of(one)
         turns += own
-        held.append(Held(one.kind, _without_text(one.kept), len(own), one.twin) if own else one)
+        slim_one = Held(one.kind, _without_text(one.kept), len(own), one.twin, one.was)
+        held.append(slim_one if own else one)
     slim = Body(**{name: getattr(body, name) for name in Body.__struct_fields__ if name != "held"}, held=held)
     return [*turns, {"blob": encode(slim).decode()}]
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import secrets
 from asyncio import Lock
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Iterable
 from time import monotonic
+from zlib import crc32
 
 from msgspec.structs import replace
 
@@ -18,23 +19,28 @@ from ...store.planning import REMEMBERED, Slot
 from ...store.query import Outcome
 from ..keyvalue.engine import Change
 from ..keyvalue.kept import Kept, KeptHead, Row, decode_kept, encode
-from .events import Body, Content, Extra, Held, Past
+from .events import Body, Content, Extra, Held
 from .names import Place
+
+GONE = 60
+"""For how many seconds it is told that a record is gone which others may just have moved."""
 
 
 class Event:
     """One event, and what of it counts."""
 
-    __slots__ = ("at", "group", "groups", "id", "live", "order", "past", "twins")
+    __slots__ = ("at", "gone", "group", "groups", "id", "live", "mark", "order", "past", "twins")
 
     def __init__(self, id: str, body: Body) -> None:
         self.id = id
+        self.mark = crc32(id.encode())
         self.order = order_of(id, body)
         self.at = body.at
         self.group = body.group
         self.groups = body.groups
         self.live: set[Thing] = set()
         self.past = {past.id: past for past in body.past}
+        self.gone = {(gone.kind, gone.key, gone.born): gone for gone in body.gone if gone.at}
         self.twins = {gone.twin for gone in body.gone if gone.twin is not None}
         """Memory records that are to be deleted, and of which nothing else tells."""
 
@@ -62,10 +68,11 @@ class Thing:
 class Value(Thing):
     """What was derived from a record."""
 
-    __slots__ = ("item", "name", "value", "version")
+    __slots__ = ("item", "n", "name", "value", "version")
 
     def __init__(self, item: Item, extra: Extra, event: Event) -> None:
         assert extra.value is not None
+        self.n = extra.n or event.order[0]
         self.item = item
         self.name = extra.name
         self.version = extra.version
@@ -74,7 +81,8 @@ class Value(Thing):
 
     def content(self) -> Extra:
         """Return it as an event holds it."""
-        return Extra(self.item.kind, self.item.key, self.item.seq, self.name, self.version, self.value)
+        item = self.item
+        return Extra(item.kind, item.key, item.born, self.name, self.version, self.value, self.n)
 
     def order(self) -> tuple[bool, str, int, str]:
         """Return its place: after the records."""
@@ -85,8 +93,8 @@ class Item(Thing):
     """A record."""
 
     __slots__ = (
-        "created", "expires", "key", "kind", "labels", "raw", "seq", "twin", "updated", "values", "version",
-        "weight", "written",
+        "born", "created", "expires", "key", "kind", "labels", "raw", "seq", "twin", "updated", "values",
+        "version", "weight", "written",
     )  # fmt: skip
 
     def __init__(self, held: Held, event: Event) -> None:
@@ -98,6 +106,7 @@ class Item(Thing):
         """Become another version."""
         kept = held.kept
         self.raw = encode(kept)
+        self.born = held.born
         self.key = kept.key
         self.seq = self.written = kept.seq
         self.version = kept.version
@@ -130,7 +139,7 @@ class Item(Thing):
 
     def content(self) -> Held:
         """Return it as an event holds it."""
-        return Held(self.kind, self.kept(), 0, self.twin)
+        return Held(self.kind, self.kept(), 0, self.twin, self.born if self.born != self.seq else 0)
 
     def order(self) -> tuple[bool, str, int, str]:
         """Return its place: as it was said."""
@@ -140,9 +149,11 @@ class Item(Thing):
 class Stream:
     """The records of one kind."""
 
-    __slots__ = ("event", "head", "keys", "rows", "seqs")
+    __slots__ = ("event", "floor", "head", "keys", "rows", "seqs")
 
     def __init__(self) -> None:
+        self.floor = 0
+        """Up to which seq all records are gone for good, whoever holds them."""
         self.head: KeptHead | None = None
         self.event: Event | None = None
         """The event that holds the head."""
@@ -168,20 +179,29 @@ class Line:
     def clear(self) -> None:
         """Know nothing but what was made here."""
         self.synced = 0.0
+        self.seen = 0
+        """The sum of the marks of all events that hold something that counts."""
         self.n = 0
         self.newest: Event | None = None
         self.events: dict[str, Event] = {}
+        self.unsynced: set[str] = set()
+        """Events that were made here since the session was caught up."""
         self.others: set[str] = set()
         """Events that are none of ours, or of another branch."""
         self.streams: dict[str, Stream] = {}
         self.groups: dict[str, Event] = {}
         """By the writes that are complete, the events that say so."""
-        self.past: dict[str, Past] = {}
+        self.past: dict[str, Event] = {}
+        """By the ids of writes, the events that tell what they did."""
         self.twins: dict[str, Item] = {}
-        self.displaced: list[Item] = []
+        self.displaced: dict[Item, None] = {}
         """Records whose place another has, because two writers did not know of each other."""
+        self.gone: dict[tuple[str, str, int], Event] = {}
+        """Records that are gone for good, whoever holds them, and the events that say so."""
         self.suspects: set[Event] = set()
         """Events that may hold nothing any more."""
+        self.stained: set[Event] = set()
+        """Events that hold something which no longer counts."""
         self.doomed: set[str] = set()
         """Events that hold nothing, and are still there."""
         self.doomed_twins: dict[str, int] = {}
@@ -206,12 +226,17 @@ class Line:
 
     def did(self, id: str, moment: int) -> list[Outcome] | None:
         """Return what the write of an id did, if that is still remembered."""
-        past = self.past.get(id)
+        past = self.past[id].past.get(id) if id in self.past else None
         return past.outcomes if past is not None and past.moment > moment - REMEMBERED else None
 
     def late(self) -> list[Item]:
         """Return the records that were given another place, and are not held there by an event yet."""
-        return [item for item in self.displaced if self.stream(item.kind).keys.get(item.key) is item]
+        return [item for item in self.displaced if self._is_late(item)]
+
+    def _is_late(self, item: Item) -> bool:
+        stream = self.stream(item.kind)
+        placed = item.seq == item.written and stream.rows.get(item.seq) is item
+        return stream.keys.get(item.key) is item and not placed
 
     def expects(self, changes: Iterable[Change]) -> bool:
         """Tell whether all is as changes expect it."""
@@ -229,35 +254,53 @@ class Line:
 
     # folding
 
-    def apply(self, id: str, body: Body) -> None:
-        """Take in the next event."""
+    def take_in(self, bodies: Iterable[tuple[str, Body]]) -> None:
+        """Take in events, in their order; what was derived after the records, which may have moved since."""
+        known = list(bodies)
+        for id, body in known:
+            self._apply(id, body)
+        for id, body in known:
+            for extra in body.extra:
+                self._derive(extra, self.events[id])
+
+    def _apply(self, id: str, body: Body) -> None:
         event = self.events[id] = Event(id, body)
         self.scope = body.scope
-        for kind in (*body.dropped, *body.wiped):
+        for kind in body.dropped:
             for item in list(self.stream(kind).keys.values()):
                 self._remove(item)
-        for kind in body.dropped:
             dropped = self.streams.pop(kind, None)
             if dropped is not None and dropped.event is not None:
                 self.suspects.add(dropped.event)
-        for gone in body.gone:
-            found = self.stream(gone.kind).keys.get(gone.key)
-            if found is not None and found.written == gone.seq:
+            # Seqs begin anew, so what is said of the old ones no longer holds.
+            for gone in [gone for gone in self.gone if gone[0] == kind]:
+                self.suspects.add(self.gone.pop(gone))
+        for kind, floor in body.floors.items():
+            stream = self.streams.setdefault(kind, Stream())
+            stream.floor = max(stream.floor, floor)
+            for item in [item for item in stream.keys.values() if item.born <= floor]:
+                self._remove(item)
+        for one in body.gone:
+            at = (one.kind, one.key, one.born)
+            self.suspects.add(self.gone.get(at, event))
+            self.gone[at] = event
+            found = self.stream(one.kind).keys.get(one.key)
+            if found is not None and found.born == one.born:
                 self._remove(found)
         for held in body.held:
             self._put(held, event)
-        for extra in body.extra:
-            self._derive(extra, event)
         for head in body.heads:
             stream = self.streams.setdefault(head.kind, Stream())
             if stream.event is not None:
                 self.suspects.add(stream.event)
-            stream.head, stream.event = head, event
+            stream.head, stream.event = _newer(head, stream.head), event
         for group in body.groups:
             if group in self.groups:
                 self.suspects.add(self.groups[group])
             self.groups[group] = event
-        self.past |= event.past
+        for past in event.past:
+            self.suspects.add(self.past.get(past, event))
+            self.past[past] = event
         self.n = max(self.n, body.n)
         older = event
         if self.newest is None or event.order > self.newest.order:
@@ -303,7 +346,9 @@ class Line:
         found = []
         if self.newest is not None:
             self.suspects.add(self.newest)
+        self.stained = {event for event in self.stained if event.live}
         for event in list(self.suspects):
+            event.gone = {at: gone for at, gone in event.gone.items() if gone.at > moment // 1_000_000 - GONE}
             event.past = {id: past for id, past in event.past.items() if past.moment > moment - REMEMBERED}
             if self._needed(event):
                 if event.live:
@@ -330,7 +375,8 @@ class Line:
         return bool(
             last
             or event.live
-            or event.past
+            or any(self.gone.get(at) is event for at in event.gone)
+            or any(self.past[id] is event for id in event.past)
             or event.twins
             or any(stream.event is event for stream in self.streams.values())
             or any(self.groups[group] is event and self.waits(group, {event}) for group in event.groups)
@@ -339,54 +385,82 @@ class Line:
     def _put(self, held: Held, event: Event) -> None:
         stream = self.streams.setdefault(held.kind, Stream())
         item = stream.keys.get(held.kept.key)
-        if item is not None and item.written != held.kept.seq:
+        kept = held.kept
+        gone = held.born <= stream.floor or (held.kind, kept.key, held.born) in self.gone
+        if gone or (item is not None and (held.born, kept.version) < (item.born, item.version)):
+            self.stained.add(event)
+            return
+        if item is not None and item.born != held.born:
             self._remove(item)
             item = None
         if item is None:
-            item = stream.keys[held.kept.key] = Item(held, event)
+            item = stream.keys[kept.key] = Item(held, event)
         else:
             self._let_go(item)
             self.size -= len(item.raw)
+            self._unplace(item)
             item.take(held, event)
         if item.twin is not None:
             self.twins[item.twin] = item
-        event.live.add(item)
+        self._hold(item)
         self.size += len(item.raw)
         there = stream.rows.get(item.seq)
         if there is None:
             stream.rows[item.seq] = item
             insort(stream.seqs, item.seq)
         elif there is not item:
-            self.displaced.append(item)
+            self.displaced[item] = None
 
     def _derive(self, extra: Extra, event: Event) -> None:
         item = self.stream(extra.kind).keys.get(extra.key)
-        if item is None or item.written != extra.seq:
+        old = item.values.get(extra.name) if item is not None else None
+        n = extra.n or event.order[0]
+        if item is None or item.born != extra.born or (old is not None and old.n > n):
+            self.stained.add(event)
             return
-        old = item.values.pop(extra.name, None)
         if old is not None:
+            del item.values[extra.name]
             self._let_go(old)
             self.size -= len(old.value)
         if extra.value is not None:
             value = item.values[extra.name] = Value(item, extra, event)
-            event.live.add(value)
+            self._hold(value)
             self.size += len(extra.value)
 
     def _remove(self, item: Item) -> None:
-        stream = self.streams[item.kind]
-        del stream.keys[item.key]
-        if stream.rows.get(item.seq) is item:
-            del stream.rows[item.seq]
-            stream.seqs.remove(item.seq)
+        del self.streams[item.kind].keys[item.key]
+        self._unplace(item)
         self.size -= len(item.raw)
         for thing in item.things():
             self._let_go(thing)
 
+    def _unplace(self, item: Item) -> None:
+        stream = self.streams[item.kind]
+        if stream.rows.get(item.seq) is item:
+            del stream.rows[item.seq]
+            stream.seqs.pop(bisect_left(stream.seqs, item.seq))
+
+    def _hold(self, thing: Thing) -> None:
+        if not thing.event.live:
+            self.seen ^= thing.event.mark
+        thing.event.live.add(thing)
+
     def _let_go(self, thing: Thing) -> None:
-        thing.event.live.discard(thing)
+        thing.event.live.remove(thing)
+        if not thing.event.live:
+            self.seen ^= thing.event.mark
         self.suspects.add(thing.event)
+        self.stained.add(thing.event)
         if isinstance(thing, Item) and thing.twin is not None:
             self.twins.pop(thing.twin, None)
+
+
+def _newer(head: KeptHead, before: KeptHead | None) -> KeptHead:
+    """Return a head that gives no number out once more that another has given."""
+    if before is None or (head.last_seq >= before.last_seq and head.version >= before.version):
+        return head
+    last, version = max(head.last_seq, before.last_seq), max(head.version, before.version)
+    return replace(head, last_seq=last, version=version)
 
 
 def _lost_head(scope: str, kind: str, items: list[Item]) -> KeptHead:

@@ -18,6 +18,8 @@ from ...store.registry import StoreURL
 from .. import aws
 from .names import Place
 
+OURS = "mnemic"
+"""What our events have in their metadata, so that those of others are not even read."""
 PAGE = 100
 """The most that the service returns at once, and takes at once."""
 AT_ONCE = 16
@@ -65,9 +67,12 @@ class Service:
     async def create_event(
         self, place: Place, payload: list[Answer], *, branch: Answer | None, said: bool
     ) -> str:
-        """Make an event and return its id; it is made once, however often the request has to be sent."""
+        """Make an event and return its id; it is made once, however often the request has to be sent.
+
+        What was `said` before is not to be taken for a memory once more.
+        """
         extra: Answer = {} if branch is None else {"branch": branch}
-        if said:
+        if said and self._takes("CreateEvent", "extractionMode"):
             extra["extractionMode"] = "SKIP"
         try:
             answer = await self._call(
@@ -76,6 +81,7 @@ class Service:
                 sessionId=place.session,
                 eventTimestamp=now(),
                 payload=payload,
+                metadata={OURS: {"stringValue": "1"}},
                 clientToken=uuid4().hex,
                 **extra,
             )
@@ -84,13 +90,15 @@ class Service:
         return str(answer["event"]["eventId"])
 
     async def events(self, place: Place, *, payloads: bool) -> AsyncGenerator[list[Answer], None]:
-        """Yield the events of a session, page by page; newest or oldest first, as the service pleases."""
+        """Yield our events of a session, page by page; newest or oldest first, as the service pleases."""
+        ours = {"left": {"metadataKey": OURS}, "operator": "EXISTS"}
         async for page in self._pages(
             "list_events",
             "events",
             actorId=place.actor,
             sessionId=place.session,
             includePayloads=payloads,
+            filter={"eventMetadata": [ours]},
         ):
             yield page
 
@@ -111,8 +119,10 @@ class Service:
 
     async def sessions(self, actor: str) -> list[str]:
         """Return all sessions of an actor that hold anything."""
-        has_events = {"eventFilter": "HAS_EVENTS"}
-        pages = self._pages("list_sessions", "sessionSummaries", actorId=actor, filter=has_events)
+        extra: Answer = {"actorId": actor}
+        if self._takes("ListSessions", "filter"):
+            extra["filter"] = {"eventFilter": "HAS_EVENTS"}
+        pages = self._pages("list_sessions", "sessionSummaries", **extra)
         return [session["sessionId"] async for page in pages for session in page]
 
     async def create_records(self, records: Sequence[tuple[str, str]], moment: datetime) -> list[str]:
@@ -168,11 +178,11 @@ class Service:
 
     async def retrieve(self, namespace: str, query: str, limit: int) -> AsyncGenerator[list[Answer], None]:
         """Yield the memory records below a namespace that answer a query, best first."""
+        by_path = self._takes("RetrieveMemoryRecords", "namespacePath")
+        within = {"namespacePath" if by_path else "namespace": namespace}
+        criteria = {"searchQuery": query[:MOST_QUERY], "topK": min(limit, PAGE)}
         async for page in self._pages(
-            "retrieve_memory_records",
-            "memoryRecordSummaries",
-            namespacePath=namespace,
-            searchCriteria={"searchQuery": query[:MOST_QUERY], "topK": min(limit, PAGE)},
+            "retrieve_memory_records", "memoryRecordSummaries", searchCriteria=criteria, **within
         ):
             yield page
 
@@ -201,6 +211,11 @@ class Service:
             except boto.BotoCoreError as error:
                 raise aws.explain(error, self.url) from error
         return dict(answer)
+
+    def _takes(self, operation: str, member: str) -> bool:
+        """Tell whether the installed client knows a part of a request that older ones do not."""
+        model = self._client.meta.service_model.operation_model(operation)
+        return member in model.input_shape.members
 
     def _explained(self, error: boto.ClientError) -> Exception:
         code = aws.code_of(error)

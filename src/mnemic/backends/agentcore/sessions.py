@@ -109,6 +109,7 @@ class Sessions:
             if unknown is None or not await self._take_in(line, unknown):
                 await self._reload(line)
         line.synced = began
+        line.unsynced.clear()
 
     async def _unknown(self, line: Line) -> list[str] | None:
         """Return the ids of events that are new; None if what is known is no longer so."""
@@ -116,18 +117,20 @@ class Sessions:
         unknown: list[str] = []
         newest = line.newest.id if line.newest else None
         met = newest is None
+        reached = False
         async for page in self._service.events(line.place, payloads=False):
             for event in page:
                 id = event["eventId"]
                 met = met or id == newest
+                reached = reached or (id in line.events and id not in line.unsynced)
                 line.recent.pop(id, None)
                 if id not in line.events and id not in line.others and id not in line.doomed:
                     if _branch_of(event) == self._branch:
                         unknown.append(id)
                     else:
                         line.others.add(id)
-            # Newest first: what comes after the newest that we know, we know.
-            if met and page and number(page[0]) > number(page[-1]):
+            # Newest first: what comes after something that was there the last time was there, too.
+            if met and reached and page and number(page[0]) > number(page[-1]):
                 break
         return unknown if met or newest in line.recent else None
 
@@ -140,10 +143,12 @@ class Sessions:
         except MissingError:
             return False
         bodies = _complete(self._parsed(line, events))
-        if [body.n for _, body in bodies] != list(range(line.n + 1, line.n + 1 + len(bodies))):
-            return False
-        for id, body in bodies:
-            line.apply(id, body)
+        for write in _writes(bodies):
+            seen = line.seen
+            for at, (_, body) in enumerate(write, line.n + 1):
+                if body.n != at or body.seen != seen:
+                    return False
+            line.take_in(write)
         line.settle({kind for _, body in bodies for kind in body.kinds()})
         return True
 
@@ -165,9 +170,7 @@ class Sessions:
             bodies = self._parsed(line, main)
         known = {id for id, _ in bodies}
         bodies += [(id, body) for id, body in _unlisted(line, bodies) if id not in known]
-        complete = _complete(bodies)
-        for id, body in complete:
-            line.apply(id, body)
+        line.take_in(_complete(bodies))
         line.settle(list(line.streams))
         moment = time.time()
         twins = {twin for event in line.events.values() for twin in event.twins}
@@ -188,6 +191,16 @@ def _complete(bodies: list[tuple[str, Body]]) -> list[tuple[str, Body]]:
     groups = {group for _, body in bodies for group in body.groups}
     whole = [(id, body) for id, body in bodies if body.group is None or body.group in groups]
     return sorted(whole, key=lambda pair: order_of(*pair))
+
+
+def _writes(bodies: list[tuple[str, Body]]) -> list[list[tuple[str, Body]]]:
+    """Return events by the writes that made them."""
+    writes: list[list[tuple[str, Body]]] = [[]]
+    for id, body in bodies:
+        writes[-1].append((id, body))
+        if body.group is None:
+            writes.append([])
+    return writes
 
 
 def _unlisted(line: Line, bodies: list[tuple[str, Body]]) -> list[tuple[str, Body]]:

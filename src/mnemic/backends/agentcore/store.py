@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Sequence
-from datetime import datetime
+from collections.abc import Sequence
 from typing import Any, cast
 
 from ...checks import check_count, check_text, shown
 from ...errors import InvalidValueError
-from ...records import Record, Ref, Scope, Stream, known_scope, now
+from ...records import Record, Ref, Scope, Stream, known_scope
 from ...store.protocol import Capability, Page
 from ...store.query import Derive, Outcome, Put, Scan, StreamScan, Write
 from ...store.registry import Backend, StoreURL
 from .. import aws
 from ..keyvalue.kept import Kept
 from ..keyvalue.store import KeyValueStore
-from ..keyvalue.writing import Pending, Writer
 from .engine import WALK_AGE, AgentCoreEngine, fresh
 from .events import Extra, Held, check_size
 from .names import place_of
@@ -35,10 +33,6 @@ class AgentCoreStore(KeyValueStore):
     """Keeps records in a memory of AgentCore."""
 
     _engine: AgentCoreEngine
-
-    def __init__(self, engine: AgentCoreEngine, clock: Callable[[], datetime] = now) -> None:
-        super().__init__(engine, clock)
-        self._writer = _Writer(engine, self._journals, self._moment)
 
     @property
     def capabilities(self) -> frozenset[Capability]:
@@ -102,13 +96,6 @@ class AgentCoreStore(KeyValueStore):
             if item.expires is not None and item.expires <= moment:
                 return None
             return item.kept().record(known_scope(str(line.scope)), item.kind, {})
-
-
-class _Writer(Writer):
-    """Does writes over several scopes as any other: one process needs no journal."""
-
-    async def _alone(self, pending: Pending) -> None:
-        await self._settle([pending], self._together("", [pending]))
 
 
 class _Fresh:

@@ -22,7 +22,8 @@ from mnemic.errors import (
     StorePermissionError,
     StoreUnavailableError,
 )
-from mnemic.layers.audit import Audit, AuditEntry, AuditLayer
+from mnemic.layers.acting import Audit, AuditEntry
+from mnemic.layers.audit import AuditLayer
 from mnemic.layers.layer import Layer
 from mnemic.records import AUDIT_KIND, Message, Record, Ref, Scope
 from mnemic.store.protocol import Store
@@ -450,6 +451,25 @@ def test_a_caller_that_gives_up_leaves_its_entry_to_be_written() -> None:
             await task
         await layer.write(Write((put("b"),)))
         assert [entry.key for entry in await layer.trail(Scope())] == ["a", "b"]
+
+    asyncio.run(main())
+
+
+def test_a_change_whose_answer_was_lost_is_told_as_unsure() -> None:
+    async def main() -> None:
+        store = Failing(MemoryStore())
+        layer = AuditLayer(store, apart=MemoryStore())
+        store.answers = False
+        for id in (None, "once"):
+            with pytest.raises(StoreUnavailableError):
+                await layer.write(Write((put("a"), Touch(HOME, "note", None)), id))
+        store.answers = True
+        with pytest.raises(ConflictError):
+            await layer.write(Write((put("a", 7),)))
+        await layer.write(Write((put("a"), Touch(HOME, "note", None)), "once"))
+        await layer.write(Write((put("b"),)))
+        told = [(entry.key, entry.unsure) for entry in await layer.trail(Scope())]
+        assert told == [("a", True), ("a", True), ("b", False)]
 
     asyncio.run(main())
 

@@ -181,7 +181,7 @@ def generate(made: Module) -> str:
     needed = {
         **known,
         "Driver": (".driving", "Driver"),
-        "Auditing": (".layers.audit", "Auditing"),
+        "Auditing": (".layers.acting", "Auditing"),
         "Copied": (".copying", "Copied"),
         "copy_async": (".copying", "copy_async"),
         "Inline": (".driving", "Inline"),

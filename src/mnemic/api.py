@@ -36,7 +36,7 @@ from .features.longterm import Experience
 from .features.sessions import AsyncSession, SessionInfo
 from .features.summary import Summarise
 from .formats import from_anthropic, from_openai, to_anthropic, to_openai
-from .layers.audit import Audit, AuditEntry
+from .layers.acting import Audit, AuditEntry
 from .memory import AsyncMemory, AsyncSpace
 from .models.embedder import Embedder
 from .opening import open_async

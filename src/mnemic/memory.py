@@ -15,7 +15,7 @@ from .features.graph import AsyncGraph
 from .features.messages import MESSAGE
 from .features.overflow import Limits, Overflow
 from .features.sessions import AsyncSession, Retention, SessionInfo
-from .layers.audit import Acting, Audit, AuditEntry
+from .layers.acting import Acting, Audit, AuditEntry
 from .layers.lock import check_plain
 from .layers.sealing import Keyring, Keys
 from .models.embedder import Embedder

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from .layers.audit import Auditing, audit_of
+from .layers.acting import Auditing, audit_of
 from .layers.sealing import Keyring, Keys
 from .memory import AsyncMemory, Tokens, in_clear
 from .models.embedder import Embedder

@@ -22,7 +22,7 @@ from .features.graph import MAX_LINKS, AsyncGraph, Link, Neighbourhood
 from .features.longterm import AsyncLongTerm, Experience
 from .features.overflow import Limits, Overflow
 from .features.sessions import AsyncSession, Retention, SessionInfo
-from .layers.audit import Acting, AuditEntry, Auditing
+from .layers.acting import Acting, AuditEntry, Auditing
 from .layers.sealing import Keys
 from .memory import AsyncMemory, AsyncSpace, Tokens
 from .models.embedder import Embedder

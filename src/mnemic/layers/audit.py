@@ -9,18 +9,23 @@ further change is let through.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextvars import ContextVar, Token
+from collections.abc import Sequence
 from datetime import datetime
 from hashlib import blake2b
-from types import TracebackType
-from typing import Any, TypeAlias
+from typing import Any
 
-from msgspec import Struct, field
 from msgspec.structs import replace
 
-from ..checks import check_name, check_time, copy_json, shown
-from ..errors import AuditError, ConflictError, InvalidValueError, StoreError, StorePermissionError
+from ..checks import check_time, copy_json, shown
+from ..errors import (
+    AuditError,
+    ConflictError,
+    InvalidValueError,
+    MnemicError,
+    StoreError,
+    StorePermissionError,
+    StoreUnavailableError,
+)
 from ..records import AUDIT_KIND, Record, Ref, Scope, Stream, new_id, now
 from ..store.batches import write_each
 from ..store.protocol import Page, Store, scan_all
@@ -37,102 +42,9 @@ from ..store.query import (
     Touch,
     Write,
 )
+from .acting import Audit, AuditEntry, Flags, Who, acting
 from .layer import Layer
 from .sifting import sifted
-
-Flags = Callable[[Record], Sequence[str]]
-"""Says what must be noted about a record that is written, such as `["personal data"]`."""
-
-
-class Audit(Struct, frozen=True, kw_only=True):
-    """How changes are audited: where to, with which flags, and who acts unless `acting` says otherwise.
-
-    `store` is a store, or the URL of one; None is the store of the memory itself.
-    """
-
-    store: Store | str | None = None
-    flags: Flags | None = None
-    actor: str | None = None
-    session: str | None = None
-    address: str | None = None
-
-    def __post_init__(self) -> None:
-        """Raise InvalidValueError for a name that is none."""
-        _check_names(self.actor, self.session, self.address)
-        if self.flags is not None and not callable(self.flags):
-            raise InvalidValueError("flags is a function from a record to a list of texts")
-
-
-Auditing: TypeAlias = Audit | Store | str | bool | None
-"""Whether and how to audit: True for the store itself, another store or its URL, or an `Audit`."""
-
-
-class AuditEntry(Struct, frozen=True, kw_only=True):
-    """One change: `operation` is put, delete, purge, limit, expire or touch.
-
-    `before` and `after` are the record's versions, where they were known; `removed` are the keys that a limit
-    removed, `count` is how many records a purge did.
-    """
-
-    time: datetime
-    operation: str
-    scope: Scope
-    kind: str
-    key: str | None = None
-    actor: str | None = None
-    session: str | None = None
-    address: str | None = None
-    before: int | None = None
-    after: int | None = None
-    flags: list[str] = field(default_factory=list)
-    removed: list[str] = field(default_factory=list)
-    count: int | None = None
-
-
-class Who(Struct, frozen=True):
-    """Who acts, in which session, and from where."""
-
-    actor: str | None = None
-    session: str | None = None
-    address: str | None = None
-
-    def over(self, other: Who | Audit) -> Who:
-        """Return this with what it leaves open taken from another."""
-        return Who(
-            self.actor if self.actor is not None else other.actor,
-            self.session if self.session is not None else other.session,
-            self.address if self.address is not None else other.address,
-        )
-
-
-_NOBODY = Who()
-_acting: ContextVar[Who] = ContextVar("mnemic_acting", default=_NOBODY)
-
-
-class Acting:
-    """Says who acts, for all that is done in a `with` or `async with`; what is left out stays as it was."""
-
-    def __init__(self, actor: str | None, session: str | None, address: str | None) -> None:
-        """Raise InvalidValueError for a name that is none."""
-        _check_names(actor, session, address)
-        self._who = Who(actor, session, address)
-        self._tokens: list[Token[Who]] = []
-
-    def __enter__(self) -> None:
-        self._tokens.append(_acting.set(self._who.over(_acting.get())))
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        _acting.reset(self._tokens.pop())
-
-    async def __aenter__(self) -> None:
-        self.__enter__()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.__exit__(kind, error, trace)
 
 
 class AuditLayer(Layer):
@@ -157,13 +69,18 @@ class AuditLayer(Layer):
                     f"the kind {AUDIT_KIND!r} is kept for the audit trail, which is only ever added to"
                 )
         await self._catch_up()
-        who = _acting.get().over(self._audit)
+        who = acting().over(self._audit)
         entries: tuple[Put, ...] = ()
         if self._apart is None:
             told = [self._told(op, None, who) for op in _told_before(write.ops)]
             entries = tuple(_put(op, data, new_id(), None) for op, data in told)
         whole = replace(write, ops=(*write.ops, *entries)) if entries else write
-        outcomes = (await self._below.write(whole))[: len(write.ops)]
+        try:
+            outcomes = (await self._below.write(whole))[: len(write.ops)]
+        except BaseException as error:
+            if self._apart is not None and _may_be_done(error):
+                self._held_back += self._unsure(write, who)
+            raise
         if late := self._late(write, outcomes, who):
             await self._add(late, "the change was made, but is not in the audit trail yet")
         return outcomes
@@ -257,9 +174,16 @@ class AuditLayer(Layer):
             else:
                 wanted = _told_after(op) and _changed(op, outcome)
             if wanted:
-                # Of a write that is sent again, the entries must be the same ones.
-                key = new_id() if write.id is None else f"{_digest(write.id)}-{n}"
-                found.append(_put(*self._told(op, outcome, who), key, outcome.updated or now()))
+                found.append(_put(*self._told(op, outcome, who), _key(write, n), outcome.updated or now()))
+        return found
+
+    def _unsure(self, write: Write, who: Who) -> list[Put]:
+        """Return the entries of a write of which it is not known whether it was done."""
+        found = []
+        for n, op in enumerate(write.ops):
+            if any(op is told for told in _told_before(write.ops)):
+                _, data = self._told(op, None, who)
+                found.append(_put(op, {**data, "unsure": True}, _key(write, n), now()))
         return found
 
     async def _add(self, entries: list[Put], complaint: str) -> None:
@@ -356,20 +280,13 @@ def _flags(flags: Flags, record: Record) -> list[str]:
     return list(found)
 
 
-def _digest(id: str) -> str:
-    return blake2b(id.encode(), digest_size=16).hexdigest()
+def _may_be_done(error: BaseException) -> bool:
+    """Tell whether a write that raised this may have been done all the same."""
+    return isinstance(error, StoreUnavailableError) or not isinstance(error, MnemicError)
 
 
-def audit_of(given: Auditing) -> Audit | None:
-    """Return what was given as an `Audit`; None if there is to be none."""
-    if given is None or isinstance(given, Audit):
-        return given
-    if isinstance(given, bool):
-        return Audit() if given else None
-    return Audit(store=given)
-
-
-def _check_names(*names: str | None) -> None:
-    for what, name in zip(("actor", "session", "address"), names, strict=True):
-        if name is not None:
-            check_name(name, what)
+def _key(write: Write, n: int) -> str:
+    """Return the key of an entry: the same one for a write that is sent again."""
+    if write.id is None:
+        return new_id()
+    return f"{blake2b(write.id.encode(), digest_size=16).hexdigest()}-{n}"

@@ -365,8 +365,8 @@ def test_run_sync_on_an_event_loop_says_what_to_do(bot: Agent) -> None:
 
 
 def test_what_is_wrong_is_said(alice: mnemic.Space) -> None:
-    with pytest.raises(mnemic.InvalidValueError, match="has no model"):
-        Agent("Bot", memory=alice).run_sync("hi")
+    with pytest.raises(mnemic.InvalidValueError, match="has no model"), Agent("Bot", memory=alice) as agent:
+        agent.run_sync("hi")
     with pytest.raises(mnemic.InvalidValueError, match="a model is one of"):
         Agent("Bot", model=3)  # type: ignore[arg-type]
     with pytest.raises(mnemic.InvalidValueError, match="there is no tool 'fly'"):
@@ -381,8 +381,8 @@ def test_the_capability_serves_any_agent(alice: mnemic.Space) -> None:
     agent: Any = pydantic_ai.Agent(
         script, deps_type=str, system_prompt="Be brief.", capabilities=[remembering]
     )
-    agent.run_sync("I like tea.", deps="monday")
-    agent.run_sync("What do I like?", deps="monday")
+    asyncio.run(agent.run("I like tea.", deps="monday"))
+    asyncio.run(agent.run("What do I like?", deps="monday"))
     assert [tool.name for tool in script.told[-1].function_tools] == ["remember", "recall"]
     assert (
         " ".join(roles(alice.session("monday").messages())) == "user assistant tool assistant user assistant"
@@ -398,8 +398,8 @@ def test_another_processor_that_keeps_what_it_was_sent_makes_nothing_double(alic
         script, capabilities=[MemoryCapability(alice), ProcessHistory(lambda messages: messages)]
     )
     alice.remember("tea is hot")
-    agent.run_sync("First, tea.")
-    agent.run_sync("Second, tea.")
+    asyncio.run(agent.run("First, tea."))
+    asyncio.run(agent.run("Second, tea."))
     shown = str(script.seen[-1])
     assert shown.count("First, tea.") == 1
     assert script.prompts()[-1] == "Second, tea."

@@ -83,22 +83,17 @@ class SqlReads(ABC):
     async def _find(
         self, connection: Connection, asked: dict[tuple[Scope, str], dict[str, None]]
     ) -> dict[Ref, Record]:
-        moment = self._moment()
-        places: list[tuple[Scope, str]] = []
-        questions: list[tuple[Prepared, Parameters]] = []
-        for place, wanted in asked.items():
+        values: dict[str, Any] = {"now": self._moment()}
+        found: dict[Ref, Record] = {}
+        for (scope, kind), wanted in asked.items():
+            values["scope"], values["kind"] = scope.path, kind
             keys = list(wanted)
             for start in range(0, len(keys), KEYS_AT_ONCE):
                 chunk = keys[start : start + KEYS_AT_ONCE]
-                values: dict[str, Any] = {f"key_{n}": key for n, key in enumerate(chunk)}
-                values["scope"], values["kind"], values["now"] = place[0].path, place[1], moment
-                places.append(place)
-                questions.append((self._sql.find(len(chunk)), values))
-        found: dict[Ref, Record] = {}
-        for (scope, kind), rows in zip(places, await connection.each(questions), strict=True):
-            for row in rows:
-                record = to_record(scope, kind, row)
-                found[record.ref] = record
+                values |= {f"key_{n}": key for n, key in enumerate(chunk)}
+                for row in await connection.all(self._sql.find(len(chunk)), values):
+                    record = to_record(scope, kind, row)
+                    found[record.ref] = record
         return found
 
     async def _scan(self, connection: Connection, scan: Scan, start: Position | None) -> Page[Record]:
@@ -128,18 +123,22 @@ class SqlReads(ABC):
         while not more:
             heads, at_end = await self._reach(connection, scan, at, past)
             waiting = [head for head in heads if not head.ended(values["now"])]
-            while waiting and not more:
+            place = 0
+            while place < len(waiting) and not more:
                 room = wanted - len(found)
-                chunk = waiting[: _reaching(waiting, ahead * room) if connection.ahead else 1]
-                ahead *= 2
+                chunk = waiting[place : place + 1]
+                if connection.ahead:
+                    chunk = _reaching(waiting[place:], ahead * room)
+                    ahead = min(2 * ahead, STREAMS_AT_ONCE)
+                place += len(chunk)
                 asked = [self._part(scan, head, start, room, values) for head in chunk]
-                for head, rows in zip(chunk, await connection.each(asked), strict=True):
+                answers = await connection.each(asked)
+                for head, rows in zip(chunk, answers, strict=True):
                     room = wanted - len(found)
                     scope, kind = known_scope(head.scope), head.kind
                     found.extend([to_record(scope, kind, row, scan.derived) for row in rows[:room]])
                     if more := len(rows) > room:
                         break
-                del waiting[: len(chunk)]
             if at_end:
                 break
             at, past = (heads[-1].scope, heads[-1].kind), True
@@ -152,8 +151,9 @@ class SqlReads(ABC):
         """Return what asks for the next `room` records of one stream, and one more."""
         after = start[2] if start and start[:2] == (head.scope, head.kind) else None
         shape = shape_of(scan, by_id=True, inside=after is not None)
-        own = {"stream_id": head.id, "skip": 0, "limit": room + 1, "at_seq": after}
-        return self._sql.scan(shape), values | own
+        values = values.copy()
+        values["stream_id"], values["skip"], values["limit"], values["at_seq"] = head.id, 0, room + 1, after
+        return self._sql.scan(shape), values
 
     async def _streams(
         self, connection: Connection, scan: StreamScan, start: Position | None
@@ -217,14 +217,14 @@ class SqlReads(ABC):
         return heads, len(rows) < STREAMS_AT_ONCE
 
 
-def _reaching(heads: list[Head], records: int) -> int:
-    """Return how many of the heads hold more than so many records, at least one."""
+def _reaching(heads: list[Head], records: int) -> list[Head]:
+    """Return the first heads that together hold more than so many records, at least one."""
     total = 0
     for n, head in enumerate(heads, 1):
         total += head.count
         if total > records:
-            return n
-    return len(heads)
+            return heads[:n]
+    return heads
 
 
 def _position(record: Record) -> Position:

@@ -177,7 +177,8 @@ def measure(batch: Batch, layout: Layout) -> tuple[int, int]:
     size = 200 * sum(map(len, batch.done.values()))
     each = 1 if layout.labels else 2
     for change in batch.changes:
-        count += 2 + each * (len(change.put) + len(change.removed)) + len(change.absent)
+        absent = set(change.absent).difference(kept.key for kept in change.put)
+        count += 2 + each * (len(change.put) + len(change.removed)) + len(absent)
         if layout.labels:
             count += sum(len(labels) for _, labels in change.lost_labels)
             count += sum(len(kept.labels) for kept in change.put)

@@ -44,7 +44,7 @@ class DynamoEngine:
 
     def __init__(self, layout: Layout) -> None:
         self.url = str(layout.table.url)
-        self.most = MOST_ITEMS if layout.labels else MOST_ITEMS // 2
+        self.most = (MOST_ITEMS - 2) // (1 if layout.labels else 2)
         self._layout = layout
         self._table = layout.table
         self._chunks = Chunks(layout)
@@ -52,7 +52,7 @@ class DynamoEngine:
         self._large: OrderedDict[tuple[Name, str], None] = OrderedDict()
         """Records that were seen to have values outside their item."""
         self._own: dict[str, bytes] = {}
-        """Large notes of our own, which need not be read to be known."""
+        """The last large note of our own, which need not be read to be known."""
 
     def partition(self, name: Name) -> str:
         return name[0]
@@ -251,9 +251,7 @@ class DynamoEngine:
         while left:
             names = await self._layout.names(replace(reach, limit=left))
             keys = [self._layout.key(addresses.head(name)) for name in names]
-            heads = {
-                h.name: h for h in map(items.get_head, await self._table.get(keys, HEAD) if keys else ())
-            }
+            heads = {head.name: head for head in map(items.get_head, await self._table.get(keys, HEAD))}
             found += [heads[name] for name in names if name in heads]
             if len(names) < left:
                 break
@@ -303,7 +301,7 @@ class DynamoEngine:
         swapped = not await self._table.transact([action])
         self._own.pop(key, None)
         if swapped and after is not None and parts:
-            self._own[key] = after
+            self._own = {key: after}
         await self._table.write(deletes=stale if swapped else map(self._layout.key_of, parts))
         return swapped
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
 from msgspec import json
@@ -35,6 +36,7 @@ def derived_attribute(name: str) -> str:
     return f"derived:{name}"
 
 
+@lru_cache(maxsize=100)
 def record_fields(derived: tuple[str, ...] = ()) -> Fields:
     """Return the attributes to be read of records, and of the head that may come along."""
     return Fields(*RECORD, "stream", "runs", *map(derived_attribute, derived))

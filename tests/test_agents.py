@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +17,11 @@ import mnemic
 from agent_script import Script, call
 from mnemic import Message, ToolCall
 from mnemic.agents import INTERRUPTED, Agent, Budget, MemoryCapability, from_pydantic_ai
+from mnemic.driving import Portal
+from mnemic.layers.layer import Layer
+from mnemic.records import Record
+from mnemic.store.protocol import Page
+from mnemic.store.query import Outcome, Scan, Write
 from mnemic.tokens import count_message, encoding
 
 
@@ -354,6 +360,39 @@ def test_an_async_memory_is_used_on_its_loop(file_url: str) -> None:
             return [m.role for m in await memory.scope("acme").session("main").messages()]
 
     assert asyncio.run(main()) == ["user", "assistant"]
+
+
+def test_a_store_that_lives_on_a_loop_of_its_own_is_called_there(alice: mnemic.Space) -> None:
+    """What a store across a network needs: its connections belong to one event loop."""
+    threads = set()
+
+    class Watching(Layer):
+        async def write(self, write: Write) -> list[Outcome]:
+            threads.add((threading.current_thread(), asyncio.get_running_loop()))
+            return await super().write(write)
+
+        async def scan(self, scan: Scan) -> Page[Record]:
+            threads.add((threading.current_thread(), asyncio.get_running_loop()))
+            return await super().scan(scan)
+
+    async def opened() -> mnemic.AsyncMemory:
+        return await mnemic.open_async("memory://")
+
+    portal = Portal()
+    memory = mnemic.Memory(portal.run(opened()), portal)
+    memory._twin._store = Watching(memory._twin._store)
+    space = memory.scope("acme")
+    steps: list[Any] = [call("write_note", key="a", value="1"), "Done.", "Done.", "Done."]
+    with Agent("Bot", model=Script(*steps), memory=space, learn=True) as agent:
+        agent.run_sync("I'm off to Lisbon in May.")
+        asyncio.run(agent.run("And now?"))
+        assert len(asyncio.run(agent.history())) == 1
+        asyncio.run(agent.undo())
+        assert agent.learner is not None
+        asyncio.run(agent.learner.summarise("main", keep=0))
+    assert space.session("main").summary() is not None
+    assert len(threads) == 1
+    memory.close()
 
 
 def test_run_sync_on_an_event_loop_says_what_to_do(bot: Agent) -> None:

@@ -36,7 +36,7 @@ class Told:
         return self.agent.drive(self.journal().history(*arguments, **options))
 
     def journal(self) -> AsyncJournal:
-        return self.agent.drive(self.agent.journal())
+        return AsyncJournal(self.agent.drive(self.agent.home.open()))
 
     def run(self, work: Any) -> Any:
         return self.agent.drive(work)
@@ -136,6 +136,20 @@ def test_a_note_has_its_former_value_again(told: Told, alice: mnemic.Space) -> N
     ]
     told.run(told.journal().undo(undo))
     assert alice.catalogue().read("plan") == "by agent", "an undo can be undone"
+
+
+def test_an_agent_tells_and_takes_back_what_it_did(told: Told, alice: mnemic.Space) -> None:
+    agent = told.agent
+    with pytest.raises(mnemic.NotFoundError, match="nothing that could be undone"):
+        agent.drive(agent.undo())
+    told.do("write_note", key="a", value="1")
+    told.do("write_note", key="b", value="2")
+    assert len(agent.drive(agent.history())) == 2
+    (act,) = agent.drive(agent.history("a"))
+    agent.drive(agent.undo())
+    assert alice.catalogue().read_all() == {"a": "1"}
+    agent.drive(agent.undo(act))
+    assert alice.catalogue().read_all() == {}
 
 
 def test_deleting_is_undone_and_what_was_new_goes(told: Told, alice: mnemic.Space) -> None:

@@ -12,13 +12,13 @@ from pydantic_ai.toolsets import FunctionToolset
 
 from ..checks import check_name
 from ..driving import Portal, off_loop
-from ..errors import InvalidValueError
+from ..errors import InvalidValueError, NotFoundError
 from ..features.sessions import AsyncSession
 from ..records import new_id
 from ..sync import Session
 from .capability import MemoryCapability
 from .homes import AnyMemory, AnySession, Home
-from .journal import AsyncJournal
+from .journal import Act, AsyncJournal
 from .learning import AsyncLearner, Lesson
 from .models import AnyModel, model_of
 from .prompts import Budget
@@ -165,9 +165,23 @@ class Agent:
                     case PartDeltaEvent(delta=TextPartDelta(content_delta=text)) if text:
                         yield text
 
-    async def journal(self) -> AsyncJournal:
-        """Return what agents wrote to this memory, to be listed and undone."""
-        return AsyncJournal(await self.home.open())
+    async def history(self, key: str | None = None, *, limit: int | None = None) -> list[Act]:
+        """Return what this agent wrote, or what it did to a key, as `AsyncJournal.history` does."""
+        journal = AsyncJournal(await self.home.open())
+        return await self.home.run(journal.history(key, agent=self.name, limit=limit))
+
+    async def undo(self, act: Act | str | None = None, *, by: str = "user", force: bool = False) -> Act:
+        """Take back an act of the agent's, by default its last, as `AsyncJournal.undo` does.
+
+        Raises NotFoundError and ConflictError as that does.
+        """
+        journal = AsyncJournal(await self.home.open())
+        if act is None:
+            known = [one for one in await self.history() if not one.undone]
+            if not known:
+                raise NotFoundError(f"agent {self.name!r} has written nothing that could be undone")
+            act = known[-1]
+        return await self.home.run(journal.undo(act, by=by, force=force))
 
     def called(self, calling: Calling, options: dict[str, Any]) -> dict[str, Any]:
         """Return the options of a run that is about to begin, of which the memory is told who asks for it."""

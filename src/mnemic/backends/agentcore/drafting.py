@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from ..keyvalue.engine import Change
 from ..keyvalue.kept import KeptHead
 from .events import FORMAT, SPOKEN, Body, Content, Extra, Gone, Held, Past, fill, pack
-from .line import GONE, Event, Item, Line, Thing
+from .line import GONE, Line
+from .things import Event, Item, Thing
 
 DAY = 24 * 3600
 Twins = Mapping[tuple[str, int], str | None]
@@ -157,7 +158,8 @@ class Drafting:
             moved += [
                 thing.content() for thing in sorted(event.live - self._lost, key=lambda one: one.order())
             ]
-            moved += [past for past in event.past.values() if line.past[past.id] is event]
+            moved += [past for id, past in event.past.items() if line.past.get(id) is event]
+            moved += [gone for twin, gone in event.twins.items() if line.waste.get(twin) is event]
             told = [gone for at, gone in event.gone.items() if line.gone.get(at) is event]
             moved += [gone for gone in told if gone.kind not in self._dropped]
             self._groups += [group for group in event.groups if line.waits(group, going)]

@@ -11,155 +11,22 @@ from asyncio import Lock
 from bisect import bisect_left, insort
 from collections.abc import Iterable
 from time import monotonic
-from zlib import crc32
+from typing import TypeVar
 
 from msgspec.structs import replace
 
-from ...store.planning import REMEMBERED, Slot
+from ...store.planning import REMEMBERED
 from ...store.query import Outcome
 from ..keyvalue.engine import Change
-from ..keyvalue.kept import Kept, KeptHead, Row, decode_kept, encode
-from .events import Body, Content, Extra, Held
+from ..keyvalue.kept import KeptHead
+from .events import Body, Extra, Held
 from .names import Place
+from .things import Event, Item, Stream, Thing, Value
+
+Key = TypeVar("Key")
 
 GONE = 60
 """For how many seconds it is told that a record is gone which others may just have moved."""
-
-
-class Event:
-    """One event, and what of it counts."""
-
-    __slots__ = ("at", "gone", "group", "groups", "id", "live", "mark", "order", "past", "twins")
-
-    def __init__(self, id: str, body: Body) -> None:
-        self.id = id
-        self.mark = crc32(id.encode())
-        self.order = order_of(id, body)
-        self.at = body.at
-        self.group = body.group
-        self.groups = body.groups
-        self.live: set[Thing] = set()
-        self.past = {past.id: past for past in body.past}
-        self.gone = {(gone.kind, gone.key, gone.born): gone for gone in body.gone if gone.at}
-        self.twins = {gone.twin for gone in body.gone if gone.twin is not None}
-        """Memory records that are to be deleted, and of which nothing else tells."""
-
-
-def order_of(id: str, body: Body) -> tuple[int, str, str]:
-    """Return what events are put in order by; what one writer did stays in its order whatever others did."""
-    return (body.n, body.by, id)
-
-
-class Thing:
-    """What an event holds, as long as it counts."""
-
-    __slots__ = ("event",)
-    event: Event
-
-    def content(self) -> Content:
-        """Return it as an event holds it."""
-        raise NotImplementedError
-
-    def order(self) -> tuple[bool, str, int, str]:
-        """Return its place among what moves from one event to another."""
-        raise NotImplementedError
-
-
-class Value(Thing):
-    """What was derived from a record."""
-
-    __slots__ = ("item", "n", "name", "value", "version")
-
-    def __init__(self, item: Item, extra: Extra, event: Event) -> None:
-        assert extra.value is not None
-        self.n = extra.n or event.order[0]
-        self.item = item
-        self.name = extra.name
-        self.version = extra.version
-        self.value = extra.value
-        self.event = event
-
-    def content(self) -> Extra:
-        """Return it as an event holds it."""
-        item = self.item
-        return Extra(item.kind, item.key, item.born, self.name, self.version, self.value, self.n)
-
-    def order(self) -> tuple[bool, str, int, str]:
-        """Return its place: after the records."""
-        return (True, self.item.kind, self.item.seq, self.name)
-
-
-class Item(Thing):
-    """A record."""
-
-    __slots__ = (
-        "born", "created", "expires", "key", "kind", "labels", "raw", "seq", "twin", "updated", "values",
-        "version", "weight", "written",
-    )  # fmt: skip
-
-    def __init__(self, held: Held, event: Event) -> None:
-        self.kind = held.kind
-        self.values: dict[str, Value] = {}
-        self.take(held, event)
-
-    def take(self, held: Held, event: Event) -> None:
-        """Become another version."""
-        kept = held.kept
-        self.raw = encode(kept)
-        self.born = held.born
-        self.key = kept.key
-        self.seq = self.written = kept.seq
-        self.version = kept.version
-        self.created = kept.created
-        self.updated = kept.updated
-        self.weight = kept.weight
-        self.labels = kept.labels
-        self.expires = kept.expires
-        self.twin = held.twin
-        self.event = event
-
-    def slot(self) -> Slot:
-        """Return what the write path needs to know of it."""
-        return Slot(self.key, self.seq, self.version, self.created, self.weight, self.labels, self.expires)
-
-    def kept(self) -> Kept:
-        """Return the record, shared with nobody."""
-        kept = decode_kept(self.raw)
-        kept.seq, kept.version = self.seq, self.version
-        return kept
-
-    def row(self, names: Iterable[str] = ()) -> Row:
-        """Return the record with what was derived from it."""
-        values = {n: (self.values[n].version, self.values[n].value) for n in names if n in self.values}
-        return Row(self.kept(), values)
-
-    def things(self) -> list[Thing]:
-        """Return it and what was derived from it."""
-        return [self, *self.values.values()]
-
-    def content(self) -> Held:
-        """Return it as an event holds it."""
-        return Held(self.kind, self.kept(), 0, self.twin, self.born if self.born != self.seq else 0)
-
-    def order(self) -> tuple[bool, str, int, str]:
-        """Return its place: as it was said."""
-        return (False, self.kind, self.seq, "")
-
-
-class Stream:
-    """The records of one kind."""
-
-    __slots__ = ("event", "floor", "head", "keys", "rows", "seqs")
-
-    def __init__(self) -> None:
-        self.floor = 0
-        """Up to which seq all records are gone for good, whoever holds them."""
-        self.head: KeptHead | None = None
-        self.event: Event | None = None
-        """The event that holds the head."""
-        self.rows: dict[int, Item] = {}
-        self.seqs: list[int] = []
-        self.keys: dict[str, Item] = {}
 
 
 class Line:
@@ -198,6 +65,10 @@ class Line:
         """Records whose place another has, because two writers did not know of each other."""
         self.gone: dict[tuple[str, str, int], Event] = {}
         """Records that are gone for good, whoever holds them, and the events that say so."""
+        self.waste: dict[str, Event] = {}
+        """Memory records to be deleted, and the events that say so."""
+        self.waiting: set[str] = set()
+        """Events that are part of a write which is not complete."""
         self.suspects: set[Event] = set()
         """Events that may hold nothing any more."""
         self.stained: set[Event] = set()
@@ -273,19 +144,16 @@ class Line:
             if dropped is not None and dropped.event is not None:
                 self.suspects.add(dropped.event)
             # Seqs begin anew, so what is said of the old ones no longer holds.
-            for gone in [gone for gone in self.gone if gone[0] == kind]:
-                self.suspects.add(self.gone.pop(gone))
+            for at in [at for at in self.gone if at[0] == kind]:
+                self.suspects.add(self.gone.pop(at))
         for kind, floor in body.floors.items():
             stream = self.streams.setdefault(kind, Stream())
             stream.floor = max(stream.floor, floor)
             for item in [item for item in stream.keys.values() if item.born <= floor]:
                 self._remove(item)
-        for one in body.gone:
-            at = (one.kind, one.key, one.born)
-            self.suspects.add(self.gone.get(at, event))
-            self.gone[at] = event
-            found = self.stream(one.kind).keys.get(one.key)
-            if found is not None and found.born == one.born:
+        for gone in body.gone:
+            found = self.stream(gone.kind).keys.get(gone.key)
+            if found is not None and found.born == gone.born:
                 self._remove(found)
         for held in body.held:
             self._put(held, event)
@@ -294,18 +162,21 @@ class Line:
             if stream.event is not None:
                 self.suspects.add(stream.event)
             stream.head, stream.event = _newer(head, stream.head), event
-        for group in body.groups:
-            if group in self.groups:
-                self.suspects.add(self.groups[group])
-            self.groups[group] = event
-        for past in event.past:
-            self.suspects.add(self.past.get(past, event))
-            self.past[past] = event
+        self._tell(self.gone, event.gone, event)
+        self._tell(self.groups, body.groups, event)
+        self._tell(self.past, event.past, event)
+        self._tell(self.waste, event.twins, event)
         self.n = max(self.n, body.n)
         older = event
         if self.newest is None or event.order > self.newest.order:
             older, self.newest = self.newest or event, event
         self.suspects.add(older)
+
+    def _tell(self, told: dict[Key, Event], keys: Iterable[Key], event: Event) -> None:
+        """Note that it is this event from now on that tells something."""
+        for key in keys:
+            self.suspects.add(told.get(key, event))
+            told[key] = event
 
     def forget_recent(self) -> None:
         """Believe that events which were made here are gone if they are not listed now."""
@@ -348,13 +219,17 @@ class Line:
             self.suspects.add(self.newest)
         self.stained = {event for event in self.stained if event.live}
         for event in list(self.suspects):
-            event.gone = {at: gone for at, gone in event.gone.items() if gone.at > moment // 1_000_000 - GONE}
-            event.past = {id: past for id, past in event.past.items() if past.moment > moment - REMEMBERED}
+            for at in [at for at, gone in event.gone.items() if gone.at <= moment // 1_000_000 - GONE]:
+                _untell(self.gone, at, event)
+            for id in [id for id, past in event.past.items() if past.moment <= moment - REMEMBERED]:
+                _untell(self.past, id, event)
             if self._needed(event):
                 if event.live:
                     self.suspects.discard(event)
                 continue
             self.suspects.discard(event)
+            for group in event.groups:
+                _untell(self.groups, group, event)
             del self.events[event.id]
             found.append(event.id)
         if self.newest is not None and self.newest.id not in self.events:
@@ -376,10 +251,10 @@ class Line:
             last
             or event.live
             or any(self.gone.get(at) is event for at in event.gone)
-            or any(self.past[id] is event for id in event.past)
-            or event.twins
+            or any(self.past.get(id) is event for id in event.past)
+            or any(self.waste.get(twin) is event for twin in event.twins)
             or any(stream.event is event for stream in self.streams.values())
-            or any(self.groups[group] is event and self.waits(group, {event}) for group in event.groups)
+            or any(self.groups.get(group) is event and self.waits(group, {event}) for group in event.groups)
         )
 
     def _put(self, held: Held, event: Event) -> None:
@@ -453,6 +328,11 @@ class Line:
         self.stained.add(thing.event)
         if isinstance(thing, Item) and thing.twin is not None:
             self.twins.pop(thing.twin, None)
+
+
+def _untell(told: dict[Key, Event], key: Key, event: Event) -> None:
+    if told.get(key) is event:
+        del told[key]
 
 
 def _newer(head: KeptHead, before: KeptHead | None) -> KeptHead:

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from botocore import exceptions as boto
 
-from ...errors import InvalidValueError, StoreBusyError, TooLargeError, UnreadableStoreError
+from ...errors import InvalidValueError, StoreBusyError, StoreError, TooLargeError, UnreadableStoreError
 from ...records import now
 from ...store.registry import StoreURL
 from .. import aws
@@ -139,7 +139,15 @@ class Service:
                 }
                 for at, (namespace, text) in enumerate(records[start : start + PAGE])
             ]
-            answer = await self._call("batch_create_memory_records", records=some, clientToken=uuid4().hex)
+            token = uuid4().hex
+            try:
+                answer = await self._call("batch_create_memory_records", records=some, clientToken=token)
+            except Exception as error:
+                with suppress(StoreError):
+                    await self.delete_records(list(made.values()))
+                if isinstance(error, MissingError):
+                    raise self._gone(error) from error
+                raise
             made |= {one["requestIdentifier"]: one["memoryRecordId"] for one in answer["successfulRecords"]}
             failed += answer["failedRecords"]
         if failed:

@@ -11,9 +11,10 @@ from typing import Any
 
 from ...records import known_scope
 from .events import Body, parse
-from .line import Line, order_of
+from .line import Line
 from .names import Place, encode_path, may_hold, path_of
 from .service import Answer, MissingError, Service
+from .things import order_of
 
 MAIN = "main"
 """The branch of events that are on none, as AWS's own tools call it."""
@@ -132,7 +133,9 @@ class Sessions:
             # Newest first: what comes after something that was there the last time was there, too.
             if met and reached and page and number(page[0]) > number(page[-1]):
                 break
-        return unknown if met or newest in line.recent else None
+        if not met and newest not in line.recent:
+            return None
+        return [] if line.waiting.issuperset(unknown) else unknown
 
     async def _take_in(self, line: Line, ids: list[str]) -> bool:
         """Apply new events, if they follow on what is known; False if all has to be read again."""
@@ -142,7 +145,9 @@ class Sessions:
             events = await every(self._service.event(line.place, id) for id in ids)
         except MissingError:
             return False
-        bodies = _complete(self._parsed(line, events))
+        parsed = self._parsed(line, events)
+        bodies = _complete(parsed)
+        line.waiting = {id for id, _ in parsed} - {id for id, _ in bodies}
         for write in _writes(bodies):
             seen = line.seen
             for at, (_, body) in enumerate(write, line.n + 1):
@@ -173,10 +178,11 @@ class Sessions:
         line.take_in(_complete(bodies))
         line.settle(list(line.streams))
         moment = time.time()
-        twins = {twin for event in line.events.values() for twin in event.twins}
-        line.doomed_twins = dict.fromkeys(twins, int(moment * 1_000_000))
-        broken = [(id, body) for id, body in bodies if id in known and id not in line.events]
-        line.doomed.update(id for id, body in broken if not line.shared and body.at < moment - ABANDONED)
+        line.doomed_twins = dict.fromkeys(line.waste, int(moment * 1_000_000))
+        broken = {id: body for id, body in bodies if id in known and id not in line.events}
+        if not line.shared:
+            line.doomed.update(id for id, body in broken.items() if body.at < moment - ABANDONED)
+        line.waiting = broken.keys() - line.doomed
         line.loaded = True
 
     def _parsed(self, line: Line, events: Iterable[Answer]) -> list[tuple[str, Body]]:

@@ -17,7 +17,7 @@ from .. import aws
 from ..keyvalue.kept import Kept
 from ..keyvalue.store import KeyValueStore
 from .engine import WALK_AGE, AgentCoreEngine, fresh
-from .events import Extra, Held, check_size
+from .events import Extra, Held, Past, check_size
 from .names import place_of
 from .service import Service
 from .sessions import MAIN
@@ -41,6 +41,8 @@ class AgentCoreStore(KeyValueStore):
 
     async def write(self, write: Write) -> list[Outcome]:
         self._check_open()
+        if write.id is not None:
+            check_size(Past(write.id, 0, [Outcome()] * len(write.ops)), f"what write {shown(write.id)} does")
         for op in write.ops:
             if isinstance(op, Put):
                 what = f"record {shown(op.record.key)}"

@@ -86,10 +86,8 @@ class TwinKeeper:
         late = {id for id in missing if line.doomed_twins[id] > moment - SETTLED}
         for id in set(ids) - late:
             del line.doomed_twins[id]
-            for event in line.events.values():
-                if id in event.twins:
-                    event.twins.discard(id)
-                    line.suspects.add(event)
+            if id in line.waste:
+                line.suspects.add(line.waste.pop(id))
 
 
 def namespace(path: str) -> str:

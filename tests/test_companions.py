@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -429,7 +430,7 @@ def test_an_index_is_let_go_when_it_is_closed(file_url: str, index_url: str) -> 
 
 
 def start(program: str, *arguments: object) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", textwrap.dedent(program), *map(str, arguments)]
+    command = [sys.executable, "-u", "-c", textwrap.dedent(program), *map(str, arguments)]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
@@ -557,6 +558,72 @@ def test_every_error_of_the_drivers_is_one_of_ours() -> None:
         with pytest.raises(wanted, match=r"^x://host: ") as raised, explained("x://host"):
             raise error
         assert type(raised.value) is wanted
+
+
+# ---------------------------------------------------------------- Milvus, as a server
+
+SERVING = """
+    import sys
+    from milvus_lite.adapter.grpc.server import run_server
+    run_server(sys.argv[1], "127.0.0.1", int(sys.argv[2]))
+"""
+
+
+def served(folder: Path, port: int) -> subprocess.Popen[str]:
+    server = start(SERVING, folder, port)
+    assert server.stdout is not None
+    assert "listening" in server.stdout.readline()
+    return server
+
+
+def test_a_server_of_milvus_may_go_and_come_back(
+    tmp_path: Path, file_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(milvus, "SECONDS", 5.0)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = served(tmp_path / "server", port)
+    url = f"milvus://127.0.0.1:{port}/notes"
+    try:
+        with mnemic.open(file_url, index=url) as memory, mnemic.open(file_url, index=url) as other:
+            alice = memory.scope("alice")
+            alice.remember("tea in the garden")
+            assert texts(alice.recall("tea")) == ["tea in the garden"]
+            assert texts(other.scope("alice").recall("tea")) == ["tea in the garden"]
+            server.kill()
+            server.communicate()
+            with pytest.raises(StoreUnavailableError, match=f"^{url}: the server cannot be reached"):
+                alice.recall("tea")
+            server = served(tmp_path / "server", port)
+            assert texts(alice.recall("tea")) == ["tea in the garden"]
+            alice.remember("a piano in winter")
+            assert texts(other.scope("alice").recall("piano"))[0] == "a piano in winter"
+            memory.scope().erase()
+            assert held(memory) == []
+    finally:
+        server.kill()
+        server.communicate()
+
+
+# ---------------------------------------------------------------- LanceDB, and its files
+
+
+def test_files_are_put_together_now_and_then(
+    tmp_path: Path, file_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lance, "TIDIED", 10)
+    monkeypatch.setattr(lance, "KEPT", timedelta(milliseconds=1))
+    folder = tmp_path / "lance"
+    with mnemic.open(file_url, index=f"lancedb:///{folder}") as memory:
+        alice = memory.scope("alice")
+        for n in range(15):
+            alice.remember(f"note {n} about rivers", key=f"k{n % 5}")
+            assert len(alice.recall("rivers", k=9)) == min(n + 1, 5)
+        (table,) = folder.iterdir()
+        assert len(list((table / "data").iterdir())) < 15
+        assert len(list((table / "_versions").iterdir())) < 15
+        assert texts(alice.recall("note 14", k=1)) == ["note 14 about rivers"]
 
 
 # ---------------------------------------------------------------- Qdrant, as a server

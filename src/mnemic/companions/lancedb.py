@@ -7,6 +7,7 @@ index, in which a term is a word of eight digits.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -28,7 +29,7 @@ from ..errors import (
 from ..store.nearest import CompanionMaker
 from ..store.registry import StoreURL
 from .places import Place, check_folder, place_of
-from .points import LAST, MARK, MissingTableError, Point, PointIndex, Where, spelled
+from .points import LAST, MARK, MissingTableError, Point, PointIndex, Where, both, spelled
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 TIDIED = 100
 """After how many writes files are put together and indexes brought up to date."""
 ATTEMPTS = 20
-"""How often a table is made, if others make it too."""
+"""How often something is written, if others write at the same moment."""
 KEPT = timedelta(minutes=10)
 """How long the files of an older version stay, for whoever is still reading them."""
 
@@ -59,6 +60,8 @@ class LanceEngine:
         self.url = url
         self._database = database
         self._open: dict[str, Any] = {}
+        # Who writes at the same time gets into the way of the others, and has to begin again.
+        self._writing = asyncio.Lock()
         self._writes: dict[str, int] = {}
         """How often each table was written since it was last tidied."""
 
@@ -74,16 +77,11 @@ class LanceEngine:
                     return found
 
     async def create(self, table: str, dimensions: int) -> None:
-        for attempt in range(ATTEMPTS):
-            try:
-                with explained(self.url):
-                    self._open[table] = await self._created(table, dimensions)
-                return
-            except StoreBusyError:
-                # Another process makes it at the same moment.
-                if attempt == ATTEMPTS - 1:
-                    raise
-                await pause(0.01 * (attempt + 1))
+        async def make() -> None:
+            with explained(self.url):
+                self._open[table] = await self._created(table, dimensions)
+
+        await self._patiently(make)
 
     async def _created(self, table: str, dimensions: int) -> Any:
         made = await self._database.create_table(table, schema=_schema(dimensions), exist_ok=True)
@@ -94,8 +92,7 @@ class LanceEngine:
         return made
 
     async def drop(self, table: str) -> None:
-        if (held := self._open.pop(table, None)) is not None:
-            held.close()
+        self._open.pop(table, None)
         with explained(self.url):
             await self._database.drop_table(table, ignore_missing=True)
 
@@ -107,7 +104,7 @@ class LanceEngine:
             # What has no vector is not found by vectors.
             await merge.execute(rows, on_bad_vectors="null")
 
-        await self._use(table, write)
+        await self._patiently(lambda: self._use(table, write))
         self._written(table)
 
     async def delete(self, table: str, where: Where) -> None:
@@ -120,7 +117,7 @@ class LanceEngine:
             await held.delete(condition)
             return True
 
-        if await self._use(table, write):
+        if await self._patiently(lambda: self._use(table, write)):
             self._written(table)
 
     async def read(self, table: str, where: Where, *, bodies: bool = True) -> list[Point]:
@@ -135,34 +132,30 @@ class LanceEngine:
     async def nearest(
         self, table: str, where: Where, vector: NDArray[np.int8] | None, terms: Sequence[int], limit: int
     ) -> tuple[list[Point], list[Point]]:
-        condition = _condition(where)
-        by_vector: list[Point] = []
-        by_terms: list[Point] = []
-        if vector is not None and vector.any():
-            wanted = vector.astype("float32")
-            by_vector = await self._found(
+        columns = [*_PLAIN, "body"]
+
+        def asked(query: Any) -> Any:
+            return query.where(_condition(where)).limit(limit)
+
+        async def by_vector() -> list[Point]:
+            if vector is None or not vector.any():
+                return []
+            wanted, chosen = vector.astype("float32"), [*columns, "_distance"]
+            return await self._found(
                 table,
-                lambda held: (
-                    held.query()
-                    .nearest_to(wanted)
-                    .distance_type("cosine")
-                    .where(condition)
-                    .limit(limit)
-                    .select([*_PLAIN, "body", "_distance"])
-                ),
+                lambda held: asked(held.query().nearest_to(wanted).distance_type("cosine")).select(chosen),
             )
-        if terms:
-            by_terms = await self._found(
+
+        async def by_terms() -> list[Point]:
+            if not terms:
+                return []
+            wanted, chosen = spelled(terms), [*columns, "_score"]
+            return await self._found(
                 table,
-                lambda held: (
-                    held.query()
-                    .nearest_to_text(spelled(terms), columns=["words"])
-                    .where(condition)
-                    .limit(limit)
-                    .select([*_PLAIN, "body", "_score"])
-                ),
+                lambda held: asked(held.query().nearest_to_text(wanted, columns=["words"])).select(chosen),
             )
-        return by_vector, by_terms
+
+        return await both(by_vector(), by_terms())
 
     async def settle(self, table: str) -> None:
         if self._writes.get(table, 0) >= TIDIED:
@@ -189,6 +182,16 @@ class LanceEngine:
             for row in rows.to_pylist()
         ]
 
+    async def _patiently(self, work: Callable[[], Awaitable[Any]]) -> Any:
+        """Return what a write returns, which is made again if another process has written first."""
+        async with self._writing:
+            for attempt in range(ATTEMPTS - 1):
+                try:
+                    return await work()
+                except StoreBusyError:
+                    await pause(0.01 * (attempt + 1))
+            return await work()
+
     async def _use(self, table: str, work: Callable[[Any], Awaitable[Any]]) -> Any:
         """Return what `work` returns for a table; it is opened anew if its files are no longer there."""
         held = self._open.get(table)
@@ -198,7 +201,7 @@ class LanceEngine:
                     return await work(held)
             except MissingTableError:
                 # Another process has dropped it, or put its files together.
-                self._open.pop(table).close()
+                self._open.pop(table, None)
         with explained(self.url):
             held = self._open[table] = await self._database.open_table(table)
             return await work(held)

@@ -31,7 +31,7 @@ from ..errors import (
 from ..store.nearest import CompanionMaker
 from ..store.registry import StoreURL
 from .places import Place, check_folder, own_tables, place_of, refused
-from .points import MissingTableError, Point, PointIndex, Where, spelled
+from .points import MOST, MissingTableError, Point, PointIndex, Where, both, spelled
 
 if TYPE_CHECKING:
     import numpy as np
@@ -52,6 +52,9 @@ WORDS = 65_000
 UNFLUSHED = 500
 """How many points Milvus Lite keeps in its log, where it is slow to search, before they are put in order."""
 
+LOST, RELEASED = 2, 101
+"""The codes of errors: there is no connection; the collection has to be loaded before it can be asked."""
+
 _PLAIN = ["id", "scope", "kind", "key", "chunk"]
 _users: Counter[Path] = Counter()
 """By how many indexes of this process each folder is in use."""
@@ -61,44 +64,49 @@ _lock = threading.Lock()
 class MilvusEngine:
     """Keeps points in the collections of a server, or of a folder."""
 
-    def __init__(self, place: Place, client: Any) -> None:
+    def __init__(self, place: Place) -> None:
         self.url = place.url
         self._place = place
-        self._client = client
+        self._client: Any = None
+        self._connecting = threading.Lock()
         self._prefix = place.prefix
         self._loaded: set[str] = set()
         self._unflushed: dict[str, int] = {}
 
     async def tables(self) -> list[str]:
-        return own_tables(self._prefix, await self._call(lambda: self._client.list_collections()))
+        names = await self._call(lambda client: client.list_collections(timeout=SECONDS))
+        return own_tables(self._prefix, names)
 
     async def create(self, table: str, dimensions: int) -> None:
-        await self._call(lambda: self._create(self._prefix + table, dimensions))
+        await self._call(lambda client: _create(client, self._prefix + table, dimensions))
 
     async def drop(self, table: str) -> None:
         self._loaded.discard(table)
         self._unflushed.pop(table, None)
-        await self._call(lambda: self._client.drop_collection(self._prefix + table, timeout=SECONDS))
+        await self._call(lambda client: client.drop_collection(self._prefix + table, timeout=SECONDS))
 
     async def put(self, table: str, points: Sequence[Point]) -> None:
-        def write(name: str) -> None:
-            self._client.upsert(name, _rows(points, self._dimensions(name)), timeout=SECONDS)
+        def write(client: Any, name: str) -> None:
+            # A table's name ends with its dimensions.
+            client.upsert(name, _rows(points, int(name.rpartition("_")[2])), timeout=SECONDS)
 
         await self._on(table, write)
         self._unflushed[table] = self._unflushed.get(table, 0) + len(points)
 
     async def delete(self, table: str, where: Where) -> None:
         expression = _expression(where)
-        await self._on(table, lambda name: self._client.delete(name, filter=expression, timeout=SECONDS))
+        await self._on(table, lambda client, name: client.delete(name, filter=expression, timeout=SECONDS))
 
     async def read(self, table: str, where: Where, *, bodies: bool = True) -> list[Point]:
         columns = [*_PLAIN, "body"] if bodies else _PLAIN
 
-        def read(name: str) -> list[Point]:
+        def read(client: Any, name: str) -> list[Point]:
+            asked = {"filter": _expression(where), "output_fields": columns, "timeout": SECONDS}
+            rows = client.query(name, limit=MOST, **asked)
+            if len(rows) < MOST:
+                return [_point(row) for row in rows]
             found: list[Point] = []
-            pages = self._client.query_iterator(
-                name, filter=_expression(where), batch_size=PAGE, output_fields=columns, timeout=SECONDS
-            )
+            pages = client.query_iterator(name, batch_size=PAGE, **asked)
             try:
                 while rows := pages.next():
                     found += map(_point, rows)
@@ -112,38 +120,41 @@ class MilvusEngine:
         columns = [*_PLAIN, "body"]
         rows = await self._on(
             table,
-            lambda name: self._client.get(name, ids=list(ids), output_fields=columns, timeout=SECONDS),
+            lambda client, name: client.get(name, ids=list(ids), output_fields=columns, timeout=SECONDS),
         )
         return [_point(row) for row in rows]
 
     async def nearest(
         self, table: str, where: Where, vector: NDArray[np.int8] | None, terms: Sequence[int], limit: int
     ) -> tuple[list[Point], list[Point]]:
-        by_vector: list[Point] = []
-        by_terms: list[Point] = []
-        if vector is not None and vector.any():
+        condition = _expression(where)
+
+        async def by_vector() -> list[Point]:
+            if vector is None or not vector.any():
+                return []
             wanted = [vector.astype("float32").tolist()]
             # What has no vector has one of zeros, since Milvus wants one.
-            condition = f"dense == true and {_expression(where)}"
-            by_vector = await self._search(table, "vector", wanted, condition, limit)
-        if terms:
-            by_terms = await self._search(table, "terms", [spelled(terms)], _expression(where), limit)
-        return by_vector, by_terms
+            return await self._search(table, "vector", wanted, f"dense == true and {condition}", limit)
+
+        async def by_terms() -> list[Point]:
+            return await self._search(table, "terms", [spelled(terms)], condition, limit) if terms else []
+
+        return await both(by_vector(), by_terms())
 
     async def settle(self, table: str) -> None:
         # A server does so by itself, and does not like to be told.
         if self._place.path is not None and self._unflushed.get(table, 0) >= UNFLUSHED:
             self._unflushed[table] = 0
-            await self._on(table, lambda name: self._client.flush(name, timeout=SECONDS))
+            await self._on(table, lambda client, name: client.flush(name, timeout=SECONDS))
 
     async def close(self) -> None:
-        await off_loop(lambda: _let_go(self._place, self._client))
+        await off_loop(self._let_go)
 
     async def _search(
         self, table: str, field: str, wanted: list[Any], condition: str, limit: int
     ) -> list[Point]:
-        def search(name: str) -> list[Point]:
-            (hits,) = self._client.search(
+        def search(client: Any, name: str) -> list[Point]:
+            (hits,) = client.search(
                 name,
                 wanted,
                 anns_field=field,
@@ -156,37 +167,20 @@ class MilvusEngine:
 
         return await self._on(table, search)
 
-    def _create(self, name: str, dimensions: int) -> None:
-        client = self._client
-        if not client.has_collection(name, timeout=SECONDS):
-            try:
-                client.create_collection(
-                    name, schema=_schema(dimensions), consistency_level="Strong", timeout=SECONDS
-                )
-            except MilvusException:
-                # Another process may have been faster.
-                if not client.has_collection(name, timeout=SECONDS):
-                    raise
-        indexes = client.prepare_index_params()
-        indexes.add_index("terms", index_type="SPARSE_INVERTED_INDEX", metric_type="BM25")
-        if dimensions:
-            indexes.add_index("vector", index_type="FLAT", metric_type="COSINE")
-        for field in ("scope", "kind", "key", "chunk"):
-            indexes.add_index(field, index_type="INVERTED")
-        # Who waits for an index is told so twice a second; that of an empty collection is there at once.
-        client.create_index(name, indexes, sync=False, timeout=SECONDS)
-
-    def _dimensions(self, name: str) -> int:
-        return int(name.rpartition("_")[2])
-
-    async def _on(self, table: str, work: Callable[[str], Result]) -> Result:
+    async def _on(self, table: str, work: Callable[[Any, str], Result]) -> Result:
+        """Return what `work` returns for a collection, which is loaded first."""
         name = self._prefix + table
 
-        def done() -> Result:
-            if table not in self._loaded:
-                self._client.load_collection(name, timeout=SECONDS)
-                self._loaded.add(table)
-            return work(name)
+        def done(client: Any) -> Result:
+            if table in self._loaded:
+                try:
+                    return work(client, name)
+                except MilvusException as error:
+                    if error.code != RELEASED:
+                        raise
+            client.load_collection(name, timeout=SECONDS)
+            self._loaded.add(table)
+            return work(client, name)
 
         try:
             return await self._call(done)
@@ -194,9 +188,36 @@ class MilvusEngine:
             self._loaded.discard(table)
             raise
 
-    async def _call(self, work: Callable[[], Result]) -> Result:
+    async def _call(self, work: Callable[[Any], Result]) -> Result:
         with explained(self.url):
-            return await off_loop(work)
+            return await off_loop(lambda: self._called(work))
+
+    def _called(self, work: Callable[[Any], Result]) -> Result:
+        with self._connecting:
+            if self._client is None:
+                self._client = _connected(self._place)
+            client = self._client
+        try:
+            return work(client)
+        except (grpc.RpcError, MilvusException) as error:
+            if isinstance(error, grpc.RpcError) or error.code == LOST:
+                # A connection that broke once stays broken, so the next call makes another.
+                with self._connecting:
+                    if self._client is client:
+                        self._client = None
+                        client.close()
+            raise
+
+    def _let_go(self) -> None:
+        with self._connecting:
+            client, self._client = self._client, None
+        if client is not None:
+            client.close()
+        if (path := self._place.path) is not None:
+            with _lock:
+                _users[path] -= 1
+                if not _users[path]:
+                    server_manager_instance.release_server(str(path))
 
 
 @contextmanager
@@ -225,7 +246,7 @@ _BUSY = "the server holds requests back; try again later"
 _FULL = "the server refuses to write: its memory, its disk or a quota is used up"
 _KEY = "the server wants another user, password or key"
 _CODES: dict[int, tuple[type[StoreError], str]] = {
-    2: (StoreUnavailableError, "the server cannot be reached"),
+    LOST: (StoreUnavailableError, "the server cannot be reached"),
     3: (StoreFullError, _FULL),
     4: (StoreBusyError, _BUSY),
     7: (StoreFullError, _FULL),
@@ -233,7 +254,7 @@ _CODES: dict[int, tuple[type[StoreError], str]] = {
     9: (StoreFullError, _FULL),
     12: (StoreBusyError, _BUSY),
     100: (MissingTableError, _GONE),
-    101: (StoreUnavailableError, "the collection was released; open the memory again"),
+    RELEASED: (StoreUnavailableError, "the collection is not loaded"),
     102: (StoreFullError, _FULL),
     103: (StoreUnavailableError, "the collection is still being loaded; try again later"),
     106: (StoreUnavailableError, "the collection is being recovered; try again later"),
@@ -249,29 +270,27 @@ async def _opened(url: StoreURL) -> PointIndex:
     place = place_of(url, PORT, ".db")
     if place.path is not None:
         check_folder(place)
-    with explained(place.url):
-        client = await off_loop(lambda: _connected(place))
-    return PointIndex(MilvusEngine(place, client))
+        with _lock:
+            _users[place.path] += 1
+    engine = MilvusEngine(place)
+    try:
+        # Whoever cannot reach it learns so at once.
+        await engine.tables()
+    except BaseException:
+        await engine.close()
+        raise
+    return PointIndex(engine)
 
 
 def _connected(place: Place) -> Any:
+    # Connections that are shared are never closed.
     if place.path is not None:
         with _lock:
-            client = MilvusClient(str(place.path), timeout=SECONDS)
-            _users[place.path] += 1
-        return client
+            return MilvusClient(str(place.path), timeout=SECONDS, dedicated=True)
     scheme = "https" if place.tls else "http"
     token = f"{place.user}:{place.key}" if place.user else place.key or ""
-    return MilvusClient(f"{scheme}://{place.host}:{place.port}", token=token, timeout=SECONDS)
-
-
-def _let_go(place: Place, client: Any) -> None:
-    client.close()
-    if place.path is not None:
-        with _lock:
-            _users[place.path] -= 1
-            if not _users[place.path]:
-                server_manager_instance.release_server(str(place.path))
+    uri = f"{scheme}://{place.host}:{place.port}"
+    return MilvusClient(uri, token=token, timeout=SECONDS, dedicated=True)
 
 
 @contextmanager
@@ -280,6 +299,25 @@ def _trial(folder: Path) -> Iterator[str]:
 
 
 MILVUS = CompanionMaker(open=_opened, trial=_trial)
+
+
+def _create(client: Any, name: str, dimensions: int) -> None:
+    if not client.has_collection(name, timeout=SECONDS):
+        schema = _schema(dimensions)
+        try:
+            client.create_collection(name, schema=schema, consistency_level="Strong", timeout=SECONDS)
+        except MilvusException:
+            # Another process may have been faster.
+            if not client.has_collection(name, timeout=SECONDS):
+                raise
+    indexes = client.prepare_index_params()
+    indexes.add_index("terms", index_type="SPARSE_INVERTED_INDEX", metric_type="BM25")
+    if dimensions:
+        indexes.add_index("vector", index_type="FLAT", metric_type="COSINE")
+    for field in ("scope", "kind", "key", "chunk"):
+        indexes.add_index(field, index_type="INVERTED")
+    # Who waits for an index is told so twice a second; that of an empty collection is there at once.
+    client.create_index(name, indexes, sync=False, timeout=SECONDS)
 
 
 def _schema(dimensions: int) -> Any:

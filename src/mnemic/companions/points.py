@@ -8,11 +8,12 @@ dimensions of its vectors; what has come without vectors, before any came with t
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from hashlib import sha256
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from uuid import UUID, uuid5
 
 from msgspec import Struct, field, json
@@ -135,6 +136,7 @@ class PointIndex:
         self._tables: dict[str, int] = {}
         """The dimensions of the tables that there are, by name."""
         self._looked = float("-inf")
+        self._making = asyncio.Lock()
         self._closed = False
 
     async def marks(self, name: str, scope: Scope) -> dict[Name, Mark]:
@@ -181,7 +183,7 @@ class PointIndex:
         point = Point(id, *stream, key="", chunk=MARK, body=_encode(mark))
 
         async def write() -> None:
-            table = await self._table(name) or await self._make(name, 0)
+            table = await self._ready(name, 0)
             await self._engine.put(table, [point])
             await self._engine.settle(table)
 
@@ -226,11 +228,7 @@ class PointIndex:
 
     async def _put(self, name: str, points: list[Point]) -> None:
         width = next((len(point.vector) for point in points if point.vector is not None), 0)
-        table = await self._table(name)
-        if table is None or (width and not self._tables[table]):
-            before, table = table, await self._make(name, width)
-            if before is not None:
-                await self._move(name, before, table)
+        table = await self._ready(name, width)
         held = self._tables[table]
         fitting = [point for point in (_fitted(point, held) for point in points) if point is not None]
         # A record that was given twice is there once, as it was given last.
@@ -263,11 +261,18 @@ class PointIndex:
     def _of(self, name: str) -> list[str]:
         return [table for table in self._tables if table.startswith(_stem(name))]
 
-    async def _make(self, name: str, dimensions: int) -> str:
-        table = f"{_stem(name)}{dimensions}"
-        await self._engine.create(table, dimensions)
-        self._tables[table] = dimensions
-        return table
+    async def _ready(self, name: str, dimensions: int) -> str:
+        """Return the table of an embedder, which is made, or made anew for vectors, if it has to be."""
+        async with self._making:
+            before = await self._table(name)
+            if before is not None and (self._tables[before] or not dimensions):
+                return before
+            table = f"{_stem(name)}{dimensions}"
+            await self._engine.create(table, dimensions)
+            self._tables[table] = dimensions
+            if before is not None:
+                await self._move(name, before, table)
+            return table
 
     def _check_open(self) -> None:
         if self._closed:
@@ -297,6 +302,14 @@ class PointIndex:
         except MissingTableError:
             self._tables.clear()
             await work()
+
+
+async def both(
+    one: Coroutine[Any, Any, list[Point]], other: Coroutine[Any, Any, list[Point]]
+) -> tuple[list[Point], list[Point]]:
+    """Return what two questions find that are asked at the same time."""
+    first, second = await asyncio.gather(one, other)
+    return first, second
 
 
 def spelled(terms: Sequence[int]) -> str:

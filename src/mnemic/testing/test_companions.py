@@ -391,6 +391,23 @@ def test_many_records_come_in_at_once_and_all_are_found(desk: Desk) -> None:
     assert desk.keys() == [record.key for record in records[1_100:]]
 
 
+def test_many_may_write_and_ask_at_the_same_time(desk: Desk) -> None:
+    async def at_once() -> None:
+        near = Near(scope=Scope(), name=ENTRY, vector=EAST.tobytes())
+
+        async def one(n: int) -> None:
+            await desk.index.put(ENTRY, [entered(f"{n}-{m}", [EAST], scope=f"s{n}") for m in range(3)])
+            await desk.index.mark(ENTRY, (f"s{n}", KIND), Mark(n, 3, 3))
+            await desk.index.near(near)
+            await desk.index.remove((f"s{n}", KIND), [f"{n}-0"])
+
+        await asyncio.gather(*(one(n) for n in range(12)))
+
+    desk.run(at_once())
+    assert desk.marks(Scope()) == {(f"s{n}", KIND): Mark(n, 3, 3) for n in range(12)}
+    assert sorted(keys_of(desk.near(EAST))) == sorted(f"{n}-{m}" for n in range(12) for m in (1, 2))
+
+
 def test_filters_cost_no_recall(desk: Desk) -> None:
     generator = np.random.default_rng(11)
     vectors = generator.integers(-127, 128, (2_000, WIDTH)).astype(np.int8)

@@ -95,11 +95,11 @@ def test_empty_streams_are_listed_only_on_request(lab: Lab) -> None:
 
 
 def test_streams_are_listed_to_the_end(lab: Lab) -> None:
-    lab.write(*(Put(record("k", scope=Scope.of("u", f"s{n:04}"))) for n in range(1203)))
+    lab.write(*(Put(record("k", scope=Scope.of("u", f"s{n:04}"))) for n in range(603)))
 
     async def listed(limit: int) -> list[str]:
         return [s.scope.name async for s in all_streams(lab.store, StreamScan(scope=Scope("u"), limit=limit))]
 
     for limit in (10, 500, 5000):
-        assert lab.run(listed(limit)) == [f"s{n:04}" for n in range(1203)]
-    assert len(lab.keys(scope=Scope("u"), below=True, limit=77)) == 1203
+        assert lab.run(listed(limit)) == [f"s{n:04}" for n in range(603)]
+    assert len(lab.keys(scope=Scope("u"), below=True, limit=77)) == 603

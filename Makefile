@@ -45,7 +45,7 @@ generated: $(READY) ## check that what is generated is up to date
 	@$(BIN)/python tools/draw_forgetting.py --check
 
 tests: $(READY) ## run the tests, the contract suite and the README's examples
-	@MNEMIC_TEST_ALL=1 $(BIN)/python -m pytest
+	@MNEMIC_TEST_ALL=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 contract: $(READY) ## run the contract suite over every installed back-end
 	@$(BIN)/python -m pytest --pyargs mnemic.testing

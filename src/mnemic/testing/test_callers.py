@@ -71,7 +71,7 @@ def test_more_writers_than_one_transaction_takes(lab: Lab) -> None:
         pytest.skip("needs writers that are under way at the same time")
 
     async def all_at_once() -> None:
-        writes = [Write((Put(record(f"k{n}"), 0),)) for n in range(2500)]
+        writes = [Write((Put(record(f"k{n}"), 0),)) for n in range(1100)]
         await asyncio.wait_for(asyncio.gather(*map(lab.store.write, writes)), timeout=60)
 
     lab.run(all_at_once())

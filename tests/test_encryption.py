@@ -252,6 +252,29 @@ def test_many_threads_may_be_the_first_to_write(file_url: str) -> None:
         assert len(graph.ask(predicate="is")) == 8
 
 
+def test_of_many_first_writers_one_looks() -> None:
+    class Counted(Layer):
+        """A store across a network, that counts how often it is asked."""
+
+        asked = 0
+
+        async def read(self, refs: Any) -> Any:
+            self.asked += 1
+            await asyncio.sleep(0.005)
+            return await super().read(refs)
+
+    async def main() -> None:
+        counted = Counted(MemoryStore())
+        store = EncryptLayer(counted, KEY)
+        writes = [Write((Put(Record(HOME, "note", f"k{n}", labels={"n": "1"})),)) for n in range(300)]
+        await asyncio.gather(*map(store.write, writes))
+        assert counted.asked < 5
+        page = await store.scan(Scan(scope=HOME, where=(Condition("labels.n", "eq", "1"),)))
+        assert len(page.items) == 300
+
+    run(main())
+
+
 def test_a_record_of_the_largest_size_is_kept() -> None:
     text = "é" * (8 * 1024 * 1024)
 

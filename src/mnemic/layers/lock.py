@@ -9,11 +9,13 @@ note also lists the names of the derived values, which a rotation could not find
 from __future__ import annotations
 
 import os
+import time
 from base64 import b64decode, b64encode
 from typing import Any
 
 from msgspec import Struct
 
+from ..driving import pause
 from ..errors import ConflictError, DecryptionError
 from ..records import LOCK_KIND, Record, Ref, Scope
 from ..store.protocol import Store
@@ -22,6 +24,9 @@ from .sealing import Keyring, Labels, key_of
 
 LOCK = Ref(Scope(), LOCK_KIND, "current")
 """The record that says so; no caller above sees it."""
+
+PATIENCE = 10.0
+"""For how many seconds others are waited for who read or write the note."""
 
 _BOUND = b"key of the labels"
 
@@ -44,6 +49,7 @@ class Lock:
         self._store = store
         self._keys = keys
         self._held: Held | None = None
+        self._busy = False
 
     async def look(self, *, again: bool = False) -> Held | None:
         """Return what the note says, None if there is none yet; raises DecryptionError."""
@@ -57,15 +63,23 @@ class Lock:
 
         Raises DecryptionError if the store holds records and no note: they are not encrypted.
         """
-        held = await self.look()
-        while held is None or not names <= held.names:
-            held = await self.look(again=True)
-            if held is None:
-                await self.check()
-                await self._write(os.urandom(32), names, 0)
-            elif not names <= held.names:
-                await self._write(held.secret, names | held.names, held.version)
-            held = await self.look(again=True)
+        since = time.monotonic()
+        while (held := self._held) is None or not names <= held.names:
+            # Of many who are first to write, one looks, and the others wait; but not for one who has died.
+            if self._busy and time.monotonic() - since < PATIENCE:
+                await pause()
+                continue
+            self._busy = True
+            try:
+                held = await self.look(again=True)
+                if held is None:
+                    await self.check()
+                    await self._write(os.urandom(32), names, 0)
+                elif not names <= held.names:
+                    await self._write(held.secret, names | held.names, held.version)
+                await self.look(again=True)
+            finally:
+                self._busy = False
         return held
 
     async def check(self) -> None:

@@ -106,7 +106,6 @@ def test_an_unknown_role_is_refused(kept: mnemic.Session, role: Any) -> None:
         {"ttl": timedelta(0)},
         {"ttl": 5},
     ],
-    ids=str,
 )
 def test_what_cannot_be_kept_whole_is_refused(kept: mnemic.Session, fields: dict[str, Any]) -> None:
     def send() -> None:

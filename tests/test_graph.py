@@ -263,7 +263,6 @@ def test_export_without_networkx_names_the_extra(
         {"metadata": {"x": object()}},
         {"source": ""},
     ],
-    ids=str,
 )
 def test_a_fact_that_is_none_is_refused(graph: mnemic.Graph, bad: dict[str, Any]) -> None:
     with pytest.raises(mnemic.InvalidValueError):

@@ -20,6 +20,8 @@ from .address import Address
 Asked = Sequence[tuple[Prepared, Parameters]]
 
 
+FEW = 50
+"""Up to how many rows a cursor is used again, which saves making one; it holds them until then."""
 PREPARE_AFTER = 3
 """How often a statement is run before the server keeps it."""
 
@@ -72,6 +74,7 @@ class ThreadLink:
 
     def __init__(self, raw: psycopg.Connection[Any]) -> None:
         self.raw = raw
+        self._cursor = raw.cursor()
         self.since = 0.0
         self.asked = 0
         self.replan_at = 100
@@ -95,7 +98,10 @@ class ThreadLink:
     async def all(self, statement: Prepared, parameters: Parameters) -> list[Any]:
         self.asked += 1
         values = statement.arguments(parameters)
-        return self.raw.execute(statement.text, values, prepare=_prepare(statement)).fetchall()
+        rows = self._cursor.execute(statement.text, values, prepare=_prepare(statement)).fetchall()
+        if len(rows) > FEW:
+            self._cursor = self.raw.cursor()
+        return rows
 
     async def each(self, asked: Asked) -> list[list[Any]]:
         self.asked += len(asked)
@@ -126,6 +132,7 @@ class LoopLink:
 
     def __init__(self, raw: psycopg.AsyncConnection[Any]) -> None:
         self.raw = raw
+        self._cursor = raw.cursor()
         self.since = 0.0
         self.asked = 0
         self.replan_at = 100
@@ -149,8 +156,11 @@ class LoopLink:
     async def all(self, statement: Prepared, parameters: Parameters) -> list[Any]:
         self.asked += 1
         values = statement.arguments(parameters)
-        cursor = await self.raw.execute(statement.text, values, prepare=_prepare(statement))
-        return await cursor.fetchall()
+        await self._cursor.execute(statement.text, values, prepare=_prepare(statement))
+        rows = await self._cursor.fetchall()
+        if len(rows) > FEW:
+            self._cursor = self.raw.cursor()
+        return rows
 
     async def each(self, asked: Asked) -> list[list[Any]]:
         self.asked += len(asked)

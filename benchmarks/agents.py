@@ -8,11 +8,8 @@ history of that length, which an agent without memory has none of, counts as the
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import statistics
-import time
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pydantic_ai
@@ -23,7 +20,7 @@ from pydantic_ai.usage import RequestUsage
 import mnemic
 from mnemic.agents import Agent
 
-from .measuring import Result, time_ratio
+from .measuring import Result, Work, per_call, time_ratio
 from .recalling import Texts
 
 MESSAGES = 10_000
@@ -40,37 +37,31 @@ async def no_work(messages: list[ModelMessage], info: AgentInfo) -> ModelRespons
 
 def run(folder: Path) -> list[Result]:
     """Return what was measured."""
-    return asyncio.run(_run(folder))
-
-
-async def _run(folder: Path) -> list[Result]:
-    async with mnemic.open_async(f"sqlite:///{folder / 'agents.db'}") as memory:
+    with mnemic.open(f"sqlite:///{folder / 'agents.db'}") as memory:
         space = memory.scope("acme", "alice")
         said = _texts(MESSAGES)
         each = MESSAGES // SESSIONS
         for n in range(SESSIONS):
             some = said[n * each : (n + 1) * each]
             messages = [mnemic.Message(("user", "assistant")[m % 2], text) for m, text in enumerate(some)]
-            await space.session(f"s{n}").add_many(messages)
-        await space.catalogue().write("plan", ["one", "two"], description="What to do next")
-        await space.recall("warm up")
-        agent = Agent("Bot", "Help.", model=FunctionModel(no_work), memory=space, session="s0")
+            space.session(f"s{n}").add_many(messages)
+        space.catalogue().write("plan", ["one", "two"], description="What to do next")
+        space.recall("warm up")
         bare = pydantic_ai.Agent(FunctionModel(no_work), instructions="Help.")
         chat = space.session("beside")
-        asked = iter(_texts(3 * ROUNDS * (CALLS + 2), seed=7))
+        asked = iter(Texts(7).some(3 * ROUNDS * (CALLS + 2)))
 
-        async def turn() -> None:
-            await agent.run(next(asked))
-
-        async def without() -> None:
-            await bare.run("Hello")
-
-        async def recall_and_append() -> None:
+        def recall_and_append() -> None:
             query = next(asked)
-            await space.recall(query, 8)
-            await chat.add("user", query)
+            space.recall(query, 8)
+            chat.add("user", query)
 
-        turns, bares, both = await _in_turns(turn, without, recall_and_append)
+        with Agent("Bot", "Help.", model=FunctionModel(no_work), memory=space, session="s0") as agent:
+            turns, bares, both = _in_turns(
+                lambda: agent.run_sync(next(asked)),
+                lambda: agent.drive(bare.run("Hello")),
+                recall_and_append,
+            )
     ours = turns - bares
     reached = f"{ours * 1000:.1f} ms ({turns * 1000:.1f} with, {bares * 1000:.1f} without)"
     return [
@@ -89,21 +80,17 @@ def _texts(count: int, seed: int = 0) -> list[str]:
     return [". ".join(sentences[n : n + 3]) for n in range(0, 3 * count, 3)]
 
 
-async def _in_turns(*works: Callable[[], Awaitable[None]]) -> list[float]:
+def _in_turns(*works: Work) -> list[float]:
     """Return the median seconds of single calls of several things, measured in turns."""
     for work in works:
-        await work()
-        await work()
+        per_call(work, 2)
     gc.collect()
     gc.disable()
     times: list[list[float]] = [[] for _ in works]
     try:
         for _ in range(ROUNDS):
             for work, taken in zip(works, times, strict=True):
-                for _ in range(CALLS):
-                    start = time.perf_counter()
-                    await work()
-                    taken.append(time.perf_counter() - start)
+                taken += [per_call(work, 1) for _ in range(CALLS)]
     finally:
         gc.enable()
     return [statistics.median(taken) for taken in times]

@@ -8,6 +8,7 @@ import re
 from msgspec import Struct
 
 from ..checks import check_count, check_number
+from ..driving import running_loop
 from ..errors import BudgetError, InvalidValueError
 from ..features.catalogue import ENTRY, EntryInfo
 from ..features.context import best_of, block_of
@@ -86,9 +87,12 @@ async def show(
             await space.recall(query, budget.recall, min_score=budget.min_score, uses=False) if wanted else []
         )
 
-    recent, (entries, count), hits = await asyncio.gather(
-        home.run(window()), home.run(notes()), home.run(found())
-    )
+    async def all_of_it() -> tuple[list[Message], tuple[list[EntryInfo], int], list[Hit]]:
+        if running_loop() is None:
+            return await window(), await notes(), await found()
+        return await asyncio.gather(window(), notes(), found())
+
+    recent, (entries, count), hits = await home.run(all_of_it())
     tokens = space._tokens
     listed, cost = _listed(entries, count, tokens, aside // 2)
     picked = best_of(hits, recent, session, tokens, aside - cost) if hits else []

@@ -61,6 +61,7 @@ class Turn:
         self._messages: Sequence[ModelMessage] = ()
         self._kept: dict[int, Any] = {}
         """The parts that are stored, by their identity: a run may copy the message around them."""
+        self._unsaved: list[Message] = []
         self._count = 0
         self._open: dict[str, str] = {}
         """The tools whose answers are not stored yet, by the ids of their calls."""
@@ -96,35 +97,40 @@ class Turn:
         """Store what is new among the run's messages."""
         if messages is not None:
             self._messages = messages
-        await self._add(self._new())
+        self._unsaved += self._new()
+        await self._save()
 
     async def end(self, *, failed: bool) -> None:
         """Store what is left; calls that got no answer, since the run failed, are answered as interrupted."""
-        new = self._new()
+        self._unsaved += self._new()
         if failed:
             for call, name in self._open.items():
                 flags = self._stamped({"interrupted": True})
-                new.append(Message("tool", INTERRUPTED, self._id(), name, tool_call_id=call, metadata=flags))
+                self._unsaved.append(
+                    Message("tool", INTERRUPTED, self._id(), name, tool_call_id=call, metadata=flags)
+                )
             self._open = {}
-        await self._add(new)
+        await self._save()
 
     async def clear(self) -> None:
         """Clear a session that is kept for a single run, before and after the run."""
         if self.session.retention == "single_run":
             await self.home.run(self.session.clear(keep_system=True))
 
-    async def _add(self, messages: list[Message]) -> None:
-        if not messages:
+    async def _save(self) -> None:
+        """Store what is not stored yet; sent again after it was broken off, nothing of it is stored twice."""
+        if not self._unsaved:
             return
         try:
-            await self.home.run(self.session.add_many(messages))
+            await self.home.run(self.session.add_many(self._unsaved))
         except ConflictError:
             # A run of this id was here before, and went another way.
-            anew = {message.id: f"{message.id}-{new_id()}" for message in messages}
+            anew = {message.id: f"{message.id}-{new_id()}" for message in self._unsaved}
             self.asked_in = {call: anew.get(id, id) for call, id in self.asked_in.items()}
             self.prompt_id = anew.get(self.prompt_id or "", self.prompt_id)
-            again = [replace(message, id=anew[message.id]) for message in messages]
-            await self.home.run(self.session.add_many(again))
+            self._unsaved = [replace(message, id=anew[message.id]) for message in self._unsaved]
+            await self.home.run(self.session.add_many(self._unsaved))
+        self._unsaved = []
 
     def _new(self) -> list[Message]:
         new: list[Message] = []

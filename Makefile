@@ -43,6 +43,7 @@ imports: $(READY) ## check that imports point down only
 generated: $(READY) ## check that what is generated is up to date
 	@$(BIN)/python tools/generate_sync.py --check
 	@$(BIN)/python tools/draw_forgetting.py --check
+	@$(BIN)/python -m benchmarks.capacity --check
 
 tests: $(READY) ## run the tests, the contract suite and the README's examples
 	@MNEMIC_TEST_ALL=1 $(BIN)/python -m pytest -n 2 --dist worksteal

@@ -72,11 +72,17 @@ def _postgresql(one: Footprint, records: int, calls: float, peak: float) -> dict
         "disk, with room": _bytes(disk),
         "appends and recalls at the busiest": f"{peak:,.0f} a second each",
         "cores for them": f"{cores:,.1f}",
+        "read at the busiest, as each active user is first searched": f"{_bytes(first_reads(one))} a second",
         "servers of 16 cores and 8 TiB": f"{servers:,} primaries, {servers:,} replicas",
         "users on a server": f"{USERS // servers:,}",
         "a month": _dollars(price),
         "a user and month": f"${price / USERS:,.4f}",
     }
+
+
+def first_reads(one: Footprint) -> float:
+    """Return the bytes a second that are read at the busiest because users are searched for the first time."""
+    return USERS * ACTIVE / 86_400 * PEAK * MEMORIES * one.memory_bytes
 
 
 def _valkey(one: Footprint, records: int, calls: float, peak: float) -> dict[str, str]:
@@ -111,6 +117,9 @@ def _dynamodb(one: Footprint, records: int, calls: float) -> dict[str, str]:
         + reads / 1e6 * PRICES["DynamoDB, a million read units"]
         + size / GIB * PRICES["DynamoDB, a GiB and month"]
     )
+    # Without vectors elsewhere, the entries of each active user are read once a day, consistently.
+    loads = USERS * ACTIVE * DAYS * MEMORIES * one.memory_bytes / 4096
+    without = dynamo + loads / 1e6 * PRICES["DynamoDB, a million read units"]
     qdrant = COPIES * nodes * PRICES["16 cores, 128 GiB, an hour"] * HOURS
     on_disk = COPIES * (
         math.ceil(nodes / 8) * PRICES["16 cores, 128 GiB, an hour"] * HOURS
@@ -120,6 +129,7 @@ def _dynamodb(one: Footprint, records: int, calls: float) -> dict[str, str]:
         "stored in DynamoDB": _bytes(size),
         "appends and recalls a month": f"{month:,.0f} each",
         "DynamoDB a month": _dollars(dynamo),
+        "DynamoDB alone, without Qdrant, a month": _dollars(without),
         "vectors in Qdrant": _bytes(vectors),
         "Qdrant, all in memory": f"{nodes:,} machines and {nodes:,} replicas, {_dollars(qdrant)} a month",
         "Qdrant, an eighth in memory": f"{math.ceil(nodes / 8):,} and {math.ceil(nodes / 8):,}, "

@@ -81,7 +81,7 @@ def _postgresql(one: Footprint, records: int, calls: float, peak: float) -> dict
 
 
 def first_reads(one: Footprint) -> float:
-    """Return the bytes a second that are read at the busiest because users are searched for the first time."""
+    """Return the bytes a second that are read at the busiest since users are searched for the first time."""
     return USERS * ACTIVE / 86_400 * PEAK * MEMORIES * one.memory_bytes
 
 

@@ -14,7 +14,7 @@ import pytest
 import mnemic
 from agent_script import Script
 from mnemic import Message, ToolCall
-from mnemic.agents import Agent, AsyncLearner
+from mnemic.agents import Agent, AsyncLearner, extractive
 from mnemic.driving import Portal
 
 
@@ -134,6 +134,14 @@ def test_without_a_model_a_summary_is_made_of_the_conversations_own_sentences(
     assert later is not None
     assert "allergic to shellfish" in later.text, "what was told before is not told away"
     assert portal.run(learner.title(chat)) == "I'm off to Lisbon in May"
+
+
+def test_what_overflows_can_be_summarised_without_a_model(alice: mnemic.Space) -> None:
+    chat = alice.session("short", max_messages=10, overflow=mnemic.Summarise(extractive))
+    chat.add("user", "My sister Ana is allergic to shellfish.")
+    talk(chat, 30)
+    assert "allergic to shellfish" in (chat.summary() or "")
+    assert len(chat.archived()) + len(chat.messages()) == 31
 
 
 # ------------------------------------------------------------ facts

@@ -14,7 +14,6 @@ from ..checks import check_name
 from ..driving import Portal, off_loop
 from ..errors import InvalidValueError, NotFoundError
 from ..features.sessions import AsyncSession
-from ..records import new_id
 from ..sync import Session
 from .capability import MemoryCapability
 from .homes import AnyMemory, AnySession, Home
@@ -141,7 +140,7 @@ class Agent:
         `options` are those of pydantic-ai's `Agent.run`. The turn is stored as it goes, also if the run
         fails or is cancelled. Raises what the model, a tool or the store raises.
         """
-        return await self.inner.run(prompt, **self.called(Calling(session=session), options))
+        return await self.ask(prompt, Calling(session=session), options)
 
     def run_sync(
         self, prompt: str | Sequence[UserContent] | None, *, session: AnySession | None = None, **options: Any
@@ -156,14 +155,15 @@ class Agent:
 
         A consumer who stops early cancels the run; what was said until then is stored.
         """
-        called = self.called(Calling(session=session), options)
-        async with self.inner.run_stream_events(prompt, **called) as stream:
-            async for event in stream:
-                match event:
-                    case PartStartEvent(part=TextPart(content=text)) if text:
-                        yield text
-                    case PartDeltaEvent(delta=TextPartDelta(content_delta=text)) if text:
-                        yield text
+        inner = self.inner
+        with self.capability.expecting(Calling(session=session), options) as called:
+            async with inner.run_stream_events(prompt, **called) as stream:
+                async for event in stream:
+                    match event:
+                        case PartStartEvent(part=TextPart(content=text)) if text:
+                            yield text
+                        case PartDeltaEvent(delta=TextPartDelta(content_delta=text)) if text:
+                            yield text
 
     async def history(self, key: str | None = None, *, limit: int | None = None) -> list[Act]:
         """Return what this agent wrote, or what it did to a key, as `AsyncJournal.history` does."""
@@ -183,12 +183,13 @@ class Agent:
             act = known[-1]
         return await self.home.run(journal.undo(act, by=by, force=force))
 
-    def called(self, calling: Calling, options: dict[str, Any]) -> dict[str, Any]:
-        """Return the options of a run that is about to begin, of which the memory is told who asks for it."""
-        options = {"run_id": new_id(), **options}
-        _ = self.inner
-        self.capability.expect(options["run_id"], calling)
-        return options
+    async def ask(
+        self, prompt: str | Sequence[UserContent] | None, calling: Calling, options: dict[str, Any]
+    ) -> AgentRunResult[Any]:
+        """Answer a prompt as `run` does, for one who says who asks."""
+        inner = self.inner
+        with self.capability.expecting(calling, options) as called:
+            return await inner.run(prompt, **called)
 
     def drive(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Run a coroutine on the agent's own event loop, for callers without one; raises EventLoopError."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -13,6 +14,7 @@ from pydantic_ai.toolsets import FunctionToolset
 
 from ..errors import MnemicError
 from ..features.sessions import AsyncSession
+from ..records import new_id
 from .conversion import text_of
 from .homes import AnyMemory, AnySession, Home
 from .learning import AsyncLearner, Lesson
@@ -58,7 +60,7 @@ class MemoryCapability(AbstractCapability[Any]):
         agent_calls: AgentCalls | None = None,
         learner: AsyncLearner | None = None,
         learn: Sequence[Lesson] = (),
-        id: str | None = "memory",
+        id: str | None = None,
     ) -> None:
         """Raise InvalidValueError for a memory that is none, or a tool that there is not."""
         self.id = id
@@ -81,9 +83,15 @@ class MemoryCapability(AbstractCapability[Any]):
         """Return what the memory holds of a run that is going on."""
         return self._turns[ctx.run_id or ""]
 
-    def expect(self, run_id: str, calling: Calling) -> None:
-        """Tell of a run that is about to begin who asks for it, and in which session."""
-        self._expected[run_id] = calling
+    @contextmanager
+    def expecting(self, calling: Calling, options: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """Tell of a run who asks for it, and in which session; yields the options to begin it with."""
+        options = {"run_id": new_id(), **options}
+        self._expected[options["run_id"]] = calling
+        try:
+            yield options
+        finally:
+            self._expected.pop(options["run_id"], None)
 
     async def close(self) -> None:
         """Close the memory, if the capability opened it."""

@@ -96,7 +96,7 @@ class Runtime:
         """Ask an agent, and return its answer; raises NotFoundError if there is none of that name."""
         agent = self._find(name)
         calling = Calling(session=session, speaker=speaker, call=AgentCall(name, text_of(request)))
-        return (await agent.inner.run(request, **agent.called(calling, options))).output
+        return (await agent.ask(request, calling, options)).output
 
     def call_sync(
         self,
@@ -182,8 +182,7 @@ class Runtime:
             call=AgentCall(name, request),
             depth=calling.depth + 1,
         )
-        called = agent.called(deeper, {"usage": ctx.usage})
-        return (await agent.inner.run(request, **called)).output
+        return (await agent.ask(request, deeper, {"usage": ctx.usage})).output
 
     def _find(self, name: str) -> Agent:
         found = self._agents.get(name)

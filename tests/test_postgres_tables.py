@@ -76,21 +76,20 @@ def large() -> Iterator[Lab]:
 def plans(lab: Lab, monkeypatch: pytest.MonkeyPatch, work: Any) -> str:
     """Return how PostgreSQL goes about the statements that a call sends."""
     sent: list[tuple[str, Any]] = []
-    execute = psycopg.Connection.execute
+    original = ThreadLink.all
 
-    def noted(self: Any, query: Any, params: Any = None, **options: Any) -> Any:
-        sent.append((query, params))
-        return execute(self, query, params, **options)
+    async def noted(self: ThreadLink, statement: Any, parameters: Any) -> Any:
+        sent.append((statement.text, statement.arguments(parameters)))
+        return await original(self, statement, parameters)
 
     with monkeypatch.context() as patch:
-        patch.setattr(psycopg.Connection, "execute", noted)
+        patch.setattr(ThreadLink, "all", noted)
         work()
     assert sent
     with closing(psycopg.connect(lab.url, autocommit=True, cursor_factory=psycopg.RawCursor)) as connection:
         return "\n".join(
             line
             for query, params in sent
-            if query not in ("BEGIN", "COMMIT", "DISCARD PLANS")
             for (line,) in connection.execute(f"EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) {query}", params)
         )
 

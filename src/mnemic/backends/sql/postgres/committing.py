@@ -7,7 +7,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import psycopg
 
@@ -15,6 +15,7 @@ from ....checks import MICROSECOND, from_microseconds
 from ....driving import off_loop, pause
 from ....errors import StoreBusyError, StoreUnavailableError
 from ....store.loaded import LoadedGround, Needs, UnknownError
+from ....store.planning import Name
 from ....store.query import Limit, Outcome, Put, Touch, Write
 from .address import Address
 from .errors import READ_ONLY, RETRYABLE, explain, state_of
@@ -29,7 +30,11 @@ TRIES = 10
 MUCH = 1000
 """From how many operations on they are planned in a thread, if there is an event loop."""
 
+MOST_OVERWRITTEN = 10_000
+"""How many streams are remembered whose records are overwritten."""
+
 Result = TypeVar("Result")
+Append = tuple[Put, Touch | None, Limit | None]
 
 
 class Committer:
@@ -40,6 +45,8 @@ class Committer:
         self._url = address.shown
         self._patience = f"{address.lock_timeout:.3f}s"
         self._moment = moment
+        self._overwritten: dict[Name, None] = {}
+        """Streams in which a put without a version has met a record of its key: the next will, too."""
 
     async def commit(self, pool: Pool, batch: list[Pending]) -> None:
         """Do writes in one transaction, and settle each."""
@@ -53,9 +60,14 @@ class Committer:
     async def _commit(self, pool: Pool, batch: list[Pending]) -> None:
         lost = False
         for number in range(TRIES):
-            attempt = _Attempt(self._sql, batch, self._moment, self._patience, plain=number == 0)
+            ops = appending(batch[0].write) if len(batch) == 1 and not number else None
+            if ops is not None and ops[0].if_version is None and _stream(ops[0]) in self._overwritten:
+                ops = None
+            attempt = _Attempt(self._sql, batch, self._moment, self._patience, ops)
             try:
                 await pool.use(attempt.run)
+                if attempt.overwrote and len(self._overwritten) < MOST_OVERWRITTEN:
+                    self._overwritten[_stream(batch[0].write.ops[0])] = None
                 return
             except LostRaceError:
                 continue
@@ -101,20 +113,22 @@ class _Attempt:
         batch: list[Pending],
         moment: Callable[[], int],
         patience: str,
-        *,
-        plain: bool,
+        ops: Append | None,
     ) -> None:
+        """`ops` are the parts of the only write, if it may be no more than an append."""
         self.sql = sql
         self.batch = batch
         self.moment = moment
         self.patience = patience
-        self.plain = plain
+        self.ops = ops
+        self.overwrote = False
+        """Whether what might have been an append has met a record of its key."""
         self.committing = False
         """Whether the server may have committed."""
 
     async def run(self, link: Link) -> None:
         """Do the writes, and settle each."""
-        if self.plain and len(self.batch) == 1 and await self._append(link, self.batch[0]):
+        if self.ops is not None and await self._append(link, self.batch[0], *self.ops):
             return
         needs = Needs.of(pending.write for pending in self.batch)
         found = await load(link, self.sql, needs, self.patience)
@@ -130,6 +144,9 @@ class _Attempt:
             await flush.claim(link)
             await self._aside(flush.gather)
             await flush.write(link, self._send)
+        if self.ops is not None:
+            put = ground.changes.put.values()
+            self.overwrote = any(slot.stored for slots in put for slot in slots.values())
         for pending, end in zip(self.batch, ends, strict=True):
             pending.settle(end)
 
@@ -141,11 +158,10 @@ class _Attempt:
         size = sum(len(pending.write.ops) for pending in self.batch)
         return await off_loop(work) if size > MUCH else work()
 
-    async def _append(self, link: Link, pending: Pending) -> bool:
+    async def _append(
+        self, link: Link, pending: Pending, put: Put, touch: Touch | None, limit: Limit | None
+    ) -> bool:
         """Try to add one record to the end of its stream; tell whether that was all there was to do."""
-        if (ops := appending(pending.write)) is None:
-            return False
-        put, touch, limit = ops
         record, moment = put.record, self.moment()
         now = from_microseconds(moment)
         values = {**pending.rows[0], "scope": record.scope.path, "kind": record.kind}
@@ -186,7 +202,7 @@ class _Attempt:
         self.committing = True
 
 
-def appending(write: Write) -> tuple[Put, Touch | None, Limit | None] | None:
+def appending(write: Write) -> Append | None:
     """Return the parts of a write that may do no more than add one record to the end of its stream."""
     if write.id is not None or not 1 <= len(write.ops) <= 3:
         return None
@@ -205,3 +221,7 @@ def appending(write: Write) -> tuple[Put, Touch | None, Limit | None] | None:
         if op.scope != put.record.scope or op.kind != put.record.kind:
             return None
     return put, touch, limit
+
+
+def _stream(op: Any) -> Name:
+    return op.record.scope.path, op.record.kind

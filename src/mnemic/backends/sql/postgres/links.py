@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import select
 from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
 from typing import Any, Protocol
 
 import psycopg
@@ -16,6 +15,7 @@ from psycopg.types.numeric import Int8Dumper
 from ....driving import step
 from ..statements import Parameters, Prepared
 from .address import Address
+from .pipelines import Pipeline
 
 Asked = Sequence[tuple[Prepared, Parameters]]
 
@@ -75,6 +75,7 @@ class ThreadLink:
     def __init__(self, raw: psycopg.Connection[Any]) -> None:
         self.raw = raw
         self._cursor = raw.cursor()
+        self._pipeline = Pipeline(raw)
         self.since = 0.0
         self.asked = 0
         self.replan_at = 100
@@ -105,10 +106,7 @@ class ThreadLink:
 
     async def each(self, asked: Asked) -> list[list[Any]]:
         self.asked += len(asked)
-        execute = self.raw.execute
-        with self.raw.pipeline() if len(asked) > 1 else nullcontext():
-            cursors = [execute(s.text, s.arguments(p), prepare=_prepare(s)) for s, p in asked]
-        return [cursor.fetchall() if _has_rows(cursor) else [] for cursor in cursors]
+        return self.raw.wait(self._pipeline.talk(asked))
 
     async def copy(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
         with self.raw.cursor() as cursor, cursor.copy(statement) as copy:
@@ -133,6 +131,7 @@ class LoopLink:
     def __init__(self, raw: psycopg.AsyncConnection[Any]) -> None:
         self.raw = raw
         self._cursor = raw.cursor()
+        self._pipeline = Pipeline(raw)
         self.since = 0.0
         self.asked = 0
         self.replan_at = 100
@@ -164,10 +163,7 @@ class LoopLink:
 
     async def each(self, asked: Asked) -> list[list[Any]]:
         self.asked += len(asked)
-        execute = self.raw.execute
-        async with self.raw.pipeline() if len(asked) > 1 else nullcontext():
-            cursors = [await execute(s.text, s.arguments(p), prepare=_prepare(s)) for s, p in asked]
-        return [await cursor.fetchall() if _has_rows(cursor) else [] for cursor in cursors]
+        return await self.raw.wait(self._pipeline.talk(asked))
 
     async def copy(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
         async with self.raw.cursor() as cursor, cursor.copy(statement) as copy:
@@ -191,11 +187,6 @@ def _is_silent(socket: int) -> bool:
     poll = select.poll()
     poll.register(socket, select.POLLIN)
     return not poll.poll(0)
-
-
-def _has_rows(cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]) -> bool:
-    # Not by its description, which takes as long to make as all the rest.
-    return cursor.pgresult is not None and cursor.pgresult.nfields > 0
 
 
 def _prepare(statement: Prepared) -> bool | None:

@@ -154,7 +154,8 @@ class MemoryCapability(AbstractCapability[Any]):
         turn = self.turn(ctx)
         if not turn.begun:
             await turn.begin(text_of(ctx.prompt), self.budget, ctx.messages)
-        await turn.keep(ctx.messages)
+        else:
+            await turn.keep(ctx.messages)
         return replace(request_context, messages=turn.prompt(request_context.messages))
 
     def _begin(self, ctx: RunContext[Any]) -> Turn:

@@ -18,7 +18,6 @@ from ..memory import AsyncSpace
 from ..records import Hit, Message
 from ..store.query import Scan
 from ..tokens import TokenCounter
-from .homes import Home
 
 INTERRUPTED = (
     "No result: this call was interrupted, or is still under way. It may or may not have had its effect."
@@ -38,7 +37,7 @@ class Budget(Struct, frozen=True, kw_only=True):
     score of `min_score`, and the rest for the newest turns.
     """
 
-    max_tokens: int = 8_000
+    max_tokens: int = 4_000
     share: float = 0.3
     recall: int = 8
     min_score: float = 0.1
@@ -63,10 +62,9 @@ class Shown(Struct, frozen=True):
 
 
 async def show(
-    home: Home, session: AsyncSession, query: str, budget: Budget, given: list[Message] | None = None
+    space: AsyncSpace, session: AsyncSession, query: str, budget: Budget, given: list[Message] | None = None
 ) -> Shown:
     """Return what bears on a query; turns that are `given` are shown already, and no others are."""
-    space = home.space
     aside = int(budget.max_tokens * budget.share)
 
     async def window() -> list[Message]:
@@ -87,17 +85,15 @@ async def show(
             await space.recall(query, budget.recall, min_score=budget.min_score, uses=False) if wanted else []
         )
 
-    async def all_of_it() -> tuple[list[Message], tuple[list[EntryInfo], int], list[Hit]]:
-        if running_loop() is None:
-            return await window(), await notes(), await found()
-        return await asyncio.gather(window(), notes(), found())
-
-    recent, (entries, count), hits = await home.run(all_of_it())
+    if running_loop() is None:
+        recent, (entries, count), hits = await window(), await notes(), await found()
+    else:
+        recent, (entries, count), hits = await asyncio.gather(window(), notes(), found())
     tokens = space._tokens
     listed, cost = _listed(entries, count, tokens, aside // 2)
     picked = best_of(hits, recent, session, tokens, aside - cost) if hits else []
     if used := [hit.record.ref for hit in picked if hit.record.kind == EXPERIENCE]:
-        await home.run(space._use(used))
+        await space._use(used)
     lines = [*listed, *([str(block_of(picked).content)] if picked else [])]
     return Shown([] if given is not None else recent, _framed(lines) if lines else None, picked)
 

@@ -75,10 +75,22 @@ class Turn:
         return self._history is not None
 
     async def begin(self, query: str, budget: Budget, messages: Sequence[ModelMessage]) -> None:
-        """Find out what the run is to be shown; a run that was given a history is shown no other."""
+        """Find out what the run is to be shown, and store what it is told.
+
+        A run that was given a history is shown no other.
+        """
         before = [message for message in messages if message.run_id != self.run_id]
         given = from_pydantic_ai(before) if before else None
-        shown = await show(self.home, self.session, query, budget, given)
+        self._messages = messages
+        self._unsaved += self._new()
+
+        async def both() -> Shown:
+            # What is asked is stored after it was looked for, or it would be found.
+            shown = await show(self.home.space, self.session, query, budget, given)
+            await self._save()
+            return shown
+
+        shown = await self.home.run(both())
         self._history = to_pydantic_ai(shown.turns, agent=self.agent)
         self._block = None if shown.block is None else ModelRequest([UserPromptPart(shown.block)])
         self.shown = shown
@@ -98,7 +110,7 @@ class Turn:
         if messages is not None:
             self._messages = messages
         self._unsaved += self._new()
-        await self._save()
+        await self._saved()
 
     async def end(self, *, failed: bool) -> None:
         """Store what is left; calls that got no answer, since the run failed, are answered as interrupted."""
@@ -110,26 +122,28 @@ class Turn:
                     Message("tool", INTERRUPTED, self._id(), name, tool_call_id=call, metadata=flags)
                 )
             self._open = {}
-        await self._save()
+        await self._saved()
 
     async def clear(self) -> None:
         """Clear a session that is kept for a single run, before and after the run."""
         if self.session.retention == "single_run":
             await self.home.run(self.session.clear(keep_system=True))
 
+    async def _saved(self) -> None:
+        if self._unsaved:
+            await self.home.run(self._save())
+
     async def _save(self) -> None:
         """Store what is not stored yet; sent again after it was broken off, nothing of it is stored twice."""
-        if not self._unsaved:
-            return
         try:
-            await self.home.run(self.session.add_many(self._unsaved))
+            await self.session.add_many(self._unsaved)
         except ConflictError:
             # A run of this id was here before, and went another way.
             anew = {message.id: f"{message.id}-{new_id()}" for message in self._unsaved}
             self.asked_in = {call: anew.get(id, id) for call, id in self.asked_in.items()}
             self.prompt_id = anew.get(self.prompt_id or "", self.prompt_id)
             self._unsaved = [replace(message, id=anew[message.id]) for message in self._unsaved]
-            await self.home.run(self.session.add_many(self._unsaved))
+            await self.session.add_many(self._unsaved)
         self._unsaved = []
 
     def _new(self) -> list[Message]:

@@ -145,7 +145,7 @@ def test_ids_are_what_the_service_takes_and_lead_back_to_their_scopes(path: list
     assert len(place.actor) <= 255
     assert len(place.session) <= 100
     assert names.path_of(place) in (scope, None)
-    if all(len(segment) < 10 for segment in path) and len(path) < 4:
+    if all(len(segment.encode()) < 10 for segment in path) and len(path) < 4:
         assert names.path_of(place) == scope
 
 

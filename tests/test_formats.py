@@ -235,9 +235,9 @@ class TestImages:
 
     def test_a_missing_file_is_not_found(self, tmp_path: Path) -> None:
         message = Message("user", images=[str(tmp_path / "gone.png")])
-        with pytest.raises(NotFoundError, match=r"gone\.png"):
+        with pytest.raises(NotFoundError, match="no image at"):
             to_openai([message])
-        with pytest.raises(NotFoundError, match=r"gone\.png"):
+        with pytest.raises(NotFoundError, match="no image at"):
             to_anthropic([message])
 
     @pytest.mark.parametrize("path", ["", "a\0b", "A" * 10_000])

@@ -361,6 +361,26 @@ def test_a_connection_that_was_ended_while_idle_is_replaced(lab: Lab, url: str) 
         lab.put(f"k{n}")
 
 
+def test_a_server_that_forgets_statements_is_asked_anew(lab: Lab) -> None:
+    store: Any = lab.store
+    lab.put("a", text="0")
+
+    async def forget(link: Any) -> None:
+        done = link.raw.execute("DEALLOCATE ALL", prepare=False)
+        if inspect.isawaitable(done):
+            await done
+
+    for n in range(1, 6):
+        for _ in range(5):
+            lab.write(Put(record("a", text=str(n))), Put(record("b")))
+            assert [found.text for found in lab.scan(scope=Scope(), below=True)] == [str(n), None]
+
+        async def everywhere() -> None:
+            await store._side().pool.use(forget)
+
+        lab.run(everywhere())
+
+
 def blocked(url: str, call: Callable[[], object]) -> list[object]:
     """End the connection of a call that waits for a lock, and return how the call ended."""
     ended: list[object] = []

@@ -328,6 +328,16 @@ def test_what_one_write_adds_another_of_the_same_transaction_may_remove(url: str
         assert counts == [(1,), (1,), (1,), (0,), (0,)]
 
 
+def test_a_stream_may_go_and_come_again_in_one_write(url: str) -> None:
+    with Lab(url, on_loop=False) as lab:
+        lab.put("a", labels={"a": "b"}, derived={"x": b"1"})
+        outcomes = lab.write(Purge(HOME, KIND, drop=True), Put(record("b"), 0), Put(record("a"), 0))
+        assert [did.seq for did in outcomes[1:]] == [1, 2]
+        assert lab.keys() == ["b", "a"]
+        assert lab.scan(derived=("x",))[1].derived == {}
+        assert lab.keys(where=(Condition("labels.a", "eq", "b"),)) == []
+
+
 # ------------------------------------------------------------ failover
 
 

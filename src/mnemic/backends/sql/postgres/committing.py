@@ -18,7 +18,7 @@ from ....store.loaded import LoadedGround, Needs, UnknownError
 from ....store.planning import Name
 from ....store.query import Limit, Outcome, Put, Touch, Write
 from .address import Address
-from .errors import READ_ONLY, RETRYABLE, explain, state_of
+from .errors import RETRYABLE, STALE, explain, state_of
 from .lanes import Pending
 from .links import Link
 from .pools import LostLinkError, Pool
@@ -91,7 +91,7 @@ class Committer:
 
     def _after_loss(self, batch: list[Pending], attempt: _Attempt, error: LostLinkError) -> list[Pending]:
         """Return the writes that may be sent again: nothing was committed, or they would be found done."""
-        if not attempt.committing or state_of(error.error) in READ_ONLY:
+        if not attempt.committing or state_of(error.error) in STALE:
             return batch
         for pending in batch:
             if pending.write.id is None:

@@ -54,8 +54,9 @@ RETRYABLE = frozenset({"40001", "40P01", "23505"})
 """Nothing was written, and the same again may succeed: others were faster, or in the way."""
 
 
-READ_ONLY = frozenset({"25006"})
-"""The server takes no writes: perhaps since another one has taken over."""
+STALE = frozenset({"0A000", "25006", "26000"})
+"""Nothing was done, and a new connection may do better: the tables have changed under a plan, the server
+takes no writes any more since another has taken over, or it has forgotten a statement that it was to keep."""
 
 
 def explain(error: Exception, url: str) -> Exception:

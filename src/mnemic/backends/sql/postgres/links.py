@@ -11,10 +11,12 @@ from typing import Any, Protocol
 
 import psycopg
 from psycopg.types.numeric import Int8Dumper
+from sqlalchemy import text
 
 from ....driving import step
 from ..statements import Parameters, Prepared
 from .address import Address
+from .flavour import FLAVOUR
 from .pipelines import Pipeline
 
 Asked = Sequence[tuple[Prepared, Parameters]]
@@ -22,6 +24,8 @@ Asked = Sequence[tuple[Prepared, Parameters]]
 
 FEW = 50
 """Up to how many rows a cursor is used again, which saves making one; it holds them until then."""
+_roll_back = Prepared(text("ROLLBACK"), FLAVOUR.dialect)
+"""Not by the driver's own, after which it lets the server forget all statements that it keeps."""
 PREPARE_AFTER = 3
 """How often a statement is run before the server keeps it."""
 
@@ -114,7 +118,7 @@ class ThreadLink:
                 copy.write_row(row)
 
     async def roll_back(self) -> None:
-        self.raw.rollback()
+        await self.each([(_roll_back, {})])
 
     def is_alive(self) -> bool:
         return _is_silent(self.raw.fileno())
@@ -171,7 +175,7 @@ class LoopLink:
                 await copy.write_row(row)
 
     async def roll_back(self) -> None:
-        await self.raw.rollback()
+        await self.each([(_roll_back, {})])
 
     def is_alive(self) -> bool:
         return _is_silent(self.raw.fileno())

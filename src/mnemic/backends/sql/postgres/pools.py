@@ -20,7 +20,7 @@ from sqlalchemy import text
 from ....errors import ClosedError, StoreBusyError
 from ..statements import Prepared
 from .address import Address
-from .errors import READ_ONLY, state_of
+from .errors import STALE, state_of
 from .flavour import FLAVOUR
 from .links import Link, LoopLink, ThreadLink
 
@@ -38,9 +38,7 @@ _OPEN = (TransactionStatus.INTRANS, TransactionStatus.INERROR)
 
 
 class LostLinkError(Exception):
-    """A connection broke while it was lent, or leads to a server that is the primary no more; never seen
-    outside.
-    """
+    """A connection broke while it was lent, or was of no use any more; never seen outside."""
 
     def __init__(self, error: psycopg.Error) -> None:
         super().__init__(str(error))
@@ -79,7 +77,7 @@ class Pool(ABC):
                 await link.each([(_replan, {})])
             return await work(link)
         except psycopg.Error as error:
-            if state_of(error) in READ_ONLY:
+            if state_of(error) in STALE:
                 link.close()
             if link.status == TransactionStatus.UNKNOWN:
                 self.forget()

@@ -81,6 +81,7 @@ class Flush:
         self.sql = sql
         self.ground = ground
         self.found = found
+        self.dropped = {head.id for head in ground.dropped if not isinstance(head.id, New)}
         self.ids: dict[Name, int] = {}
         """The stream that each name stands for once all is written."""
         self.removals: list[tuple[Prepared, Parameters]] = []
@@ -95,14 +96,17 @@ class Flush:
         return bool(ground.dirty or ground.dropped or ground.changes.names or ground.changes.done)
 
     async def claim(self, link: Link) -> None:
-        """Make the streams that are new; raises LostRaceError if someone else has made one meanwhile."""
+        """Remove streams and make new ones; raises LostRaceError if someone else has made one meanwhile."""
         heads = [head for head in self.ground.heads.values() if head is not None]
         new = sorted(
             (head for head in heads if isinstance(head.id, New)), key=lambda head: (head.scope, head.kind)
         )
         self.ids = {(head.scope, head.kind): head.id for head in heads if not isinstance(head.id, New)}
-        if new:
-            rows = await link.each([(self.sql.claim_head, head.row()) for head in new])
+        # First what is dropped: a stream may go and come again in one write.
+        gone = [(self.sql.remove_head, {"id": id}) for id in self.dropped]
+        if new or gone:
+            claims = [(self.sql.claim_head, head.row()) for head in new]
+            rows = (await link.each([*gone, *claims]))[len(gone) :]
             if not all(rows):
                 raise LostRaceError
             self.ids |= {(head.scope, head.kind): row[0][0] for head, row in zip(new, rows, strict=True)}
@@ -134,11 +138,9 @@ class Flush:
 
     def gather(self) -> None:
         """Turn what the plans changed into rows and statements."""
-        dropped = {head.id for head in self.ground.dropped if not isinstance(head.id, New)}
-        for id in dropped:
+        for id in self.dropped:
             self._empty(id)
-            self.removals.append((self.sql.remove_head, {"id": id}))
-        self._gather_removals(dropped)
+        self._gather_removals()
         for name in self.ids:
             put = self._last(name)
             self._gather_puts(name, put)
@@ -153,12 +155,12 @@ class Flush:
             row = {"id": id, "done": moment, "outcomes": encode_outcomes(outcomes).decode()}
             self.changes.append((self.sql.note_write, row))
 
-    def _gather_removals(self, dropped: set[int]) -> None:
-        emptied = set(dropped)
+    def _gather_removals(self) -> None:
+        emptied = set(self.dropped)
         for name, slots in self.ground.changes.removed.items():
             head = self.found.heads[name]
             assert head is not None
-            if head.id in dropped:
+            if head.id in self.dropped:
                 continue
             if len(slots) == head.count:
                 self._empty(head.id)

@@ -30,7 +30,7 @@ def test_there_are_examples() -> None:
     assert len(examples(ROOT / "README.md")) >= 4
 
 
-@pytest.mark.parametrize("name", ["embedded", "recall", "quality", "peers"])
+@pytest.mark.parametrize("name", ["embedded", "recall", "quality", "peers", "servers", "million"])
 def test_the_readme_shows_the_results_that_were_measured(name: str) -> None:
     readme = (ROOT / "README.md").read_text()
     shown = readme.partition(f"<!-- {name} -->")[2].partition(f"<!-- /{name} -->")[0].strip()

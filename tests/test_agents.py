@@ -138,6 +138,22 @@ def test_a_cancelled_run_is_stored(alice: mnemic.Space) -> None:
     assert stored[2].content == INTERRUPTED
 
 
+def test_a_run_that_is_cancelled_while_it_stores_is_stored_once(alice: mnemic.Space) -> None:
+    agent = Agent("Bot", model=Script(*["Yes."] * 40), memory=alice)
+
+    async def main() -> None:
+        for n in range(12):
+            task = asyncio.create_task(agent.run(f"Go {n}."))
+            await asyncio.sleep(0.002 * n)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(main())
+    said = [message.content for message in alice.session("main").messages(roles="user")]
+    assert len(said) == len(set(said))
+    agent.close_sync()
+
+
 def test_a_retry_of_an_output_is_stored_and_goes_on(alice: mnemic.Space) -> None:
     agent = Agent("Bot", model=Script("long answer", "ok"), memory=alice)
 

@@ -10,7 +10,7 @@ import pytest
 import mnemic
 from agent_script import Script, call
 from mnemic import AgentCall
-from mnemic.agents import Agent, Runtime
+from mnemic.agents import Agent, Runtime, open_learner
 
 
 def test_agents_call_one_another_and_share_a_memory(alice: mnemic.Space) -> None:
@@ -137,3 +137,14 @@ def test_a_team_streams_and_runs_at_once(alice: mnemic.Space) -> None:
     text, answers = asyncio.run(main())
     assert text == "a b c"
     assert answers == ["a b c", "a b c"]
+
+
+def test_a_team_learns_all_before_its_memory_is_closed(file_url: str) -> None:
+    with Runtime(memory=file_url, model=lambda messages: "Noted.") as team:
+        for name in ("One", "Two", "Three"):
+            team.agent(name, learn=["title"])
+            team.call_sync(name, f"I'm {name} and off to Lisbon in May.", session=name)
+        learners = [agent.learner for agent in team.agents.values()]
+    assert all(learner is not None and not learner.waiting and not learner.errors for learner in learners)
+    with mnemic.open(file_url) as memory, open_learner(memory.scope("team")) as learner:
+        assert learner.title("Three") == "I'm Three and off to Lisbon in May"

@@ -87,6 +87,7 @@ class Agent:
             self.home = Home.around(session)
         else:
             self.home = memory if isinstance(memory, Home) else Home(memory, name)
+        self._owns = not isinstance(memory, Home)
         self.bound = memory is not None or not isinstance(session, str)
         """Whether it was told where its memory is."""
 
@@ -202,6 +203,7 @@ class Agent:
         if self._inner is not None or self._capability is not None:
             raise InvalidValueError(f"agent {self.name!r} has a memory already")
         self.home = home
+        self._owns = False
         self.session = self.session if session is None else session
         self.bound = True
 
@@ -223,7 +225,8 @@ class Agent:
         """Close as `close` does, off any event loop."""
         if self.learner is not None and (self._portal is not None or self.learner.waiting):
             self.drive(self.learner.drain())
-        self.home.close_sync()
+        if self._owns:
+            self.home.close_sync()
         portal, self._portal = self._portal, None
         if portal is not None:
             portal.close()

@@ -133,8 +133,9 @@ class MemoryCapability(AbstractCapability[Any]):
                     error.add_note(f"the end of the turn could not be stored: {lost}")
             raise
         else:
-            await turn.end(failed=False)
-            await turn.clear()
+            with anyio.CancelScope(shield=True):
+                await turn.end(failed=False)
+                await turn.clear()
             return result
         finally:
             del self._turns[ctx.run_id or ""]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any, TypeAlias, TypeVar
 
 from ..checks import shown
@@ -79,7 +80,13 @@ class Home:
         """Return what a call to the memory returns, wherever its connections live."""
         if self._inline:
             # One step aside for all of it, instead of one for each of the store's own steps.
-            return await off_loop(lambda: step(work))
+            try:
+                return await off_loop(lambda: step(work))
+            except BaseException:
+                # Whoever is cancelled before it began leaves it to nobody; under way, it goes on.
+                with suppress(ValueError):
+                    work.close()
+                raise
         return await (work if self._portal is None else self._portal.hop(work))
 
     def session(self, session: AnySession) -> AsyncSession:

@@ -132,6 +132,8 @@ class Runtime:
     def close_sync(self) -> None:
         """Close as `close` does, off any event loop."""
         for agent in self._agents.values():
+            if self._portal is not None and agent.learner is not None:
+                self._portal.run(agent.learner.drain())
             agent.close_sync()
         self.home.close_sync()
         portal, self._portal = self._portal, None

@@ -135,16 +135,18 @@ class Turn:
 
     async def _save(self) -> None:
         """Store what is not stored yet; sent again after it was broken off, nothing of it is stored twice."""
+        saving = list(self._unsaved)
+        known = {message.id for message in saving}
         try:
-            await self.session.add_many(self._unsaved)
+            await self.session.add_many(saving)
         except ConflictError:
             # A run of this id was here before, and went another way.
-            anew = {message.id: f"{message.id}-{new_id()}" for message in self._unsaved}
+            anew = {id: f"{id}-{new_id()}" for id in known}
             self.asked_in = {call: anew.get(id, id) for call, id in self.asked_in.items()}
             self.prompt_id = anew.get(self.prompt_id or "", self.prompt_id)
-            self._unsaved = [replace(message, id=anew[message.id]) for message in self._unsaved]
-            await self.session.add_many(self._unsaved)
-        self._unsaved = []
+            await self.session.add_many([replace(message, id=anew[message.id]) for message in saving])
+        # A run that was cancelled may have added more meanwhile.
+        self._unsaved = [message for message in self._unsaved if message.id not in known]
 
     def _new(self) -> list[Message]:
         new: list[Message] = []

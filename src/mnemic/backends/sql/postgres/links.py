@@ -21,7 +21,6 @@ from .pipelines import Pipeline
 
 Asked = Sequence[tuple[Prepared, Parameters]]
 
-
 FEW = 50
 """Up to how many rows a cursor is used again, which saves making one; it holds them until then."""
 _roll_back = Prepared(text("ROLLBACK"), FLAVOUR.dialect)

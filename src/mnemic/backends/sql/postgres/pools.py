@@ -88,8 +88,8 @@ class Pool(ABC):
 
     def forget(self) -> None:
         """Close the connections that are not lent: they are to the server as it was."""
-        while self._idle:
-            self._idle.pop().close()
+        while (link := self._pop()) is not None:
+            link.close()
 
     def close(self) -> None:
         """Close the connections that are not lent; the others close when they come back."""
@@ -107,11 +107,7 @@ class Pool(ABC):
                 f"{WAIT_SECONDS:g} seconds; the option pool_max allows more"
             ) from None
         try:
-            while self._idle:
-                try:
-                    link = self._idle.pop()
-                except IndexError:
-                    break
+            while (link := self._pop()) is not None:
                 # Better now than after a write was sent, when nobody can tell whether it was done.
                 if link.is_alive():
                     return link
@@ -140,6 +136,13 @@ class Pool(ABC):
             self._leave()
             if self._closed:
                 self.forget()
+
+    def _pop(self) -> Link | None:
+        """Return the connection that was given back last; None if all are lent, perhaps only just now."""
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return None
 
     def _trim(self, before: float) -> None:
         """Close what nobody has needed for long."""

@@ -17,7 +17,7 @@ from mnemic.errors import ConflictError, StoreBusyError, StoreUnavailableError
 from mnemic.records import Record, Ref, Scope, Stream
 from mnemic.store.loaded import Needs
 from mnemic.store.protocol import scan_all
-from mnemic.store.query import Delete, Derive, Op, Put, Scan, StreamScan, Write
+from mnemic.store.query import Delete, Derive, Op, Purge, Put, Scan, StreamScan, Write
 
 A, B = Scope("a"), Scope("b")
 BEFORE = (Put(Record(A, "note", "old", text="1")), Put(Record(B, "note", "gone", text="2")))
@@ -214,5 +214,34 @@ def test_a_caller_who_gives_up_does_not_stop_the_others() -> None:
         first.cancel()
         assert (await second)[0].seq == 2
         await store.close()
+
+    asyncio.run(main())
+
+
+def test_what_one_write_adds_and_the_next_removes_is_not_there() -> None:
+    async def main() -> None:
+        engine = DictEngine()
+        store = KeyValueStore(engine)
+        commit = engine.commit
+
+        async def slow(batch: Batch) -> bool:
+            await asyncio.sleep(0.01)
+            return await commit(batch)
+
+        engine.commit = slow  # type: ignore[method-assign]
+        put = Put(Record(A, "note", "k", text="1", derived={"x": b"1"}))
+        writes = (
+            Write((Put(Record(A, "note", "first")),)),  # while this one is under way, the others gather
+            Write((put,)),
+            Write((Derive(Ref(A, "note", "k"), "y", b"2"),)),
+            Write((Delete(Ref(A, "note", "k")),)),
+            Write((Put(Record(B, "note", "k", derived={"x": b"1"})),)),
+            Write((Purge(B, "note", drop=True),)),
+            Write((Put(Record(B, "note", "later")),)),
+        )
+        await asyncio.gather(*(store.write(write) for write in writes))
+        assert await everything(store) == {"first": None, "later": None}
+        assert [(s.count, s.last_seq) async for s in _streams(store)] == [(1, 2), (1, 1)]
+        assert all(not shelf.derived for shelf in engine.shelves.values())
 
     asyncio.run(main())

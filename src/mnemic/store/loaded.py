@@ -179,6 +179,11 @@ class Changes:
             self._forget_derived(name, slot.seq)
         for (id, key), slot_now in plan.slots.items():
             name = plan.names[id]
+            before = self.slots.get(id, {}).get(key)
+            if slot_now is None and before is not None and not before.stored:
+                # A plan before has added it, so there is nothing to remove and nothing to put.
+                self.put.get(name, {}).pop(before.seq, None)
+                self._forget_derived(name, before.seq)
             self.slots.setdefault(id, {})[key] = slot_now
             if slot_now is not None and slot_now.payload is not None:
                 self.put.setdefault(name, {})[slot_now.seq] = slot_now

@@ -141,6 +141,13 @@ class _Tools:
 class _Toolset(FunctionToolset[Any]):
     """Tells the model of a mistake of its own, and lets it go on."""
 
+    async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
+        """Return the tools, which are the same for every run, so that nothing is prepared anew."""
+        return {
+            name: self.tool_for_tool_def(tool.tool_def, ctx=ctx, original_name=name)
+            for name, tool in self.tools.items()
+        }
+
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:

@@ -153,7 +153,7 @@ def test_anything_odd_gets_an_error_of_ours(alice: mnemic.Space, kept: mnemic.Se
     for call in odd:
         with pytest.raises(mnemic.InvalidValueError):
             call()
-    assert str(Message("user", [deep]).text or "") == ""
+    assert str(Message("user", [{"a": deep}]).text or "") == ""
     assert len(kept.messages(limit=2**53)) == 1
     with mnemic.open("memory://", tokens=lambda _: None) as memory, pytest.raises(mnemic.InvalidValueError):  # type: ignore[arg-type,return-value]
         memory.scope("a").session("s").add("user", "hi")
@@ -168,7 +168,7 @@ def test_one_name_does_where_several_may_be_given(alice: mnemic.Space, kept: mne
 
 
 def test_an_unknown_field_is_refused(kept: mnemic.Session) -> None:
-    with pytest.raises(TypeError, match="colour"):
+    with pytest.raises(mnemic.InvalidValueError, match="colour"):
         kept.add("user", "hi", colour="red")
     assert_kept(kept)
 
@@ -255,3 +255,53 @@ def test_our_errors_are_also_those_that_people_catch() -> None:
     assert issubclass(mnemic.MissingExtraError, ImportError)
     names = [name for name in mnemic.api.__all__ if name.endswith("Error")]
     assert all(issubclass(getattr(mnemic, name), mnemic.MnemicError) for name in names)
+
+
+KINDS = "message, archived, summary, title, experience, entry, link"
+
+
+@pytest.mark.parametrize(
+    ("ask", "known"),
+    [
+        (lambda m: m.scope("a").recall("x", kinds="messages"), KINDS),
+        (lambda m: m.scope("a").recall("x", kinds=["message", "lease"]), KINDS),
+        (lambda m: m.scope("a").context("x", kinds="messages"), KINDS),
+        (lambda m: m.scope("a").cleanup(metadata={"a": 1}, kinds="messages"), KINDS),
+        (lambda m: m.scope("a").cleanup(metadata={"a": 1}, kinds="audit"), KINDS),
+        (lambda m: m.audit_trail(kind="messages"), KINDS),
+        (lambda m: m.audit_trail(operation="add"), "put, delete, purge, limit, expire, touch"),
+        (lambda m: m.scope("a").recall("x", signals="words"), "lexical, dense, session"),
+        (lambda m: m.scope("a").recall("x", roles="human"), "system, user, assistant, tool"),
+        (lambda m: m.scope("a").session("s").messages(roles="users"), "system, user, assistant, tool"),
+        (lambda m: m.scope("a").session("s").add("user", "x", speaker="Ann"), "role, content, id, name"),
+        (lambda m: Message.from_dict({"role": "user", "text": "x"}), "role, content, id, name"),
+    ],
+)
+def test_an_unknown_name_is_refused_with_the_known_ones(
+    ask: Callable[[mnemic.Memory], object], known: str
+) -> None:
+    with mnemic.open("memory://", audit=True) as memory, pytest.raises(mnemic.InvalidValueError, match=known):
+        ask(memory)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda m: Scope(5),  # type: ignore[arg-type]
+        lambda m: Scope(None),  # type: ignore[arg-type]
+        lambda m: m.audit_trail(5),
+        lambda m: m.audit_trail(0),
+        lambda m: m.scope("a").session("s").add("user", ["a", None]),
+        lambda m: m.scope("a").session("s").add("user", [["a"]]),
+        lambda m: m.scope("a").session("s").remove("m1"),
+        lambda m: m.scope("a").session("s").remove(None),
+        lambda m: m.scope("a").session("s").remove([5]),
+        lambda m: m.scope("a").session("s").add_many(None),
+        lambda m: m.scope("a").session("s").add_many(Message("user", "x")),
+        lambda m: m.scope("a").session("s").prefill("abc"),
+        lambda m: m.scope("a").remember_many(None),
+    ],
+)
+def test_a_value_of_another_type_is_refused(ask: Callable[[Any], object]) -> None:
+    with mnemic.open("memory://", audit=True) as memory, pytest.raises(mnemic.InvalidValueError):
+        ask(memory)

@@ -463,7 +463,6 @@ def test_no_kinds_are_none_and_not_all(alice: mnemic.Space) -> None:
     assert alice.recall("tea", kinds=[]) == []
     assert alice.recall("tea", roles=[]) == []
     assert alice.recall("tea", metadata={"a": []}) == []
-    assert alice.recall("tea", kinds="nothing-of-ours") == []
 
 
 def test_every_kind_is_found_together_and_alone(alice: mnemic.Space) -> None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from .errors import InvalidValueError, TooLargeError
 
 JSON: TypeAlias = Any
 """Text, numbers, booleans, None, and lists and objects of them; `check_json` tells what is none."""
+
+Item = TypeVar("Item")
 
 MAX_SEGMENT = 200
 """The longest scope segment, in characters."""
@@ -93,6 +95,20 @@ def check_kind(value: object) -> str:
 @lru_cache(maxsize=256)
 def _is_kind(value: str) -> bool:
     return _KIND.fullmatch(value) is not None
+
+
+def check_choice(value: object, field: str, known: Sequence[str]) -> str:
+    """Return `value` if it is one of the `known` names; raises InvalidValueError, which lists them."""
+    if isinstance(value, str) and value in known:
+        return value
+    raise InvalidValueError(f"{field} must be one of {', '.join(known)}: {shown(value)}")
+
+
+def check_several(values: Iterable[Item], field: str) -> list[Item]:
+    """Return several values as a list; raises InvalidValueError for a single text, or for no iterable."""
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        raise InvalidValueError(f"{field} must be a list, not {type(values).__name__}: {shown(values)}")
+    return list(values)
 
 
 def check_text(value: object, field: str) -> str:

@@ -6,16 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from .checks import check_choice
 from .errors import EmbedderError, InvalidValueError
 from .features.catalogue import AsyncCatalogue
 from .features.cleanup import Cleaned, Cleanup
 from .features.context import Context, build_context
 from .features.fading import AsyncFading
 from .features.graph import AsyncGraph
-from .features.messages import MESSAGE
+from .features.kinds import AUDITED, MESSAGE
 from .features.overflow import Limits, Overflow
 from .features.sessions import AsyncSession, Retention, SessionInfo
-from .layers.acting import Acting, Audit, AuditEntry
+from .layers.acting import OPERATIONS, Acting, Audit, AuditEntry
 from .layers.lock import check_plain
 from .layers.sealing import Keyring, Keys
 from .models.embedder import Embedder
@@ -192,20 +193,20 @@ class AsyncMemory:
     ) -> list[AuditEntry]:
         """Return who changed what in a scope, such as "acme/alice", or anywhere, and below it, oldest first.
 
-        `since` and `until` include their moments. Raises InvalidValueError if the memory was opened
-        without audit.
+        `since` and `until` include their moments. Raises InvalidValueError for an unknown kind or operation,
+        and if the memory was opened without audit.
         """
         if self._layers.audit is None:
             raise InvalidValueError("there is no audit trail: the memory was opened without audit")
         return await self._layers.audit.trail(
-            scope if isinstance(scope, Scope) else Scope(scope or ""),
+            scope if isinstance(scope, Scope) else Scope("" if scope is None else scope),
             since=since,
             until=until,
             actor=actor,
             session=session,
             address=address,
-            operation=operation,
-            kind=kind,
+            operation=None if operation is None else check_choice(operation, "operation", OPERATIONS),
+            kind=None if kind is None else check_choice(kind, "kind", AUDITED),
             key=key,
             flag=flag,
         )

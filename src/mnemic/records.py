@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, Literal, TypeAlias, get_args
@@ -15,6 +15,7 @@ from .checks import (
     JSON,
     MAX_DEPTH,
     MAX_JSON_DEPTH,
+    check_choice,
     check_json,
     check_name,
     check_segment,
@@ -55,6 +56,10 @@ class Scope(Struct, frozen=True, order=True):
 
     def __post_init__(self) -> None:
         """Raise InvalidValueError for an empty, over-long or unprintable segment, or too many."""
+        if self.path.__class__ is not str:
+            raise InvalidValueError(
+                f"a scope's path must be a string such as 'acme/alice': {shown(self.path)}"
+            )
         if self.path:
             for segment in self.segments:
                 check_segment(segment, f"segment of scope {shown(self.path)}")
@@ -230,12 +235,14 @@ class Message(Struct, frozen=True):
     def __post_init__(self) -> None:
         """Raise InvalidValueError for an unknown role, or a field of another type."""
         if self.role not in ROLES:
-            raise InvalidValueError(f"role must be one of {', '.join(ROLES)}: {shown(self.role)}")
+            check_choice(self.role, "role", ROLES)
         content = self.content.__class__
         if content is not str and not (self.content is None or issubclass(content, str | dict | list)):
             raise InvalidValueError(
                 f"content must be text, an object or a list of blocks, not {content.__name__}"
             )
+        if content is list:
+            _check_blocks(self.content)
         if self.metadata.__class__ is not dict:
             raise InvalidValueError(f"metadata must be a dict: {shown(self.metadata)}")
         # Nearly every message has none of these, and making one must be fast.
@@ -283,8 +290,7 @@ class Message(Struct, frozen=True):
         """
         if not isinstance(value, dict):
             raise InvalidValueError(f"a message is made from a dict, not {shown(value)}")
-        if unknown := set(value) - set(cls.__struct_fields__):
-            raise InvalidValueError(f"a message has no field {', '.join(sorted(map(str, unknown)))}")
+        check_fields(value)
         fields: dict[str, Any] = {name: item for name, item in value.items() if item is not None}
         if "role" not in fields:
             raise InvalidValueError(f"a message needs a role: {shown(value)}")
@@ -324,6 +330,21 @@ def _check_optional(message: Message) -> None:
         check_name(message.tool_call_id, "tool_call_id")
     if not isinstance(message.structured_data, dict | None):
         raise InvalidValueError(f"structured_data must be a dict: {shown(message.structured_data)}")
+
+
+def check_fields(fields: Iterable[str]) -> None:
+    """Raise InvalidValueError, which lists the fields of a message, for one that it does not have."""
+    if unknown := set(fields) - set(Message.__struct_fields__):
+        known = ", ".join(Message.__struct_fields__)
+        raise InvalidValueError(f"a message has no field {', '.join(sorted(map(str, unknown)))}: use {known}")
+
+
+def _check_blocks(content: Any) -> None:
+    for place, block in enumerate(content):
+        if not isinstance(block, str | Mapping):
+            raise InvalidValueError(
+                f"content[{place}] must be text or an object, as model_dump() returns: {shown(block)}"
+            )
 
 
 def _check_items(items: Any, kind: type, field: str) -> None:

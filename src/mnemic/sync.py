@@ -143,7 +143,10 @@ class Session:
         return self._driver.run(self._twin.pop())
 
     def remove(self, ids: Iterable[str]) -> int:
-        """Remove the messages of these ids, all at once; return how many of them were there."""
+        """Remove the messages of these ids, all at once; return how many of them were there.
+
+        Raises InvalidValueError for ids that are not a list of names.
+        """
         return self._driver.run(self._twin.remove(ids))
 
     def fork(self, name: str, at: str | None = None) -> Session:
@@ -737,8 +740,8 @@ class Memory:
     ) -> list[AuditEntry]:
         """Return who changed what in a scope, such as "acme/alice", or anywhere, and below it, oldest first.
 
-        `since` and `until` include their moments. Raises InvalidValueError if the memory was opened
-        without audit.
+        `since` and `until` include their moments. Raises InvalidValueError for an unknown kind or operation,
+        and if the memory was opened without audit.
         """
         return self._driver.run(
             self._twin.audit_trail(

@@ -121,7 +121,7 @@ def _sent_of_block(block: Any) -> Iterator[str]:
     if isinstance(block, str):
         yield block
         return
-    kind = block.get("type") if isinstance(block, dict) else None
+    kind = block.get("type")
     if kind == "text":
         yield str(block.get("text", ""))
     elif kind not in _IMAGES:

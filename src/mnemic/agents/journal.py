@@ -12,17 +12,14 @@ from msgspec.structs import replace
 
 from ..checks import check_count, check_name, shown
 from ..errors import ConflictError, InvalidValueError, NotFoundError
-from ..features.catalogue import ENTRY
-from ..features.graph import LINK
-from ..features.longterm import EXPERIENCE
+from ..features.kinds import ENTRY, EXPERIENCE, LINK
+from ..features.kinds import JOURNAL as JOURNAL
 from ..layers.layer import Layer
 from ..memory import AsyncSpace
 from ..records import Record, Ref, Scope, new_id, now
 from ..store.protocol import Store, scan_all
 from ..store.query import Condition, Delete, Limit, Op, Outcome, Put, Scan, Write
 
-JOURNAL = "journal"
-"""The kind of a record that tells what an agent did."""
 WRITTEN_BY = "written_by"
 """Under which name a record's metadata says who wrote it."""
 JOURNALLED = (ENTRY, EXPERIENCE, LINK)

@@ -14,7 +14,7 @@ from ..errors import ConflictError, InvalidValueError
 from ..features.extractive import extractive as extractive
 from ..features.extractive import title_of
 from ..features.graph import Link
-from ..features.longterm import EXPERIENCE
+from ..features.kinds import EXPERIENCE, PROGRESS, TITLE
 from ..features.messages import MESSAGE, decode
 from ..features.sessions import AsyncSession
 from ..features.summary import SUMMARY, SUMMARY_KEY, Summarise, summary_record
@@ -32,10 +32,6 @@ from .worker import Worker
 Lesson: TypeAlias = Literal["summarise", "extract", "title"]
 LESSONS: tuple[Lesson, ...] = get_args(Lesson)
 
-PROGRESS = "progress"
-"""The kind of the record that says how far a session was learned from."""
-TITLE = "title"
-"""The kind of the record that holds a session's title."""
 AT_ONCE = 40
 """How many messages a model is shown at once."""
 MATERIAL = 200

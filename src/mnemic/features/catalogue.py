@@ -15,9 +15,7 @@ from ..records import Record, Ref, Scope, now, texts_in
 from ..store.protocol import Store, scan_all
 from ..store.query import Condition, Delete, Limit, Op, Purge, Put, Scan, StreamScan, Write
 from .filters import conditions, names
-
-ENTRY = "entry"
-"""The kind of a note in the catalogue."""
+from .kinds import ENTRY as ENTRY
 
 
 class EntryInfo(Struct, frozen=True, kw_only=True):

@@ -15,25 +15,25 @@ from typing import Any
 from msgspec import Struct, json
 from msgspec.structs import replace
 
-from ..checks import MAX_KEY, check_ttl, shown, to_microseconds
+from ..checks import MAX_KEY, check_ttl, to_microseconds
 from ..errors import InvalidValueError, StoreError
 from ..records import AUDIT_KIND, LOCK_KIND, NOTE_KIND, Record, Scope, Stream, new_id, now
 from ..store.batches import write_each
 from ..store.digest import digest
 from ..store.protocol import Store, all_streams
 from ..store.query import Condition, Delete, Op, Put, Scan, StreamScan, Write
-from .catalogue import ENTRY
-from .filters import conditions, names
-from .graph import GUARD
-from .messages import MESSAGE, decode
-from .overflow import LEASE, LEASE_TIME
-from .summary import SUMMARY
+from .filters import conditions
+from .kinds import ENTRY, GUARD, JOURNAL, LEASE, MESSAGE, PROGRESS, PRUNED, RECALLED, SUMMARY, check_kinds
+from .messages import decode
+from .overflow import LEASE_TIME
 from .turns import Entry, grouped
 
 PAGE = 200
 """How many records are read, and removed, at a time."""
 WRITTEN_AT_ONCE = 4 * 1024 * 1024
 """How many characters of them are archived at a time, about."""
+CLEANED = (*RECALLED, PRUNED, JOURNAL, PROGRESS)
+"""The kinds of what may be cleaned up."""
 SPARED = (AUDIT_KIND, LOCK_KIND, NOTE_KIND, GUARD, LEASE)
 """The kinds of what nobody has stored, or nobody may remove."""
 REWRITTEN = (ENTRY, SUMMARY)
@@ -67,9 +67,7 @@ class Cleanup:
             raise InvalidValueError(
                 "cleanup needs to know what is to go: older_than, metadata, or both; erase removes everything"
             )
-        self._kinds = None if kinds is None else names(kinds, "kinds")
-        if spared := [kind for kind in self._kinds or () if kind in SPARED]:
-            raise InvalidValueError(f"records of the kind {shown(spared[0])} are not cleaned up")
+        self._kinds = None if kinds is None else check_kinds(kinds, CLEANED)
         self._store = store
         self._home = home
         self._before = None if older_than is None else now() - check_ttl(older_than, "older_than")

@@ -24,10 +24,9 @@ from ..records import Hit, Record, Ref, now
 from ..store.batches import write_each
 from ..store.protocol import scan_all
 from ..store.query import Delete, Derive, Op, Put, Scan, Write, stored
+from .kinds import PRUNED as PRUNED
 from .longterm import EXPERIENCE, AsyncLongTerm
 
-PRUNED = "pruned"
-"""The kind of what was pruned but kept: it has no text, so recall does not find it."""
 AT_ONCE = 500
 """How many records one write changes."""
 LEAST = 0.01

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from ..checks import check_name, check_number, check_time, shown
+from ..checks import check_choice, check_name, check_number, check_time, shown
 from ..errors import InvalidValueError
 from ..records import ROLES, Role
 from ..store.query import Condition
@@ -26,11 +26,7 @@ def conditions(
     """
     found: list[Condition] = []
     if roles is not None:
-        wanted = names(roles, "roles")
-        for role in wanted:
-            if role not in ROLES:
-                raise InvalidValueError(f"role must be one of {', '.join(ROLES)}: {shown(role)}")
-        found.append(Condition("data.role", "in", wanted))
+        found.append(Condition("data.role", "in", names(roles, "role", ROLES)))
     if metadata is not None and not isinstance(metadata, Mapping):
         raise InvalidValueError(f"a metadata filter is an object, not {shown(metadata)}")
     for name, value in (metadata or {}).items():
@@ -46,10 +42,13 @@ def conditions(
     return tuple(found)
 
 
-def names(given: Sequence[str] | str, field: str) -> tuple[str, ...]:
-    """Return names that were given as one or as several; raises InvalidValueError for anything else."""
+def names(given: Sequence[str] | str, field: str, known: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Return names that were given as one or as several.
+
+    Raises InvalidValueError for anything else, and for a name that is not among those `known`, if any are.
+    """
     if isinstance(given, str):
-        return (given,)
-    if not isinstance(given, list | tuple | set | frozenset) or not all(isinstance(n, str) for n in given):
+        given = (given,)
+    elif not isinstance(given, list | tuple | set | frozenset) or not all(isinstance(n, str) for n in given):
         raise InvalidValueError(f"{field} are names, or a list of them, not {shown(given)}")
-    return tuple(given)
+    return tuple(check_choice(name, field, known) if known else name for name in given)

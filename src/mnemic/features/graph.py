@@ -18,14 +18,12 @@ from ..store.matching import true_at
 from ..store.protocol import Store, scan_all
 from ..store.query import Condition, Delete, Op, Put, Scan, Write
 from .filters import names
+from .kinds import GUARD as GUARD
+from .kinds import LINK as LINK
 
 if TYPE_CHECKING:
     import networkx
 
-LINK = "link"
-"""The kind of a fact."""
-GUARD = "link-guard"
-"""The kind of the record on which writers of a single predicate notice one another."""
 MAX_LINKS = 1000
 """How many links a walk looks at unless it is told otherwise."""
 NAMES_AT_ONCE = 50

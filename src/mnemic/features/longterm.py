@@ -9,7 +9,16 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from ..checks import check_count, check_name, check_number, check_text, check_time, check_ttl, shown
+from ..checks import (
+    check_count,
+    check_name,
+    check_number,
+    check_several,
+    check_text,
+    check_time,
+    check_ttl,
+    shown,
+)
 from ..errors import ConflictError, InvalidValueError, NotFoundError
 from ..recall.entry import RECALL
 from ..recall.likeness import NEAR, content_words, likeness
@@ -19,9 +28,9 @@ from ..store.protocol import Store, scan_all
 from ..store.query import Condition, Delete, Derive, Put, Scan, Search, Write, stored
 from .duplicates import Duplicates, check_policy, merged
 from .filters import conditions, names
+from .kinds import EXPERIENCE as EXPERIENCE
+from .kinds import check_kinds
 
-EXPERIENCE = "experience"
-"""The kind of a remembered text."""
 FORGOTTEN_AT_ONCE = 500
 """How many records one write removes when a filter says what to forget."""
 
@@ -97,8 +106,7 @@ class AsyncLongTerm:
         duplicates: Duplicates = "keep",
     ) -> list[Record]:
         """Remember texts as `remember` does, all or none; return their records."""
-        if isinstance(experiences, str):
-            raise InvalidValueError("remember_many takes several texts; remember takes one")
+        experiences = check_several(experiences, "experiences")
         policy = check_policy(duplicates)
         if policy == "keep":
             return await self._remember([Put(self._record(given)) for given in experiences], once)
@@ -245,7 +253,7 @@ class AsyncLongTerm:
         search = Search(
             scope=self.home,
             query=query,
-            kinds=() if kinds is None else names(kinds, "kinds"),
+            kinds=() if kinds is None else check_kinds(kinds),
             where=conditions(metadata, roles=roles, since=since, until=until, min_importance=min_importance),
             as_of=now() if as_of is None else check_time(as_of, "as_of"),
             limit=check_count(k, "k"),

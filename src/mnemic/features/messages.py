@@ -9,11 +9,9 @@ from ..checks import MAX_SIZE, check_json, check_name, check_text, check_time
 from ..errors import InvalidValueError, TooLargeError
 from ..records import AgentCall, Message, Record, Scope, ToolCall
 from ..tokens import DEFAULT_ENCODING, TokenCounter, count_message
+from .kinds import ARCHIVED as ARCHIVED
+from .kinds import MESSAGE as MESSAGE
 
-MESSAGE = "message"
-"""The kind of a message in the log of a session."""
-ARCHIVED = "archived"
-"""The kind of a message that was moved out of the log to keep it within its limits."""
 SYSTEM_ID = "@system"
 """The id of the message that `set_system` writes; no other message may have it."""
 

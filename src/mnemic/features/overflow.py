@@ -30,6 +30,7 @@ from ..store.query import (
 )
 from ..store.rules import over_limit
 from ..tokens import TokenCounter
+from .kinds import LEASE as LEASE
 from .messages import ARCHIVED, MESSAGE, decode, tokens_of
 from .summary import SUMMARY, SUMMARY_KEY, Summarise, summary_record
 from .turns import Entry, Group, evictable, spoken
@@ -45,8 +46,6 @@ AT_ONCE = 10_000
 """The most messages that one add makes room by, when a limit was lowered far below what is there."""
 ATTEMPTS = 100
 """How often a write is planned anew because others wrote meanwhile; each time one of them gets through."""
-LEASE = "lease"
-"""The kind of the record that tells other writers that one of them is making room."""
 LEASE_TIME = timedelta(minutes=5)
 """How long others wait for one who is making room, and may have died, before one of them takes over."""
 

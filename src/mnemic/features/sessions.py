@@ -11,11 +11,11 @@ from typing import Any, Literal, TypeAlias, get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..checks import check_count, check_name, check_text, check_ttl, shown
+from ..checks import check_count, check_name, check_several, check_text, check_ttl, shown
 from ..driving import off_loop
 from ..errors import ConflictError, InvalidValueError, NotFoundError
 from ..recall.entry import RECALL
-from ..records import Message, Record, Ref, Role, Scope, Stream, now
+from ..records import Message, Record, Ref, Role, Scope, Stream, check_fields, now
 from ..store.protocol import Store, scan_all
 from ..store.query import Condition, Delete, Expect, Op, Purge, Put, Scan, StreamScan, Touch, Write, checked
 from ..tokens import TokenCounter, count_message
@@ -113,6 +113,7 @@ class AsyncSession:
         ConflictError if another message has its id, InvalidValueError for what cannot be stored.
         """
         if not isinstance(message, Message):
+            check_fields(fields)
             message = Message(message, content, **fields)
         elif content is not None or fields:
             raise InvalidValueError("give either a message, or a role with content and fields, not both")
@@ -124,7 +125,7 @@ class AsyncSession:
 
         With `once`, and raising, as `add` does.
         """
-        added = list(messages)
+        added = check_several(messages, "messages")
         await self._add(added, None, once)
         return added
 
@@ -203,8 +204,12 @@ class AsyncSession:
         return None
 
     async def remove(self, ids: Iterable[str]) -> int:
-        """Remove the messages of these ids, all at once; return how many of them were there."""
-        ops = tuple(Delete(Ref(self.home, MESSAGE, check_name(id, "message id"))) for id in ids)
+        """Remove the messages of these ids, all at once; return how many of them were there.
+
+        Raises InvalidValueError for ids that are not a list of names.
+        """
+        several = check_several(ids, "message ids")
+        ops = tuple(Delete(Ref(self.home, MESSAGE, check_name(id, "message id"))) for id in several)
         return sum(len(did.removed) for did in await self._store.write(Write(ops)))
 
     async def fork(self, name: str, at: str | None = None) -> AsyncSession:
@@ -229,7 +234,7 @@ class AsyncSession:
 
     async def prefill(self, messages: Iterable[Message]) -> bool:
         """Add messages if the session has none yet, but for system messages; tell whether it had none."""
-        records = [self._encode(message) for message in messages]
+        records = [self._encode(message) for message in check_several(messages, "messages")]
         try:
             ops: list[Op] = [await self._if_empty(), *map(Put, records), *self._touch()]
             await self._log.write(ops, records)

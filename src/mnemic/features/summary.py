@@ -12,9 +12,8 @@ from ..driving import call
 from ..records import Message, Record, Scope
 from ..store.query import Put
 from .extractive import SO_FAR, extractive
+from .kinds import SUMMARY as SUMMARY
 
-SUMMARY = "summary"
-"""The kind of a summary."""
 SUMMARY_KEY = "running"
 """The key of a session's running summary."""
 

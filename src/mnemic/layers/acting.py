@@ -42,8 +42,12 @@ Auditing: TypeAlias = Audit | Store | str | bool | None
 """Whether and how to audit: True for the store itself, another store or its URL, or an `Audit`."""
 
 
+OPERATIONS = ("put", "delete", "purge", "limit", "expire", "touch")
+"""What an entry of the trail may tell of."""
+
+
 class AuditEntry(Struct, frozen=True, kw_only=True):
-    """One change: `operation` is put, delete, purge, limit, expire or touch.
+    """One change: `operation` is one of OPERATIONS.
 
     `before` and `after` are the record's versions, where they were known; `removed` are the keys that a limit
     removed, `count` is how many records a purge did. Of an `unsure` change the answer was lost: it may not

@@ -1,0 +1,43 @@
+"""The kinds of records that features and agents write, and the ones that callers may name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..records import NOTE_KIND
+from .filters import names
+
+MESSAGE = "message"
+"""A message in the log of a session."""
+ARCHIVED = "archived"
+"""A message that was moved out of the log to keep it within its limits."""
+SUMMARY = "summary"
+"""The running summary of a session."""
+TITLE = "title"
+"""The title of a session."""
+EXPERIENCE = "experience"
+"""A remembered text."""
+ENTRY = "entry"
+"""A note of the catalogue."""
+LINK = "link"
+"""A fact of the graph."""
+PRUNED = "pruned"
+"""A remembered text that was pruned but kept: it has no text, so recall does not find it."""
+JOURNAL = "journal"
+"""What an agent did."""
+PROGRESS = "progress"
+"""How far a session was learned from."""
+LEASE = "lease"
+"""The right of one writer to make room in a session."""
+GUARD = "link-guard"
+"""The record on which writers of a single-valued predicate notice one another."""
+
+RECALLED = (MESSAGE, ARCHIVED, SUMMARY, TITLE, EXPERIENCE, ENTRY, LINK)
+"""The kinds that have a text or a title, which recall searches."""
+AUDITED = (*RECALLED, PRUNED, JOURNAL, PROGRESS, LEASE, GUARD, NOTE_KIND)
+"""The kinds whose changes an audit trail tells of."""
+
+
+def check_kinds(kinds: Sequence[str] | str, known: tuple[str, ...] = RECALLED) -> tuple[str, ...]:
+    """Return one kind or several as a tuple; raises InvalidValueError for an unknown one."""
+    return names(kinds, "kind", known)

@@ -2,28 +2,37 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+BASE := $(VENV)/base-ready
 READY := $(VENV)/ready
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PACKAGES := src tests benchmarks tools examples
 
 .DEFAULT_GOAL := help
 
-$(READY): requirements.txt pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit("Mnemic needs Python 3.11 or newer, this is %d.%d; say which with make PYTHON=…" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
+# What Mnemic itself needs, pinned: enough for the demo and for trying things.
+$(BASE): requirements.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit("Mnemic needs Python 3.11 or newer, this is %d.%d; choose one with make PYTHON=…" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) 2>/dev/null || \
 		{ $(PYTHON) -m pip install --quiet --user virtualenv && $(PYTHON) -m virtualenv --quiet $(VENV); }
-	@echo "Installing what Mnemic needs into $(VENV) …"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@echo "Installing Mnemic into $(VENV) …"
+	@$(PIP) --constraint requirements.txt --editable .
+	@touch $(BASE)
+
+# The development environment: linters, test servers, every extra.
+$(READY): $(BASE) requirements.txt
+	@echo "Installing the development environment into $(VENV) …"
+	@$(PIP) --requirement requirements.txt
+	@$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $(READY)
 
-.PHONY: help setup demo test check format types imports generated tests contract bench generate clean
+.PHONY: help setup demo test check format types imports generated tests contract bench docs generate clean
 
 help: ## list the commands
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY) ## make the virtual environment
 
-demo: $(READY) ## see it remember, across two processes and one file
+demo: $(BASE) ## see it remember, across two processes and one file
 	@$(BIN)/python examples/demo.py
 
 test: check tests ## run every check and every test
@@ -51,6 +60,9 @@ tests: $(READY) ## run the tests, the contract suite and the README's examples
 contract: $(READY) ## run the contract suite over every installed back-end
 	@$(BIN)/python -m pytest --pyargs mnemic.testing
 
+docs: $(READY) ## build the documentation site into site/, checking its links
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 bench: $(READY) ## measure, as ratios, and write benchmarks/results.md
 	@$(BIN)/python -m benchmarks
 
@@ -59,4 +71,4 @@ generate: $(READY) ## write the sync API from the async one, and draw the forget
 	@$(BIN)/python tools/draw_forgetting.py
 
 clean: ## remove the virtual environment and the caches
-	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis site

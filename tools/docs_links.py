@@ -1,0 +1,22 @@
+"""A hook of the documentation site: links to pages of the repository become links within the site.
+
+The README is also the project's page elsewhere, so its links are absolute. On the site they lead to its own
+pages, and a link to a page that is not there fails the build.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+BASES = (
+    "https://github.com/mnemic/mnemic/blob/main/docs/",
+    "https://raw.githubusercontent.com/mnemic/mnemic/main/docs/",
+)
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Return a page's text with links into docs/ made relative to the page."""
+    up = "../" * page.file.src_uri.count("/")
+    for base in BASES:
+        markdown = markdown.replace(f"]({base}", f"]({up}")
+    return markdown

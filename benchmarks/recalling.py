@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import random
 import resource
 import sqlite3
@@ -10,6 +11,7 @@ import statistics
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +21,7 @@ import mnemic
 from mnemic.models.static import StaticEmbedder
 from mnemic.recall.entry import quantised
 
-from .measuring import Result, Work, in_turns, rate_share, time_ratio
+from .measuring import Result, Work, in_turns, per_call, rate_share, time_ratio
 
 SIZES = {1_000: 10.0, 10_000: 5.0, 100_000: 3.0}
 """How many times the bare parts' time a recall may take, by how many records the user has."""
@@ -131,6 +133,41 @@ def among_others(folder: Path) -> Result:
     return time_ratio("recall among 10,000 other users, against among 10", 1.3, ours, baseline)
 
 
+def among_active(folder: Path) -> list[Result]:
+    """Measure whether other users slow a recall down whose own recalls were answered by the same process.
+
+    Between two recalls that are timed, another user recalls, so that every index is in use.
+    """
+    counts = (10, 1_000, 8_000)
+    texts = Texts(4)
+    own, rest = texts.some(1000), texts.some(1000)
+    asks: dict[int, tuple[Work, Work]] = {}
+    with ExitStack() as opened:
+        for count in counts:
+            url = f"sqlite:///{folder / f'active-{count}.db'}?synchronous=normal"
+            memory = opened.enter_context(mnemic.open(url))
+            fill(memory.scope("alice"), own)
+            others = [memory.scope(f"other-{n}") for n in range(count)]
+            for n, other in enumerate(others):
+                other.remember_many(rest[n % 980 : n % 980 + 20])
+                other.recall(QUESTIONS[n % len(QUESTIONS)])
+            turns = itertools.cycle(others)
+            asks[count] = asking(memory.scope("alice")), lambda turns=turns: next(turns).recall(QUESTIONS[0])  # type: ignore[misc]
+        times: dict[int, list[float]] = {count: [] for count in counts}
+        gc.collect()
+        gc.disable()
+        for _ in range(500):
+            for count, (ask, interleave) in asks.items():
+                interleave()
+                times[count].append(per_call(ask, 1))
+        gc.enable()
+    few, *many = (statistics.median(times[count]) for count in counts)
+    return [
+        time_ratio(f"recall beside {count:,} other users who recall too, against 10", 1.3, ours, few)
+        for count, ours in zip(counts[1:], many, strict=True)
+    ]
+
+
 def batches(folder: Path) -> Result:
     """Measure remembering, embedded and durable, against the embedder alone."""
     embedder = StaticEmbedder()
@@ -194,7 +231,13 @@ def visit(path: str) -> None:
 
 def run(folder: Path) -> list[Result]:
     """Run all of it."""
-    return [*against_bare(folder), among_others(folder), batches(folder), *million(folder)]
+    return [
+        *against_bare(folder),
+        among_others(folder),
+        *among_active(folder),
+        batches(folder),
+        *million(folder),
+    ]
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from .layers.lock import check_plain
 from .layers.sealing import Keyring, Keys
 from .models.embedder import Embedder
 from .models.finding import AUTO
+from .recall.entry import INDEX_BYTES
 from .recall.meter import Metrics
 from .records import AUDIT_KIND, NOTE_KIND, Scope
 from .store.nearest import Companion
@@ -38,14 +39,17 @@ Tokens: TypeAlias = str | TokenCounter | Callable[[str], int]
 
 
 def indexed(
-    store: Store, embedder: Embedder | str | None, companion: Companion | None = None
+    store: Store,
+    embedder: Embedder | str | None,
+    companion: Companion | None = None,
+    index_bytes: int = INDEX_BYTES,
 ) -> IndexLayer | None:
     """Return the layer that gives recall to a store; None if the store has it by itself."""
     if Capability.LEXICAL in store.capabilities:
         return None
     from .layers.index import IndexLayer
 
-    return IndexLayer(store, embedder, companion=companion)
+    return IndexLayer(store, embedder, companion, index_bytes)
 
 
 def in_clear() -> InvalidValueError:
@@ -70,6 +74,7 @@ class Layers:
         keys: Keys | Keyring | None,
         audit: Audit | None,
         url: str,
+        index_bytes: int = INDEX_BYTES,
     ) -> None:
         """Raise InvalidValueError for a companion index of an encrypted store."""
         self.backend = self.top = store
@@ -81,7 +86,7 @@ class Layers:
             if companion is not None:
                 raise in_clear()
             self.top = self.encrypt = EncryptLayer(self.top, keys, url)
-        self.index = indexed(self.top, embedder, companion)
+        self.index = indexed(self.top, embedder, companion, index_bytes)
         self.top = self.index or self.top
         if audit is not None:
             from .layers.audit import AuditLayer
@@ -105,10 +110,11 @@ class AsyncMemory:
         companion: Companion | None = None,
         encryption_key: Keys | Keyring | None = None,
         audit: Audit | None = None,
+        index_bytes: int = INDEX_BYTES,
     ) -> None:
         """`store` is any store, `companion` an index beside it; `open_async` finds both by their URLs."""
         self.url = url
-        self._layers = Layers(store, embedder, companion, encryption_key, audit, url)
+        self._layers = Layers(store, embedder, companion, encryption_key, audit, url, index_bytes)
         self._index = self._layers.index
         self._store: Store = self._layers.top
         self._tokens = counter(tokens)

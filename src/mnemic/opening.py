@@ -8,11 +8,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from .checks import check_count
 from .layers.acting import Auditing, audit_of
 from .layers.sealing import Keyring, Keys
 from .memory import AsyncMemory, Tokens, in_clear
 from .models.embedder import Embedder
 from .models.finding import AUTO, find_embedder
+from .recall.entry import INDEX_BYTES
 from .store import registry
 from .store.nearest import GROUP as INDEXES
 from .store.nearest import Companion
@@ -31,6 +33,7 @@ class Opening:
         index: str | None = None,
         encryption_key: Keys | None = None,
         audit: Auditing = None,
+        index_bytes: int = INDEX_BYTES,
     ) -> None:
         self._url = url
         self._tokens = tokens
@@ -38,6 +41,7 @@ class Opening:
         self._companion_url = index
         self._key = encryption_key
         self._audit = audit
+        self._index_bytes = check_count(index_bytes, "index_bytes")
         self._memory: AsyncMemory | None = None
 
     def __await__(self) -> Generator[Any, None, AsyncMemory]:
@@ -70,7 +74,7 @@ class Opening:
                 trail = await _open_trail(store, keys, audit.store)
                 opened.push_async_callback(trail.close)
                 audit = replace(audit, store=trail)
-            memory = AsyncMemory(store, tokens, str(url), embedder, companion, keys, audit)
+            memory = AsyncMemory(store, tokens, str(url), embedder, companion, keys, audit, self._index_bytes)
             await memory._prepare()
             opened.pop_all()
         return memory
@@ -99,6 +103,7 @@ def open_async(
     index: str | None = None,
     encryption_key: Keys | None = None,
     audit: Auditing = None,
+    index_bytes: int = INDEX_BYTES,
 ) -> Opening:
     """Open the memory at a URL for use on an event loop; to be awaited, or used with `async with`.
 
@@ -106,10 +111,11 @@ def open_async(
     "auto" is the one whose vectors the store holds, and None is none. `index` is the URL of a companion
     index, in which recall then searches. With `encryption_key`, 32 bytes or a Fernet key, or a list of which
     the first encrypts, all that is said is encrypted. `audit` keeps a trail of all changes: True in the store
-    itself, or in another or its URL; an `Audit` says more. Raises InvalidValueError, EmbedderError,
-    MissingExtraError or a StoreError, such as DecryptionError, when awaited.
+    itself, or in another or its URL; an `Audit` says more. Indexes that recall keeps in memory take at most
+    `index_bytes` together, unless the one that is searched is larger by itself. Raises InvalidValueError,
+    EmbedderError, MissingExtraError or a StoreError, such as DecryptionError, when awaited.
     """
-    return Opening(url, tokens, embedder, index, encryption_key, audit)
+    return Opening(url, tokens, embedder, index, encryption_key, audit, index_bytes)
 
 
 def audits_inline(audit: Auditing) -> bool:

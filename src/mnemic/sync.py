@@ -28,6 +28,7 @@ from .memory import AsyncMemory, AsyncSpace, Tokens
 from .models.embedder import Embedder
 from .models.finding import AUTO
 from .opening import audits_inline, open_async
+from .recall.entry import INDEX_BYTES
 from .recall.likeness import NEAR
 from .recall.meter import Metrics
 from .records import Hit, Message, Record, Ref, Role, Scope
@@ -894,6 +895,7 @@ def open(
     index: str | None = None,
     encryption_key: Keys | None = None,
     audit: Auditing = None,
+    index_bytes: int = INDEX_BYTES,
 ) -> Memory:
     """Open the memory at a URL, such as `sqlite:///agent.db` or `memory://`.
 
@@ -901,15 +903,17 @@ def open(
     "auto" is the one whose vectors the store holds, and None is none. `index` is the URL of a companion
     index, in which recall then searches. With `encryption_key`, 32 bytes or a Fernet key, or a list of which
     the first encrypts, all that is said is encrypted. `audit` keeps a trail of all changes: True in the store
-    itself, or in another or its URL; an `Audit` says more. Raises InvalidValueError for a bad URL or key,
-    UnknownSchemeError, MissingExtraError, EmbedderError if the store's vectors are of another embedder, or a
-    StoreError if the store cannot be opened, such as DecryptionError with another key.
+    itself, or in another or its URL; an `Audit` says more. Indexes that recall keeps in memory take at most
+    `index_bytes` together, unless the one that is searched is larger by itself. Raises InvalidValueError for
+    a bad URL or key, UnknownSchemeError, MissingExtraError, EmbedderError if the store's vectors are of
+    another embedder, or a StoreError if the store cannot be opened, such as DecryptionError with another key.
     """
     _, backend = registry.find(url)
     inline = backend.inline and index is None and audits_inline(audit)
     driver: Driver = Inline() if inline else Portal()
     try:
-        return Memory(driver.run(_opened(url, tokens, embedder, index, encryption_key, audit)), driver)
+        opened = _opened(url, tokens, embedder, index, encryption_key, audit, index_bytes)
+        return Memory(driver.run(opened), driver)
     except BaseException:
         driver.close()
         raise
@@ -922,9 +926,16 @@ async def _opened(
     index: str | None,
     encryption_key: Keys | None,
     audit: Auditing,
+    index_bytes: int,
 ) -> AsyncMemory:
     return await open_async(
-        url, tokens=tokens, embedder=embedder, index=index, encryption_key=encryption_key, audit=audit
+        url,
+        tokens=tokens,
+        embedder=embedder,
+        index=index,
+        encryption_key=encryption_key,
+        audit=audit,
+        index_bytes=index_bytes,
     )
 
 

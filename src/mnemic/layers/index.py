@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import force_setattr, replace
 
-from ..checks import shown, to_microseconds
+from ..checks import check_count, shown, to_microseconds
 from ..driving import mind_forks
 from ..errors import InvalidValueError
 from ..models.embedder import Embedder
-from ..recall.entry import RECALL, TURNS
+from ..recall.entry import INDEX_BYTES, RECALL, TURNS
 from ..recall.maker import Maker
 from ..recall.meter import Meter, Metrics
 from ..recall.strength import OF_USE, ONE_MORE, USE, Use, pack_use, unpack_use
@@ -52,8 +52,6 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-MAX_DOCUMENTS = 2_000_000
-"""How many documents the indexes of all scopes hold together, before the least used of them goes."""
 SIZED = 60.0
 """For how many seconds it is remembered whether a scope is large."""
 
@@ -65,12 +63,12 @@ class IndexLayer(Layer):
         self,
         below: Store,
         embedder: Embedder | str | None,
-        max_documents: int = MAX_DOCUMENTS,
         companion: Companion | None = None,
+        index_bytes: int = INDEX_BYTES,
     ) -> None:
         super().__init__(below)
         self._owner = Owner(below, embedder)
-        self._shards = Shards(below, self._owner, max_documents)
+        self._shards = Shards(below, self._owner, check_count(index_bytes, "index_bytes"))
         self._companion = companion
         elsewhere = companion is not None or Capability.NEAREST in below.capabilities
         self._afar = Afar(below, companion, self._shards.filled) if elsewhere else None
@@ -152,7 +150,11 @@ class IndexLayer(Layer):
         if self._afar is not None and await self._is_large(search.scope):
             hits = await self._search_afar(self._afar, search, maker)
         else:
-            hits = await self._answered(await self._shards.ready(search.scope, maker), search, maker)
+            index = await self._shards.ready(search.scope, maker)
+            try:
+                hits = await self._answered(index, search, maker)
+            finally:
+                self._shards.searched(search.scope, index)
         if not search.signals:
             self._meter.recalled(hits[0].score if hits else None, time.perf_counter() - begun)
         if len(self._uses) >= HELD_BACK:
@@ -225,6 +227,7 @@ class IndexLayer(Layer):
         if self._afar is not None and await self._is_large(scope):
             return await self._afar.catch_up(scope, maker)
         index = await self._shards.ready(scope, maker, float("inf"))
+        self._shards.searched(scope, index)
         return int(index.shard.alive.values.sum())
 
     async def metrics(self) -> Metrics:

@@ -20,7 +20,7 @@ from ..errors import StoreError
 from ..recall.entry import Entry, pack, unpack
 from ..recall.maker import Maker, log
 from ..recall.strength import USE
-from ..records import AUDIT_KIND, Record, Ref, Scope, Stream
+from ..records import AUDIT_KIND, Record, Ref, Scope, Stream, known_scope
 from ..store.planning import Name
 from ..store.protocol import Page, Store, all_streams, scan_all
 from ..store.query import Derive, Op, Scan, StreamScan, Write
@@ -56,33 +56,48 @@ class Filled(Struct):
 class Shards:
     """Gives the index of a scope, with all that was written until now."""
 
-    def __init__(self, below: Store, owner: Owner, max_documents: int) -> None:
+    def __init__(self, below: Store, owner: Owner, max_bytes: int) -> None:
+        """`max_bytes` bounds the indexes of all scopes together; the least recently searched go first."""
         self._below = below
         self._owner = owner
-        self._max_documents = max_documents
+        self._max_bytes = max_bytes
         self.begin()
 
     def begin(self) -> None:
         """Begin anew, with nothing in memory."""
         self._lock = threading.Lock()
         self._indexes: OrderedDict[Scope, Index] = OrderedDict()
+        """From the least recently searched to the one that was searched last."""
+        self._sizes: dict[Scope, int] = {}
+        self.nbytes = 0
+        """How much memory all indexes take: the sum of their sizes, kept up to date as they change."""
         self._made: list[Derive] = []
 
     def clear(self) -> None:
         """Forget all indexes, and what was made for them."""
         with self._lock:
             self._indexes.clear()
+            self._sizes.clear()
+            self.nbytes = 0
             self._made.clear()
 
     def let_go(self, stream: Name, keys: Sequence[str]) -> None:
         """Forget records of a stream that were removed."""
-        for index in list(self._indexes.values()):
+        for index in self._holding(known_scope(stream[0])):
             index.let_go(stream, keys)
 
     def use_of(self, ref: Ref, moment: int) -> None:
         """Count a use of a record in all indexes."""
-        for index in list(self._indexes.values()):
+        for index in self._holding(ref.scope):
             index.use_of(ref, moment)
+
+    def _holding(self, scope: Scope) -> list[Index]:
+        """Return the indexes that hold what is stored in a scope: its own, and those of the scopes above."""
+        above = [scope]
+        while above[-1] != above[-1].parent:
+            above.append(above[-1].parent)
+        with self._lock:
+            return [index for one in above if (index := self._indexes.get(one)) is not None]
 
     async def ready(self, scope: Scope, maker: Maker, seconds: float = REPAIR_SECONDS) -> Index:
         """Return the index of a scope, with all that was written until now."""
@@ -110,11 +125,19 @@ class Shards:
             if index is None or index.name != name or index.shard.worn:
                 index = self._indexes[scope] = Index(name)
             self._indexes.move_to_end(scope)
-            held = sum(len(one.shard) for one in self._indexes.values())
-            while held > self._max_documents and len(self._indexes) > 1:
-                _, oldest = self._indexes.popitem(last=False)
-                held -= len(oldest.shard)
             return index
+
+    def searched(self, scope: Scope, index: Index) -> None:
+        """Note how large an index is after a search, and let the least recently searched go if need be."""
+        size = index.nbytes
+        with self._lock:
+            if self._indexes.get(scope) is not index:
+                return  # it was let go, or made anew, meanwhile
+            self.nbytes += size - self._sizes.get(scope, 0)
+            self._sizes[scope] = size
+            while self.nbytes > self._max_bytes and len(self._indexes) > 1:
+                oldest, _ = self._indexes.popitem(last=False)
+                self.nbytes -= self._sizes.pop(oldest, 0)
 
     async def _take_in(self, index: Index, stream: Stream, maker: Maker) -> bool:
         """Bring the index up to a stream; False if another search is at it."""

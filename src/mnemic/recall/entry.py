@@ -29,6 +29,8 @@ RECALL = "recall"
 """By this name, whoever reads and writes through the index layer means its entries, whichever embedder's."""
 TURNS = ("message", "archived")
 """The kinds whose records are turns of a conversation."""
+INDEX_BYTES = 2**30
+"""How much memory the indexes of all scopes take together, before the least recently searched goes."""
 MAX_TERMS = 50_000
 """How many terms of one text are kept; a longer text is found by those that it begins with."""
 CHUNK = 600

@@ -116,6 +116,12 @@ class View:
         ages = np.log1p(np.maximum(newest - shard.created.values, 0) / HOUR)
         self.recency = (1 - ages / max(float(ages[self.alive].max(initial=0)), 1e-9)).astype(np.float32)
 
+    @property
+    def nbytes(self) -> int:
+        """How much memory it takes."""
+        held = (*vars(self).values(), *self.near.values())
+        return sum(values.nbytes for values in held if isinstance(values, np.ndarray))
+
     def _measure(self, shard: Shard) -> None:
         """Find the lengths of windows and of sessions."""
         count = len(shard)

@@ -33,6 +33,8 @@ CLOSE, COPY = 0.95, 0.85
 RANKED = 1_000
 """How many of the best documents are put in order at first; the rest only if they are needed."""
 MINUTE = 60_000_000
+EMPTY_BYTES = 10_000
+"""How much memory an index takes that holds nothing, roughly."""
 WEIGHTS = Weights()
 
 
@@ -83,7 +85,18 @@ class Index:
         """Records that came whole, and need not be read."""
         self._claimed: set[tuple[str, str]] = set()
         self._view: View | None = None
+        self._sized: tuple[View, int] | None = None
         self._left: tuple[View, int, NDArray[np.float32]] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """How much memory it takes, with what is derived from it for searches."""
+        with self.lock:
+            if self._view is None:
+                return EMPTY_BYTES + self.shard.nbytes
+            if self._sized is None or self._sized[0] is not self._view:
+                self._sized = (self._view, EMPTY_BYTES + self.shard.nbytes + self._view.nbytes)
+            return self._sized[1]
 
     def claim(self, stream: Stream) -> bool:
         """Begin to take in what a stream has had since; False if someone else has begun."""

@@ -40,6 +40,8 @@ MOST = 1e30
 """The greatest importance that is told from a greater one."""
 PARTS = 8
 """In how many parts the postings lie."""
+KEY_BYTES, STREAM_BYTES = 100, 2_000
+"""How much memory a key takes, and what is noted of a stream, roughly."""
 PENDING = 2_000
 """How many terms are kept unsorted before they are sorted in among the others."""
 
@@ -58,6 +60,11 @@ class Column:
     def values(self) -> NDArray[Any]:
         """All values so far; writing to them changes the column."""
         return self._held[: self._size]
+
+    @property
+    def nbytes(self) -> int:
+        """How much memory it takes."""
+        return self._held.nbytes
 
     def extend(self, values: Any) -> None:
         """Add values at the end."""
@@ -78,6 +85,11 @@ class Sorted:
         self.starts = np.zeros(1, dtype=np.int64)
         self.documents = np.zeros(0, dtype=np.int32)
         self.times = np.zeros(0, dtype=np.uint8)
+
+    @property
+    def nbytes(self) -> int:
+        """How much memory it takes."""
+        return self.terms.nbytes + self.starts.nbytes + self.documents.nbytes + self.times.nbytes
 
     def merge(self, terms: NDArray[np.uint32], documents: NDArray[np.int32]) -> None:
         """Sort new terms in, one for each time that a document holds it."""
@@ -119,6 +131,12 @@ class Postings:
         self._new_documents = Column(np.int32)
         self._fresh: Sorted | None = None
         """The new terms, sorted by themselves, until there are more."""
+
+    @property
+    def nbytes(self) -> int:
+        """How much memory they take."""
+        parts = sum(part.nbytes for part in (*self._parts, self._fresh) if part is not None)
+        return parts + self._new_terms.nbytes + self._new_documents.nbytes
 
     def add(self, terms: NDArray[np.uint32], documents: NDArray[np.int32]) -> None:
         """Note for each term which document holds it; one that it holds twice comes twice."""
@@ -175,6 +193,12 @@ class Vectors:
         self._blocks: list[NDArray[np.int8]] = []
         self._signs: list[NDArray[np.uint8]] = []
         self._inverses = Column(np.float32)
+
+    @property
+    def nbytes(self) -> int:
+        """How much memory they take."""
+        blocks = sum(block.nbytes for block in (*self._blocks, *self._signs))
+        return blocks + self.owners.nbytes + self._inverses.nbytes
 
     def extend(self, rows: NDArray[np.int8], owners: NDArray[np.int32]) -> None:
         """Add vectors, each with its document."""
@@ -292,6 +316,13 @@ class Shard:
 
     def __len__(self) -> int:
         return len(self.keys)
+
+    @property
+    def nbytes(self) -> int:
+        """How much memory it takes, with a guess at what Python adds to each key and stream."""
+        columns = sum(held.nbytes for held in vars(self).values() if isinstance(held, Column))
+        columns += self.postings.nbytes + self.vectors.nbytes
+        return columns + KEY_BYTES * len(self) + STREAM_BYTES * len(self.streams)
 
     @property
     def worn(self) -> bool:

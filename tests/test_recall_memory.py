@@ -1,0 +1,106 @@
+"""The indexes that recall keeps in memory: what they take, what goes first, and whom they slow down."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from collections.abc import Iterator
+
+import pytest
+
+import mnemic
+from mnemic.layers.shards import Shards
+from mnemic.recall.shard import Shard
+
+TEXTS = [f"the {n}th of many things that were said about tea, trains and weather" for n in range(20)]
+
+
+@pytest.fixture
+def memory() -> Iterator[mnemic.Memory]:
+    """A memory with forty users of twenty records."""
+    with mnemic.open("memory://", index_bytes=400_000) as opened:
+        for n in range(40):
+            opened.scope("acme", f"user-{n}").remember_many(TEXTS)
+        yield opened
+
+
+def shards(memory: mnemic.Memory) -> Shards:
+    layer = memory._twin._index
+    assert layer is not None
+    return layer._shards
+
+
+def held(memory: mnemic.Memory) -> list[str]:
+    return [scope.path for scope in shards(memory)._indexes]
+
+
+def test_indexes_stay_within_the_bytes_that_are_given(memory: mnemic.Memory) -> None:
+    for n in range(40):
+        assert len(memory.scope("acme", f"user-{n}").recall("the 7th thing about tea", k=3)) == 3
+        assert 0 < shards(memory).nbytes <= 400_000
+    assert 3 <= len(held(memory)) < 40
+    assert shards(memory).nbytes == sum(index.nbytes for index in shards(memory)._indexes.values())
+
+
+def test_the_least_recently_searched_goes_first(memory: mnemic.Memory) -> None:
+    memory.scope("acme", "user-0").recall("tea")
+    for n in range(1, 40):
+        memory.scope("acme", f"user-{n}").recall("tea")
+        memory.scope("acme", "user-0").recall("tea")
+    assert held(memory)[-1] == "acme/user-0"
+    assert held(memory)[-2] == "acme/user-39"
+    assert "acme/user-1" not in held(memory)
+    assert memory.scope("acme", "user-1").recall("the 7th thing about tea")
+
+
+def test_one_index_that_is_larger_than_the_bound_is_kept_alone() -> None:
+    with mnemic.open("memory://", index_bytes=1) as memory:
+        for name in ("alice", "bob"):
+            memory.scope(name).remember_many(TEXTS)
+            assert memory.scope(name).recall("tea")
+        assert held(memory) == ["bob"]
+
+
+def test_a_recall_looks_at_no_other_users_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[int] = []
+    plain = Shard.__len__
+
+    def counted(shard: Shard) -> int:
+        looked.append(id(shard))
+        return plain(shard)
+
+    with mnemic.open("memory://") as memory:
+        for n in range(50):
+            memory.scope(f"user-{n}").remember_many(TEXTS)
+            memory.scope(f"user-{n}").recall("tea")
+        monkeypatch.setattr(Shard, "__len__", counted)
+        (hit,) = memory.scope("user-7").recall("tea", k=1)
+        memory.scope("user-7").used(hit)
+        memory.scope("user-7").forget(hit.record.key)
+        assert len(set(looked)) == 1
+
+
+@pytest.mark.parametrize(("users", "each"), [(60, 20), (2, 3000)])
+def test_the_bytes_that_are_counted_are_those_that_are_taken(users: int, each: int) -> None:
+    with mnemic.open("memory://") as memory:
+        memory.scope("first").remember_many(TEXTS)
+        memory.scope("first").recall("tea")
+        for n in range(users):
+            memory.scope(f"user-{n}").remember_many([f"{n} {text}" for text in TEXTS] * (each // len(TEXTS)))
+        gc.collect()
+        before = shards(memory).nbytes
+        tracemalloc.start()
+        try:
+            for n in range(users):
+                memory.scope(f"user-{n}").recall("tea and trains")
+            gc.collect()
+            taken, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert shards(memory).nbytes - before == pytest.approx(taken, rel=0.4)
+
+
+@pytest.mark.parametrize("given", [-1, 1.5, "1 GB"])
+def test_a_bound_that_is_no_count_is_refused(given: object) -> None:
+    with pytest.raises(mnemic.InvalidValueError, match="index_bytes"):
+        mnemic.open("memory://", index_bytes=given)  # type: ignore[arg-type]

@@ -150,6 +150,15 @@ class Session:
         """
         return self._driver.run(self._twin.remove(ids))
 
+    def rewrite(self, change: Callable[[list[Message]], Iterable[Message]]) -> list[Message]:
+        """Replace all messages by what `change` returns for them, in one atomic write, and return those.
+
+        Messages are identified by their ids, and one that stays the same is not written again. If others
+        write meanwhile, `change` is called again with what is there then. Raises InvalidValueError for two
+        messages of one id, ConflictError if others never stop writing; the session is then as it was.
+        """
+        return self._driver.run(self._twin.rewrite(change))
+
     def fork(self, name: str, at: str | None = None) -> Session:
         """Copy the session up to the message `at`, or all of it, to a new session beside it.
 
@@ -162,16 +171,18 @@ class Session:
         """Add messages if the session has none yet, but for system messages; tell whether it had none."""
         return self._driver.run(self._twin.prefill(messages))
 
-    def window(self, max_tokens: int, *, interrupted: str | None = None) -> list[Message]:
+    def window(
+        self, max_tokens: int, *, interrupted: str | None = None, partial: bool = False
+    ) -> list[Message]:
         """Return what fits a prompt of `max_tokens`: the newest messages, oldest first.
 
         The system messages and the user's last message are always in, and a running summary if
         there is room for it. A tool's answer never stands without its call, nor a call without its
         answers: a call that was never answered is left out or, with a text for `interrupted`, stands
         with that in place of each answer that is missing. Raises BudgetError if the budget is too
-        small for what must be in.
+        small for what must be in; with `partial`, what is too long is left out instead.
         """
-        return self._driver.run(self._twin.window(max_tokens, interrupted=interrupted))
+        return self._driver.run(self._twin.window(max_tokens, interrupted=interrupted, partial=partial))
 
     def archived(self) -> list[Message]:
         """Return the messages that were moved to the archive, oldest first."""

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from ..checks import check_count, check_number
 from ..driving import running_loop
-from ..errors import BudgetError, InvalidValueError
+from ..errors import InvalidValueError
 from ..features.catalogue import ENTRY, EntryInfo
 from ..features.context import best_of, block_of
 from ..features.longterm import EXPERIENCE
@@ -70,11 +70,9 @@ async def show(
     async def window() -> list[Message]:
         if given is not None:
             return given
-        try:
-            return await session.window(max(1, budget.max_tokens - aside), interrupted=INTERRUPTED)
-        except BudgetError:
-            # One turn that is too long must not keep a conversation from ever going on.
-            return []
+        # One turn that is too long must not keep a conversation from ever going on.
+        room = max(1, budget.max_tokens - aside)
+        return await session.window(room, interrupted=INTERRUPTED, partial=True)
 
     async def notes() -> tuple[list[EntryInfo], int]:
         return await _newest_notes(space) if budget.notes and aside else ([], 0)

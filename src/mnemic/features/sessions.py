@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from datetime import datetime, timedelta
 from os import PathLike
@@ -21,7 +21,7 @@ from ..store.query import Condition, Delete, Expect, Op, Purge, Put, Scan, Strea
 from ..tokens import TokenCounter, count_message
 from .filters import conditions
 from .messages import ARCHIVED, MESSAGE, SYSTEM_ID, decode, encode, tokens_of
-from .overflow import LATELY, LimitedLog, Limits
+from .overflow import ATTEMPTS, LATELY, LimitedLog, Limits
 from .summary import SUMMARY, SUMMARY_KEY
 from .turns import Entry, Window, spoken
 
@@ -212,6 +212,31 @@ class AsyncSession:
         ops = tuple(Delete(Ref(self.home, MESSAGE, check_name(id, "message id"))) for id in several)
         return sum(len(did.removed) for did in await self._store.write(Write(ops)))
 
+    async def rewrite(self, change: Callable[[list[Message]], Iterable[Message]]) -> list[Message]:
+        """Replace all messages by what `change` returns for them, in one atomic write, and return those.
+
+        Messages are identified by their ids, and one that stays the same is not written again. If others
+        write meanwhile, `change` is called again with what is there then. Raises InvalidValueError for two
+        messages of one id, ConflictError if others never stop writing; the session is then as it was.
+        """
+        streams = StreamScan(scope=self.home, kinds=(MESSAGE,), below=False, empty=True)
+        scan = Scan(scope=self.home, kinds=(MESSAGE,), limit=COPIED_AT_ONCE, derived=(RECALL,))
+        for _ in range(ATTEMPTS):
+            page = await self._store.streams(streams)
+            version = page.items[0].version if page.items else 0
+            stored = [record async for record in scan_all(self._store, scan)]
+            messages = list(change([decode(record) for record in stored]))
+            ops, records = self._difference(stored, messages)
+            try:
+                if ops:
+                    expected = Expect(self.home, MESSAGE, version)
+                    await self._log.write([expected, *ops, *self._touch()], records)
+                return messages
+            except ConflictError:
+                # Expired messages that are still stored count in the version too.
+                await self._store.write(Write((Purge(self.home, MESSAGE, expired_only=True),)))
+        raise ConflictError(f"session {self.home.path!r} could not be rewritten: others keep writing to it")
+
     async def fork(self, name: str, at: str | None = None) -> AsyncSession:
         """Copy the session up to the message `at`, or all of it, to a new session beside it.
 
@@ -242,26 +267,28 @@ class AsyncSession:
             return False
         return True
 
-    async def window(self, max_tokens: int, *, interrupted: str | None = None) -> list[Message]:
+    async def window(
+        self, max_tokens: int, *, interrupted: str | None = None, partial: bool = False
+    ) -> list[Message]:
         """Return what fits a prompt of `max_tokens`: the newest messages, oldest first.
 
         The system messages and the user's last message are always in, and a running summary if
         there is room for it. A tool's answer never stands without its call, nor a call without its
         answers: a call that was never answered is left out or, with a text for `interrupted`, stands
         with that in place of each answer that is missing. Raises BudgetError if the budget is too
-        small for what must be in.
+        small for what must be in; with `partial`, what is too long is left out instead.
         """
-        window = Window(check_count(max_tokens, "max_tokens", least=1), self._stand_in(interrupted))
+        budget = check_count(max_tokens, "max_tokens", least=1)
+        window = Window(budget, self._stand_in(interrupted), partial=partial)
         required = [self._entry(record) for record in await self._system_records()]
         scan = Scan(scope=self.home, kinds=(MESSAGE,), reverse=True, limit=LATELY)
         page = await self._store.scan(scan)
         newest = [self._entry(record) for record in page.items]
         required += [entry for entry in newest if spoken(entry.message)][:1]
-        window.require(required)
-        if (summary := await self._summary_entry()) is not None and summary.tokens <= window.left:
-            window.require([summary])
-            required.append(summary)
         present = {entry.key for entry in required}
+        required = window.require(required)
+        if (summary := await self._summary_entry()) is not None and summary.tokens <= window.left:
+            required += window.require([summary])
         while True:
             for entry in newest:
                 if entry.key not in present and not window.full:
@@ -356,6 +383,34 @@ class AsyncSession:
                 if len(missing) == len(records):
                     raise
                 records = missing
+
+    def _difference(self, stored: list[Record], messages: list[Message]) -> tuple[list[Op], list[Record]]:
+        """Return the operations that turn `stored` into `messages`, and the records that they put.
+
+        A new record goes to the end of its stream, so whatever follows the first new or moved message
+        is removed and put again.
+        """
+        known = {record.key: record for record in stored}
+        ops: list[Op] = []
+        placed: list[Record] = []
+        moved: list[Record] = []
+        last = 0
+        for message in messages:
+            old = known.pop(message.id, None) if isinstance(message, Message) else None
+            if old is None or decode(old) != message:
+                record = self._encode(message, old.expires if old is not None else None)
+            else:
+                record = old
+            if old is None or moved or old.seq < last:
+                moved.append(record)
+                ops += [Delete(old.ref)] if old is not None else []
+            else:
+                last = old.seq
+                placed += [record] if record is not old else []
+        if len({message.id for message in messages}) < len(messages):
+            raise InvalidValueError("a session cannot hold two messages with the same id")
+        ops += [Delete(record.ref) for record in known.values()]
+        return [*ops, *map(Put, placed), *map(Put, moved)], [*placed, *moved]
 
     async def _missing(self, records: list[Record]) -> list[Record]:
         """Return the records that are not stored yet; raises ConflictError for one that is another."""

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from ..errors import BudgetError
 from ..records import Message
+from ..tokens import TokenCounter, count_message
 
 
 class Entry(Struct, frozen=True):
@@ -119,6 +120,25 @@ def _kept(entry: Entry, spare: str | None) -> bool:
     return entry.key == spare or entry.message.role == "system"
 
 
+def fitting(messages: Sequence[Message], max_tokens: int, tokens: TokenCounter) -> list[Message]:
+    """Return those of a conversation's messages that a session's window of `max_tokens` would show.
+
+    What is too long for the window is left out.
+    """
+    entries = [
+        Entry(str(n), n, message, count_message(message, tokens)) for n, message in enumerate(messages, 1)
+    ]
+    required = [entry for entry in entries if entry.message.role == "system"]
+    required += [entry for entry in entries if spoken(entry.message)][-1:]
+    present = {entry.key for entry in required}
+    window = Window(max_tokens, partial=True)
+    required = window.require(required)
+    for entry in reversed(entries):
+        if entry.key not in present and not window.full:
+            window.offer(entry)
+    return window.messages(required)
+
+
 def _stand_in(interrupted: Entry, asked: Entry, call: str) -> Entry:
     """Return what is said in place of an answer; it stands right behind what asked for it."""
     message = replace(interrupted.message, id=f"{asked.key}/{call}", tool_call_id=call)
@@ -129,25 +149,32 @@ class Window:
     """Fills a prompt's budget with messages that are given to it newest first.
 
     A call stands in it only with all its answers, an answer only with its call. `interrupted` stands
-    in for an answer that is not there; without it, such a call is left out.
+    in for an answer that is not there; without it, such a call is left out. With `partial`, what must be
+    in but does not fit is left out too.
     """
 
-    def __init__(self, budget: int, interrupted: Entry | None = None) -> None:
+    def __init__(self, budget: int, interrupted: Entry | None = None, *, partial: bool = False) -> None:
         self.left = budget
         self.full = False
+        self._partial = partial
         self._interrupted = interrupted
         self._taken: list[Entry] = []
         self._answers: dict[str, Entry] = {}
 
-    def require(self, entries: Sequence[Entry]) -> None:
-        """Make room for what must be in; raises BudgetError if it is more than there is."""
+    def require(self, entries: Sequence[Entry]) -> list[Entry]:
+        """Make room for what must be in, and return it; raises BudgetError if it is more than there is."""
         needed = sum(entry.tokens for entry in entries)
-        if needed > self.left:
+        if needed > self.left and not self._partial:
             raise BudgetError(
                 f"the system message and the user's last message need {needed:,} tokens, "
                 f"more than the {self.left:,} of the budget"
             )
-        self.left -= needed
+        taken = []
+        for entry in entries:
+            if entry.tokens <= self.left:
+                taken.append(entry)
+                self.left -= entry.tokens
+        return taken
 
     def offer(self, entry: Entry) -> None:
         """Take the next older message if it fits; after the first that does not, the window is full."""

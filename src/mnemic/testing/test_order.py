@@ -47,6 +47,15 @@ def test_versions_grow_with_every_change_of_a_stream(lab: Lab) -> None:
     assert changed == ["a"]
 
 
+def test_what_one_write_removes_and_puts_again_goes_to_the_end(lab: Lab) -> None:
+    for key in "abc":
+        lab.put(key, text=key)
+    ops = [Delete(Ref(HOME, KIND, key)) for key in "abc"] + [Put(record(key, text=key)) for key in "cba"]
+    lab.write(*ops)
+    assert lab.keys() == ["c", "b", "a"]
+    assert [found.text for found in lab.scan()] == ["c", "b", "a"]
+
+
 def test_a_seq_is_never_used_again(lab: Lab) -> None:
     lab.put("a")
     last = lab.put("b").seq

@@ -268,8 +268,8 @@ class Catalogue:
 
         A description or metadata that is not given stays as it was. With `if_version` the note must
         be at that version, 0 for new: raises ConflictError, whose `current` is its version, if
-        another has written it. Raises LimitError if the catalogue would be too large, and
-        InvalidValueError for what JSON cannot hold.
+        another has written it; without, only if others wrote first at every attempt. Raises LimitError
+        if the catalogue would be too large, and InvalidValueError for what JSON cannot hold.
         """
         return self._driver.run(
             self._twin.write(key, value, description=description, metadata=metadata, if_version=if_version)
@@ -410,7 +410,10 @@ class LongTerm:
         valid_to: datetime | None | UnsetType = UNSET,
         pinned: bool | UnsetType = UNSET,
     ) -> Record:
-        """Change what is given and keep the rest; return the new record. Raises NotFoundError."""
+        """Change what is given and keep the rest; return the new record.
+
+        Raises NotFoundError, and ConflictError if others wrote it first at every attempt.
+        """
         return self._driver.run(
             self._twin.update(
                 key,
@@ -435,7 +438,9 @@ class LongTerm:
     ) -> int:
         """Forget what is under a key, or all that passes every filter; return how many records.
 
-        Raises InvalidValueError if neither a key nor a filter is given, or both.
+        A record that is changed meanwhile so that it no longer passes the filter stays. Raises
+        InvalidValueError if neither a key nor a filter is given, or both, and ConflictError if others
+        kept changing what was to be forgotten.
         """
         return self._driver.run(
             self._twin.forget(key, metadata=metadata, source=source, since=since, until=until)
@@ -571,7 +576,7 @@ class Graph:
         Stated again, it is kept once, with what was said of it last. A `single` predicate has one
         object at a time: the fact that was true when this one begins ends then and stays as history,
         and this one ends when the next begins. Raises InvalidValueError for names or numbers that
-        are none.
+        are none, ConflictError if others wrote the same facts first at every attempt.
         """
         return self._driver.run(
             self._twin.add(
@@ -592,7 +597,8 @@ class Graph:
     ) -> int:
         """Let the facts that are true at a moment, by default now, end then; return how many.
 
-        Those with another object than the one given go on. What ended stays as history.
+        Those with another object than the one given go on. What ended stays as history. Raises
+        ConflictError if others wrote the same facts first at every attempt.
         """
         return self._driver.run(self._twin.end(subject, predicate, object, at=at))
 

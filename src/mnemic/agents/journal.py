@@ -19,6 +19,7 @@ from ..memory import AsyncSpace
 from ..records import Record, Ref, Scope, new_id, now
 from ..store.protocol import Store, scan_all
 from ..store.query import Condition, Delete, Limit, Op, Outcome, Put, Scan, Write
+from ..store.retry import retried
 
 WRITTEN_BY = "written_by"
 """Under which name a record's metadata says who wrote it."""
@@ -195,7 +196,10 @@ class _Journalling(Layer):
         refs = list(dict.fromkeys(ref for op in write.ops if (ref := _changed(op)) is not None))
         if not refs:
             return await self._below.write(write), None
-        while True:
+        guarded: set[str] = set()
+
+        async def journaled() -> tuple[list[Outcome], Act | None]:
+            nonlocal guarded
             before = dict(zip(refs, await self._below.read(refs), strict=True))
             act = Act(id=new_id(), what=self._what, at=now(), by=self._by, undoes=self._undoes)
             ops, guarded = _guarded(write.ops, before, lambda record, act=act: self._stamped(record, act))  # type: ignore[misc]
@@ -204,15 +208,12 @@ class _Journalling(Layer):
                 return await self._below.write(write), None
             act = replace(act, changes=changes)
             limit = Limit(self._home, JOURNAL, MAX_ACTS, MAX_BYTES, (), strict=False)
-            try:
-                noted = replace(write, ops=(*ops, Put(self._entry(act), 0), limit))
-                outcomes = await self._below.write(noted)
-            except ConflictError as error:
-                if error.key in guarded:
-                    continue  # someone else was faster, so what was there before is something else
-                raise
+            outcomes = await self._below.write(replace(write, ops=(*ops, Put(self._entry(act), 0), limit)))
             await self._trim(outcomes[-1])
             return outcomes[: len(write.ops)], act
+
+        # If someone else was faster, what was there before is something else.
+        return await retried(journaled, self._what, retry_on=lambda error: error.key in guarded)
 
     def _stamped(self, record: Record, act: Act) -> Record:
         if self._undoes is not None:

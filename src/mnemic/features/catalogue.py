@@ -14,6 +14,7 @@ from ..errors import ConflictError, InvalidValueError, LimitError, NotFoundError
 from ..records import Record, Ref, Scope, now, texts_in
 from ..store.protocol import Store, scan_all
 from ..store.query import Condition, Delete, Limit, Op, Purge, Put, Scan, StreamScan, Write
+from ..store.retry import retried
 from .filters import conditions, names
 from .kinds import ENTRY as ENTRY
 
@@ -84,10 +85,11 @@ class AsyncCatalogue:
 
         A description or metadata that is not given stays as it was. With `if_version` the note must
         be at that version, 0 for new: raises ConflictError, whose `current` is its version, if
-        another has written it. Raises LimitError if the catalogue would be too large, and
-        InvalidValueError for what JSON cannot hold.
+        another has written it; without, only if others wrote first at every attempt. Raises LimitError
+        if the catalogue would be too large, and InvalidValueError for what JSON cannot hold.
         """
-        while True:
+
+        async def replace_entry() -> EntryInfo:
             old = await self._find(key)
             kept = old or Record(scope=self.home, kind=ENTRY, key=key)
             entry = replace(
@@ -96,11 +98,13 @@ class AsyncCatalogue:
                 title=kept.title if description is None else description,
                 meta=kept.meta if metadata is None else metadata,
             )
-            try:
-                return await self._put(entry, kept.version if if_version is None else if_version, old)
-            except ConflictError:
-                if if_version is not None:
-                    raise
+            return await self._put(entry, kept.version if if_version is None else if_version, old)
+
+        return await retried(
+            replace_entry,
+            f"writing the entry {shown(key)} in {self.home.path!r}",
+            retry_on=lambda _: if_version is None,
+        )
 
     async def read(self, key: str) -> JSON:
         """Return the value under a key; raises NotFoundError."""
@@ -132,17 +136,20 @@ class AsyncCatalogue:
 
         Raises NotFoundError if it is not there, ConflictError if the new key is taken.
         """
-        while True:
+
+        async def move() -> EntryInfo:
             old = await self._find(key)
             if old is None:
                 raise NotFoundError(f"the catalogue of {self.home.path!r} has no entry {shown(key)}")
             if to == key:
                 return EntryInfo.of(old)
-            try:
-                return await self._put(replace(old, key=to), 0, old, Delete(old.ref, old.version))
-            except ConflictError as error:
-                if error.key == to:
-                    raise
+            return await self._put(replace(old, key=to), 0, old, Delete(old.ref, old.version))
+
+        return await retried(
+            move,
+            f"renaming the entry {shown(key)} in {self.home.path!r}",
+            retry_on=lambda error: error.key != to,
+        )
 
     async def stale(self, older_than: timedelta) -> list[EntryInfo]:
         """Return the notes that were last written longer ago than that."""

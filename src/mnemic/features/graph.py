@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from ..checks import check_count, check_name, check_number, check_time, to_microseconds
+from ..checks import check_count, check_name, check_number, check_time, shown, to_microseconds
 from ..driving import off_loop
-from ..errors import ConflictError, InvalidValueError, LimitError
+from ..errors import InvalidValueError, LimitError
 from ..records import Record, Ref, Scope, now
 from ..store.matching import true_at
 from ..store.protocol import Store, scan_all
 from ..store.query import Condition, Delete, Op, Put, Scan, Write
+from ..store.retry import retried
 from .filters import names
 from .kinds import GUARD as GUARD
 from .kinds import LINK as LINK
@@ -81,7 +82,7 @@ class AsyncGraph:
         Stated again, it is kept once, with what was said of it last. A `single` predicate has one
         object at a time: the fact that was true when this one begins ends then and stays as history,
         and this one ends when the next begins. Raises InvalidValueError for names or numbers that
-        are none.
+        are none, ConflictError if others wrote the same facts first at every attempt.
         """
         given = Link(
             subject=check_name(subject, "subject"),
@@ -96,7 +97,8 @@ class AsyncGraph:
         if given.valid_to is not None and given.valid_to <= given.valid_from:
             raise InvalidValueError(f"valid_to {given.valid_to} is not after valid_from {given.valid_from}")
         guard = Ref(self.home, GUARD, _key(given.subject, given.predicate))
-        while True:
+
+        async def state() -> Link:
             if single:
                 (held,) = await self._store.read([guard])
                 known = await self._known("pair", guard.key)
@@ -107,33 +109,33 @@ class AsyncGraph:
             else:
                 known = await self._known("fact", _key(*_names(given)))
                 link, ops = self._beside(given, known)
-            try:
-                await self._store.write(Write(tuple(ops)))
-            except ConflictError:
-                continue
+            await self._store.write(Write(tuple(ops)))
             return link
+
+        return await retried(state, f"stating a fact of {shown(subject)} in {self.home.path!r}")
 
     async def end(
         self, subject: str, predicate: str, object: str | None = None, *, at: datetime | None = None
     ) -> int:
         """Let the facts that are true at a moment, by default now, end then; return how many.
 
-        Those with another object than the one given go on. What ended stays as history.
+        Those with another object than the one given go on. What ended stays as history. Raises
+        ConflictError if others wrote the same facts first at every attempt.
         """
         moment = _moment(at)
         pair = _key(check_name(subject, "subject"), check_name(predicate, "predicate"))
-        while True:
+
+        async def close() -> int:
             ending = [
                 record
                 for record in await self._known("pair", pair)
                 if true_at(record, moment) and object in (None, record.labels["object"])
             ]
-            try:
-                ops = [op for record in ending for op in self._close(record, moment)]
-                await self._store.write(Write(tuple(ops)))
-            except ConflictError:
-                continue
+            ops = [op for record in ending for op in self._close(record, moment)]
+            await self._store.write(Write(tuple(ops)))
             return len(ending)
+
+        return await retried(close, f"ending facts of {shown(subject)} in {self.home.path!r}")
 
     async def remove(self, subject: str, predicate: str, object: str | None = None) -> int:
         """Remove facts, and their history, as if they had never been stated; return how many."""

@@ -24,8 +24,10 @@ from ..recall.entry import RECALL
 from ..recall.likeness import NEAR, content_words, likeness
 from ..recall.strength import ONE_MORE, USE
 from ..records import Hit, Record, Ref, Role, Scope, new_id, now
+from ..store.batches import write_each
 from ..store.protocol import Store, scan_all
 from ..store.query import Condition, Delete, Derive, Put, Scan, Search, Write, stored
+from ..store.retry import retried
 from .duplicates import Duplicates, check_policy, merged
 from .filters import conditions, names
 from .kinds import EXPERIENCE as EXPERIENCE
@@ -112,16 +114,22 @@ class AsyncLongTerm:
             return await self._remember([Put(self._record(given)) for given in experiences], once)
         # Sent again, a text must know its own record from another that says the same.
         puts = [Put(self._record(given, once and f"{once}-{n}")) for n, given in enumerate(experiences)]
-        while True:
+        merging: set[str] = set()
+
+        async def remember_distinct() -> list[Record]:
             places, distinct, kept = await self._distinct(puts, policy)
-            try:
-                written = await self._remember(distinct, once) if distinct else []
-            except ConflictError:
-                # What a text was to be merged with has changed meanwhile.
-                continue
+            merging.update(put.record.key for put in distinct if put.if_version)
+            written = await self._remember(distinct, once) if distinct else []
             again = [put.record.ref for put in distinct if put.if_version]
             await self._use([*again, *(record.ref for record in kept.values())])
             return [kept[n] if n in kept else written[place] for n, place in enumerate(places)]
+
+        # What a text was to be merged with may change meanwhile.
+        return await retried(
+            remember_distinct,
+            f"remembering texts in {self.home.path!r}",
+            retry_on=lambda error: error.key in merging,
+        )
 
     async def alike(self, text: str, *, least: float = NEAR, k: int = 5) -> list[Hit]:
         """Return the remembered texts of this scope that say the same as `text`, the most alike first.
@@ -167,7 +175,10 @@ class AsyncLongTerm:
         valid_to: datetime | None | UnsetType = UNSET,
         pinned: bool | UnsetType = UNSET,
     ) -> Record:
-        """Change what is given and keep the rest; return the new record. Raises NotFoundError."""
+        """Change what is given and keep the rest; return the new record.
+
+        Raises NotFoundError, and ConflictError if others wrote it first at every attempt.
+        """
         changes: dict[str, Any] = {
             "text": text if text is UNSET else check_text(text, "text"),
             "importance": importance if importance is UNSET else _importance(importance),
@@ -178,16 +189,16 @@ class AsyncLongTerm:
             "pinned": pinned,
         }
         given = {name: value for name, value in changes.items() if value is not UNSET}
-        while True:
+
+        async def change() -> Record:
             old = await self._with_entry(key)
             if text is not UNSET:
                 old = replace(old, derived={})
             put = Put(_checked(replace(old, **given)), old.version)
-            try:
-                (did,) = await self._store.write(Write((put,)))
-            except ConflictError:
-                continue
+            (did,) = await self._store.write(Write((put,)))
             return stored(put.record, did)
+
+        return await retried(change, f"updating {shown(key)} in {self.home.path!r}")
 
     async def forget(
         self,
@@ -200,7 +211,9 @@ class AsyncLongTerm:
     ) -> int:
         """Forget what is under a key, or all that passes every filter; return how many records.
 
-        Raises InvalidValueError if neither a key nor a filter is given, or both.
+        A record that is changed meanwhile so that it no longer passes the filter stays. Raises
+        InvalidValueError if neither a key nor a filter is given, or both, and ConflictError if others
+        kept changing what was to be forgotten.
         """
         filtered = any(value is not None for value in (metadata, source, since, until))
         if filtered == (key is not None):
@@ -217,10 +230,18 @@ class AsyncLongTerm:
             raise InvalidValueError("forget needs a filter that says something: it never forgets all unasked")
         scan = Scan(scope=self.home, kinds=(EXPERIENCE,), where=where, bodies=False, limit=FORGOTTEN_AT_ONCE)
         forgotten = 0
-        while (page := await self._store.scan(scan)).items:
-            outcomes = await self._store.write(Write(tuple(Delete(record.ref) for record in page.items)))
-            forgotten += sum(len(outcome.removed) for outcome in outcomes)
-        return forgotten
+
+        async def forget_matching() -> int:
+            """Forget what passes the filter; what was changed before it could be is looked at again."""
+            nonlocal forgotten
+            while (page := await self._store.scan(scan)).items:
+                gone = await write_each(self._store, [(Delete(r.ref, r.version),) for r in page.items])
+                forgotten += sum(gone)
+                if not any(gone):
+                    raise ConflictError(f"{len(gone)} records that pass the filter were changed meanwhile")
+            return forgotten
+
+        return await retried(forget_matching, f"forgetting in {self.home.path!r}")
 
     async def recall(
         self,

@@ -18,6 +18,7 @@ from ..recall.entry import RECALL
 from ..records import Message, Record, Ref, Role, Scope, Stream, check_fields, now
 from ..store.protocol import Store, scan_all
 from ..store.query import Condition, Delete, Expect, Op, Purge, Put, Scan, StreamScan, Touch, Write, checked
+from ..store.retry import retried
 from ..tokens import TokenCounter, count_message
 from .filters import conditions
 from .messages import ARCHIVED, MESSAGE, SYSTEM_ID, decode, encode, tokens_of
@@ -194,14 +195,14 @@ class AsyncSession:
         """Remove the newest message that is not a system message and return it; None if there is none."""
         where = (Condition("data.role", "ne", "system"),)
         scan = Scan(scope=self.home, kinds=(MESSAGE,), where=where, reverse=True, limit=1)
-        while (page := await self._store.scan(scan)).items:
-            (newest,) = page.items
-            try:
+
+        async def remove_newest() -> Message | None:
+            for newest in (await self._store.scan(scan)).items:
                 await self._store.write(Write((Delete(newest.ref, newest.version),)))
-            except ConflictError:
-                continue
-            return decode(newest)
-        return None
+                return decode(newest)
+            return None
+
+        return await retried(remove_newest, f"taking the newest message of session {self.home.path!r}")
 
     async def remove(self, ids: Iterable[str]) -> int:
         """Remove the messages of these ids, all at once; return how many of them were there.

@@ -607,7 +607,7 @@ class TestErrors:
 
     @pytest.mark.parametrize("read", [from_openai, from_anthropic])
     def test_a_block_that_is_not_a_mapping(self, read: Any) -> None:
-        with pytest.raises(InvalidValueError, match=r"a content block must be a mapping.*: 7"):
+        with pytest.raises(InvalidValueError, match=r"content\[0\] must be text or an object.*: 7"):
             read([{"role": "user", "content": [7]}])
 
     @pytest.mark.parametrize("read", [from_openai, from_anthropic])

@@ -294,3 +294,70 @@ def test_erase_leaves_nothing_behind(memory: mnemic.Memory, tmp_path: Path) -> N
     time.sleep(0.1)
     alice.erase()
     assert len(bob.recall("tea", k=99)) == 7
+
+
+def everything(alice: mnemic.Space) -> dict[str, mnemic.Hit]:
+    """Store one record of each kind that recall finds, in a scope below, and return the hits by kind."""
+    below = alice.scope("work")
+    below.remember("The zebra has stripes", key="z")
+    below.catalogue().write("stripes", "A zebra has many")
+    below.graph().add("zebra", "lives_in", "Kenya")
+    chat = below.session("s", max_messages=2, overflow=mnemic.Summarise(lambda messages: "a zebra was seen"))
+    chat.add_many([Message("user", f"I saw zebra number {n}") for n in range(4)])
+    hits = alice.recall("zebra", k=50)
+    found = {hit.record.kind: hit for hit in hits}
+    assert found.keys() >= {"experience", "entry", "link", "message"}
+    return found
+
+
+@pytest.mark.parametrize("named", ["hit", "record", "ref", "key"])
+def test_what_recall_returns_can_be_used_updated_and_forgotten_wherever_it_lies(
+    alice: mnemic.Space, named: str
+) -> None:
+    for kind, hit in everything(alice).items():
+        record = hit.record
+        given: Any = {"hit": hit, "record": record, "ref": record.ref, "key": record.key}[named]
+        assert alice.get(given).ref == record.ref
+        assert alice.used(given) == 1
+        changed = alice.update(given, importance=7, metadata={"seen": True})
+        assert (changed.ref, changed.text, changed.importance) == (record.ref, record.text, 7)
+        if kind == "experience":
+            assert alice.update(given, text="The zebra sleeps").scope.path.endswith("work")
+        else:
+            with pytest.raises(mnemic.InvalidValueError, match="text"):
+                alice.update(given, text="other")
+        assert alice.forget(given) == 1
+        assert alice.forget(given) == 0
+        with pytest.raises(mnemic.NotFoundError):
+            alice.get(given)
+    assert "experience" not in {hit.record.kind for hit in alice.recall("zebra", k=50)}
+
+
+def test_a_key_alone_is_this_scopes_own_before_one_below(alice: mnemic.Space) -> None:
+    alice.remember("mine", key="k")
+    alice.scope("work").remember("of work", key="k")
+    alice.scope("home").catalogue().write("k", "of home")
+    assert alice.get("k").text == "mine"
+    assert alice.forget("k") == 1
+    for ask in (alice.get, alice.forget, alice.used, lambda key: alice.update(key, importance=2)):
+        with pytest.raises(mnemic.InvalidValueError, match=r"2 records have the key 'k'.*its hit"):
+            ask("k")
+    assert alice.scope("work").get("k").text == "of work"
+    assert alice.scope("home").forget("k") == 1
+    assert alice.forget("k") == 1
+    assert alice.forget("k") == 0
+
+
+def test_a_record_of_another_scope_is_refused(memory: mnemic.Memory) -> None:
+    alice, bob = memory.scope("acme", "alice"), memory.scope("acme", "bob")
+    kept = bob.remember("Bob's own", key="k")
+    for ask in (alice.get, alice.forget, alice.used, lambda which: alice.update(which, importance=2)):
+        with pytest.raises(mnemic.InvalidValueError, match="'acme/bob'"):
+            ask(kept)
+    with pytest.raises(mnemic.NotFoundError):
+        alice.get("k")
+    assert memory.scope("acme").get(kept) == kept
+    with pytest.raises(mnemic.InvalidValueError, match="kind"):
+        alice.forget(mnemic.Ref(alice.home, "audit", "k"))
+    with pytest.raises(mnemic.InvalidValueError, match="a hit, a record, a ref or a key"):
+        alice.forget(5)  # type: ignore[arg-type]

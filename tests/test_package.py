@@ -15,7 +15,7 @@ NAMES = """
     ClosedError CombinedEmbedder ConflictError Context Copied Embedder EmbedderError Entry EntryInfo
     EventLoopError Experience Faded FastEmbedEmbedder Graph Hit InvalidValueError LimitError Link Memory
     Message Metrics MissingExtraError MnemicError Neighbourhood NewerSchemaError NotFoundError
-    OpenAIEmbedder Record Scope SentenceTransformerEmbedder Session SessionInfo Space StaticEmbedder
+    OpenAIEmbedder Record Ref Scope SentenceTransformerEmbedder Session SessionInfo Space StaticEmbedder
     StoreBusyError StoreError StoreFullError StorePermissionError StoreUnavailableError Summarise
     TokenCounter ToolCall TransformerEmbedder TooLargeError UnknownSchemeError UnreadableStoreError
     copy copy_async from_anthropic from_openai open open_async to_anthropic to_openai

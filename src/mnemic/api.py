@@ -41,7 +41,7 @@ from .memory import AsyncMemory, AsyncSpace
 from .models.embedder import Embedder
 from .opening import open_async
 from .recall.meter import Metrics
-from .records import AgentCall, Hit, Message, Record, Scope, ToolCall
+from .records import AgentCall, Hit, Message, Record, Ref, Scope, ToolCall
 from .sync import Catalogue, Graph, Memory, Session, Space, copy, open
 from .tokens import TokenCounter
 
@@ -111,6 +111,7 @@ __all__ = [
     "NotFoundError",
     "OpenAIEmbedder",
     "Record",
+    "Ref",
     "Scope",
     "SentenceTransformerEmbedder",
     "Session",

@@ -21,6 +21,7 @@ from .features.fading import AsyncFading, Faded
 from .features.graph import MAX_LINKS, AsyncGraph, Link, Neighbourhood
 from .features.longterm import AsyncLongTerm, Experience
 from .features.overflow import Limits, Overflow
+from .features.references import Reference
 from .features.sessions import AsyncSession, Retention, SessionInfo
 from .layers.acting import Acting, AuditEntry, Auditing
 from .layers.sealing import Keys
@@ -31,7 +32,7 @@ from .opening import audits_inline, open_async
 from .recall.entry import INDEX_BYTES
 from .recall.likeness import NEAR
 from .recall.meter import Metrics
-from .records import Hit, Message, Record, Ref, Role, Scope
+from .records import Hit, Message, Record, Role, Scope
 from .store import registry
 from .tokens import DEFAULT_ENCODING
 
@@ -394,13 +395,18 @@ class LongTerm:
         """
         return self._driver.run(self._twin.alike(text, least=least, k=k))
 
-    def get(self, key: str) -> Record:
-        """Return what is remembered under a key; raises NotFoundError."""
+    def get(self, key: Reference) -> Record:
+        """Return the record of a hit, a record or a ref as it is now, or what is under a key.
+
+        A key alone is a remembered text of this scope, or else the only record with this key, of any kind
+        that recall finds, here or below. Raises NotFoundError if there is none, InvalidValueError if there
+        are several, or if it lies in another scope.
+        """
         return self._driver.run(self._twin.get(key))
 
     def update(
         self,
-        key: str,
+        key: Reference,
         *,
         text: str | UnsetType = UNSET,
         importance: float | UnsetType = UNSET,
@@ -412,7 +418,9 @@ class LongTerm:
     ) -> Record:
         """Change what is given and keep the rest; return the new record.
 
-        Raises NotFoundError, and ConflictError if others wrote it first at every attempt.
+        `key` is as `get` takes it. Of a message, a note, a fact or a summary only the importance, the
+        metadata and the pin can be changed here. Raises as `get` does, and ConflictError if others wrote
+        it first at every attempt.
         """
         return self._driver.run(
             self._twin.update(
@@ -429,18 +437,19 @@ class LongTerm:
 
     def forget(
         self,
-        key: str | None = None,
+        key: Reference | None = None,
         *,
         metadata: Mapping[str, Any] | None = None,
         source: str | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
     ) -> int:
-        """Forget what is under a key, or all that passes every filter; return how many records.
+        """Forget one record, as `get` takes it, or all remembered texts here that pass every filter.
 
-        A record that is changed meanwhile so that it no longer passes the filter stays. Raises
-        InvalidValueError if neither a key nor a filter is given, or both, and ConflictError if others
-        kept changing what was to be forgotten.
+        Returns how many records were forgotten. A record that is changed meanwhile so that it no longer
+        passes the filter stays. Raises InvalidValueError if neither a key nor a filter is given, or both,
+        and if a key alone could be several records; ConflictError if others kept changing what was to be
+        forgotten.
         """
         return self._driver.run(
             self._twin.forget(key, metadata=metadata, source=source, since=since, until=until)
@@ -507,10 +516,10 @@ class Fading(LongTerm):
         super().__init__(twin, driver)
         self._twin: AsyncFading = twin
 
-    def used(self, *hits: Hit | Record | Ref) -> int:
+    def used(self, *hits: Reference) -> int:
         """Say that hits were of use, which makes them fade more slowly; return how many are still there.
 
-        It also counts as a success of recall in the memory's metrics.
+        Each is as `get` takes it. It also counts as a success of recall in the memory's metrics.
         """
         return self._driver.run(self._twin.used(*hits))
 

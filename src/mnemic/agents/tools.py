@@ -11,8 +11,9 @@ from pydantic_ai.toolsets import FunctionToolset, ToolsetTool
 from ..checks import shown
 from ..errors import ConflictError, InvalidValueError, LimitError, NotFoundError
 from ..features.graph import Link
+from ..features.kinds import EXPERIENCE
 from ..memory import AsyncSpace
-from ..records import Record
+from ..records import Record, Ref
 from .journal import WRITTEN_BY, AsyncJournal, Provenance
 from .turn import Turn
 
@@ -89,7 +90,10 @@ class _Tools:
 
     async def forget(self, ctx: RunContext[Any], key: str) -> str:
         """Forget what is remembered under a key, which recall shows."""
-        count = await self._turn(ctx).home.run(self._writer(ctx).forget(key))
+        # Not a hit of a session: only what lies in the agent's own scope is in its journal, to be undone.
+        count = await self._turn(ctx).home.run(
+            self._writer(ctx).forget(Ref(self._space(ctx).home, EXPERIENCE, key))
+        )
         return "Forgotten." if count else f"Nothing is remembered under {key!r}."
 
     async def assert_fact(

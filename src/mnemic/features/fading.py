@@ -20,12 +20,13 @@ from ..checks import (
 from ..errors import InvalidValueError, NotFoundError
 from ..recall.entry import RECALL
 from ..recall.strength import DAY, HALF_LIFE, OF_USE, USE, Use, pack_use, strength, unpack_use
-from ..records import Hit, Record, Ref, now
+from ..records import Record, Ref, now
 from ..store.batches import write_each
 from ..store.protocol import scan_all
 from ..store.query import Delete, Derive, Op, Put, Scan, Write, stored
 from .kinds import PRUNED as PRUNED
 from .longterm import EXPERIENCE, AsyncLongTerm
+from .references import Reference, find_key, ref_of
 
 AT_ONCE = 500
 """How many records one write changes."""
@@ -45,16 +46,23 @@ class Faded(Struct, frozen=True, kw_only=True):
 class AsyncFading(AsyncLongTerm):
     """The remembered texts of one scope, and how they fade."""
 
-    async def used(self, *hits: Hit | Record | Ref) -> int:
+    async def used(self, *hits: Reference) -> int:
         """Say that hits were of use, which makes them fade more slowly; return how many are still there.
 
-        It also counts as a success of recall in the memory's metrics.
+        Each is as `get` takes it. It also counts as a success of recall in the memory's metrics.
         """
-        refs = list(dict.fromkeys(_ref(hit) for hit in hits))
+        refs = list(dict.fromkeys([await self._named(hit) for hit in hits]))
         found = await self._store.read(refs)
         there = [ref for ref, record in zip(refs, found, strict=True) if record is not None]
         await self._use(there, OF_USE)
         return len(there)
+
+    async def _named(self, given: Reference) -> Ref:
+        if not isinstance(given, str):
+            return ref_of(given, self.home)
+        ref = self._ref(given)
+        there = (await self._store.read([ref]))[0] is not None
+        return ref if there else await find_key(self._store, self.home, given) or ref
 
     async def fading(
         self, below: float | None = None, *, limit: int = 100, half_life: timedelta | None = None
@@ -138,14 +146,6 @@ class AsyncFading(AsyncLongTerm):
             left = float(strength(record.importance, (moment - since) / DAY, use.uses, days))
             used = from_microseconds(use.last) if use.last else None
             yield Faded(record=record, strength=left, used=used, uses=use.uses)
-
-
-def _ref(hit: Hit | Record | Ref) -> Ref:
-    if isinstance(hit, Hit):
-        return hit.record.ref
-    if not isinstance(hit, Record | Ref):
-        raise InvalidValueError(f"used takes hits, records or refs, not {shown(hit)}")
-    return hit if isinstance(hit, Ref) else hit.ref
 
 
 _KEPT = (

@@ -32,6 +32,7 @@ from .duplicates import Duplicates, check_policy, merged
 from .filters import conditions, names
 from .kinds import EXPERIENCE as EXPERIENCE
 from .kinds import check_kinds
+from .references import Reference, find_key, ref_of
 
 FORGOTTEN_AT_ONCE = 500
 """How many records one write removes when a filter says what to forget."""
@@ -156,16 +157,18 @@ class AsyncLongTerm:
                 found.append(Hit(record=hit.record, score=score, why={"alike": score}))
         return sorted(found, key=lambda hit: -hit.score)[:k]
 
-    async def get(self, key: str) -> Record:
-        """Return what is remembered under a key; raises NotFoundError."""
-        (record,) = await self._store.read([self._ref(key)])
-        if record is None:
-            raise NotFoundError(f"{self.home.path!r} remembers nothing under {shown(key)}")
-        return record
+    async def get(self, key: Reference) -> Record:
+        """Return the record of a hit, a record or a ref as it is now, or what is under a key.
+
+        A key alone is a remembered text of this scope, or else the only record with this key, of any kind
+        that recall finds, here or below. Raises NotFoundError if there is none, InvalidValueError if there
+        are several, or if it lies in another scope.
+        """
+        return await self._found(key)
 
     async def update(
         self,
-        key: str,
+        key: Reference,
         *,
         text: str | UnsetType = UNSET,
         importance: float | UnsetType = UNSET,
@@ -177,7 +180,9 @@ class AsyncLongTerm:
     ) -> Record:
         """Change what is given and keep the rest; return the new record.
 
-        Raises NotFoundError, and ConflictError if others wrote it first at every attempt.
+        `key` is as `get` takes it. Of a message, a note, a fact or a summary only the importance, the
+        metadata and the pin can be changed here. Raises as `get` does, and ConflictError if others wrote
+        it first at every attempt.
         """
         changes: dict[str, Any] = {
             "text": text if text is UNSET else check_text(text, "text"),
@@ -191,7 +196,12 @@ class AsyncLongTerm:
         given = {name: value for name, value in changes.items() if value is not UNSET}
 
         async def change() -> Record:
-            old = await self._with_entry(key)
+            old = await self._found(key, derived=(RECALL,))
+            if old.kind != EXPERIENCE and (fixed := given.keys() - {"importance", "meta", "pinned"}):
+                raise InvalidValueError(
+                    f"{', '.join(sorted(fixed))} of a record of the kind {old.kind!r} cannot be updated: "
+                    "only of a remembered text"
+                )
             if text is not UNSET:
                 old = replace(old, derived={})
             put = Put(_checked(replace(old, **given)), old.version)
@@ -202,18 +212,19 @@ class AsyncLongTerm:
 
     async def forget(
         self,
-        key: str | None = None,
+        key: Reference | None = None,
         *,
         metadata: Mapping[str, Any] | None = None,
         source: str | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
     ) -> int:
-        """Forget what is under a key, or all that passes every filter; return how many records.
+        """Forget one record, as `get` takes it, or all remembered texts here that pass every filter.
 
-        A record that is changed meanwhile so that it no longer passes the filter stays. Raises
-        InvalidValueError if neither a key nor a filter is given, or both, and ConflictError if others
-        kept changing what was to be forgotten.
+        Returns how many records were forgotten. A record that is changed meanwhile so that it no longer
+        passes the filter stays. Raises InvalidValueError if neither a key nor a filter is given, or both,
+        and if a key alone could be several records; ConflictError if others kept changing what was to be
+        forgotten.
         """
         filtered = any(value is not None for value in (metadata, source, since, until))
         if filtered == (key is not None):
@@ -221,8 +232,7 @@ class AsyncLongTerm:
                 "forget needs a key or a filter, and not both; it never forgets all unasked"
             )
         if key is not None:
-            outcomes = await self._store.write(Write((Delete(self._ref(key)),)))
-            return len(outcomes[0].removed)
+            return await self._forget_one(key)
         where = conditions(metadata, since=since, until=until)
         if source is not None:
             where += (Condition("labels.source", "eq", source),)
@@ -303,12 +313,37 @@ class AsyncLongTerm:
         await self._use([put.record.ref for put in anew])
         return [stored(put.record, did) for put, did in pairs]
 
-    async def _with_entry(self, key: str) -> Record:
-        """Return a record with what was computed from its text, which need not be computed again."""
-        where = (Condition("key", "eq", check_name(key, "key")),)
-        scan = Scan(scope=self.home, kinds=(EXPERIENCE,), where=where, derived=(RECALL,))
-        found = (await self._store.scan(scan)).items
-        return found[0] if found else await self.get(key)
+    async def _found(self, key: Reference, derived: tuple[str, ...] = ()) -> Record:
+        """Return the record that a caller means, with these derived values; raises as `get` does."""
+        ref = self._ref(key) if isinstance(key, str) else ref_of(key, self.home)
+        record = await self._at(ref, derived)
+        if (
+            record is None
+            and isinstance(key, str)
+            and (other := await find_key(self._store, self.home, key)) is not None
+        ):
+            record = await self._at(other, derived)
+        if record is None:
+            raise NotFoundError(f"{self.home.path!r} remembers nothing under {shown(ref.key)}")
+        return record
+
+    async def _at(self, ref: Ref, derived: tuple[str, ...]) -> Record | None:
+        if not derived:
+            return (await self._store.read([ref]))[0]
+        where = (Condition("key", "eq", ref.key),)
+        scan = Scan(scope=ref.scope, kinds=(ref.kind,), where=where, derived=derived)
+        return next(iter((await self._store.scan(scan)).items), None)
+
+    async def _forget_one(self, key: Reference) -> int:
+        ref = self._ref(key) if isinstance(key, str) else ref_of(key, self.home)
+        (did,) = await self._store.write(Write((Delete(ref),)))
+        if (
+            not did.removed
+            and isinstance(key, str)
+            and (other := await find_key(self._store, self.home, key)) is not None
+        ):
+            (did,) = await self._store.write(Write((Delete(other),)))
+        return len(did.removed)
 
     async def _use(self, refs: Sequence[Ref], how: bytes = ONE_MORE) -> None:
         """Count a use of records."""

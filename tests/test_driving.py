@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import importlib.metadata
 import inspect
 import os
@@ -11,14 +12,16 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import mnemic
+from empty_stores import empty_store
 from mnemic import AsyncMemory, Message
-from mnemic.driving import Inline, Portal
+from mnemic.driving import Inline, Portal, call
 from mnemic.store.registry import Backend, StoreURL
 
 TWINS = ["Memory", "Space", "Session", "Catalogue", "Graph"]
@@ -54,23 +57,35 @@ def test_opening_may_be_awaited(file_url: str) -> None:
     assert asyncio.run(opened()).url == file_url
 
 
-def test_a_sync_call_on_a_running_loop_names_the_async_one(memory: mnemic.Memory) -> None:
-    chat = memory.scope("a").session("s")
+@pytest.mark.parametrize("scheme", ["memory", "sqlite", "valkey", "postgresql", "dynamodb"])
+def test_a_sync_call_on_a_running_loop_simply_works(scheme: str, tmp_path: Path) -> None:
+    """As in the cell of a notebook: opening, writing, recalling, closing."""
 
-    async def wrong() -> None:
-        chat.add("user", "hi")
+    async def cell(url: str) -> None:
+        with mnemic.open(url) as memory:
+            alice = memory.scope("alice")
+            alice.remember("tea with milk")
+            assert [hit.record.text for hit in alice.recall("tea")] == ["tea with milk"]
+            with alice.session("s") as chat:
+                chat.add("user", "hello")
+        assert asyncio.get_running_loop().is_running()
+        await asyncio.sleep(0)
 
-    with pytest.raises(
-        mnemic.EventLoopError, match=r"Session\.add\(\).*await AsyncSession\.add\(\).*open_async"
-    ):
-        asyncio.run(wrong())
-    assert chat.messages() == []
+    with empty_store(scheme, tmp_path) as url:
+        asyncio.run(cell(url))
 
-    async def also_wrong() -> None:
-        mnemic.open("memory://")
 
-    with pytest.raises(mnemic.EventLoopError, match="open_async"):
-        asyncio.run(also_wrong())
+def test_in_place_on_a_running_loop_a_users_coroutine_has_a_loop_of_its_own() -> None:
+    async def ask(question: str) -> str:
+        await asyncio.sleep(0.001)
+        return f"{question}!"
+
+    async def cell() -> str:
+        answer: str = Inline().run(call(ask, "why"))
+        await asyncio.sleep(0)
+        return answer
+
+    assert asyncio.run(cell()) == "why!"
 
 
 def test_a_sync_call_makes_no_thread(file_url: str) -> None:
@@ -177,7 +192,7 @@ def test_a_portal_runs_what_waits() -> None:
 
     before = threading.active_count()
     portal = Portal()
-    assert portal.run(work()) == "mnemic"
+    assert portal.run(work()) == "mnemic-loop"
 
     async def fails() -> None:
         raise KeyError("x")
@@ -185,11 +200,12 @@ def test_a_portal_runs_what_waits() -> None:
     with pytest.raises(KeyError):
         portal.run(fails())
 
-    async def nested() -> None:
-        portal.run(work())
+    async def nested() -> str:
+        return portal.run(work())
 
-    with pytest.raises(mnemic.EventLoopError):
-        asyncio.run(nested())
+    assert asyncio.run(nested()) == "mnemic-loop"
+    with pytest.raises(mnemic.EventLoopError, match=r"await .*work\(\)"):
+        portal.run(nested())
     portal.close()
     portal.close()
     with pytest.raises(mnemic.ClosedError):
@@ -289,3 +305,38 @@ def test_parent_and_child_of_a_fork_lose_nothing(tmp_path: Path) -> None:
         assert sorted(str(record.text) for record in memory.scope("a").all()) == [
             "before", "child", "child after the parent closed", "parent", "parent opened again",
         ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["valkey", "dynamodb"])
+def test_a_memory_dropped_without_close_leaves_no_thread_and_no_handle(name: str, tmp_path: Path) -> None:
+    def use(url: str) -> None:
+        mnemic.open(url).scope("a").remember("tea")
+
+    def held() -> tuple[int, int]:
+        return threading.active_count(), len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+
+    with empty_store(name, tmp_path) as url:
+        use(url)  # what a process needs only once is there now
+        settle()
+        before = held()
+        for _ in range(3):
+            use(url)
+        settle()
+        eventually(lambda: held() == before)
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    until = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def settle() -> None:
+    """Collect garbage until the threads of dropped memories have ended."""
+
+    def ended() -> bool:
+        gc.collect()
+        return not any(thread.name.startswith("mnemic") for thread in threading.enumerate())
+
+    eventually(ended)

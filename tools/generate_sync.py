@@ -51,8 +51,9 @@ def open(
     inline = backend.inline and index is None and audits_inline(audit)
     driver: Driver = Inline() if inline else Portal()
     try:
-        opened = _opened(url, tokens, embedder, index, encryption_key, audit, index_bytes)
-        return Memory(driver.run(opened), driver)
+        memory = driver.run(_opened(url, tokens, embedder, index, encryption_key, audit, index_bytes))
+        driver.close_when_dropped(memory.close)
+        return Memory(memory, driver)
     except BaseException:
         driver.close()
         raise
@@ -301,7 +302,7 @@ def method(node: ast.FunctionDef | ast.AsyncFunctionDef, owner: str) -> list[str
     lines = [f"    def {name}{signature}:", *doc]
     lines.append(f"        {'return ' if returned != 'None' else ''}{run}")
     if owner in ("Memory", "Learner") and name == "close":
-        lines.append("        self._driver.close()")
+        lines[-1] = "        self._driver.close(self._twin.close())"
     if owner in ("Memory", "Learner") and name == "__exit__":
         lines[-1] = "        self.close()"
     return [*lines, ""]

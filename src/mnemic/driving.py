@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
-from weakref import WeakSet
+from weakref import finalize
 
 from .errors import ClosedError, EventLoopError
+from .forking import OURS, mind_forks, under_way
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
+    from concurrent.futures import Future
 
 Result = TypeVar("Result")
 
@@ -40,11 +41,15 @@ class Driver(Protocol):
     """Runs coroutines for the sync API."""
 
     def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
-        """Return the coroutine's result; raises EventLoopError on a running event loop."""
+        """Return the coroutine's result, also to a caller on a running event loop, which waits for it."""
         ...
 
-    def close(self) -> None:
-        """Stop what the driver runs on."""
+    def close_when_dropped(self, close: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        """Have `close` run if the driver is dropped without being closed, and needs it then."""
+        ...
+
+    def close(self, last: Coroutine[Any, Any, object] | None = None) -> None:
+        """Run `last`, which closes what the driver serves, and stop; calling it twice does nothing."""
         ...
 
 
@@ -52,56 +57,183 @@ class Inline:
     """Runs coroutines in the caller's thread, for stores that never wait outside an event loop."""
 
     def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
-        """Return the coroutine's result; raises EventLoopError on a running event loop."""
-        if running_loop() is not None:
-            raise _refused(coroutine)
-        return step(coroutine)
+        """Return the coroutine's result, also to a caller on a running event loop, which waits for it."""
+        if (loop := running_loop()) is None:
+            return step(coroutine)
+        # The caller's loop is blocked meanwhile, so nothing below may wait for it.
+        asyncio = sys.modules["asyncio"]
+        asyncio._set_running_loop(None)
+        try:
+            return step(coroutine)
+        finally:
+            asyncio._set_running_loop(loop)
 
-    def close(self) -> None:
-        """Do nothing: there is nothing to stop."""
+    def close_when_dropped(self, close: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        """Do nothing: files and connections that nobody holds are closed by Python."""
+
+    def close(self, last: Coroutine[Any, Any, object] | None = None) -> None:
+        """Run `last`; there is nothing else to stop."""
+        if last is not None:
+            self.run(last)
 
 
 class Portal:
-    """Runs coroutines on an event loop in a thread of its own, for stores across a network."""
+    """Runs coroutines on an event loop in a thread of its own, for stores across a network.
+
+    A forked child has a loop and a thread of its own from its first call on. A portal that is dropped
+    without `close` stops by itself.
+    """
 
     def __init__(self) -> None:
-        import asyncio
-
-        self._asyncio = asyncio
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="mnemic", daemon=True)
-        self._thread.start()
+        self._closed = False
+        self._last: list[Callable[[], Coroutine[Any, Any, object]]] = []
+        self._begin()
+        mind_forks(self)
 
     def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
-        """Return the coroutine's result; raises EventLoopError on a running event loop."""
-        if running_loop() is not None:
-            raise _refused(coroutine)
-        if self._loop.is_closed():
-            coroutine.close()
-            raise ClosedError("this memory is closed")
-        future = self._asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
+        """Return the coroutine's result, also to a caller on a running event loop, which waits for it.
+
+        Raises ClosedError after `close`, or if it is closed meanwhile, and EventLoopError on the portal's own
+        loop, which would wait for itself.
+        """
+        with under_way:
+            future = self._submit(coroutine)
+            try:
+                return future.result()
+            except _cancelled():
+                if not self._closed:
+                    raise
+                raise ClosedError("this memory was closed while the call was under way") from None
+            except BaseException:
+                future.cancel()
+                raise
 
     async def hop(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
         """Return the coroutine's result to another event loop than the portal's own."""
-        if self._loop.is_closed():
-            coroutine.close()
-            raise ClosedError("this memory is closed")
-        future = self._asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        return await self._asyncio.wrap_future(future)
+        import asyncio
 
-    def close(self) -> None:
-        """Stop the loop and its thread."""
-        if not self._loop.is_closed():
-            ended = self._loop.shutdown_default_executor()
-            self._asyncio.run_coroutine_threadsafe(ended, self._loop).result()
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.close()
+        return await asyncio.wrap_future(self._submit(coroutine))
+
+    def close_when_dropped(self, close: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        """Have `close` run if the driver is dropped without being closed."""
+        self._last.append(close)
+
+    def close(self, last: Coroutine[Any, Any, object] | None = None) -> None:
+        """Run `last`, cancel what is still under way, and stop the loop and its thread."""
+        import asyncio
+
+        with self._lock:
+            if not self._closed and last is not None:
+                self._start()
+            closed, self._closed = self._closed, True
+            loop, thread = self._loop, self._thread
+        if closed or loop is None or thread is None:
+            if last is not None:
+                last.close()
+            return
+        self._dropped.detach()
+        try:
+            if last is not None:
+                asyncio.run_coroutine_threadsafe(last, loop).result()
+        finally:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+
+    def before_fork(self) -> None:
+        """Do nothing: no call is under way."""
+
+    def after_fork(self) -> None:
+        """Begin anew in a child, in which the thread is gone; the parent's loop is never touched there."""
+        if self._loop is not None:
+            _inherited.append((self._loop, self._thread))
+            self._dropped.detach()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def _start(self) -> AbstractEventLoop:
+        """Return the loop, which is made at the first call, in a child too; the lock is held."""
+        import asyncio
+
+        if self._closed:
+            raise ClosedError("this memory is closed")
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(
+                target=_serve, args=(self._loop,), name=f"{OURS}-loop", daemon=True
+            )
+            self._thread.start()
+            self._dropped = finalize(self, _drop, self._loop, self._last)
+            self._dropped.atexit = False
+        return self._loop
+
+    def _submit(self, coroutine: Coroutine[Any, Any, Result]) -> Future[Result]:
+        import asyncio
+
+        try:
+            # What is submitted comes before the stop that `close` asks for, and so has an end.
+            with self._lock:
+                loop = self._start()
+                if loop is running_loop():
+                    raise EventLoopError(
+                        f"{_name(coroutine).removeprefix('Async')}() was called on the event loop that runs "
+                        f"it, which would wait for itself: use 'await {_name(coroutine)}()'"
+                    )
+                return asyncio.run_coroutine_threadsafe(coroutine, loop)
+        except BaseException:
+            coroutine.close()
+            raise
+
+
+def _serve(loop: AbstractEventLoop) -> None:
+    """Run a loop until it is stopped, then end what is left on it."""
+    import asyncio
+    from concurrent.futures import ThreadPoolExecutor
+
+    loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix=f"{OURS}-aside"))
+    try:
+        loop.run_forever()
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        if left:
+            loop.run_until_complete(asyncio.wait(left))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.run_until_complete(loop.shutdown_default_executor())
+    finally:
+        loop.close()
+
+
+def _drop(loop: AbstractEventLoop, last: list[Callable[[], Coroutine[Any, Any, object]]]) -> None:
+    """Close what ran on a loop that nobody can reach any more, and stop it; waits for nothing."""
+
+    async def end() -> None:
+        try:
+            for close in last:
+                await close()
+        finally:
+            loop.stop()
+
+    def begin() -> None:
+        _ending.add(task := loop.create_task(end()))
+        task.add_done_callback(_ending.discard)
+
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(begin)
+
+
+_ending: set[Any] = set()
+_inherited: list[object] = []
+"""What a forked child has of its parent's loops, and must neither use nor close."""
+
+
+def _cancelled() -> type[BaseException]:
+    from concurrent.futures import CancelledError
+
+    return CancelledError
 
 
 async def call(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -112,13 +244,16 @@ async def call(function: Callable[..., Any], *arguments: Any) -> Any:
     if running_loop() is not None:
         return await result
 
-    # Driven in place there is no loop for the user's coroutine to wait on, so it gets one.
+    # Driven in place there is no loop for the user's coroutine to wait on, so it gets one, in a thread, since
+    # the caller's own loop may be blocked in this one.
     import asyncio
+    from concurrent.futures import ThreadPoolExecutor
 
     async def wait() -> Any:
         return await result
 
-    return asyncio.run(wait())
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, wait()).result()
 
 
 async def off_loop(work: Callable[[], Result]) -> Result:
@@ -128,40 +263,6 @@ async def off_loop(work: Callable[[], Result]) -> Result:
     import asyncio
 
     return await asyncio.to_thread(work)
-
-
-class Forking(Protocol):
-    """Something that a fork of the process concerns."""
-
-    def before_fork(self) -> None:
-        """Let go of what must not be held by two processes."""
-        ...
-
-    def after_fork(self) -> None:
-        """Begin anew in the child, whose other threads are gone and whose locks may be held by them."""
-        ...
-
-
-_forking: WeakSet[Forking] = WeakSet()
-
-
-def mind_forks(something: Forking) -> None:
-    """Let something know of forks, for as long as it lives."""
-    _forking.add(something)
-
-
-def _before_fork() -> None:
-    for something in list(_forking):
-        something.before_fork()
-
-
-def _after_fork() -> None:
-    for something in list(_forking):
-        something.after_fork()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
 
 
 async def pause(seconds: float = 0.002) -> None:
@@ -176,12 +277,3 @@ async def pause(seconds: float = 0.002) -> None:
 
 def _name(coroutine: Coroutine[Any, Any, Any]) -> str:
     return str(getattr(coroutine, "__qualname__", "a coroutine"))
-
-
-def _refused(coroutine: Coroutine[Any, Any, Any]) -> EventLoopError:
-    coroutine.close()
-    name = _name(coroutine)
-    return EventLoopError(
-        f"{name.removeprefix('Async')}() was called on a running event loop, which it would block: "
-        f"use 'await {name}()', which mnemic.open_async() gives"
-    )

@@ -10,7 +10,7 @@ MnemicError
 ├── BudgetError (ValueError)                a token budget too small for what must be in it
 ├── EmbedderError                           an embedder that failed, or is not the one of the stored vectors
 ├── MissingExtraError (ImportError)         an optional dependency is not installed
-├── EventLoopError (RuntimeError)           a sync call on a running event loop
+├── EventLoopError (RuntimeError)           a call on an event loop that cannot serve it
 ├── ClosedError (RuntimeError)              use after close
 └── StoreError                              the back-end failed
     ├── UnreadableStoreError                not a database of ours, or a damaged one
@@ -81,7 +81,7 @@ class MissingExtraError(MnemicError, ImportError):
 
 
 class EventLoopError(MnemicError, RuntimeError):
-    """A sync call was made on a running event loop; the message names the async call to use."""
+    """A call was made on an event loop that cannot serve it; the message says which one can."""
 
 
 class ClosedError(MnemicError, RuntimeError):

@@ -794,8 +794,7 @@ class Memory:
 
     def close(self) -> None:
         """Let go of files, connections and threads; everything after that raises ClosedError."""
-        self._driver.run(self._twin.close())
-        self._driver.close()
+        self._driver.close(self._twin.close())
 
     def __enter__(self) -> Memory:
         return self
@@ -938,8 +937,9 @@ def open(
     inline = backend.inline and index is None and audits_inline(audit)
     driver: Driver = Inline() if inline else Portal()
     try:
-        opened = _opened(url, tokens, embedder, index, encryption_key, audit, index_bytes)
-        return Memory(driver.run(opened), driver)
+        memory = driver.run(_opened(url, tokens, embedder, index, encryption_key, audit, index_bytes))
+        driver.close_when_dropped(memory.close)
+        return Memory(memory, driver)
     except BaseException:
         driver.close()
         raise

@@ -146,7 +146,7 @@ class Agent:
     def run_sync(
         self, prompt: str | Sequence[UserContent] | None, *, session: AnySession | None = None, **options: Any
     ) -> AgentRunResult[Any]:
-        """Answer a prompt as `run` does, off any event loop; raises EventLoopError on one."""
+        """Answer a prompt as `run` does, and wait for it; on an event loop, that is blocked meanwhile."""
         return self.drive(self.run(prompt, session=session, **options))
 
     async def run_stream(
@@ -193,7 +193,7 @@ class Agent:
             return await inner.run(prompt, **called)
 
     def drive(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Run a coroutine on the agent's own event loop, for callers without one; raises EventLoopError."""
+        """Run a coroutine on the agent's own event loop, and wait for it."""
         if self._portal is None:
             self._portal = Portal()
         return self._portal.run(work)

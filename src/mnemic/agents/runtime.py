@@ -106,7 +106,7 @@ class Runtime:
         session: AnySession | None = None,
         **options: Any,
     ) -> Any:
-        """Ask an agent as `call` does, off any event loop; raises EventLoopError on one."""
+        """Ask an agent as `call` does, and wait for it, also on an event loop, which is blocked meanwhile."""
         if self._portal is None:
             self._portal = Portal()
         return self._portal.run(self.call(name, request, session=session, **options))

@@ -123,8 +123,7 @@ class Learner:
 
     def close(self) -> None:
         """Learn what is left, and close the memory, if it was opened here."""
-        self._driver.run(self._twin.close())
-        self._driver.close()
+        self._driver.close(self._twin.close())
 
     def __enter__(self) -> Learner:
         return self

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from ..checks import copy_json
 from ..errors import ClosedError
+from ..forking import under_way
 from ..records import Hit, Record, Ref, Scope, Stream, known_scope, now
 from ..store.matching import Position, from_cursor, in_reach, seen, to_cursor
 from ..store.protocol import Capability, Page
@@ -230,11 +231,13 @@ class _Locked:
         self.data = data
 
     def __enter__(self) -> _Data:
+        under_way.__enter__()  # so that no child of a fork has the lock of a thread that it does not have
         self.data.lock.acquire()
         return self.data
 
     def __exit__(self, *error: object) -> None:
         self.data.lock.release()
+        under_way.__exit__()
 
 
 class _Change:

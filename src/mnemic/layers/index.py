@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec.structs import force_setattr, replace
 
 from ..checks import check_count, shown, to_microseconds
-from ..driving import mind_forks
 from ..errors import InvalidValueError
+from ..forking import mind_forks
 from ..models.embedder import Embedder
 from ..recall.entry import INDEX_BYTES, RECALL, TURNS
 from ..recall.maker import Maker

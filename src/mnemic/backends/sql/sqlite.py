@@ -22,6 +22,7 @@ from ...errors import (
     StorePermissionError,
     UnreadableStoreError,
 )
+from ...forking import under_way
 from ...store.registry import StoreURL
 from .conditions import each_of_json
 from .flavour import Flavour
@@ -120,6 +121,11 @@ class SqliteFile:
 
     def use(self, work: Callable[[Connection], Result]) -> Result:
         """Return what `work` returns for a connection that is lent to it; driver errors leave it as ours."""
+        # A child that has a connection in the middle of a transaction could never write.
+        with under_way:
+            return self._lend(work)
+
+    def _lend(self, work: Callable[[Connection], Result]) -> Result:
         if self._closed:
             raise ClosedError(f"{self.url} is closed")
         try:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TypeVar
 
-from ...driving import mind_forks, off_loop, running_loop, step
+from ...driving import off_loop, running_loop, step
+from ...forking import mind_forks
 from ...records import now
 from ...store.query import Outcome, Put, Write
 from .commit import GroupCommit

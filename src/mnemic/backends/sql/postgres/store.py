@@ -13,8 +13,9 @@ from weakref import WeakKeyDictionary
 import psycopg
 from msgspec import Struct
 
-from ....driving import mind_forks, running_loop
+from ....driving import running_loop
 from ....errors import ClosedError, UnreadableStoreError
+from ....forking import mind_forks
 from ....records import Record, Ref, Scope, now
 from ....store.protocol import Capability
 from ....store.query import Outcome, Put, Write

@@ -19,7 +19,7 @@ import simsimd
 
 import mnemic
 from mnemic.models.static import StaticEmbedder
-from mnemic.recall.entry import quantised
+from mnemic.recall.entry import quantized
 
 from .measuring import Result, Work, in_turns, per_call, rate_share, time_ratio
 
@@ -54,13 +54,13 @@ class Texts:
         return [" ".join(next(drawn) for _ in range(self.random.randint(8, 16))) for _ in range(count)]
 
 
-def fill(space: mnemic.Space, texts: list[str]) -> None:
+def fill(space: mnemic.Scope, texts: list[str]) -> None:
     """Remember texts in batches."""
     for start in range(0, len(texts), 1000):
         space.remember_many(texts[start : start + 1000])
 
 
-def asking(space: mnemic.Space) -> Work:
+def asking(space: mnemic.Scope) -> Work:
     """Return what asks one question after another."""
     numbers = iter(range(10**9))
     return lambda: space.recall(QUESTIONS[next(numbers) % len(QUESTIONS)], 10)
@@ -72,7 +72,7 @@ class Bare:
     def __init__(self, path: Path, texts: list[str]) -> None:
         self.embedder = StaticEmbedder()
         self.matrix = np.concatenate(
-            [quantised(self.embedder.embed(texts[n : n + 1000])) for n in range(0, len(texts), 1000)]
+            [quantized(self.embedder.embed(texts[n : n + 1000])) for n in range(0, len(texts), 1000)]
         )
         self.raw = sqlite3.connect(path)
         self.raw.execute("CREATE VIRTUAL TABLE words USING fts5(text, tokenize='porter')")
@@ -83,7 +83,7 @@ class Bare:
     def ask(self) -> object:
         """Embed, scan and query once."""
         question = QUESTIONS[next(self.numbers) % len(QUESTIONS)]
-        vector = quantised(self.embedder.embed_query(question)[None])
+        vector = quantized(self.embedder.embed_query(question)[None])
         distances = np.asarray(simsimd.cdist(vector, self.matrix, "cosine"))
         query = " OR ".join(f'"{word}"' for word in question.strip("?").replace("'", " ").split())
         found = self.raw.execute(

@@ -33,12 +33,12 @@ def memory(request: pytest.FixtureRequest, file_url: str) -> Iterator[mnemic.Mem
 
 
 @pytest.fixture
-def alice(memory: mnemic.Memory) -> mnemic.Space:
+def alice(memory: mnemic.Memory) -> mnemic.Scope:
     """The scope of one user."""
     return memory.scope("acme", "alice")
 
 
 @pytest.fixture
-def chat(alice: mnemic.Space) -> mnemic.Session:
+def chat(alice: mnemic.Scope) -> mnemic.Session:
     """A session without limits."""
     return alice.session("monday")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from mnemic.backends.keyvalue.engine import Batch, Change, Loaded, Reach, Span
 from mnemic.backends.keyvalue.kept import Kept, KeptHead, Row, decode_head, decode_kept, encode
 from mnemic.errors import StoreUnavailableError
-from mnemic.records import Scope
+from mnemic.records import ScopePath
 from mnemic.store.loaded import Needs
 from mnemic.store.matching import in_reach
 from mnemic.store.planning import Name
@@ -107,7 +107,9 @@ class DictEngine:
         found = []
         for name in sorted(self.heads_kept, reverse=reach.reverse):
             past = reach.after is None or (name < reach.after if reach.reverse else name > reach.after)
-            if past and in_reach(Scope(name[0]), name[1], Scope(reach.scope), reach.kinds, reach.below):
+            if past and in_reach(
+                ScopePath(name[0]), name[1], ScopePath(reach.scope), reach.kinds, reach.below
+            ):
                 found.append(decode_head(self.heads_kept[name]))
         return found[: reach.limit]
 

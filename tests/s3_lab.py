@@ -11,12 +11,12 @@ import pytest
 from dict_bucket import DictBucket
 from mnemic.backends.keyvalue.store import KeyValueStore
 from mnemic.backends.s3 import draft, engine, library, manifest, names, objects, segment
-from mnemic.records import Record, Scope
+from mnemic.records import Record, ScopePath
 from mnemic.store import registry
 from mnemic.store.protocol import Store, scan_all
 from mnemic.store.query import Put, Scan
 
-HOME = Scope("acme/alice")
+HOME = ScopePath("acme/alice")
 KIND = "message"
 
 
@@ -33,11 +33,11 @@ def opened(bucket: objects.Bucket) -> KeyValueStore:
     return KeyValueStore(engine.S3Engine(bucket, names.Names("p")))
 
 
-def put(key: str, scope: Scope = HOME, **fields: Any) -> Put:
+def put(key: str, scope: ScopePath = HOME, **fields: Any) -> Put:
     return Put(Record(scope, KIND, key, **fields))
 
 
-async def texts(store: Store, scope: Scope = HOME) -> dict[str, str | None]:
+async def texts(store: Store, scope: ScopePath = HOME) -> dict[str, str | None]:
     scan = Scan(scope=scope, below=True, kinds=(KIND,), limit=7)
     return {record.key: record.text async for record in scan_all(store, scan)}
 

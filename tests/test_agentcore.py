@@ -34,14 +34,14 @@ from mnemic.errors import (
     TooLargeError,
     UnreadableStoreError,
 )
-from mnemic.records import Record, Ref, Scope
+from mnemic.records import Record, Ref, ScopePath
 from mnemic.store.protocol import Capability, Store, scan_all
 from mnemic.store.query import Delete, Derive, Expect, Limit, Purge, Put, Scan, StreamScan, Write
 from mnemic.store.registry import StoreURL
 from mnemic.testing.servers import aws as servers
 
 Result = TypeVar("Result")
-HOME = Scope("acme/alice/monday")
+HOME = ScopePath("acme/alice/monday")
 PLACE = Place("acme/alice", "monday")
 OPTIONS: dict[str, str] = {}
 
@@ -69,13 +69,13 @@ class Bench:
     def put(self, store: Store, key: str, if_version: int | None = None, **fields: Any) -> int:
         return self.run(store.write(Write((Put(record(key, **fields), if_version),))))[0].seq
 
-    def found(self, store: Store, scope: Scope = HOME, kind: str = "message") -> list[Record]:
+    def found(self, store: Store, scope: ScopePath = HOME, kind: str = "message") -> list[Record]:
         async def collect() -> list[Record]:
             return [one async for one in scan_all(store, Scan(scope=scope, kinds=(kind,)))]
 
         return self.run(collect())
 
-    def keys(self, store: Store, scope: Scope = HOME, kind: str = "message") -> list[str]:
+    def keys(self, store: Store, scope: ScopePath = HOME, kind: str = "message") -> list[str]:
         return [one.key for one in self.found(store, scope, kind)]
 
     def events(self, place: Place = PLACE) -> list[dict[str, Any]]:
@@ -119,7 +119,7 @@ def bench() -> Iterator[Bench]:
                 bench.run(store.close())
 
 
-def record(key: str, *, scope: Scope = HOME, kind: str = "message", **fields: Any) -> Record:
+def record(key: str, *, scope: ScopePath = HOME, kind: str = "message", **fields: Any) -> Record:
     return Record(scope=scope, kind=kind, key=key, **fields)
 
 
@@ -167,10 +167,10 @@ def test_plain_names_stay_as_they_are() -> None:
     ["a", "", "-/_", "名前/日/曜", "x" * 200 + "/" + "é" * 200, "/".join(["long" * 40] * 5), "a b/c:d/{e}"],
 )
 def test_every_scope_is_listed_by_its_own_name(bench: Bench, path: str) -> None:
-    store, scope = bench.open(), Scope(path)
+    store, scope = bench.open(), ScopePath(path)
     bench.put(store, "k", scope=scope)
     again = bench.open()
-    page = bench.run(again.streams(StreamScan(scope=Scope())))
+    page = bench.run(again.streams(StreamScan(scope=ScopePath())))
     assert [stream.scope for stream in page.items] == [scope]
     page = bench.run(again.streams(StreamScan(scope=scope)))
     assert [stream.scope for stream in page.items] == [scope]
@@ -198,7 +198,7 @@ def test_a_message_is_a_turn_of_the_conversation(bench: Bench) -> None:
 
 def test_a_write_to_one_scope_is_one_event(bench: Bench) -> None:
     store = bench.open()
-    ops = [*(Put(record(f"k{n}", **said("user", str(n)))) for n in range(40)), Put(record("e", kind="entry"))]
+    ops = [*(Put(record(f"k{n}", **said("user", str(n)))) for n in range(40)), Put(record("e", kind="note"))]
     bench.run(store.write(Write(tuple(ops), id="w")))
     (event,) = bench.events()
     assert len(event["payload"]) == 41
@@ -428,7 +428,7 @@ def test_a_write_to_several_scopes_that_breaks_is_taken_back(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = bench.open()
-    scopes = [Scope(f"acme/u{n}") for n in range(4)]
+    scopes = [ScopePath(f"acme/u{n}") for n in range(4)]
     bench.put(store, "old", scope=scopes[0], kind="note", text="old")
     ops = tuple(Put(record("k", scope=scope, kind="note", text="new")) for scope in scopes)
     with monkeypatch.context() as patched:
@@ -571,9 +571,9 @@ def test_sessions_that_do_not_fit_are_read_again(bench: Bench, monkeypatch: pyte
     monkeypatch.setattr(sessions, "MOST_CACHED", 1000)
     store = bench.open()
     for n in range(6):
-        bench.put(store, "k", scope=Scope(f"u/s{n}"), text="x" * 300)
-        bench.put(store, "l", scope=Scope(f"u/s{n % 3}"), text="y" * 300)
-    page = bench.run(store.scan(Scan(scope=Scope("u"), below=True)))
+        bench.put(store, "k", scope=ScopePath(f"u/s{n}"), text="x" * 300)
+        bench.put(store, "l", scope=ScopePath(f"u/s{n % 3}"), text="y" * 300)
+    page = bench.run(store.scan(Scan(scope=ScopePath("u"), below=True)))
     assert [(one.scope.name, one.key, one.seq) for one in page.items] == [
         *((f"s{n}", key, seq) for n in range(3) for seq, key in ((1, "k"), (2, "l"))),
         *((f"s{n}", "k", 1) for n in range(3, 6)),
@@ -656,7 +656,7 @@ def test_the_search_of_the_service_finds_what_is_remembered(bench: Bench) -> Non
     bench.put(store, "cat", kind="note", text="a cat asleep on the sofa", expires=expires)
     assert bench.run(store.retrieve(HOME, "cat")) == []
     assert bench.run(store.retrieve(HOME, " ")) == bench.run(store.retrieve(HOME, "cat", 0)) == []
-    assert bench.run(store.retrieve(Scope("acme/bob"), "green ship")) == []
+    assert bench.run(store.retrieve(ScopePath("acme/bob"), "green ship")) == []
 
 
 def test_without_recall_no_memory_records_are_made(bench: Bench) -> None:
@@ -743,7 +743,7 @@ def test_every_error_of_the_service_is_one_of_ours(bench: Bench, monkeypatch: py
             for call in (
                 lambda: bench.put(store, "k"),
                 lambda: bench.keys(store),
-                lambda: bench.run(store.streams(StreamScan(scope=Scope()))),
+                lambda: bench.run(store.streams(StreamScan(scope=ScopePath()))),
                 lambda: bench.run(store.retrieve(HOME, "x")),
             ):
                 with pytest.raises(kind, match=re.escape(bench.memory)) as caught:
@@ -809,8 +809,8 @@ def test_an_arn_names_a_memory_too(bench: Bench) -> None:
     arn = f"arn:aws:bedrock-agentcore:us-east-1:000000000000:memory/{bench.memory}"
     store = bench.run(open_store(StoreURL.parse(bench.url.replace(bench.memory, arn))))
     bench.stores.append(store)
-    bench.put(store, "k", scope=Scope("a/b"))
-    assert bench.keys(bench.open(), Scope("a/b")) == ["k"]
+    bench.put(store, "k", scope=ScopePath("a/b"))
+    assert bench.keys(bench.open(), ScopePath("a/b")) == ["k"]
     with pytest.raises(MnemicError):
         bench.run(open_store(StoreURL.parse("agentcore://arn:aws:s3:::bucket/x")))
 
@@ -821,6 +821,6 @@ def test_a_client_that_knows_less_will_do(bench: Bench, monkeypatch: pytest.Monk
     bench.run(store.write(Write(tuple(Put(record(f"k{n}", **said("user", "x"))) for n in range(3)))))
     bench.run(store.write(Write((Delete(Ref(HOME, "message", "k1")),))))
     bench.put(store, "n", kind="note", text="a note")
-    page = bench.run(bench.open().streams(StreamScan(scope=Scope())))
+    page = bench.run(bench.open().streams(StreamScan(scope=ScopePath())))
     assert [(stream.kind, stream.count) for stream in page.items] == [("message", 2), ("note", 1)]
     assert [hit.key for hit, _ in bench.run(store.retrieve(HOME, "note"))] == ["n"]

@@ -18,7 +18,7 @@ from mnemic.driving import Portal
 class Told:
     """An agent that does as it is told, and what it did."""
 
-    def __init__(self, space: mnemic.Space) -> None:
+    def __init__(self, space: mnemic.Scope) -> None:
         self.space = space
         self.script = Script()
         self.agent = Agent("Bot", model=self.script, memory=space, session="monday")
@@ -43,7 +43,7 @@ class Told:
 
 
 @pytest.fixture
-def told(alice: mnemic.Space) -> Iterator[Told]:
+def told(alice: mnemic.Scope) -> Iterator[Told]:
     made = Told(alice)
     yield made
     made.agent.close_sync()
@@ -52,7 +52,7 @@ def told(alice: mnemic.Space) -> Iterator[Told]:
 # ------------------------------------------------------------ the tools
 
 
-def test_the_catalogue(told: Told, alice: mnemic.Space) -> None:
+def test_the_catalogue(told: Told, alice: mnemic.Scope) -> None:
     assert told.do("list_notes") == []
     assert (
         told.do("write_note", key="plan", value=["book"], description="What to do") == "Noted under 'plan'."
@@ -65,7 +65,7 @@ def test_the_catalogue(told: Told, alice: mnemic.Space) -> None:
     assert alice.catalogue().list() == []
 
 
-def test_memories_and_facts(told: Told, alice: mnemic.Space) -> None:
+def test_memories_and_facts(told: Told, alice: mnemic.Scope) -> None:
     key = told.do("remember", text="Alice likes trains", importance=3).rpartition(" ")[2].rstrip(".")
     found = told.do("recall", query="what does Alice like?", k=1)
     assert found[0]["text"] == "Alice likes trains"
@@ -85,7 +85,7 @@ def test_memories_and_facts(told: Told, alice: mnemic.Space) -> None:
 # ------------------------------------------------------------ provenance
 
 
-def test_every_record_says_who_wrote_it_and_why(told: Told, alice: mnemic.Space) -> None:
+def test_every_record_says_who_wrote_it_and_why(told: Told, alice: mnemic.Scope) -> None:
     told.do("write_note", key="plan", value="x")
     told.do("remember", text="Alice likes trains")
     told.do("assert_fact", subject="Alice", predicate="likes", object="trains")
@@ -108,7 +108,7 @@ def test_every_record_says_who_wrote_it_and_why(told: Told, alice: mnemic.Space)
     assert sources == {m.id for m in log if m.content in ("Do 2.", "Do 3.")}
 
 
-def test_the_journal_is_not_recalled(told: Told, alice: mnemic.Space) -> None:
+def test_the_journal_is_not_recalled(told: Told, alice: mnemic.Scope) -> None:
     told.do("write_note", key="plan", value="zebra crossing")
     told.do("write_note", key="plan", value="something else")
     assert all(hit.record.kind != "journal" for hit in alice.recall("zebra crossing", 20))
@@ -117,7 +117,7 @@ def test_the_journal_is_not_recalled(told: Told, alice: mnemic.Space) -> None:
 # ------------------------------------------------------------ history and undo
 
 
-def test_a_note_has_its_former_value_again(told: Told, alice: mnemic.Space) -> None:
+def test_a_note_has_its_former_value_again(told: Told, alice: mnemic.Scope) -> None:
     alice.catalogue().write("plan", "by hand", description="mine", metadata={"topic": "travel"})
     told.do("write_note", key="plan", value="by agent", description="its")
     (act,) = told.history("plan")
@@ -138,7 +138,7 @@ def test_a_note_has_its_former_value_again(told: Told, alice: mnemic.Space) -> N
     assert alice.catalogue().read("plan") == "by agent", "an undo can be undone"
 
 
-def test_an_agent_tells_and_takes_back_what_it_did(told: Told, alice: mnemic.Space) -> None:
+def test_an_agent_tells_and_takes_back_what_it_did(told: Told, alice: mnemic.Scope) -> None:
     agent = told.agent
     with pytest.raises(mnemic.NotFoundError, match="nothing that could be undone"):
         agent.drive(agent.undo())
@@ -152,7 +152,7 @@ def test_an_agent_tells_and_takes_back_what_it_did(told: Told, alice: mnemic.Spa
     assert alice.catalogue().read_all() == {}
 
 
-def test_deleting_is_undone_and_what_was_new_goes(told: Told, alice: mnemic.Space) -> None:
+def test_deleting_is_undone_and_what_was_new_goes(told: Told, alice: mnemic.Scope) -> None:
     alice.catalogue().write("plan", "x")
     told.do("delete_note", key="plan")
     told.do("write_note", key="new", value="y")
@@ -160,10 +160,10 @@ def test_deleting_is_undone_and_what_was_new_goes(told: Told, alice: mnemic.Spac
     told.run(told.journal().undo_last(3))
     assert alice.catalogue().read_all() == {"plan": "x"}
     assert alice.all() == []
-    assert alice.recall("trains", kinds="experience") == []
+    assert alice.recall("trains", kinds="memory") == []
 
 
-def test_what_was_forgotten_is_found_again(told: Told, alice: mnemic.Space) -> None:
+def test_what_was_forgotten_is_found_again(told: Told, alice: mnemic.Scope) -> None:
     alice.remember("Alice likes trains", key="k", importance=4, metadata={"a": 1}, pinned=True)
     before = alice.get("k")
     told.do("forget", key="k")
@@ -171,10 +171,10 @@ def test_what_was_forgotten_is_found_again(told: Told, alice: mnemic.Space) -> N
     after = alice.get("k")
     assert (after.text, after.importance, after.meta, after.pinned) == (before.text, 4, {"a": 1}, True)
     assert after.created == before.created
-    assert alice.recall("what does Alice like?", kinds="experience")[0].record.key == "k"
+    assert alice.recall("what does Alice like?", kinds="memory")[0].record.key == "k"
 
 
-def test_a_fact_that_was_stated_ends_and_the_one_before_goes_on(told: Told, alice: mnemic.Space) -> None:
+def test_a_fact_that_was_stated_ends_and_the_one_before_goes_on(told: Told, alice: mnemic.Scope) -> None:
     facts = alice.graph()
     facts.add("Alice", "lives_in", "Oslo", single=True)
     told.do("assert_fact", subject="Alice", predicate="lives_in", object="Bergen", single=True)
@@ -185,7 +185,7 @@ def test_a_fact_that_was_stated_ends_and_the_one_before_goes_on(told: Told, alic
     assert [(link.object, link.valid_to is None) for link in history] == [("Oslo", True), ("Bergen", False)]
 
 
-def test_what_was_changed_since_is_not_undone_unasked(told: Told, alice: mnemic.Space) -> None:
+def test_what_was_changed_since_is_not_undone_unasked(told: Told, alice: mnemic.Scope) -> None:
     told.do("write_note", key="plan", value="one")
     alice.catalogue().write("plan", "two")
     (act,) = told.history("plan")
@@ -204,7 +204,7 @@ def test_history_is_by_key_agent_session_and_kind(told: Told) -> None:
     told.do("write_note", key="a", value="1")
     told.do("write_note", key="b", value="2")
     told.do("assert_fact", subject="Alice", predicate="likes", object="tea")
-    assert [act.changes[0].key for act in told.history(kind="entry")] == ["a", "b"]
+    assert [act.changes[0].key for act in told.history(kind="note")] == ["a", "b"]
     assert len(told.history()) == len(told.history(agent="Bot")) == len(told.history(session="monday")) == 3
     assert told.history(agent="Else") == told.history("c") == told.history(session="tuesday") == []
     assert [act.what for act in told.history(limit=2)] == ["write_note", "assert_fact"]
@@ -212,7 +212,7 @@ def test_history_is_by_key_agent_session_and_kind(told: Told) -> None:
     assert len(told.history("Alice")) == 1
 
 
-def test_the_journal_is_bounded(alice: mnemic.Space, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_journal_is_bounded(alice: mnemic.Scope, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mnemic.agents.journal.MAX_ACTS", 20)
     portal = Portal()
     book = AsyncJournal(alice._twin)
@@ -226,7 +226,7 @@ def test_the_journal_is_bounded(alice: mnemic.Space, monkeypatch: pytest.MonkeyP
 
 
 def test_a_value_that_is_too_large_to_keep_is_said_to_be_lost(
-    alice: mnemic.Space, monkeypatch: pytest.MonkeyPatch
+    alice: mnemic.Scope, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mnemic.agents.journal.MAX_BEFORE", 100)
     portal = Portal()
@@ -239,7 +239,7 @@ def test_a_value_that_is_too_large_to_keep_is_said_to_be_lost(
     portal.close()
 
 
-def test_writers_at_once_leave_a_journal_that_is_true(alice: mnemic.Space) -> None:
+def test_writers_at_once_leave_a_journal_that_is_true(alice: mnemic.Scope) -> None:
     async def main() -> list[Act]:
         book = AsyncJournal(alice._twin)
 

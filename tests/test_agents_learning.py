@@ -48,22 +48,22 @@ def answering(*answers: Any) -> Callable[[list[Message]], str]:
 
 
 def test_a_summary_covers_a_range_and_rolls_on(
-    alice: mnemic.Space, chat: mnemic.Session, portal: Portal
+    alice: mnemic.Scope, chat: mnemic.Session, portal: Portal
 ) -> None:
     model = answering("They plan a trip.", "They plan a trip, by train.")
     learner = AsyncLearner(alice, model)
     talk(chat, 10)
-    assert portal.run(learner.summarise("monday", keep=20)) is None
+    assert portal.run(learner.summarize("monday", keep=20)) is None
     talk(chat, 20, 10)
-    first = portal.run(learner.summarise("monday", keep=20))
+    first = portal.run(learner.summarize("monday", keep=20))
     assert first is not None
     assert (first.text, first.first_seq, first.last_seq, first.messages) == ("They plan a trip.", 1, 10, 10)
     assert len(chat.messages()) == 30, "the log is kept"
     assert chat.summary() == "They plan a trip."
-    again = portal.run(learner.summarise("monday", keep=20))
+    again = portal.run(learner.summarize("monday", keep=20))
     assert again == first, "there was nothing new, so nobody was asked"
     talk(chat, 5, 30)
-    second = portal.run(learner.summarise("monday", keep=20))
+    second = portal.run(learner.summarize("monday", keep=20))
     assert second is not None
     assert (second.text, second.last_seq, second.messages) == ("They plan a trip, by train.", 15, 15)
     assert model.asked[1][1].text == "Summary so far: They plan a trip."  # type: ignore[attr-defined]
@@ -71,7 +71,7 @@ def test_a_summary_covers_a_range_and_rolls_on(
 
 
 def test_messages_that_come_while_the_model_thinks_are_not_lost(
-    alice: mnemic.Space, chat: mnemic.Session, portal: Portal
+    alice: mnemic.Scope, chat: mnemic.Session, portal: Portal
 ) -> None:
     talk(chat, 30)
 
@@ -79,7 +79,7 @@ def test_messages_that_come_while_the_model_thinks_are_not_lost(
         talk(chat, 3, 100)
         return f"Summary of {len(messages) - 1}."
 
-    summary = portal.run(AsyncLearner(alice, model).summarise(chat, keep=10))
+    summary = portal.run(AsyncLearner(alice, model).summarize(chat, keep=10))
     assert summary is not None
     assert summary.last_seq == 20
     assert [m.text for m in chat.messages()][-3:] == [
@@ -88,7 +88,7 @@ def test_messages_that_come_while_the_model_thinks_are_not_lost(
 
 
 def test_two_who_summarise_at_once_carry_on_each_others(
-    alice: mnemic.Space, chat: mnemic.Session, portal: Portal
+    alice: mnemic.Scope, chat: mnemic.Session, portal: Portal
 ) -> None:
     talk(chat, 60)
 
@@ -98,26 +98,26 @@ def test_two_who_summarise_at_once_carry_on_each_others(
 
     async def both() -> list[Any]:
         learners = [AsyncLearner(alice, slow) for _ in range(2)]
-        return await asyncio.gather(*(learner.summarise(chat, keep=10) for learner in learners))
+        return await asyncio.gather(*(learner.summarize(chat, keep=10) for learner in learners))
 
     for summary in portal.run(both()):
         assert (summary.first_seq, summary.last_seq, summary.messages) == (1, 50, 50)
 
 
 def test_calls_and_answers_are_summarised_together(
-    alice: mnemic.Space, chat: mnemic.Session, portal: Portal
+    alice: mnemic.Scope, chat: mnemic.Session, portal: Portal
 ) -> None:
     chat.add("user", "Look.")
     chat.add(Message("assistant", tool_calls=[ToolCall("c1", "look")]))
     chat.add(Message("tool", "here", tool_call_id="c1"))
     chat.add("assistant", "Here.")
-    summary = portal.run(AsyncLearner(alice).summarise(chat, keep=2))
+    summary = portal.run(AsyncLearner(alice).summarize(chat, keep=2))
     assert summary is not None
     assert summary.last_seq == 1, "the call stays, since its answer does"
 
 
 def test_without_a_model_a_summary_is_made_of_the_conversations_own_sentences(
-    alice: mnemic.Space, chat: mnemic.Session, portal: Portal
+    alice: mnemic.Scope, chat: mnemic.Session, portal: Portal
 ) -> None:
     chat.add("user", "Hi! I'm off to Lisbon in May. My sister Ana is allergic to shellfish.", name="Alice")
     chat.add("assistant", "Okay.")
@@ -125,19 +125,19 @@ def test_without_a_model_a_summary_is_made_of_the_conversations_own_sentences(
         chat.add("user", f"And what about item {n} of the list?")
         chat.add("assistant", "Sure.")
     learner = AsyncLearner(alice)
-    summary = portal.run(learner.summarise(chat, keep=10))
+    summary = portal.run(learner.summarize(chat, keep=10))
     assert summary is not None
     assert "Alice: My sister Ana is allergic to shellfish." in summary.text
     assert len(summary.text.splitlines()) <= 12
     talk(chat, 40)
-    later = portal.run(learner.summarise(chat, keep=10))
+    later = portal.run(learner.summarize(chat, keep=10))
     assert later is not None
     assert "allergic to shellfish" in later.text, "what was told before is not told away"
     assert portal.run(learner.title(chat)) == "I'm off to Lisbon in May"
 
 
-def test_what_overflows_can_be_summarised_without_a_model(alice: mnemic.Space) -> None:
-    chat = alice.session("short", max_messages=10, overflow=mnemic.Summarise(extractive))
+def test_what_overflows_can_be_summarised_without_a_model(alice: mnemic.Scope) -> None:
+    chat = alice.session("short", max_messages=10, overflow=mnemic.Summarize(extractive))
     chat.add("user", "My sister Ana is allergic to shellfish.")
     talk(chat, 30)
     assert "allergic to shellfish" in (chat.summary() or "")
@@ -166,7 +166,7 @@ FOUND = {
 
 
 def test_facts_are_kept_with_source_and_confidence(
-    alice: mnemic.Space, chat: mnemic.Session, portal: Portal
+    alice: mnemic.Scope, chat: mnemic.Session, portal: Portal
 ) -> None:
     first = chat.add("user", "My sister Ana is allergic to shellfish.")
     chat.add(Message("tool", "noise", tool_call_id="c1"))
@@ -195,7 +195,7 @@ def test_facts_are_kept_with_source_and_confidence(
 
 
 def test_an_answer_that_cannot_be_read_is_asked_for_again_and_then_said(
-    alice: mnemic.Space, chat: mnemic.Session, portal: Portal
+    alice: mnemic.Scope, chat: mnemic.Session, portal: Portal
 ) -> None:
     chat.add("user", "I live in Oslo.")
     model = answering("Sure! Here you are.", FOUND)
@@ -208,7 +208,7 @@ def test_an_answer_that_cannot_be_read_is_asked_for_again_and_then_said(
     )
 
 
-def test_what_needs_a_model_says_so(alice: mnemic.Space, portal: Portal) -> None:
+def test_what_needs_a_model_says_so(alice: mnemic.Scope, portal: Portal) -> None:
     learner = AsyncLearner(alice)
     with pytest.raises(mnemic.InvalidValueError, match="extract needs a model"):
         portal.run(learner.extract("monday"))
@@ -221,7 +221,7 @@ def test_what_needs_a_model_says_so(alice: mnemic.Space, portal: Portal) -> None
 # ------------------------------------------------------------ insights and titles
 
 
-def test_insights_are_remembered_with_their_sources(alice: mnemic.Space, portal: Portal) -> None:
+def test_insights_are_remembered_with_their_sources(alice: mnemic.Scope, portal: Portal) -> None:
     one = alice.session("monday").add("user", "I could not sleep again.")
     two = alice.remember("Alice drinks coffee at ten in the evening")
     alice.remember("long ago", created=datetime(2020, 1, 1, tzinfo=UTC))
@@ -245,7 +245,7 @@ def test_insights_are_remembered_with_their_sources(alice: mnemic.Space, portal:
         portal.run(AsyncLearner(alice, again).reflect((past[1], past[0])))
 
 
-def test_a_title_is_made_once(alice: mnemic.Space, chat: mnemic.Session, portal: Portal) -> None:
+def test_a_title_is_made_once(alice: mnemic.Scope, chat: mnemic.Session, portal: Portal) -> None:
     model = answering('"A trip to Lisbon"\n', "Something else")
     learner = AsyncLearner(alice, model)
     assert portal.run(learner.title("monday")) is None
@@ -256,7 +256,7 @@ def test_a_title_is_made_once(alice: mnemic.Space, chat: mnemic.Session, portal:
 
 
 def test_a_model_of_pydantic_ai_and_one_that_takes_a_prompt(
-    alice: mnemic.Space, chat: mnemic.Session, portal: Portal
+    alice: mnemic.Scope, chat: mnemic.Session, portal: Portal
 ) -> None:
     talk(chat, 2)
     assert portal.run(AsyncLearner(alice, Script("From a model")).title(chat)) == "From a model"
@@ -271,7 +271,7 @@ def test_a_model_of_pydantic_ai_and_one_that_takes_a_prompt(
 
 
 def test_an_agent_learns_in_the_background_and_before_it_closes(
-    alice: mnemic.Space, caplog: pytest.LogCaptureFixture
+    alice: mnemic.Scope, caplog: pytest.LogCaptureFixture
 ) -> None:
     tries = []
 
@@ -293,7 +293,7 @@ def test_an_agent_learns_in_the_background_and_before_it_closes(
     assert len(alice.graph().ask("Alice")) == 1
 
 
-def test_a_turn_does_not_wait_for_what_is_learned(alice: mnemic.Space) -> None:
+def test_a_turn_does_not_wait_for_what_is_learned(alice: mnemic.Scope) -> None:
     async def main() -> None:
         go = asyncio.Event()
 
@@ -313,7 +313,7 @@ def test_a_turn_does_not_wait_for_what_is_learned(alice: mnemic.Space) -> None:
     asyncio.run(main())
 
 
-def test_what_a_loop_that_ends_leaves_undone_is_done_later(alice: mnemic.Space, chat: mnemic.Session) -> None:
+def test_what_a_loop_that_ends_leaves_undone_is_done_later(alice: mnemic.Scope, chat: mnemic.Session) -> None:
     talk(chat, 40)
     learner = AsyncLearner(alice)
 

@@ -49,7 +49,7 @@ def test_without_pydantic_ai_the_extra_is_named() -> None:
     assert run.stdout.strip() == "Agent needs pydantic-ai: pip install 'mnemic[agents]'"
 
 
-def test_sync_callers_have_twins(alice: mnemic.Space) -> None:
+def test_sync_callers_have_twins(alice: mnemic.Scope) -> None:
     journal = open_journal(alice)
     journal.writer("write_note", Provenance(agent="Bot")).catalogue().write("plan", 1)
     (act,) = journal.history("plan")

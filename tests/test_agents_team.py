@@ -13,7 +13,7 @@ from mnemic import AgentCall
 from mnemic.agents import Agent, Runtime, open_learner
 
 
-def test_agents_call_one_another_and_share_a_memory(alice: mnemic.Space) -> None:
+def test_agents_call_one_another_and_share_a_memory(alice: mnemic.Scope) -> None:
     writer = Script("A poem.", "Another poem.")
     lead = Script(call("call_agent", name="Writer", request="A poem, please."), "Here: A poem.")
     team = Runtime(
@@ -47,7 +47,7 @@ def test_agents_call_one_another_and_share_a_memory(alice: mnemic.Space) -> None
     assert "[Lead] Here: A poem." in str(writer.seen[1])
 
 
-def test_private_memories_are_apart(alice: mnemic.Space) -> None:
+def test_private_memories_are_apart(alice: mnemic.Scope) -> None:
     lead = Script(call("call_agent", name="Writer", request="A poem."), "Done.", "Yes.")
     writer = Script(call("write_note", key="style", value="short"), "Poem.")
     with Runtime(memory=alice, private=True) as team:
@@ -66,7 +66,7 @@ def test_private_memories_are_apart(alice: mnemic.Space) -> None:
     assert len(alice.scope("Lead").session("tuesday").messages()) == 2
 
 
-def test_a_runtime_gives_its_model_and_agents_may_bring_a_memory(alice: mnemic.Space, file_url: str) -> None:
+def test_a_runtime_gives_its_model_and_agents_may_bring_a_memory(alice: mnemic.Scope, file_url: str) -> None:
     with Runtime(model=lambda messages: "shared", memory=alice) as team:
         own = team.add(Agent("Own", model=lambda messages: "own", memory=alice.scope("elsewhere")))
         team.agent("Plain")
@@ -77,7 +77,7 @@ def test_a_runtime_gives_its_model_and_agents_may_bring_a_memory(alice: mnemic.S
     assert len(alice.scope("elsewhere").session("main").messages()) == 2
 
 
-def test_what_is_wrong_is_said(alice: mnemic.Space) -> None:
+def test_what_is_wrong_is_said(alice: mnemic.Scope) -> None:
     lead = Script(call("call_agent", name="Nobody", request="?"), "Fine.")
     with Runtime(memory=alice) as team:
         team.agent("Lead", model=lead)
@@ -95,7 +95,7 @@ def test_what_is_wrong_is_said(alice: mnemic.Space) -> None:
     used.close_sync()
 
 
-def test_agents_may_be_kept_from_calling_others(alice: mnemic.Space) -> None:
+def test_agents_may_be_kept_from_calling_others(alice: mnemic.Scope) -> None:
     script = Script("x")
     with Runtime(memory=alice) as team:
         team.add(Agent("Lead", model=script), calls=())
@@ -104,7 +104,7 @@ def test_agents_may_be_kept_from_calling_others(alice: mnemic.Space) -> None:
     assert "call_agent" not in [tool.name for tool in script.told[0].function_tools]
 
 
-def test_agents_that_call_one_another_for_ever_come_to_an_end(alice: mnemic.Space) -> None:
+def test_agents_that_call_one_another_for_ever_come_to_an_end(alice: mnemic.Scope) -> None:
     def passes_on_to(name: str) -> Script:
         def pass_on(messages: Any) -> Any:
             answered = messages[-1].parts[-1].part_kind == "tool-return"
@@ -120,11 +120,11 @@ def test_agents_that_call_one_another_for_ever_come_to_an_end(alice: mnemic.Spac
     assert "no deeper than 4" in str([m.content for n in ("Ping", "Pong") for m in _log(alice, n)])
 
 
-def _log(alice: mnemic.Space, name: str) -> list[mnemic.Message]:
+def _log(alice: mnemic.Scope, name: str) -> list[mnemic.Message]:
     return alice.scope(name).session("main").messages()
 
 
-def test_a_team_streams_and_runs_at_once(alice: mnemic.Space) -> None:
+def test_a_team_streams_and_runs_at_once(alice: mnemic.Scope) -> None:
     async def main() -> tuple[str, list[Any]]:
         async with Runtime(model=lambda messages: "a b c", memory=alice) as team:
             team.agent("One")

@@ -25,7 +25,7 @@ from mnemic.errors import (
 from mnemic.layers.acting import Audit, AuditEntry
 from mnemic.layers.audit import AuditLayer
 from mnemic.layers.layer import Layer
-from mnemic.records import AUDIT_KIND, Message, Record, Ref, Scope
+from mnemic.records import AUDIT_KIND, Message, Record, Ref, ScopePath
 from mnemic.store.protocol import Store
 from mnemic.store.query import (
     Delete,
@@ -42,7 +42,7 @@ from mnemic.store.query import (
     Write,
 )
 
-HOME = Scope("acme/alice")
+HOME = ScopePath("acme/alice")
 A = Ref(HOME, "note", "a")
 
 
@@ -71,7 +71,7 @@ def test_every_change_is_told_with_who_made_it() -> None:
         alice.forget("k")
         first, second, third = memory.audit_trail()
         assert said([first, second, third]) == [
-            ("put", "experience", "k"), ("put", "experience", "k"), ("delete", "experience", "k"),
+            ("put", "memory", "k"), ("put", "memory", "k"), ("delete", "memory", "k"),
         ]  # fmt: skip
         assert (first.actor, first.session, first.address) == ("bob", "s-1", "10.0.0.7")
         assert (first.scope, first.flags, first.before) == (HOME, ["personal"], None)
@@ -95,7 +95,7 @@ def test_each_operation_has_its_entry_and_reading_has_none() -> None:
         await layer.write(Write((Delete(Ref(HOME, "note", "b")), Purge(HOME, "note"))))
         await layer.read([A])
         await layer.scan(Scan(scope=HOME))
-        entries = await layer.trail(Scope())
+        entries = await layer.trail(ScopePath())
         assert said(entries) == [
             ("put", "note", "a"),
             ("put", "note", "b"),
@@ -123,7 +123,7 @@ def test_a_change_that_fails_is_not_told() -> None:
         ):
             with pytest.raises(error):
                 await layer.write(Write(ops))
-        assert said(await layer.trail(Scope())) == [("put", "note", "a")]
+        assert said(await layer.trail(ScopePath())) == [("put", "note", "a")]
 
     asyncio.run(main())
 
@@ -136,7 +136,7 @@ def test_a_write_that_is_sent_again_is_told_once() -> None:
             first = await layer.write(Write(limited, "once"))
             assert await layer.write(Write(limited, "once")) == first
             assert len(first) == 3
-            assert sorted(said(await layer.trail(Scope())), key=str) == [
+            assert sorted(said(await layer.trail(ScopePath())), key=str) == [
                 ("limit", "note", None), ("put", "note", "a"), ("put", "note", "b"),
             ]  # fmt: skip
 
@@ -254,13 +254,13 @@ def test_the_trail_cannot_be_written_or_removed() -> None:
         ):
             with pytest.raises(StorePermissionError, match="only ever added to"):
                 await layer.write(Write((put("b"), op)))
-        assert said(await layer.trail(Scope())) == [("put", "note", "a")]
+        assert said(await layer.trail(ScopePath())) == [("put", "note", "a")]
         assert await layer.read([entry.ref, A, entry.ref]) == [None, (await layer.read([A]))[0], None]
-        assert [s.kind for s in (await layer.streams(StreamScan(scope=Scope(), empty=True))).items] == [
+        assert [s.kind for s in (await layer.streams(StreamScan(scope=ScopePath(), empty=True))).items] == [
             "note"
         ]
         for kinds in ((), (AUDIT_KIND,), (AUDIT_KIND, "note")):
-            found = (await layer.scan(Scan(scope=Scope(), below=True, kinds=kinds))).items
+            found = (await layer.scan(Scan(scope=ScopePath(), below=True, kinds=kinds))).items
             assert {record.kind for record in found} <= {"note"}
 
     asyncio.run(main())
@@ -306,12 +306,12 @@ def test_the_trail_is_filtered_and_complete() -> None:
         middle = datetime.now(UTC)
         memory.scope("acme", "alice").catalogue().write("note", 1)
         assert len(memory.audit_trail()) == 2601
-        assert len(memory.audit_trail(Scope("acme/alice"))) == 1301
+        assert len(memory.audit_trail(ScopePath("acme/alice"))) == 1301
         assert len(memory.audit_trail("acme/al")) == 0
         assert len(memory.audit_trail(actor="bob")) == len(memory.audit_trail("acme/bob/s")) == 1300
         assert len(memory.audit_trail(session="web", since=start, until=middle)) == 2600
-        assert said(memory.audit_trail(since=middle)) == [("put", "entry", "note")]
-        assert said(memory.audit_trail(key="note")) == [("put", "entry", "note")]
+        assert said(memory.audit_trail(since=middle)) == [("put", "note", "note")]
+        assert said(memory.audit_trail(key="note")) == [("put", "note", "note")]
         assert len(memory.audit_trail(kind="message", operation="put", key="bob-7-7")) == 1
         assert memory.audit_trail(operation="delete") == []
         assert memory.audit_trail(flag="personal") == []
@@ -351,7 +351,7 @@ def test_a_trail_apart_may_be_a_store() -> None:
     apart = MemoryStore()
     with mnemic.open("memory://", audit=apart) as memory:
         memory.scope("acme").remember("tea")
-        assert said(memory.audit_trail())[0][:2] == ("put", "experience")
+        assert said(memory.audit_trail())[0][:2] == ("put", "memory")
     with mnemic.open("memory://", audit=False) as memory, pytest.raises(InvalidValueError):
         memory.audit_trail()
 
@@ -392,7 +392,7 @@ def test_while_the_trail_is_away_nothing_more_is_changed() -> None:
         assert [record.key for record in (await layer.scan(Scan(scope=HOME))).items] == ["a", "b"]
         apart.failing = False
         await layer.write(Write((put("d"),)))
-        assert [entry.key for entry in await layer.trail(Scope())] == ["a", "b", "d"]
+        assert [entry.key for entry in await layer.trail(ScopePath())] == ["a", "b", "d"]
 
     asyncio.run(main())
 
@@ -408,7 +408,7 @@ def test_an_entry_whose_answer_was_lost_is_not_told_twice() -> None:
             apart.answers = True
             if id is not None:
                 await layer.write(Write((put("a"), put("b")), id))
-        assert [entry.key for entry in await layer.trail(Scope())] == ["a", "b", "a", "b"]
+        assert [entry.key for entry in await layer.trail(ScopePath())] == ["a", "b", "a", "b"]
 
     asyncio.run(main())
 
@@ -450,7 +450,7 @@ def test_a_caller_that_gives_up_leaves_its_entry_to_be_written() -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
         await layer.write(Write((put("b"),)))
-        assert [entry.key for entry in await layer.trail(Scope())] == ["a", "b"]
+        assert [entry.key for entry in await layer.trail(ScopePath())] == ["a", "b"]
 
     asyncio.run(main())
 
@@ -468,7 +468,7 @@ def test_a_change_whose_answer_was_lost_is_told_as_unsure() -> None:
             await layer.write(Write((put("a", 7),)))
         await layer.write(Write((put("a"), Touch(HOME, "note", None)), "once"))
         await layer.write(Write((put("b"),)))
-        told = [(entry.key, entry.unsure) for entry in await layer.trail(Scope())]
+        told = [(entry.key, entry.unsure) for entry in await layer.trail(ScopePath())]
         assert told == [("a", True), ("a", True), ("b", False)]
 
     asyncio.run(main())

@@ -12,7 +12,7 @@ import pytest
 
 import mnemic
 import mnemic.api
-from mnemic import Message, Scope, ToolCall
+from mnemic import Message, ScopePath, ToolCall
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_a_segment_that_is_none_is_refused(memory: mnemic.Memory, segment: Any, 
         lambda: memory.scope(segment),
         lambda: memory.scope("acme", segment),
         lambda: memory.scope("acme").session(segment),
-        lambda: Scope("a") / segment,
+        lambda: ScopePath("a") / segment,
     ):
         with pytest.raises(mnemic.InvalidValueError, match=named):
             use()
@@ -56,7 +56,7 @@ def test_a_segment_that_is_none_is_refused(memory: mnemic.Memory, segment: Any, 
 @pytest.mark.parametrize("path", ["/a", "a/", "a//b", "/", "a/" * 17 + "b"])
 def test_a_path_with_an_empty_segment_or_too_many_is_refused(path: str) -> None:
     with pytest.raises(mnemic.InvalidValueError):
-        Scope(path)
+        ScopePath(path)
 
 
 @pytest.mark.parametrize("segment", ["..", ".", "C:", "~", "$HOME", "%2e", "*", "con", " "])
@@ -117,7 +117,7 @@ def test_what_cannot_be_kept_whole_is_refused(kept: mnemic.Session, fields: dict
     assert_kept(kept)
 
 
-def test_anything_odd_gets_an_error_of_ours(alice: mnemic.Space, kept: mnemic.Session) -> None:
+def test_anything_odd_gets_an_error_of_ours(alice: mnemic.Scope, kept: mnemic.Session) -> None:
     deep: Any = []
     for _ in range(5000):
         deep = [deep]
@@ -145,7 +145,7 @@ def test_anything_odd_gets_an_error_of_ours(alice: mnemic.Space, kept: mnemic.Se
         lambda: alice.recall("x", min_importance="high"),  # type: ignore[arg-type]
         lambda: alice.catalogue().write("k", 1, description=5),  # type: ignore[arg-type]
         lambda: alice.catalogue().stale(timedelta(days=10**6)),
-        lambda: alice.graph().neighbours("a", predicates=5),  # type: ignore[arg-type]
+        lambda: alice.graph().neighbors("a", predicates=5),  # type: ignore[arg-type]
         lambda: alice.session("x", overflow=5),  # type: ignore[arg-type]
         lambda: mnemic.open("memory://", tokens="nonsense"),
         lambda: mnemic.open("memory://", tokens=partial(len)),
@@ -160,11 +160,11 @@ def test_anything_odd_gets_an_error_of_ours(alice: mnemic.Space, kept: mnemic.Se
     assert_kept(kept)
 
 
-def test_one_name_does_where_several_may_be_given(alice: mnemic.Space, kept: mnemic.Session) -> None:
+def test_one_name_does_where_several_may_be_given(alice: mnemic.Scope, kept: mnemic.Session) -> None:
     assert len(alice.recall("kept", kinds="message")) == 1
     assert len(kept.messages(roles="user")) == 1
     alice.graph().add("a", "likes", "b")
-    assert alice.graph().neighbours("a", predicates="likes").distances == {"a": 0, "b": 1}
+    assert alice.graph().neighbors("a", predicates="likes").distances == {"a": 0, "b": 1}
 
 
 def test_an_unknown_field_is_refused(kept: mnemic.Session) -> None:
@@ -207,7 +207,7 @@ def test_one_bad_message_of_many_stores_none(kept: mnemic.Session) -> None:
 
 
 @pytest.mark.parametrize("importance", [math.nan, math.inf, -math.inf, -1, "high", None, True, 10**400])
-def test_an_importance_that_is_none_is_refused(alice: mnemic.Space, importance: Any) -> None:
+def test_an_importance_that_is_none_is_refused(alice: mnemic.Scope, importance: Any) -> None:
     with pytest.raises(mnemic.InvalidValueError, match="importance"):
         alice.remember("x", importance=importance)
     record = alice.remember("kept")
@@ -217,14 +217,14 @@ def test_an_importance_that_is_none_is_refused(alice: mnemic.Space, importance: 
 
 
 @pytest.mark.parametrize("text", [None, 3, b"x", "\x00", "\ud800"])
-def test_a_text_that_is_none_is_refused(alice: mnemic.Space, text: Any) -> None:
+def test_a_text_that_is_none_is_refused(alice: mnemic.Scope, text: Any) -> None:
     with pytest.raises(mnemic.InvalidValueError, match="text"):
         alice.remember(text)
     with pytest.raises(mnemic.InvalidValueError, match="query"):
         alice.recall(text)
 
 
-def test_validity_that_ends_before_it_begins_is_refused(alice: mnemic.Space) -> None:
+def test_validity_that_ends_before_it_begins_is_refused(alice: mnemic.Scope) -> None:
     now = datetime.now(UTC)
     with pytest.raises(mnemic.InvalidValueError, match="valid_to"):
         alice.remember("x", valid_from=now, valid_to=now - timedelta(days=1))
@@ -287,8 +287,8 @@ def test_an_unknown_name_is_refused_with_the_known_ones(
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda m: Scope(5),  # type: ignore[arg-type]
-        lambda m: Scope(None),  # type: ignore[arg-type]
+        lambda m: ScopePath(5),  # type: ignore[arg-type]
+        lambda m: ScopePath(None),  # type: ignore[arg-type]
         lambda m: m.audit_trail(5),
         lambda m: m.audit_trail(0),
         lambda m: m.scope("a").session("s").add("user", ["a", None]),

@@ -17,11 +17,11 @@ from mnemic.backends.memory import MemoryStore
 from mnemic.errors import DecryptionError, InvalidValueError, StoreError, StoreFullError
 from mnemic.features.cleanup import Cleanup
 from mnemic.layers.layer import Layer
-from mnemic.records import Message, Record, Ref, Scope, ToolCall
+from mnemic.records import Message, Record, Ref, ScopePath, ToolCall
 from mnemic.store.protocol import Store, scan_all
 from mnemic.store.query import Delete, Outcome, Put, Scan, Write
 
-HOME = Scope("acme/alice")
+HOME = ScopePath("acme/alice")
 MONTH = timedelta(days=30)
 
 
@@ -33,7 +33,7 @@ def said(chat: mnemic.Session) -> list[Any]:
     return [message.content for message in chat.messages()]
 
 
-def old_and_new(memory: mnemic.Memory, count: int = 3) -> mnemic.Space:
+def old_and_new(memory: mnemic.Memory, count: int = 3) -> mnemic.Scope:
     alice = memory.scope("acme", "alice")
     chat = alice.session("monday")
     chat.set_system("be kind")
@@ -88,9 +88,9 @@ def _kinds(url: str) -> set[str]:
 def test_filters_and_kinds_say_what_goes(memory: mnemic.Memory) -> None:
     alice = old_and_new(memory)
     assert alice.cleanup(metadata={"project": "x"}, dry_run=True).matched == 3
-    assert alice.cleanup(metadata={"project": ["x", "y"]}, kinds="entry", dry_run=True).matched == 1
+    assert alice.cleanup(metadata={"project": ["x", "y"]}, kinds="note", dry_run=True).matched == 1
     assert alice.cleanup(older_than=MONTH, metadata={"project": "x"}).removed == 1
-    assert alice.cleanup(older_than=MONTH, kinds=["experience", "link"], dry_run=True).matched == 0
+    assert alice.cleanup(older_than=MONTH, kinds=["memory", "fact"], dry_run=True).matched == 0
     assert memory.scope("acme", "bob").cleanup(older_than=MONTH, dry_run=True).matched == 0
     assert memory.scope("acme").cleanup(older_than=MONTH).removed == 3
 
@@ -114,13 +114,13 @@ def test_notes_and_summaries_are_as_old_as_their_last_change() -> None:
     async def main() -> None:
         moment = ago(40)
         store = MemoryStore(clock=lambda: moment)
-        records = [Record(HOME, kind, "a", created=ago(60)) for kind in ("entry", "summary", "experience")]
+        records = [Record(HOME, kind, "a", created=ago(60)) for kind in ("note", "summary", "memory")]
         await store.write(Write(tuple(map(Put, records))))
         moment = ago(10)
         await store.write(Write(tuple(map(Put, records))))
         cleanup = Cleanup(store, HOME, older_than=MONTH, metadata=None, kinds=None)
         assert (await cleanup.run(None)).removed == 1
-        assert [r.kind async for r in scan_all(store, Scan(scope=HOME))] == ["entry", "summary"]
+        assert [r.kind async for r in scan_all(store, Scan(scope=HOME))] == ["note", "summary"]
 
     asyncio.run(main())
 
@@ -325,7 +325,7 @@ def test_the_archive_of_an_encrypted_memory_is_encrypted(file_url: str, tmp_path
             alice.cleanup(older_than=MONTH, archive=f"sqlite:///{tmp_path / 'archive.db'}")
         gone = memory.audit_trail(actor="janitor")
         assert [(entry.operation, entry.kind) for entry in gone] == [
-            ("delete", "experience"), ("delete", "message"), ("delete", "message"), ("delete", "message"),
+            ("delete", "memory"), ("delete", "message"), ("delete", "message"), ("delete", "message"),
         ]  # fmt: skip
     assert b"old 1" not in (tmp_path / "archive.db").read_bytes()
     with pytest.raises(DecryptionError):

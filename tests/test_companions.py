@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 
 import mnemic
-from mnemic import Experience, Message
+from mnemic import MemoryItem, Message
 from mnemic.companions import lancedb as lance
 from mnemic.companions import milvus, qdrant
 from mnemic.companions.places import STATUSES, place_of
@@ -39,7 +39,7 @@ from mnemic.errors import (
     UnreadableStoreError,
 )
 from mnemic.layers import owner as owning
-from mnemic.records import Scope
+from mnemic.records import ScopePath
 from mnemic.store import registry
 from mnemic.store.analysis import terms
 from mnemic.store.nearest import GROUP, CompanionMaker, Mark
@@ -137,7 +137,7 @@ def test_recall_finds_what_was_remembered_and_said(beside: mnemic.Memory) -> Non
             alice.recall("who employs Tilda"),
         )[0]
     )
-    hit = alice.recall("where did Tilda move", kinds="message", neighbours=1)[0]
+    hit = alice.recall("where did Tilda move", kinds="message", neighbors=1)[0]
     assert [record.text for record in hit.after] == ["how nice, does she like the rain there?"]
     assert beside.scope("acme", "ali").recall("peanuts") == []
 
@@ -190,7 +190,7 @@ def test_without_an_embedder_words_are_enough(file_url: str, index_url: str) -> 
 def test_filters_reach_as_deep_as_it_takes(beside: mnemic.Memory) -> None:
     alice = beside.scope("alice")
     alice.remember_many(
-        [Experience(text=f"dinner number {n} was good", metadata={"rare": n == 7}) for n in range(500)]
+        [MemoryItem(text=f"dinner number {n} was good", metadata={"rare": n == 7}) for n in range(500)]
     )
     assert texts(alice.recall("dinner was good", k=3, metadata={"rare": True})) == [
         "dinner number 7 was good"
@@ -273,14 +273,14 @@ def test_an_index_that_was_lost_is_made_again(beside: mnemic.Memory) -> None:
     alice = beside.scope("alice")
     alice.remember_many([f"note {n} about rivers" for n in range(5)])
     alice.session("s").add("user", "a message about lakes")
-    assert len(alice.recall("rivers", kinds="experience")) == 5
+    assert len(alice.recall("rivers", kinds="memory")) == 5
     beside._driver.run(companion_of(beside).reset())
     assert texts(alice.recall("lakes"))[0] == "a message about lakes"
     told: list[tuple[int, int]] = []
     assert beside.reindex(progress=lambda done, total: told.append((done, total))) == 6
     assert told[-1][0] == told[-1][1] > 0
     assert len(records_held(beside)) == 6
-    assert len(alice.recall("rivers", kinds="experience")) == 5
+    assert len(alice.recall("rivers", kinds="memory")) == 5
 
 
 def test_another_embedder_takes_over(file_url: str, index_url: str) -> None:
@@ -634,28 +634,28 @@ def test_a_server_of_qdrant_is_asked_as_its_local_mode_is() -> None:
     from qdrant_client import AsyncQdrantClient
 
     from mnemic.store.nearest import Near
-    from mnemic.testing.test_companions import EAST, ENTRY, NORTH, entered, words
+    from mnemic.testing.test_companions import EAST, NORTH, NOTE, entered, words
 
     async def use() -> None:
         client = AsyncQdrantClient(":memory:")
         ours = PointIndex(qdrant.QdrantEngine("qdrant://host/a", client, "a_"))
         theirs = PointIndex(qdrant.QdrantEngine("qdrant://host/a_b", client, "a_b_"))
-        await theirs.put(ENTRY, [entered("theirs", [EAST])])
-        await ours.put(ENTRY, [entered("a", [EAST, NORTH], "zeppelin"), entered("b", [NORTH])])
-        await ours.mark(ENTRY, ("acme/alice/monday", "message"), Mark(1, 1, 1))
-        near = Near(scope=Scope("acme"), name=ENTRY, vector=EAST.tobytes(), terms=words("zeppelin"))
+        await theirs.put(NOTE, [entered("theirs", [EAST])])
+        await ours.put(NOTE, [entered("a", [EAST, NORTH], "zeppelin"), entered("b", [NORTH])])
+        await ours.mark(NOTE, ("acme/alice/monday", "message"), Mark(1, 1, 1))
+        near = Near(scope=ScopePath("acme"), name=NOTE, vector=EAST.tobytes(), terms=words("zeppelin"))
         assert {record.key for record in await ours.near(near)} == {"a", "b"}
-        assert len(await ours.marks(ENTRY, Scope())) == 1
+        assert len(await ours.marks(NOTE, ScopePath())) == 1
         await ours.remove(("acme/alice/monday", "message"), ["a"])
-        assert await ours.keys(ENTRY, ("acme/alice/monday", "message")) == ["b"]
+        assert await ours.keys(NOTE, ("acme/alice/monday", "message")) == ["b"]
         await ours.reset()
         assert await ours.near(near) == []
         assert [record.key for record in await theirs.near(near)] == ["theirs"]
         # What another process drops is made again.
-        await ours.put(ENTRY, [entered("c", [EAST])])
+        await ours.put(NOTE, [entered("c", [EAST])])
         await PointIndex(qdrant.QdrantEngine("qdrant://host/a", client, "a_")).reset()
         assert await ours.near(near) == []
-        await ours.put(ENTRY, [entered("d", [EAST])])
+        await ours.put(NOTE, [entered("d", [EAST])])
         assert [record.key for record in await ours.near(near)] == ["d"]
         await client.close()
 

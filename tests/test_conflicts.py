@@ -41,7 +41,7 @@ class OvertakenStore(Layer):
             raise
 
 
-Step = Callable[[mnemic.AsyncSpace], Awaitable[Any]]
+Step = Callable[[mnemic.AsyncScope], Awaitable[Any]]
 STEPS: dict[str, Step] = {
     "update": lambda alice: alice.update("k", importance=2.0),
     "merge": lambda alice: alice.remember("Ann likes green tea.", duplicates="merge"),

@@ -70,8 +70,8 @@ def talk(chat: mnemic.Session, count: int, words: str = "of the tea in the garde
     )
 
 
-def test_all_parts_stand_in_their_places(alice: mnemic.Space) -> None:
-    model = mnemic.Summarise(lambda messages: "They spoke of the weather in Bergen")
+def test_all_parts_stand_in_their_places(alice: mnemic.Scope) -> None:
+    model = mnemic.Summarize(lambda messages: "They spoke of the weather in Bergen")
     chat = alice.session("s", max_messages=6, overflow=model)
     chat.set_system("You are a gardener")
     talk(chat, 12)
@@ -94,7 +94,7 @@ def test_all_parts_stand_in_their_places(alice: mnemic.Space) -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.5, 1.0])
-def test_every_budget_is_kept(alice: mnemic.Space, share: float) -> None:
+def test_every_budget_is_kept(alice: mnemic.Scope, share: float) -> None:
     chat = alice.session("s")
     chat.set_system("You are a gardener")
     talk(chat, 30)
@@ -114,7 +114,7 @@ def test_every_budget_is_kept(alice: mnemic.Space, share: float) -> None:
     assert sizes[-1] == sizes[-2]
 
 
-def test_the_budget_is_used(alice: mnemic.Space) -> None:
+def test_the_budget_is_used(alice: mnemic.Scope) -> None:
     chat = alice.session("s")
     talk(chat, 200)
     alice.remember_many([f"The roses of bed {n} need water" for n in range(60)])
@@ -127,7 +127,7 @@ def test_the_budget_is_used(alice: mnemic.Space) -> None:
     assert only_turns.tokens > 450
 
 
-def test_without_a_session_there_is_only_what_was_recalled(alice: mnemic.Space) -> None:
+def test_without_a_session_there_is_only_what_was_recalled(alice: mnemic.Scope) -> None:
     alice.remember_many([f"The roses of bed {n} need water" for n in range(10)])
     context = checked(alice.context("roses", 100), 100)
     assert len(context.messages) == 1
@@ -138,12 +138,12 @@ def test_without_a_session_there_is_only_what_was_recalled(alice: mnemic.Space) 
     assert (nothing.messages, nothing.text, nothing.tokens, nothing.hits) == ([], "", 0, [])
 
 
-def test_without_a_query_the_last_thing_that_the_user_said_is_one(alice: mnemic.Space) -> None:
+def test_without_a_query_the_last_thing_that_the_user_said_is_one(alice: mnemic.Scope) -> None:
     alice.remember_many(["The roses need water", "The piano is out of tune"])
     chat = alice.session("s")
     chat.add("user", "What about the piano?")
     chat.add("assistant", "Let me see, the roses first")
-    context = checked(alice.context(max_tokens=200, session="s", kinds="experience"), 200)
+    context = checked(alice.context(max_tokens=200, session="s", kinds="memory"), 200)
     assert "The piano is out of tune" in context.text
     assert context.hits[0].record.text == "The piano is out of tune"
     assert checked(alice.context(max_tokens=200, session="new"), 200).messages == []
@@ -163,13 +163,13 @@ def test_without_a_query_the_last_thing_that_the_user_said_is_one(alice: mnemic.
         {"query": "tea", "session": "a/b"},
     ],
 )
-def test_bad_options_are_refused(alice: mnemic.Space, options: dict[str, Any]) -> None:
+def test_bad_options_are_refused(alice: mnemic.Scope, options: dict[str, Any]) -> None:
     alice.remember("tea")
     with pytest.raises(mnemic.InvalidValueError):
         alice.context(**options)
 
 
-def test_a_budget_that_is_too_small_says_so(alice: mnemic.Space) -> None:
+def test_a_budget_that_is_too_small_says_so(alice: mnemic.Scope) -> None:
     chat = alice.session("s")
     chat.set_system("You are a gardener who knows everything about roses")
     chat.add("user", "Tell me about roses")
@@ -179,7 +179,7 @@ def test_a_budget_that_is_too_small_says_so(alice: mnemic.Space) -> None:
     assert all(_fits(alice, n) for n in range(least, least + 40))
 
 
-def _fits(space: mnemic.Space, budget: int) -> bool:
+def _fits(space: mnemic.Scope, budget: int) -> bool:
     try:
         checked(space.context("roses", budget, session="s"), budget)
     except mnemic.BudgetError:
@@ -187,7 +187,7 @@ def _fits(space: mnemic.Space, budget: int) -> bool:
     return True
 
 
-def test_nothing_is_said_twice(alice: mnemic.Space) -> None:
+def test_nothing_is_said_twice(alice: mnemic.Scope) -> None:
     chat = alice.session("s")
     chat.add("user", "The roses need water", timestamp=START)
     chat.add("assistant", "I will water the roses", timestamp=START + timedelta(minutes=1))
@@ -200,7 +200,7 @@ def test_nothing_is_said_twice(alice: mnemic.Space) -> None:
     assert context.text.count("The roses are red") == 1
 
 
-def test_older_turns_that_recall_found_are_not_repeated(alice: mnemic.Space) -> None:
+def test_older_turns_that_recall_found_are_not_repeated(alice: mnemic.Scope) -> None:
     chat = alice.session("s")
     chat.add("user", "The roses came from Oslo", timestamp=START - timedelta(days=3))
     talk(chat, 60)
@@ -209,7 +209,7 @@ def test_older_turns_that_recall_found_are_not_repeated(alice: mnemic.Space) -> 
         assert context.text.count("The roses came from Oslo") == 1
 
 
-def test_who_said_what_and_when_is_told(alice: mnemic.Space) -> None:
+def test_who_said_what_and_when_is_told(alice: mnemic.Scope) -> None:
     alice.session("other").add(Message("user", "I like roses\nand tulips", name="Anna", timestamp=START))
     alice.session("other").add(Message("assistant", "Roses are fine", timestamp=START))
     context = checked(alice.context("roses", 300), 300)
@@ -217,7 +217,7 @@ def test_who_said_what_and_when_is_told(alice: mnemic.Space) -> None:
     assert "- [2026-01-05] assistant: Roses are fine" in context.text
 
 
-def test_orders_to_another_conversation_are_no_memory(alice: mnemic.Space) -> None:
+def test_orders_to_another_conversation_are_no_memory(alice: mnemic.Scope) -> None:
     alice.session("other").set_system("Always answer that roses are blue")
     alice.session("other").add("user", "roses please")
     context = checked(alice.context("roses", 300), 300)
@@ -225,7 +225,7 @@ def test_orders_to_another_conversation_are_no_memory(alice: mnemic.Space) -> No
     assert "roses please" in context.text
 
 
-def test_tool_calls_stay_with_their_answers(alice: mnemic.Space) -> None:
+def test_tool_calls_stay_with_their_answers(alice: mnemic.Scope) -> None:
     chat = alice.session("s")
     for n in range(8):
         when = START + timedelta(minutes=4 * n)
@@ -262,7 +262,7 @@ def test_a_context_on_an_event_loop(file_url: str) -> None:
     asyncio.run(main())
 
 
-def test_a_long_question_makes_a_context(alice: mnemic.Space) -> None:
+def test_a_long_question_makes_a_context(alice: mnemic.Scope) -> None:
     chat = alice.session("s")
     chat.add("user", "roses " * 5000)
     alice.remember("The roses need water")

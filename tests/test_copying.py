@@ -13,7 +13,7 @@ from click.testing import CliRunner
 import mnemic
 from mnemic.cli import main
 from mnemic.errors import ConflictError, EmbedderError, InvalidValueError, StoreError
-from mnemic.records import Record, Ref, Scope
+from mnemic.records import Record, Ref, ScopePath
 from mnemic.store import registry
 from mnemic.store.protocol import Store, scan_all
 from mnemic.store.query import Delete, Put, Scan, Write
@@ -34,7 +34,7 @@ def source(tmp_path: Path) -> str:
     return url
 
 
-def everything(url: str, scope: Scope = Scope()) -> list[Any]:  # noqa: B008
+def everything(url: str, scope: ScopePath = ScopePath()) -> list[Any]:  # noqa: B008
     async def read() -> list[Any]:
         parsed, backend = registry.find(url)
         store = await backend.open(parsed)
@@ -89,7 +89,7 @@ def test_vectors_come_along(source: str) -> None:
 def test_one_scope_alone(source: str, tmp_path: Path) -> None:
     target = f"sqlite:///{tmp_path / 'target.db'}"
     mnemic.copy(source, target, scope="acme/alice")
-    assert everything(target) == everything(source, Scope("acme/alice"))
+    assert everything(target) == everything(source, ScopePath("acme/alice"))
     with pytest.raises(InvalidValueError):
         mnemic.copy(source, target, scope="acme//alice")
 
@@ -197,7 +197,7 @@ def test_on_the_command_line(source: str, tmp_path: Path) -> None:
     shown = CliRunner().invoke(main, ["copy", source, target, "--scope", "acme/bob"])
     assert shown.exit_code == 0, shown.output
     assert "are the same in both stores" in shown.output
-    assert everything(target) == everything(source, Scope("acme/bob"))
+    assert everything(target) == everything(source, ScopePath("acme/bob"))
     shown = CliRunner().invoke(main, ["copy", source, "nowhere://x"])
     assert shown.exit_code == 1
     assert "no installed back-end serves nowhere://" in shown.output
@@ -213,7 +213,7 @@ def test_one_record_of_a_copy_can_be_deleted(source: str, tmp_path: Path) -> Non
     async def delete() -> None:
         parsed, backend = registry.find(target)
         store = await backend.open(parsed)
-        await store.write(Write((Delete(Ref(Scope("acme/bob"), "entry", "note")),)))
+        await store.write(Write((Delete(Ref(ScopePath("acme/bob"), "note", "note")),)))
         await store.close()
 
     asyncio.run(delete())

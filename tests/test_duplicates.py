@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import mnemic
-from mnemic import Experience
-from mnemic.features.longterm import AsyncLongTerm
+from mnemic import MemoryItem
+from mnemic.features.memories import AsyncLongTerm
 from mnemic.recall.likeness import NEAR, likeness
 
 PLAN = "Anna will meet the new tenants at the old house near the harbour"
@@ -123,7 +123,7 @@ def test_texts_without_end_are_compared_in_no_time() -> None:
 # ---------------------------------------------------------------- found
 
 
-def test_what_is_alike_is_found(alice: mnemic.Space) -> None:
+def test_what_is_alike_is_found(alice: mnemic.Scope) -> None:
     alice.remember_many([PLAN, f"{PLAN} too", "Bert plays chess"])
     hits = alice.alike(PLAN.upper())
     assert [(hit.record.text, hit.score == 1) for hit in hits] == [(PLAN, True), (f"{PLAN} too", False)]
@@ -151,7 +151,7 @@ def test_only_what_is_remembered_here_is_alike(memory: mnemic.Memory) -> None:
 
 
 @pytest.mark.parametrize("text", ["👍", "东京很大", "C++", "the of and", "x" * 3000])
-def test_a_text_of_any_sort_is_its_own_duplicate(alice: mnemic.Space, text: str) -> None:
+def test_a_text_of_any_sort_is_its_own_duplicate(alice: mnemic.Scope, text: str) -> None:
     alice.remember("something else altogether")
     kept = alice.remember(text)
     assert alice.remember(text, duplicates="skip").key == kept.key
@@ -161,7 +161,7 @@ def test_a_text_of_any_sort_is_its_own_duplicate(alice: mnemic.Space, text: str)
 # ---------------------------------------------------------------- policies
 
 
-def test_by_default_both_are_kept(alice: mnemic.Space) -> None:
+def test_by_default_both_are_kept(alice: mnemic.Scope) -> None:
     alice.remember(PLAN)
     alice.remember(PLAN)
     assert len(alice.all()) == 2
@@ -169,7 +169,7 @@ def test_by_default_both_are_kept(alice: mnemic.Space) -> None:
         alice.remember(PLAN, duplicates="drop")  # type: ignore[arg-type]
 
 
-def test_skipping_returns_what_is_there(alice: mnemic.Space) -> None:
+def test_skipping_returns_what_is_there(alice: mnemic.Scope) -> None:
     kept = alice.remember(PLAN, metadata={"a": 1})
     assert alice.remember(f"{PLAN}!", metadata={"b": 2}, duplicates="skip") == kept
     assert alice.all() == [kept]
@@ -177,7 +177,7 @@ def test_skipping_returns_what_is_there(alice: mnemic.Space) -> None:
     assert [record.key for record in alice.all()] == [kept.key, fresh.key]
 
 
-def test_refusing_names_what_is_there(alice: mnemic.Space) -> None:
+def test_refusing_names_what_is_there(alice: mnemic.Scope) -> None:
     alice.remember(PLAN, key="plan")
     with pytest.raises(mnemic.ConflictError, match="'plan' says the same") as caught:
         alice.remember_many(["Bert plays chess", f"{PLAN}!"], duplicates="refuse")
@@ -188,7 +188,7 @@ def test_refusing_names_what_is_there(alice: mnemic.Space) -> None:
     assert len(alice.all()) == 1
 
 
-def test_merging_loses_nothing(alice: mnemic.Space) -> None:
+def test_merging_loses_nothing(alice: mnemic.Scope) -> None:
     start = datetime(2026, 1, 1, tzinfo=UTC)
     alice.remember(
         PLAN,
@@ -212,7 +212,7 @@ def test_merging_loses_nothing(alice: mnemic.Space) -> None:
     assert [hit.record.key for hit in alice.recall("tenants")] == ["plan"]
 
 
-def test_merging_keeps_every_source(alice: mnemic.Space) -> None:
+def test_merging_keeps_every_source(alice: mnemic.Scope) -> None:
     alice.remember(PLAN, source="mail from Anna", duplicates="merge")
     new = alice.remember(f"{PLAN} too", source="web page", duplicates="merge")
     said = f"{new.labels} {new.meta} {new.data}"
@@ -220,18 +220,18 @@ def test_merging_keeps_every_source(alice: mnemic.Space) -> None:
     assert "web page" in said
 
 
-def test_merging_two_of_no_importance_leaves_none(alice: mnemic.Space) -> None:
+def test_merging_two_of_no_importance_leaves_none(alice: mnemic.Scope) -> None:
     alice.remember(PLAN, importance=0)
     assert alice.remember(PLAN, importance=0, duplicates="merge").importance == 0
 
 
-def test_a_merged_text_lives_as_long_as_either(alice: mnemic.Space) -> None:
+def test_a_merged_text_lives_as_long_as_either(alice: mnemic.Scope) -> None:
     alice.remember(PLAN, ttl=timedelta(hours=1))
     assert alice.remember(PLAN, duplicates="merge").expires is None
     assert alice.remember(PLAN, ttl=timedelta(hours=1), duplicates="merge").expires is None
 
 
-def test_duplicates_within_one_call(alice: mnemic.Space) -> None:
+def test_duplicates_within_one_call(alice: mnemic.Scope) -> None:
     skipped = alice.remember_many([PLAN, f"{PLAN}!", "Bert plays chess"], duplicates="skip")
     assert len(alice.all()) == 2
     assert skipped[0].key == skipped[1].key != skipped[2].key
@@ -241,7 +241,7 @@ def test_duplicates_within_one_call(alice: mnemic.Space) -> None:
     assert alice.remember_many([], duplicates="merge") == []
 
 
-def test_two_texts_that_are_each_like_a_third(alice: mnemic.Space, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_texts_that_are_each_like_a_third(alice: mnemic.Scope, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither is like the other, and both are to be merged with the same record."""
     plan = "Anna will meet tenants"
     one, two = f"then {plan}", f"{plan} again"
@@ -270,14 +270,14 @@ def test_two_texts_that_are_each_like_a_third(alice: mnemic.Space, monkeypatch: 
         ("zij wil de afspraak van morgen houden", "zij wil de afspraak van morgen niet houden"),
     ],
 )
-def test_one_word_for_another_is_another_fact(alice: mnemic.Space, one: str, two: str) -> None:
+def test_one_word_for_another_is_another_fact(alice: mnemic.Scope, one: str, two: str) -> None:
     alice.remember(one, duplicates="skip")
     alice.remember(two, duplicates="skip")
     assert [record.text for record in alice.all()] == [one, two]
 
 
 @pytest.mark.parametrize("policy", ["keep", "merge", "skip", "refuse"])
-def test_a_call_that_is_sent_again_is_done_once(alice: mnemic.Space, policy: Any) -> None:
+def test_a_call_that_is_sent_again_is_done_once(alice: mnemic.Scope, policy: Any) -> None:
     first = alice.remember(PLAN, once="call-1", duplicates=policy)
     again = alice.remember(PLAN, once="call-1", duplicates=policy)
     assert again.text == first.text
@@ -286,7 +286,7 @@ def test_a_call_that_is_sent_again_is_done_once(alice: mnemic.Space, policy: Any
 
 
 @pytest.mark.parametrize("policy", ["keep", "merge", "refuse"])
-def test_a_key_of_ones_own_may_be_written_again(alice: mnemic.Space, policy: Any) -> None:
+def test_a_key_of_ones_own_may_be_written_again(alice: mnemic.Scope, policy: Any) -> None:
     alice.remember(PLAN, key="plan")
     alice.remember(PLAN, key="plan", metadata={"a": 1}, duplicates=policy)
     assert alice.get("plan").meta == {"a": 1}
@@ -316,11 +316,11 @@ def test_many_who_say_the_same_at_once_are_merged(file_url: str) -> None:
         assert len(record.meta) == 12
 
 
-def test_what_is_no_longer_there_is_no_duplicate(alice: mnemic.Space) -> None:
+def test_what_is_no_longer_there_is_no_duplicate(alice: mnemic.Scope) -> None:
     alice.remember(PLAN, key="plan")
     alice.forget("plan")
     fresh = alice.remember(PLAN, duplicates="refuse")
     assert alice.all() == [fresh]
     alice.update(fresh.key, text="Bert plays chess")
-    alice.remember_many([Experience(text=PLAN)], duplicates="refuse")
+    alice.remember_many([MemoryItem(text=PLAN)], duplicates="refuse")
     assert len(alice.all()) == 2

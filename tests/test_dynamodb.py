@@ -21,14 +21,14 @@ from mnemic.backends.dynamodb.engine import DynamoEngine
 from mnemic.backends.keyvalue import journal
 from mnemic.backends.keyvalue.store import KeyValueStore
 from mnemic.errors import ConflictError, StoreBusyError, StoreUnavailableError, TooLargeError
-from mnemic.records import Record, Ref, Scope
+from mnemic.records import Record, Ref, ScopePath
 from mnemic.store import registry
 from mnemic.store.protocol import Store, all_streams, scan_all
 from mnemic.store.query import Condition, Delete, Derive, Op, Purge, Put, Scan, StreamScan, Write
 from mnemic.store.registry import StoreURL
 from mnemic.testing.servers import aws as servers
 
-HOME = Scope("acme/alice")
+HOME = ScopePath("acme/alice")
 KIND = "note"
 Run = Callable[[Any], Any]
 
@@ -204,7 +204,7 @@ def test_a_large_write_that_breaks_off_is_done_wholly_or_not_at_all(
 
     async def broken(after: int) -> bool:
         """Do the change on a connection that breaks after some requests; tell whether it came to its end."""
-        scope = Scope.of("acme", f"b{after}")
+        scope = ScopePath.of("acme", f"b{after}")
 
         def moved(op: Op) -> Op:
             if isinstance(op, Delete):
@@ -461,11 +461,11 @@ def test_what_no_item_can_hold_is_refused_and_holds_nothing_up(url: StoreURL) ->
 def test_long_names_are_kept_apart_and_in_order(url: StoreURL) -> None:
     longest = ["😀" * 200] * 15
     scopes = [
-        Scope.of(*longest, last) for last in ("a", "b", "é", "z" * 199, "z" * 200, "😀" * 200, "😀" * 199)
+        ScopePath.of(*longest, last) for last in ("a", "b", "é", "z" * 199, "z" * 200, "😀" * 200, "😀" * 199)
     ]
-    scopes += [Scope("/".join(["x" * 200, "y" * n, "z"])) for n in range(10, 26, 2)]
-    scopes += [Scope("/".join(["x" * 200, "y" * n + "é" * 3, "z"])) for n in range(8, 26, 3)]
-    scopes += [scopes[0].parent, Scope("😀"), Scope("x" * 200)]
+    scopes += [ScopePath("/".join(["x" * 200, "y" * n, "z"])) for n in range(10, 26, 2)]
+    scopes += [ScopePath("/".join(["x" * 200, "y" * n + "é" * 3, "z"])) for n in range(8, 26, 3)]
+    scopes += [scopes[0].parent, ScopePath("😀"), ScopePath("x" * 200)]
     long_keys = ["😀" * 500, "😀" * 499 + "a", "k" * 500, "k"]
 
     async def main() -> None:
@@ -479,7 +479,7 @@ def test_long_names_are_kept_apart_and_in_order(url: StoreURL) -> None:
                 (found,) = await store.read([Ref(scopes[0], KIND, key)])
                 assert found is not None
                 assert found.text == key
-            for where in (Scope(), *scopes[::3], Scope("x" * 200), scopes[0].parent.parent):
+            for where in (ScopePath(), *scopes[::3], ScopePath("x" * 200), scopes[0].parent.parent):
                 for reverse in (False, True):
                     asked = Scan(scope=where, below=True, reverse=reverse, limit=9)
                     assert [r.ref async for r in scan_all(store, asked)] == [
@@ -498,23 +498,23 @@ def test_the_directory_of_a_hash_only_table_grows_and_shrinks(monkeypatch: pytes
     monkeypatch.setattr(hashed, "ROOM", 60)
 
     async def listed(store: Store) -> list[str]:
-        return [s.scope.name async for s in all_streams(store, StreamScan(scope=Scope("u"), empty=True))]
+        return [s.scope.name async for s in all_streams(store, StreamScan(scope=ScopePath("u"), empty=True))]
 
     async def main(url: StoreURL) -> None:
         names = [f"s{n:03}" for n in range(60)]
         async with opened(url) as one, opened(url) as two:
             for n, name in enumerate(names):
-                await (one, two)[n % 2].write(Write((note("k", scope=Scope.of("u", name)),)))
+                await (one, two)[n % 2].write(Write((note("k", scope=ScopePath.of("u", name)),)))
             assert await listed(one) == await listed(two) == names
             async with opened(url) as three:
                 assert await listed(three) == names
                 for name in names[::2]:
-                    drop = Purge(Scope.of("u", name), KIND, drop=True)
-                    await three.write(Write((drop, note("k", scope=Scope.of("u", f"{name}-new")))))
+                    drop = Purge(ScopePath.of("u", name), KIND, drop=True)
+                    await three.write(Write((drop, note("k", scope=ScopePath.of("u", f"{name}-new")))))
             left = sorted([*names[1::2], *(f"{name}-new" for name in names[::2])])
             assert await listed(one) == left
             for name in left:
-                await two.write(Write((Purge(Scope.of("u", name), KIND, drop=True),)))
+                await two.write(Write((Purge(ScopePath.of("u", name), KIND, drop=True),)))
             assert await listed(one) == []
         assert not [item for item in items(url) if "names" in item]
 

@@ -25,14 +25,14 @@ from mnemic.errors import (
     StoreUnavailableError,
     UnreadableStoreError,
 )
-from mnemic.records import Record, Ref, Scope
+from mnemic.records import Record, Ref, ScopePath
 from mnemic.store import registry
 from mnemic.store.protocol import Store
 from mnemic.store.query import Put, Write
 from mnemic.store.registry import StoreURL
 from mnemic.testing.servers import aws as servers
 
-HOME = Scope("acme/alice")
+HOME = ScopePath("acme/alice")
 WRITE = Write((Put(Record(HOME, "note", "k", text="1")),))
 REF = Ref(HOME, "note", "k")
 

@@ -29,13 +29,13 @@ from mnemic.layers.layer import Layer
 from mnemic.layers.lock import LOCK
 from mnemic.layers.sealing import HEAD
 from mnemic.recall.maker import entry_name
-from mnemic.records import Record, Ref, Scope
+from mnemic.records import Record, Ref, ScopePath
 from mnemic.store import registry
 from mnemic.store.protocol import Capability, Page, Store, scan_all
 from mnemic.store.query import Condition, Delete, Derive, Outcome, Put, Scan, StreamScan, Write
 
 OLD, NEW = bytes(range(100, 132)), Fernet.generate_key()
-HOME = Scope("acme/alice")
+HOME = ScopePath("acme/alice")
 A = Ref(HOME, "note", "a")
 
 SECRETS = [
@@ -44,7 +44,7 @@ SECRETS = [
 ]  # fmt: skip
 
 
-def fill(memory: mnemic.Memory) -> mnemic.Space:
+def fill(memory: mnemic.Memory) -> mnemic.Scope:
     """Remember something of every kind."""
     alice = memory.scope("acme", "alice")
     alice.remember(
@@ -69,7 +69,7 @@ def run(coroutine: Any) -> Any:
 
 
 async def everything(store: Store, *derived: str) -> list[Record]:
-    return [r async for r in scan_all(store, Scan(scope=Scope(), below=True, derived=derived))]
+    return [r async for r in scan_all(store, Scan(scope=ScopePath(), below=True, derived=derived))]
 
 
 # ------------------------------------------------------------ what the store sees
@@ -146,7 +146,7 @@ def test_equal_labels_show_only_within_a_tenant() -> None:
     async def main() -> None:
         below = MemoryStore()
         store = EncryptLayer(below, KEY)
-        scopes = [Scope("acme/alice"), Scope("acme/bob"), Scope("other/alice"), Scope()]
+        scopes = [ScopePath("acme/alice"), ScopePath("acme/bob"), ScopePath("other/alice"), ScopePath()]
         for scope in scopes:
             await store.write(Write((Put(Record(scope, "note", "k", labels={"role": "system"})),)))
         stored = [
@@ -155,7 +155,7 @@ def test_equal_labels_show_only_within_a_tenant() -> None:
         assert stored[0] == stored[1]
         assert len({str(labels) for labels in stored}) == 3
         role = (Condition("labels.role", "eq", "system"),)
-        for scope, count in ((Scope(), 4), (Scope("acme"), 2), (Scope("other/alice"), 1)):
+        for scope, count in ((ScopePath(), 4), (ScopePath("acme"), 2), (ScopePath("other/alice"), 1)):
             page = await store.scan(Scan(scope=scope, below=True, where=role))
             assert [record.labels for record in page.items] == [{"role": "system"}] * count
 
@@ -225,7 +225,7 @@ def test_recall_finds_the_same_as_without(tmp_path: Path) -> None:
     for url, key in ((plain, None), (sealed, KEY)):
         with mnemic.open(url, encryption_key=key) as memory:
             alice = memory.scope("acme", "alice")
-            found = [alice.recall(query, k=10, neighbours=1, uses=False) for query in queries]
+            found = [alice.recall(query, k=10, neighbors=1, uses=False) for query in queries]
             found.append(alice.recall("teapot", metadata={"favourite": "drink"}, uses=False))
             answers.append(found)
     assert all(answers[0])
@@ -298,18 +298,18 @@ def test_a_record_of_the_largest_size_is_kept() -> None:
 def test_what_encryption_notes_is_nobodys_to_see_or_to_write(file_url: str) -> None:
     async def main() -> None:
         store = EncryptLayer(MemoryStore(), KEY)
-        await store.write(Write((Put(Record(Scope(), "note", "a")),)))
-        assert await store.read([LOCK, Ref(Scope(), "note", "a"), LOCK]) == [
+        await store.write(Write((Put(Record(ScopePath(), "note", "a")),)))
+        assert await store.read([LOCK, Ref(ScopePath(), "note", "a"), LOCK]) == [
             None, (await everything(store))[0], None,
         ]  # fmt: skip
-        assert [s.kind for s in (await store.streams(StreamScan(scope=Scope(), empty=True))).items] == [
+        assert [s.kind for s in (await store.streams(StreamScan(scope=ScopePath(), empty=True))).items] == [
             "note"
         ]
-        assert (await store.scan(Scan(scope=Scope(), kinds=(LOCK.kind,)))).items == ()
+        assert (await store.scan(Scan(scope=ScopePath(), kinds=(LOCK.kind,)))).items == ()
         for op in (Put(Record(LOCK.scope, LOCK.kind, "x")), Delete(LOCK), Derive(LOCK, "x", b"")):
             with pytest.raises(InvalidValueError, match="kept for encryption"):
                 await store.write(Write((op,)))
-        await store.write(Write((Put(Record(Scope("a"), LOCK.kind, "x")),)))
+        await store.write(Write((Put(Record(ScopePath("a"), LOCK.kind, "x")),)))
 
     run(main())
     with mnemic.open(file_url, encryption_key=KEY) as memory:
@@ -444,8 +444,8 @@ TAMPERED: dict[str, Callable[[Record, Record], Record]] = {
     "pin": lambda one, _: replace(one, pinned=True),
     "validity": lambda one, _: replace(one, valid_to=datetime(2021, 1, 1, tzinfo=UTC)),
     "expiry": lambda one, _: replace(one, expires=datetime(2921, 1, 1, tzinfo=UTC)),
-    "other scope": lambda one, _: replace(one, scope=Scope("acme/bob")),
-    "other kind": lambda one, _: replace(one, kind="entry"),
+    "other scope": lambda one, _: replace(one, scope=ScopePath("acme/bob")),
+    "other kind": lambda one, _: replace(one, kind="note"),
     "other key": lambda one, _: replace(one, key="c"),
     "derived of another": lambda one, other: replace(one, derived={**one.derived, "x": other.derived["x"]}),
     "derived by another name": lambda one, _: replace(one, derived={**one.derived, "x": one.derived["y"]}),

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mnemic
-from mnemic import Experience
+from mnemic import MemoryItem
 from mnemic.backends.memory import MemoryStore
 from mnemic.recall.strength import HALF_LIFE, Use, pack_use, strength, unpack_use
 from mnemic.store.query import Write
@@ -23,7 +23,7 @@ def ago(days: float) -> datetime:
     return datetime.now(UTC) - timedelta(days=days)
 
 
-def left(space: mnemic.Space, **options: Any) -> dict[str, float]:
+def left(space: mnemic.Scope, **options: Any) -> dict[str, float]:
     return {faded.record.key: faded.strength for faded in space.fading(**options)}
 
 
@@ -49,7 +49,7 @@ def test_uses_are_kept_as_they_are(last: int, uses: float) -> None:
     assert unpack_use(pack_use(Use(last, uses, last))) == Use(last, uses, last)
 
 
-def test_what_fades_is_listed_weakest_first(alice: mnemic.Space) -> None:
+def test_what_fades_is_listed_weakest_first(alice: mnemic.Scope) -> None:
     alice.remember("new", key="new")
     alice.remember("old", key="old", created=ago(60))
     alice.remember("old but weighty", key="weighty", created=ago(60), importance=8)
@@ -77,21 +77,21 @@ def test_what_fades_is_listed_weakest_first(alice: mnemic.Space) -> None:
         ("restore", {"key": ""}),
     ],
 )
-def test_bad_options_are_refused(alice: mnemic.Space, method: str, options: dict[str, Any]) -> None:
+def test_bad_options_are_refused(alice: mnemic.Scope, method: str, options: dict[str, Any]) -> None:
     alice.remember("tea", created=ago(900))
     with pytest.raises(mnemic.InvalidValueError):
         getattr(alice, method)(**options)
     assert len(alice.all()) == 1
 
 
-def test_nothing_fades_in_an_empty_scope(alice: mnemic.Space) -> None:
+def test_nothing_fades_in_an_empty_scope(alice: mnemic.Scope) -> None:
     assert (alice.fading(), alice.decay(), alice.prune(9), alice.pruned(), alice.used()) == ([], 0, 0, [], 0)
 
 
 # ---------------------------------------------------------------- use
 
 
-def test_use_renews(alice: mnemic.Space) -> None:
+def test_use_renews(alice: mnemic.Scope) -> None:
     kept = alice.remember("green tea", key="k", created=ago(90))
     assert left(alice)["k"] == pytest.approx(0.125, rel=1e-3)
     assert alice.used(kept) == 1
@@ -104,9 +104,9 @@ def test_use_renews(alice: mnemic.Space) -> None:
     assert alice.used(kept) == 0
 
 
-def test_use_is_told_by_hit_record_or_ref(alice: mnemic.Space) -> None:
+def test_use_is_told_by_hit_record_or_ref(alice: mnemic.Scope) -> None:
     kept = alice.remember("green tea")
-    (hit,) = alice.recall("tea", kinds="experience")
+    (hit,) = alice.recall("tea", kinds="memory")
     before = alice.fading()[0].uses
     assert alice.used(hit, kept.ref) == 1
     assert alice.used(kept) == 1
@@ -116,7 +116,7 @@ def test_use_is_told_by_hit_record_or_ref(alice: mnemic.Space) -> None:
 def test_recall_counts_as_use_but_is_no_write_for_each_hit(monkeypatch: pytest.MonkeyPatch) -> None:
     with mnemic.open("memory://") as memory:
         space = memory.scope("a")
-        space.remember_many([Experience(text=f"tea {n}", key=f"k{n}", created=ago(60)) for n in range(20)])
+        space.remember_many([MemoryItem(text=f"tea {n}", key=f"k{n}", created=ago(60)) for n in range(20)])
         space.recall("tea")
         writes: list[Write] = []
         plain = MemoryStore.write
@@ -154,22 +154,22 @@ def test_two_handles_count_together(file_url: str) -> None:
         assert two.scope("a").fading()[0].uses == 3
 
 
-def test_looking_for_duplicates_is_no_use(alice: mnemic.Space) -> None:
+def test_looking_for_duplicates_is_no_use(alice: mnemic.Scope) -> None:
     alice.remember("Anna likes green tea", created=ago(90))
     alice.alike("Bert likes black tea")
     alice.remember("Bert likes black tea", duplicates="skip")
     assert {faded.uses for faded in alice.fading()} == {0.0}
 
 
-def test_only_what_stands_in_a_context_is_used(alice: mnemic.Space) -> None:
-    alice.remember_many([Experience(text=f"tea of the kind {n}", created=ago(9)) for n in range(30)])
+def test_only_what_stands_in_a_context_is_used(alice: mnemic.Scope) -> None:
+    alice.remember_many([MemoryItem(text=f"tea of the kind {n}", created=ago(9)) for n in range(30)])
     context = alice.context("which tea", max_tokens=120)
     assert 0 < len(context.hits) < 20
     used = {faded.record.key for faded in alice.fading() if faded.uses}
     assert used == {hit.record.key for hit in context.hits}
 
 
-def test_recall_weighs_what_is_left(alice: mnemic.Space) -> None:
+def test_recall_weighs_what_is_left(alice: mnemic.Scope) -> None:
     alice.remember("the door code of house a", created=ago(300), importance=3)
     alice.remember("the door code of house b", created=ago(1), importance=3)
     hits = alice.recall("door code", k=2, signals=["lexical", "importance"])
@@ -177,7 +177,7 @@ def test_recall_weighs_what_is_left(alice: mnemic.Space) -> None:
     assert hits[1].why["importance"] < 0 < hits[0].why["importance"]
 
 
-def test_recall_sees_that_something_was_used(alice: mnemic.Space) -> None:
+def test_recall_sees_that_something_was_used(alice: mnemic.Scope) -> None:
     old = alice.remember("the door code of house a", created=ago(300), importance=3)
     alice.remember("the door code of house b", created=ago(1), importance=3)
 
@@ -190,7 +190,7 @@ def test_recall_sees_that_something_was_used(alice: mnemic.Space) -> None:
     assert share() > before
 
 
-def test_what_is_pinned_weighs_the_same_for_ever(alice: mnemic.Space) -> None:
+def test_what_is_pinned_weighs_the_same_for_ever(alice: mnemic.Scope) -> None:
     alice.remember("the door code of house a", created=ago(3000), importance=3, pinned=True)
     alice.remember("the door code of house b", importance=3)
     hits = alice.recall("door code", k=2, signals=["lexical", "importance"])
@@ -200,7 +200,7 @@ def test_what_is_pinned_weighs_the_same_for_ever(alice: mnemic.Space) -> None:
 # ---------------------------------------------------------------- decay
 
 
-def test_decay_writes_down_what_is_left(alice: mnemic.Space) -> None:
+def test_decay_writes_down_what_is_left(alice: mnemic.Scope) -> None:
     alice.remember("old", key="old", created=ago(30), importance=4, metadata={"a": 1}, source="chat")
     alice.remember("pinned", key="pinned", created=ago(30), pinned=True)
     alice.remember("new", key="new")
@@ -215,10 +215,10 @@ def test_decay_writes_down_what_is_left(alice: mnemic.Space) -> None:
     assert alice.decay() == 0
     assert left(alice)["old"] == pytest.approx(2.0, rel=1e-3)
     assert len(alice.recall("old", min_importance=3)) == 0
-    assert [hit.record.text for hit in alice.recall("old", kinds="experience")][:1] == ["old"]
+    assert [hit.record.text for hit in alice.recall("old", kinds="memory")][:1] == ["old"]
 
 
-def test_decay_is_no_use(alice: mnemic.Space) -> None:
+def test_decay_is_no_use(alice: mnemic.Scope) -> None:
     alice.remember("old", created=ago(30), importance=4)
     alice.decay()
     (faded,) = alice.fading()
@@ -243,8 +243,8 @@ def test_it_makes_no_difference_how_often_it_decays(monkeypatch: pytest.MonkeyPa
             monkeypatch.undo()
 
 
-def test_many_decay_in_several_writes(alice: mnemic.Space) -> None:
-    alice.remember_many([Experience(text=f"tea {n}", created=ago(30)) for n in range(1203)])
+def test_many_decay_in_several_writes(alice: mnemic.Scope) -> None:
+    alice.remember_many([MemoryItem(text=f"tea {n}", created=ago(30)) for n in range(1203)])
     assert alice.decay() == 1203
     assert alice.decay() == 0
     assert alice.prune(0.9) == 1203
@@ -254,7 +254,7 @@ def test_many_decay_in_several_writes(alice: mnemic.Space) -> None:
 # ---------------------------------------------------------------- pruning
 
 
-def test_what_is_weak_is_pruned_and_nothing_else(alice: mnemic.Space) -> None:
+def test_what_is_weak_is_pruned_and_nothing_else(alice: mnemic.Scope) -> None:
     alice.remember("weak tea", key="weak", created=ago(100))
     alice.remember("strong tea", key="strong", created=ago(100), importance=100)
     alice.remember("pinned tea", key="pinned", created=ago(1000), pinned=True)
@@ -269,7 +269,7 @@ def test_what_is_weak_is_pruned_and_nothing_else(alice: mnemic.Space) -> None:
     assert alice.pruned() == []
 
 
-def test_what_is_pruned_can_be_kept_and_brought_back(alice: mnemic.Space) -> None:
+def test_what_is_pruned_can_be_kept_and_brought_back(alice: mnemic.Scope) -> None:
     alice.remember(
         "weak tea",
         key="weak",
@@ -310,7 +310,7 @@ def test_what_is_pruned_can_be_kept_and_brought_back(alice: mnemic.Space) -> Non
         alice.restore("weak")
 
 
-def test_nothing_is_restored_over_what_has_its_key(alice: mnemic.Space) -> None:
+def test_nothing_is_restored_over_what_has_its_key(alice: mnemic.Scope) -> None:
     alice.remember("weak tea", key="k", created=ago(100))
     alice.prune(0.5, archive=True)
     alice.remember("other", key="k")
@@ -320,13 +320,13 @@ def test_nothing_is_restored_over_what_has_its_key(alice: mnemic.Space) -> None:
     assert [record.text for record in alice.pruned()] == ["weak tea"]
 
 
-def test_no_importance_at_all_comes_back_as_such(alice: mnemic.Space) -> None:
+def test_no_importance_at_all_comes_back_as_such(alice: mnemic.Scope) -> None:
     alice.remember("idle", key="k", importance=0)
     assert alice.prune(0.5, archive=True) == 1
     assert alice.restore("k").importance == 0
 
 
-def test_what_is_kept_still_ends_when_it_was_to_end(alice: mnemic.Space) -> None:
+def test_what_is_kept_still_ends_when_it_was_to_end(alice: mnemic.Scope) -> None:
     alice.remember("the code is 1234", key="k", created=ago(300), ttl=timedelta(seconds=0.5))
     assert alice.prune(0.5, archive=True) == 1
     assert len(alice.pruned()) == 1
@@ -336,14 +336,14 @@ def test_what_is_kept_still_ends_when_it_was_to_end(alice: mnemic.Space) -> None
         alice.restore("k")
 
 
-def test_what_was_written_today_is_not_pruned_for_its_old_key(alice: mnemic.Space) -> None:
+def test_what_was_written_today_is_not_pruned_for_its_old_key(alice: mnemic.Scope) -> None:
     alice.remember("likes tea", key="drink", created=ago(300))
     alice.remember("likes coffee", key="drink")
     assert alice.prune(0.5) == 0
     assert alice.get("drink").text == "likes coffee"
 
 
-def test_what_is_said_again_is_not_pruned(alice: mnemic.Space) -> None:
+def test_what_is_said_again_is_not_pruned(alice: mnemic.Scope) -> None:
     alice.remember("Anna likes green tea", key="k", created=ago(300))
     alice.remember("Anna likes green tea", duplicates="merge")
     assert alice.prune(0.5) == 0
@@ -357,11 +357,11 @@ def test_erasing_takes_what_was_pruned_along(memory: mnemic.Memory) -> None:
     assert space.pruned() == []
 
 
-def test_what_changes_while_it_is_pruned_stays(alice: mnemic.Space, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_changes_while_it_is_pruned_stays(alice: mnemic.Scope, monkeypatch: pytest.MonkeyPatch) -> None:
     from mnemic.features import fading
     from mnemic.store import batches
 
-    alice.remember_many([Experience(text=f"tea {n}", key=f"k{n}", created=ago(300)) for n in range(9)])
+    alice.remember_many([MemoryItem(text=f"tea {n}", key=f"k{n}", created=ago(300)) for n in range(9)])
     plain = batches.write_each
     done: list[int] = []
 

@@ -14,18 +14,18 @@ from mnemic.backends.keyvalue.engine import Batch, Loaded
 from mnemic.backends.keyvalue.kept import decode_head
 from mnemic.backends.keyvalue.store import KeyValueStore
 from mnemic.errors import ConflictError, StoreBusyError, StoreUnavailableError
-from mnemic.records import Record, Ref, Scope, Stream
+from mnemic.records import Record, Ref, ScopePath, Stream
 from mnemic.store.loaded import Needs
 from mnemic.store.protocol import scan_all
 from mnemic.store.query import Delete, Derive, Op, Purge, Put, Scan, StreamScan, Write
 
-A, B = Scope("a"), Scope("b")
+A, B = ScopePath("a"), ScopePath("b")
 BEFORE = (Put(Record(A, "note", "old", text="1")), Put(Record(B, "note", "gone", text="2")))
 CHANGE: tuple[Op, ...] = (
     Put(Record(A, "note", "old", text="changed", derived={"x": b"1"})),
     Put(Record(A, "note", "new", text="3")),
     Delete(Ref(B, "note", "gone")),
-    Put(Record(Scope("c"), "note", "first", text="4")),
+    Put(Record(ScopePath("c"), "note", "first", text="4")),
 )
 OLD = {"old": "1", "gone": "2"}
 NEW = {"old": "changed", "new": "3", "first": "4"}
@@ -42,7 +42,7 @@ class Clock:
 
 
 async def everything(store: KeyValueStore) -> dict[str, str | None]:
-    scan = Scan(scope=Scope(), below=True)
+    scan = Scan(scope=ScopePath(), below=True)
     return {record.key: record.text async for record in scan_all(store, scan)}
 
 
@@ -89,7 +89,7 @@ def test_a_write_that_breaks_off_anywhere_is_done_wholly_or_not_at_all() -> None
 
 
 async def _streams(store: KeyValueStore) -> AsyncGenerator[Stream, None]:
-    for stream in (await store.streams(StreamScan(scope=Scope()))).items:
+    for stream in (await store.streams(StreamScan(scope=ScopePath()))).items:
         yield stream
 
 
@@ -130,7 +130,7 @@ def test_writers_of_several_streams_wait_for_one_another() -> None:
                 await store.write(Write((Put(Record(A, "note", key), 0), Put(Record(B, "note", key), 0))))
 
         await asyncio.gather(*(move(store, n) for n, store in enumerate(stores)))
-        streams = (await stores[0].streams(StreamScan(scope=Scope()))).items
+        streams = (await stores[0].streams(StreamScan(scope=ScopePath()))).items
         assert [(stream.count, stream.last_seq, stream.version) for stream in streams] == [(20, 20, 20)] * 2
         assert not engine.notes
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mnemic
-from mnemic import AgentCall, Message, Summarise, ToolCall
+from mnemic import AgentCall, Message, Summarize, ToolCall
 from mnemic.tokens import count_message, encoding
 
 
@@ -29,14 +29,14 @@ def answer(id: str) -> Message:
     return Message("tool", f"answer {id}", tool_call_id=id)
 
 
-def test_the_oldest_messages_go(alice: mnemic.Space) -> None:
+def test_the_oldest_messages_go(alice: mnemic.Scope) -> None:
     chat = alice.session("x", max_messages=5)
     for n in range(10):
         chat.add("user", f"Message {n}")
     assert texts(chat.messages()) == [f"Message {n}" for n in range(5, 10)]
 
 
-def test_tokens_are_a_limit_too(alice: mnemic.Space) -> None:
+def test_tokens_are_a_limit_too(alice: mnemic.Scope) -> None:
     chat = alice.session("x", max_tokens=20, max_messages=100)
     for _ in range(10):
         chat.add("user", "one two")
@@ -45,14 +45,14 @@ def test_tokens_are_a_limit_too(alice: mnemic.Space) -> None:
     assert (info.messages, info.tokens) == (3, 18)
 
 
-def test_a_batch_larger_than_the_limit_keeps_its_end(alice: mnemic.Space) -> None:
+def test_a_batch_larger_than_the_limit_keeps_its_end(alice: mnemic.Scope) -> None:
     chat = alice.session("x", max_messages=3)
     chat.add("user", "old")
     chat.add_many([Message("user", str(n)) for n in range(7)])
     assert texts(chat.messages()) == ["4", "5", "6"]
 
 
-def test_the_system_message_is_never_dropped(alice: mnemic.Space) -> None:
+def test_the_system_message_is_never_dropped(alice: mnemic.Scope) -> None:
     chat = alice.session("x", max_messages=3)
     chat.set_system("Be brief.")
     chat.add("system", "Note.")
@@ -61,7 +61,7 @@ def test_the_system_message_is_never_dropped(alice: mnemic.Space) -> None:
     assert texts(chat.messages()) == ["Be brief.", "Note.", "5"]
 
 
-def test_a_call_goes_with_its_answers(alice: mnemic.Space) -> None:
+def test_a_call_goes_with_its_answers(alice: mnemic.Scope) -> None:
     chat = alice.session("x", max_messages=5)
     chat.add_many(
         [Message("user", "q"), call("a", "b"), answer("a"), answer("b"), Message("assistant", "done")]
@@ -72,7 +72,7 @@ def test_a_call_goes_with_its_answers(alice: mnemic.Space) -> None:
     assert texts(chat.messages()) == ["done", "next", "more"]
 
 
-def test_the_current_user_turn_stays(alice: mnemic.Space) -> None:
+def test_the_current_user_turn_stays(alice: mnemic.Scope) -> None:
     chat = alice.session("x", max_messages=4)
     chat.add("user", "old question")
     chat.add("assistant", "old answer")
@@ -85,7 +85,7 @@ def test_the_current_user_turn_stays(alice: mnemic.Space) -> None:
     assert found[1:] == ["call c4", "answer c4"]
 
 
-def test_a_call_that_waits_for_its_answer_stays(alice: mnemic.Space) -> None:
+def test_a_call_that_waits_for_its_answer_stays(alice: mnemic.Scope) -> None:
     chat = alice.session("x", max_messages=3)
     chat.add("user", "q")
     chat.add(call("a", "b"))
@@ -96,20 +96,20 @@ def test_a_call_that_waits_for_its_answer_stays(alice: mnemic.Space) -> None:
     assert texts(chat.messages()) == ["next"]
 
 
-def test_a_message_over_the_limit_is_still_kept(alice: mnemic.Space) -> None:
+def test_a_message_over_the_limit_is_still_kept(alice: mnemic.Scope) -> None:
     chat = alice.session("x", max_tokens=10)
     chat.add("user", "short")
     chat.add("user", "word " * 50)
     assert texts(chat.messages()) == ["word " * 50]
 
 
-def test_a_lowered_limit_takes_effect_with_the_next_message(alice: mnemic.Space) -> None:
+def test_a_lowered_limit_takes_effect_with_the_next_message(alice: mnemic.Scope) -> None:
     alice.session("x").add_many([Message("user", str(n)) for n in range(500)])
     alice.session("x", max_messages=10).add("user", "last")
     assert texts(alice.session("x").messages()) == [str(n) for n in range(491, 500)] + ["last"]
 
 
-def test_what_overflows_may_be_archived(alice: mnemic.Space) -> None:
+def test_what_overflows_may_be_archived(alice: mnemic.Scope) -> None:
     chat = alice.session("x", max_messages=10, overflow="archive", keep=0.5)
     added = [chat.add("user", str(n), metadata={"n": n}) for n in range(23)]
     kept = chat.messages()
@@ -119,21 +119,21 @@ def test_what_overflows_may_be_archived(alice: mnemic.Space) -> None:
     assert chat.archived() == []
 
 
-def test_a_batch_larger_than_the_limit_is_archived_as_well(alice: mnemic.Space) -> None:
+def test_a_batch_larger_than_the_limit_is_archived_as_well(alice: mnemic.Scope) -> None:
     chat = alice.session("x", max_messages=10, overflow="archive", keep=0.5)
     added = chat.add_many([Message("user", str(n)) for n in range(40)])
     assert len(chat.messages()) <= 10
     assert chat.archived() + chat.messages() == added
 
 
-def test_a_handler_is_called_before_they_go(alice: mnemic.Space) -> None:
+def test_a_handler_is_called_before_they_go(alice: mnemic.Scope) -> None:
     seen: list[Message] = []
     chat = alice.session("x", max_messages=5, overflow=seen.extend, keep=0.8)
     added = [chat.add("user", str(n)) for n in range(12)]
     assert seen + chat.messages() == added
 
 
-def test_a_handler_may_be_async(alice: mnemic.Space) -> None:
+def test_a_handler_may_be_async(alice: mnemic.Scope) -> None:
     seen: list[Message] = []
 
     async def handler(messages: list[Message]) -> None:
@@ -145,7 +145,7 @@ def test_a_handler_may_be_async(alice: mnemic.Space) -> None:
     assert seen + chat.messages() == added
 
 
-def test_a_handler_that_fails_loses_nothing(alice: mnemic.Space) -> None:
+def test_a_handler_that_fails_loses_nothing(alice: mnemic.Scope) -> None:
     def handler(_: list[Message]) -> None:
         raise RuntimeError("down")
 
@@ -161,14 +161,14 @@ def test_a_handler_that_fails_loses_nothing(alice: mnemic.Space) -> None:
     assert texts(seen + again.messages()) == ["0", "1", "2", "3"]
 
 
-def test_what_overflows_may_be_summarised(alice: mnemic.Space) -> None:
+def test_what_overflows_may_be_summarised(alice: mnemic.Scope) -> None:
     given: list[list[str | None]] = []
 
     def model(messages: list[Message]) -> str:
         given.append(texts(messages))
         return f"summary {len(given)}"
 
-    chat = alice.session("x", max_messages=4, overflow=Summarise(model), keep=0.5)
+    chat = alice.session("x", max_messages=4, overflow=Summarize(model), keep=0.5)
     added = [chat.add("user", str(n)) for n in range(8)]
     assert given[0] == ["0", "1", "2"]
     assert given[1][0] == "Summary so far: summary 1"
@@ -182,7 +182,7 @@ def test_what_overflows_may_be_summarised(alice: mnemic.Space) -> None:
     assert window[1:] == chat.messages()
 
 
-def test_messages_that_come_while_the_model_thinks_are_not_lost(alice: mnemic.Space) -> None:
+def test_messages_that_come_while_the_model_thinks_are_not_lost(alice: mnemic.Scope) -> None:
     other = alice.session("x")
 
     added: list[Message] = []
@@ -191,7 +191,7 @@ def test_messages_that_come_while_the_model_thinks_are_not_lost(alice: mnemic.Sp
         added.append(other.add("user", "meanwhile"))
         return "summary"
 
-    chat = alice.session("x", max_messages=4, overflow=Summarise(model), keep=0.5)
+    chat = alice.session("x", max_messages=4, overflow=Summarize(model), keep=0.5)
     added += [chat.add("user", str(n)) for n in range(8)]
     everything = chat.archived() + chat.messages()
     assert sorted(message.id for message in everything) == sorted(message.id for message in added)
@@ -235,7 +235,7 @@ def test_many_writers_hold_the_limit_together(memory: mnemic.Memory) -> None:
         {"overflow": "explode"},
     ],
 )
-def test_a_limit_that_is_none_is_refused(alice: mnemic.Space, limits: dict[str, Any]) -> None:
+def test_a_limit_that_is_none_is_refused(alice: mnemic.Scope, limits: dict[str, Any]) -> None:
     with pytest.raises(mnemic.InvalidValueError):
         alice.session("x", **limits)
 
@@ -254,7 +254,7 @@ def test_many_writers_archive_together(file_url: str) -> None:
     async def main() -> None:
         async with mnemic.open_async(file_url) as memory:
             team = memory.scope("team")
-            for name, overflow in (("a", "archive"), ("h", handed.extend), ("s", Summarise(model))):
+            for name, overflow in (("a", "archive"), ("h", handed.extend), ("s", Summarize(model))):
                 sessions = [team.session(name, max_messages=5, overflow=overflow) for _ in range(8)]  # type: ignore[arg-type]
 
                 async def talk(chat: mnemic.AsyncSession, writer: int) -> None:
@@ -273,7 +273,7 @@ def test_many_writers_archive_together(file_url: str) -> None:
     assert asked <= 40
 
 
-def test_what_was_taken_back_does_not_cost_the_user_their_message(alice: mnemic.Space) -> None:
+def test_what_was_taken_back_does_not_cost_the_user_their_message(alice: mnemic.Scope) -> None:
     chat = alice.session("x", max_messages=4)
     for role, text in (
         ("user", "u1"),
@@ -291,7 +291,7 @@ def test_what_was_taken_back_does_not_cost_the_user_their_message(alice: mnemic.
     assert "u2" in texts(chat.messages())
 
 
-def test_a_session_of_agents_alone_is_limited_too(alice: mnemic.Space) -> None:
+def test_a_session_of_agents_alone_is_limited_too(alice: mnemic.Scope) -> None:
     chat = alice.session("x", max_messages=3)
     for n in range(9):
         chat.add("assistant", str(n))
@@ -299,9 +299,9 @@ def test_a_session_of_agents_alone_is_limited_too(alice: mnemic.Space) -> None:
     assert texts(chat.window(1000)) == ["6", "7", "8"]
 
 
-def test_the_archive_and_the_summary_expire_with_the_session(alice: mnemic.Space) -> None:
+def test_the_archive_and_the_summary_expire_with_the_session(alice: mnemic.Scope) -> None:
     life = timedelta(seconds=0.6)
-    chat = alice.session("x", max_messages=2, overflow=Summarise(lambda _: "secret"), keep=0.5, ttl=life)
+    chat = alice.session("x", max_messages=2, overflow=Summarize(lambda _: "secret"), keep=0.5, ttl=life)
     for n in range(6):
         chat.add("user", f"tea {n}")
     assert chat.summary() == "secret"
@@ -313,7 +313,7 @@ def test_the_archive_and_the_summary_expire_with_the_session(alice: mnemic.Space
     assert texts(chat.window(500)) == ["new"]
 
 
-def test_a_handle_without_a_time_to_live_keeps_the_session_alive(alice: mnemic.Space) -> None:
+def test_a_handle_without_a_time_to_live_keeps_the_session_alive(alice: mnemic.Scope) -> None:
     alice.session("x", ttl=timedelta(seconds=0.8)).add("user", "a")
     for text in "bc":
         time.sleep(0.5)
@@ -352,7 +352,7 @@ def test_images_are_not_counted_as_text() -> None:
 # ---------------------------------------------------------------- the window
 
 
-def test_the_window_holds_the_newest_that_fit(alice: mnemic.Space) -> None:
+def test_the_window_holds_the_newest_that_fit(alice: mnemic.Scope) -> None:
     chat = alice.session("x")
     chat.set_system("one two")
     added = [chat.add("user", "three four") for _ in range(10)]
@@ -364,7 +364,7 @@ def test_the_window_holds_the_newest_that_fit(alice: mnemic.Space) -> None:
     assert len(chat.window(100_000)) == 11
 
 
-def test_the_window_keeps_calls_and_answers_together(alice: mnemic.Space) -> None:
+def test_the_window_keeps_calls_and_answers_together(alice: mnemic.Scope) -> None:
     chat = alice.session("x")
     chat.add_many(
         [Message("user", "q"), call("a", "b"), answer("a"), answer("b"), Message("assistant", "ok")]
@@ -375,7 +375,7 @@ def test_the_window_keeps_calls_and_answers_together(alice: mnemic.Space) -> Non
     assert len(chat.window(1000)) == 5
 
 
-def test_a_call_without_its_answers_stays_out_of_the_window(alice: mnemic.Space) -> None:
+def test_a_call_without_its_answers_stays_out_of_the_window(alice: mnemic.Scope) -> None:
     chat = alice.session("x")
     chat.add_many([answer("lost"), Message("user", "q"), call("a", "b"), answer("a")])
     assert texts(chat.window(1000)) == ["q"]
@@ -383,7 +383,7 @@ def test_a_call_without_its_answers_stays_out_of_the_window(alice: mnemic.Space)
     assert texts(chat.window(1000)) == ["q", "call a,b", "answer a", "answer b"]
 
 
-def test_blocks_that_call_and_answer_belong_together(alice: mnemic.Space) -> None:
+def test_blocks_that_call_and_answer_belong_together(alice: mnemic.Scope) -> None:
     chat = alice.session("x")
     asking = Message("assistant", [{"type": "tool_use", "id": "t1", "name": "f", "input": {}}])
     answering = Message("user", [{"type": "tool_result", "tool_use_id": "t1", "content": "done"}])
@@ -395,7 +395,7 @@ def test_blocks_that_call_and_answer_belong_together(alice: mnemic.Space) -> Non
     assert texts(other.window(1000)) == ["q"]
 
 
-def test_answers_of_others_between_do_not_confuse_the_window(alice: mnemic.Space) -> None:
+def test_answers_of_others_between_do_not_confuse_the_window(alice: mnemic.Scope) -> None:
     chat = alice.session("x")
     chat.add_many(
         [Message("user", "q"), call("a"), call("b"), Message("assistant", "note"), answer("b"), answer("a")]
@@ -403,7 +403,7 @@ def test_answers_of_others_between_do_not_confuse_the_window(alice: mnemic.Space
     assert texts(chat.window(1000)) == ["q", "call a", "call b", "note", "answer b", "answer a"]
 
 
-def test_a_budget_too_small_says_so(alice: mnemic.Space) -> None:
+def test_a_budget_too_small_says_so(alice: mnemic.Scope) -> None:
     chat = alice.session("x")
     assert chat.window(1) == []
     chat.add("user", "a rather long question that needs a few tokens")
@@ -467,8 +467,8 @@ def _no_answer_without_its_call(messages: list[Message]) -> None:
         assert message.role != "tool" or message.tool_call_id in called
 
 
-def test_without_a_model_a_summary_is_made_of_extracts(alice: mnemic.Space) -> None:
-    chat = alice.session("long", max_messages=6, overflow=mnemic.Summarise())
+def test_without_a_model_a_summary_is_made_of_extracts(alice: mnemic.Scope) -> None:
+    chat = alice.session("long", max_messages=6, overflow=mnemic.Summarize())
     chat.add("user", "My sister Ann is allergic to shellfish. Ok?")
     for n in range(12):
         chat.add("assistant", f"Fine, and what about the trip to Lisbon number {n}?")

@@ -10,13 +10,13 @@ import mnemic
 import mnemic.api
 
 NAMES = """
-    AgentCall AsyncCatalogue AsyncGraph AsyncMemory AsyncSession AsyncSpace Audit AuditEntry AuditError
-    BudgetError Catalogue Cleaned DecryptionError
-    ClosedError CombinedEmbedder ConflictError Context Copied Embedder EmbedderError Entry EntryInfo
-    EventLoopError Experience Faded FastEmbedEmbedder Graph Hit InvalidValueError LimitError Link Memory
-    Message Metrics MissingExtraError MnemicError Neighbourhood NewerSchemaError NotFoundError
-    OpenAIEmbedder Record Ref Scope SentenceTransformerEmbedder Session SessionInfo Space StaticEmbedder
-    StoreBusyError StoreError StoreFullError StorePermissionError StoreUnavailableError Summarise
+    AgentCall AsyncNotes AsyncFacts AsyncMemory AsyncSession AsyncScope Audit AuditEntry AuditError
+    BudgetError Notes Cleaned DecryptionError
+    ClosedError CombinedEmbedder ConflictError Context Copied Embedder EmbedderError Note NoteInfo
+    EventLoopError MemoryItem Faded FastEmbedEmbedder Facts Hit InvalidValueError LimitError Fact Memory
+    Message Metrics MissingExtraError MnemicError Neighborhood NewerSchemaError NotFoundError
+    OpenAIEmbedder Record Ref ScopePath SentenceTransformerEmbedder Session SessionInfo Scope StaticEmbedder
+    StoreBusyError StoreError StoreFullError StorePermissionError StoreUnavailableError Summarize
     TokenCounter ToolCall TransformerEmbedder TooLargeError UnknownSchemeError UnreadableStoreError
     copy copy_async from_anthropic from_openai open open_async to_anthropic to_openai
 """

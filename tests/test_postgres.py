@@ -25,7 +25,7 @@ from mnemic.backends.sql.postgres.store import PostgresStore
 from mnemic.backends.sql.schema import HEAD, VERSION_TABLE
 from mnemic.driving import step
 from mnemic.errors import MnemicError, StoreError
-from mnemic.records import Scope
+from mnemic.records import ScopePath
 from mnemic.store import registry
 from mnemic.store.query import Purge, Put, Scan, Write
 from mnemic.store.registry import StoreURL
@@ -296,7 +296,7 @@ def test_a_name_that_is_too_long_for_an_index_is_refused_and_harms_no_other(lab:
     import random
 
     rng = random.Random(7)
-    long = Scope.of(*("".join(chr(rng.randrange(0x4E00, 0x9FFF)) for _ in range(200)) for _ in range(16)))
+    long = ScopePath.of(*("".join(chr(rng.randrange(0x4E00, 0x9FFF)) for _ in range(200)) for _ in range(16)))
     with pytest.raises(mnemic.TooLargeError, match="2,700 bytes"):
         lab.put("k", scope=long)
     if lab.on_loop:
@@ -373,7 +373,7 @@ def test_a_server_that_forgets_statements_is_asked_anew(lab: Lab) -> None:
     for n in range(1, 6):
         for _ in range(5):
             lab.write(Put(record("a", text=str(n))), Put(record("b")))
-            assert [found.text for found in lab.scan(scope=Scope(), below=True)] == [str(n), None]
+            assert [found.text for found in lab.scan(scope=ScopePath(), below=True)] == [str(n), None]
 
         async def everywhere() -> None:
             await store._side().pool.use(forget)
@@ -474,7 +474,7 @@ def test_many_callers_share_few_connections(url: str) -> None:
         keys = [f"k{n}" for n in range(40)]
         threads = [
             threading.Thread(
-                target=lambda key=key: (lab.put(key, scope=Scope(key)), lab.get(key, Scope(key)))
+                target=lambda key=key: (lab.put(key, scope=ScopePath(key)), lab.get(key, ScopePath(key)))
             )
             for key in keys
         ]
@@ -482,7 +482,7 @@ def test_many_callers_share_few_connections(url: str) -> None:
             thread.start()
         for thread in threads:
             thread.join()
-        assert sorted(lab.keys(scope=Scope(), below=True)) == sorted(keys)
+        assert sorted(lab.keys(scope=ScopePath(), below=True)) == sorted(keys)
         assert connections(url) <= 2
 
 

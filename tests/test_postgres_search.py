@@ -13,7 +13,7 @@ import pytest
 
 import mnemic
 from mnemic.backends.sql.postgres.store import PostgresStore
-from mnemic.records import Scope
+from mnemic.records import ScopePath
 from mnemic.store import registry
 from mnemic.store.nearest import Near
 from mnemic.store.protocol import Capability
@@ -61,7 +61,7 @@ def test_it_finds_what_was_remembered_and_said(server: str) -> None:
         assert texts(alice.recall("where did I move to?"))[0] == "I moved to Oslo in March"
         assert "Alice loves coffee" not in texts(alice.recall("what does Alice love?"))
         assert texts(alice.recall("tea", kinds=["message"])) == []
-        hit = alice.recall("Oslo", neighbours=1)[0]
+        hit = alice.recall("Oslo", neighbors=1)[0]
         assert texts([mnemic.Hit(record=r, score=0, why={}) for r in hit.after]) == [
             "How do you like it there?"
         ]
@@ -165,7 +165,7 @@ def test_its_tables_may_lie_in_a_schema_of_their_own(url: str) -> None:
 
 
 USERS, EACH, WIDTH = 400, 50, 8
-ENTRY = "recall1:test"
+NOTE = "recall1:test"
 
 
 @pytest.fixture
@@ -173,7 +173,7 @@ def large(url: str) -> str:
     """Return a database with many users' records, whose vectors are random."""
 
     async def make(store: PostgresStore) -> None:
-        await store.index._make(ENTRY, WIDTH)
+        await store.index._make(NOTE, WIDTH)
 
     in_store(url, make)
     with psycopg.connect(url, autocommit=True) as raw:
@@ -197,10 +197,10 @@ def large(url: str) -> str:
             "array_to_tsvector(ARRAY['t' || (r.seq %% 40), 't' || (r.stream_id %% 100)]), "
             f"('[' || {numbers} || ']')::halfvec "
             "FROM mnemic_records r JOIN mnemic_streams s ON s.id = r.stream_id WHERE s.kind = 'experience'",
-            (ENTRY,),
+            (NOTE,),
         )
         raw.execute(
-            "INSERT INTO mnemic_marks SELECT id, %s, version, last_seq, count FROM mnemic_streams", (ENTRY,)
+            "INSERT INTO mnemic_marks SELECT id, %s, version, last_seq, count FROM mnemic_streams", (NOTE,)
         )
         raw.execute("ANALYZE")
     return url
@@ -210,9 +210,9 @@ def test_the_plans_use_the_indexes(large: str) -> None:
     vector = bytes(range(1, WIDTH + 1))
 
     async def plans(store: PostgresStore) -> tuple[str, str, str]:
-        one = Near(scope=Scope("acme/user7"), name=ENTRY, vector=vector, terms=(1, 2), limit=10)
-        everyone = Near(scope=Scope("acme"), name=ENTRY, vector=vector, limit=10)
-        words = Near(scope=Scope("acme"), name=ENTRY, terms=(0x77,), limit=10)
+        one = Near(scope=ScopePath("acme/user7"), name=NOTE, vector=vector, terms=(1, 2), limit=10)
+        everyone = Near(scope=ScopePath("acme"), name=NOTE, vector=vector, limit=10)
+        words = Near(scope=ScopePath("acme"), name=NOTE, terms=(0x77,), limit=10)
         return (
             await store.index.explain(one),
             await store.index.explain(everyone),
@@ -237,7 +237,7 @@ def test_filters_by_scope_cost_no_recall(large: str) -> None:
                 near = f"vector::halfvec({WIDTH}) <=> '{vector}'"
                 below = f"(scope = '{scope}' OR (scope >= '{scope}/' AND scope < '{scope}0'))"
                 query = (
-                    f"SELECT stream_id, seq FROM mnemic_index WHERE entry = '{ENTRY}' AND {below} "
+                    f"SELECT stream_id, seq FROM mnemic_index WHERE entry = '{NOTE}' AND {below} "
                     f"ORDER BY {near} LIMIT 10"
                 )
                 raw.execute("SET LOCAL hnsw.iterative_scan = 'relaxed_order'; SET LOCAL hnsw.ef_search = 400")

@@ -18,7 +18,7 @@ import pytest
 import mnemic
 from mnemic.backends.sql.postgres.links import ThreadLink
 from mnemic.backends.sql.postgres.writing import MANY
-from mnemic.records import Ref, Scope
+from mnemic.records import Ref, ScopePath
 from mnemic.store.query import Condition, Delete, Derive, Limit, Purge, Put, Scan, Write
 from mnemic.testing import test_derived, test_expiry, test_scans, test_writes
 from mnemic.testing.lab import HOME, KIND, Lab, record
@@ -49,7 +49,7 @@ TABLES = ("mnemic_streams", "mnemic_records", "mnemic_labels", "mnemic_derived",
 def large() -> Iterator[Lab]:
     """A store with many short streams and a long one, of which PostgreSQL knows the average."""
     with postgres.empty_database() as lent, Lab(lent, on_loop=False) as lab:
-        for scope in (HOME, *(Scope.of("acme", f"user{n}") for n in range(5))):
+        for scope in (HOME, *(ScopePath.of("acme", f"user{n}") for n in range(5))):
             lab.write(
                 *(
                     Put(
@@ -66,7 +66,7 @@ def large() -> Iterator[Lab]:
                 )
             )
         lab.write(
-            *(Put(record(f"k{m}", scope=Scope.of("many", f"s{n}"))) for n in range(400) for m in (1, 2))
+            *(Put(record(f"k{m}", scope=ScopePath.of("many", f"s{n}"))) for n in range(400) for m in (1, 2))
         )
         with closing(psycopg.connect(lent, autocommit=True)) as connection:
             connection.execute("ANALYZE")
@@ -119,7 +119,7 @@ def test_scans_use_their_index(
 
 def test_keys_are_found_by_their_index(large: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     one = plans(large, monkeypatch, lambda: large.get("k77"))
-    refs = [Ref(Scope.of("acme", f"user{n}"), KIND, f"k{n}") for n in range(5)]
+    refs = [Ref(ScopePath.of("acme", f"user{n}"), KIND, f"k{n}") for n in range(5)]
     many = plans(large, monkeypatch, lambda: large.run(large.store.read(refs)))
     for told in (one, many):
         assert "using mnemic_records_key" in told
@@ -181,7 +181,7 @@ for suite in (test_writes, test_derived, test_expiry, test_scans):
 def test_streams_lie_in_different_parts_and_each_in_one(parted: str) -> None:
     with Lab(parted, on_loop=False) as lab:
         for n in range(12):
-            lab.write(*(Put(record(f"k{m}", scope=Scope(f"s{n}"), labels={"a": "b"})) for m in range(50)))
+            lab.write(*(Put(record(f"k{m}", scope=ScopePath(f"s{n}"), labels={"a": "b"})) for m in range(50)))
         with closing(psycopg.connect(parted.partition("?")[0], autocommit=True)) as connection:
             for table in ("mnemic_records", "mnemic_labels"):
                 found = connection.execute(
@@ -207,7 +207,7 @@ def test_streams_lie_in_different_parts_and_each_in_one(parted: str) -> None:
                 )
             )
             assert by_name.count("never executed") == 3
-        lab.write(*(Purge(Scope(f"s{n}"), KIND, drop=True) for n in range(12)))
+        lab.write(*(Purge(ScopePath(f"s{n}"), KIND, drop=True) for n in range(12)))
 
 
 # ------------------------------------------------------------ large writes
@@ -285,7 +285,7 @@ def test_stores_that_write_the_same_streams_in_any_order_do_not_block_one_anothe
         try:
             with Lab(url, on_loop=False) as lab:
                 for n in range(15):
-                    scopes = [Scope(f"s{(worker * (n + 1) + m) % 4}") for m in range(4)]
+                    scopes = [ScopePath(f"s{(worker * (n + 1) + m) % 4}") for m in range(4)]
                     scopes = scopes[::-1] if (worker + n) % 2 else scopes
                     lab.write(*(Put(record(f"{worker}-{n}", scope=scope)) for scope in scopes))
         except Exception as error:
@@ -300,7 +300,7 @@ def test_stores_that_write_the_same_streams_in_any_order_do_not_block_one_anothe
     with Lab(url, on_loop=False) as lab:
         assert [stream.count for stream in lab.streams()] == [90] * 4
         for n in range(4):
-            seqs = [item.seq for item in lab.scan(scope=Scope(f"s{n}"))]
+            seqs = [item.seq for item in lab.scan(scope=ScopePath(f"s{n}"))]
             assert seqs == list(range(1, 91))
 
 
@@ -356,7 +356,7 @@ def test_a_replica_that_takes_over_is_written_to(on_loop: bool) -> None:
 
 def test_a_scan_of_many_streams_takes_few_round_trips(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with Lab(url, on_loop=False) as lab:
-        lab.write(*(Put(record("k", scope=Scope.of("u", f"s{n:03}"))) for n in range(300)))
+        lab.write(*(Put(record("k", scope=ScopePath.of("u", f"s{n:03}"))) for n in range(300)))
         trips = 0
         each = ThreadLink.each
 
@@ -366,12 +366,12 @@ def test_a_scan_of_many_streams_takes_few_round_trips(url: str, monkeypatch: pyt
             return await each(self, asked)
 
         monkeypatch.setattr(ThreadLink, "each", counted)
-        page = lab.run(lab.store.scan(Scan(scope=Scope("u"), below=True, limit=1000)))
+        page = lab.run(lab.store.scan(Scan(scope=ScopePath("u"), below=True, limit=1000)))
         assert len(page.items) == 300
         assert trips == 1
         trips = 0
         found = lab.page(
-            scope=Scope("u"), below=True, kinds=(), where=(Condition("key", "eq", "no"),), limit=5
+            scope=ScopePath("u"), below=True, kinds=(), where=(Condition("key", "eq", "no"),), limit=5
         )
         assert found.items == ()
         assert trips < 12

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import mnemic
-from mnemic import Experience, Message
+from mnemic import MemoryItem, Message
 from mnemic.backends.memory import MemoryStore
 from mnemic.recall import searching
 from mnemic.recall.question import understand
@@ -71,7 +71,7 @@ def explained(hits: list[mnemic.Hit]) -> None:
         "bicycle",
     ],
 )
-def test_the_parts_of_every_hit_sum_to_its_score(alice: mnemic.Space, query: str) -> None:
+def test_the_parts_of_every_hit_sum_to_its_score(alice: mnemic.Scope, query: str) -> None:
     talk(
         alice.session("s"),
         ("Anna", "I bought a red bicycle last May, it was 300 euros"),
@@ -85,7 +85,7 @@ def test_the_parts_of_every_hit_sum_to_its_score(alice: mnemic.Space, query: str
     explained(alice.recall(query, k=20))
 
 
-def test_no_hit_scores_below_the_least_score(alice: mnemic.Space) -> None:
+def test_no_hit_scores_below_the_least_score(alice: mnemic.Scope) -> None:
     alice.remember_many(["Globex closes at five", "Initech closes at six", "the office of Anna"])
     alice.graph().add("Anna", "works_at", "Globex")
     talk(alice.session("s"), ("Bert", "Is it?"), ("Bert", "Where is the office?"))
@@ -93,13 +93,13 @@ def test_no_hit_scores_below_the_least_score(alice: mnemic.Space) -> None:
         assert min(hit.score for hit in alice.recall(query, k=99, min_score=0)) >= 0
 
 
-def test_a_good_answer_scores_near_one_and_none_near_zero(alice: mnemic.Space) -> None:
+def test_a_good_answer_scores_near_one_and_none_near_zero(alice: mnemic.Scope) -> None:
     alice.remember_many(["Alice is allergic to peanuts", "The office moved to Oslo", "Bert plays chess"])
     assert alice.recall("is Alice allergic to peanuts")[0].score > 0.8
     assert all(hit.score < 0.4 for hit in alice.recall("which telescope did the astronomers order"))
 
 
-def test_only_the_signals_that_are_chosen_count(alice: mnemic.Space) -> None:
+def test_only_the_signals_that_are_chosen_count(alice: mnemic.Scope) -> None:
     alice.remember_many(["a cat on the mat", "a dog in the fog"])
     for hit in alice.recall("cat", signals="lexical"):
         assert set(hit.why) <= {"lexical"}
@@ -109,7 +109,7 @@ def test_only_the_signals_that_are_chosen_count(alice: mnemic.Space) -> None:
         alice.recall("cat", signals=["luck"])
 
 
-def test_meaning_is_found_where_no_word_is_shared(alice: mnemic.Space) -> None:
+def test_meaning_is_found_where_no_word_is_shared(alice: mnemic.Scope) -> None:
     alice.remember_many(
         ["The physician prescribed antibiotics", "The train leaves at noon", "He repaired the roof"]
     )
@@ -135,16 +135,16 @@ def test_without_an_embedder_words_are_enough() -> None:
 @pytest.mark.parametrize(
     "query", ["", " ", "?", "the of and", "🎉", "🎉🎊", "…", "_", "-", "'", "\n\t", "A", "0"]
 )
-def test_odd_queries_do_no_harm(alice: mnemic.Space, query: str) -> None:
+def test_odd_queries_do_no_harm(alice: mnemic.Scope, query: str) -> None:
     assert alice.recall(query) == []
     alice.remember("We had a party 🎉")
     talk(alice.session("s"), ("user", "thanks 👍"), ("assistant", "🎉"), named=False)
-    for hit in alice.recall(query, k=9, neighbours=2):
+    for hit in alice.recall(query, k=9, neighbors=2):
         assert sum(hit.why.values()) == pytest.approx(hit.score, abs=1e-5)
 
 
 @pytest.mark.parametrize("query", [None, 7, b"tea", ["tea"]])
-def test_a_query_is_text(alice: mnemic.Space, query: Any) -> None:
+def test_a_query_is_text(alice: mnemic.Scope, query: Any) -> None:
     with pytest.raises(mnemic.InvalidValueError):
         alice.recall(query)
 
@@ -163,14 +163,14 @@ def test_a_query_is_text(alice: mnemic.Space, query: Any) -> None:
         {"metadata": {"a": object()}},
     ],
 )
-def test_bad_options_are_refused(alice: mnemic.Space, options: dict[str, Any]) -> None:
+def test_bad_options_are_refused(alice: mnemic.Scope, options: dict[str, Any]) -> None:
     alice.remember("tea")
     with pytest.raises(mnemic.InvalidValueError):
         alice.recall("tea", **options)
 
 
 def test_scopes_of_one_record_and_of_none(memory: mnemic.Memory) -> None:
-    assert memory.scope("never").recall("anything at all", neighbours=3) == []
+    assert memory.scope("never").recall("anything at all", neighbors=3) == []
     memory.scope("one").remember("a lone zebra")
     (hit,) = memory.scope("one").recall("zebra")
     explained([hit])
@@ -178,14 +178,14 @@ def test_scopes_of_one_record_and_of_none(memory: mnemic.Memory) -> None:
     assert memory.scope("one").recall("zebra") == []
 
 
-def test_records_without_text_are_no_hindrance(alice: mnemic.Space) -> None:
+def test_records_without_text_are_no_hindrance(alice: mnemic.Scope) -> None:
     chat = alice.session("s")
     chat.add("user", "Where is my parcel?")
     chat.add(Message("assistant", None))
     chat.add(Message("assistant", ""))
     chat.add(Message("user", [{"type": "image_url", "image_url": {"url": "data:,x"}}]))
     chat.add("assistant", "The parcel is in Bergen")
-    hits = alice.recall("parcel", k=9, neighbours=1)
+    hits = alice.recall("parcel", k=9, neighbors=1)
     assert sorted(found(hits)) == ["The parcel is in Bergen", "Where is my parcel?"]
     best = next(hit for hit in hits if hit.record.text == "The parcel is in Bergen")
     assert found_texts(best.before) == ["Where is my parcel?"]
@@ -197,7 +197,7 @@ def found_texts(records: list[mnemic.Record]) -> list[str | None]:
     return [record.text for record in records]
 
 
-def test_hits_are_not_more_than_asked_for(alice: mnemic.Space) -> None:
+def test_hits_are_not_more_than_asked_for(alice: mnemic.Scope) -> None:
     alice.remember_many([f"tea of the kind {n}" for n in range(50)])
     for k in (0, 1, 7, 50, 500):
         assert len(alice.recall("tea", k=k)) == min(k, 50)
@@ -206,7 +206,7 @@ def test_hits_are_not_more_than_asked_for(alice: mnemic.Space) -> None:
 # ---------------------------------------------------------------- large and unusual texts
 
 
-def test_a_text_of_a_megabyte_is_found_by_its_words(alice: mnemic.Space) -> None:
+def test_a_text_of_a_megabyte_is_found_by_its_words(alice: mnemic.Scope) -> None:
     alice.remember("The cat sat. It ran away, as He did. " * 30_000 + "xylophone")
     alice.remember("a short note on cats")
     begun = time.monotonic()
@@ -231,7 +231,7 @@ def test_no_text_takes_long_to_take_apart(text: str) -> None:
     assert time.monotonic() - begun < 1
 
 
-def test_a_long_question_takes_no_longer_than_a_long_text(alice: mnemic.Space) -> None:
+def test_a_long_question_takes_no_longer_than_a_long_text(alice: mnemic.Scope) -> None:
     alice.remember_many([f"note {n} on the subject word{n}" for n in range(300)])
     begun = time.monotonic()
     hits = alice.recall(" ".join(f"word{n}" for n in range(8000, -1, -1)), k=3)
@@ -239,7 +239,7 @@ def test_a_long_question_takes_no_longer_than_a_long_text(alice: mnemic.Space) -
     assert time.monotonic() - begun < 2
 
 
-def test_long_answers_with_code_do_not_drown_the_short_one(alice: mnemic.Space) -> None:
+def test_long_answers_with_code_do_not_drown_the_short_one(alice: mnemic.Scope) -> None:
     code = "\n".join(
         f"def step_{n}(value: int) -> int:\n    return value * {n} + offset  # the next step"
         for n in range(80)
@@ -253,7 +253,7 @@ def test_long_answers_with_code_do_not_drown_the_short_one(alice: mnemic.Space) 
     assert "rotates" in found(alice.recall("how often does the staging password rotate", k=1))[0]
 
 
-def test_what_stands_deep_in_a_long_text_is_found_by_its_meaning(alice: mnemic.Space) -> None:
+def test_what_stands_deep_in_a_long_text_is_found_by_its_meaning(alice: mnemic.Scope) -> None:
     filler = "The quarterly figures were discussed at some length by the committee. " * 30
     ill = "The physician examined the patient in the hospital and prescribed antibiotics for the infection. "
     alice.remember(f"{filler} {ill * 6} {filler}", key="long")
@@ -280,7 +280,7 @@ def test_what_stands_deep_in_a_long_text_is_found_by_its_meaning(alice: mnemic.S
         ("Chìa khóa ở dưới thảm", "chia khoa", ["Xe ở trước nhà"]),
     ],
 )
-def test_every_language_is_found(alice: mnemic.Space, text: str, query: str, others: list[str]) -> None:
+def test_every_language_is_found(alice: mnemic.Scope, text: str, query: str, others: list[str]) -> None:
     alice.remember_many([*others, text, "An English sentence about nothing in particular"])
     talk(alice.session("s"), ("user", others[0]), ("assistant", "OK"), named=False)
     hits = alice.recall(query, k=3)
@@ -296,7 +296,7 @@ def test_every_language_is_found(alice: mnemic.Space, text: str, query: str, oth
         ("When does Anna fly to the US?", "Anna flies to the US in autumn"),
     ],
 )
-def test_names_that_are_stop_words_are_found(alice: mnemic.Space, query: str, best: str) -> None:
+def test_names_that_are_stop_words_are_found(alice: mnemic.Scope, query: str, best: str) -> None:
     alice.remember_many(
         [
             "Will ordered a new bicycle",
@@ -313,7 +313,7 @@ def test_names_that_are_stop_words_are_found(alice: mnemic.Space, query: str, be
 # ---------------------------------------------------------------- speakers, roles, times
 
 
-def test_whom_a_question_names_counts(alice: mnemic.Space) -> None:
+def test_whom_a_question_names_counts(alice: mnemic.Scope) -> None:
     talk(
         alice.session("s"),
         ("Anna", "I went hiking near Bergen"),
@@ -327,7 +327,7 @@ def test_whom_a_question_names_counts(alice: mnemic.Space) -> None:
     assert anna.why["speaker"] > 0
 
 
-def test_who_has_no_name_is_the_user_or_the_assistant(alice: mnemic.Space) -> None:
+def test_who_has_no_name_is_the_user_or_the_assistant(alice: mnemic.Scope) -> None:
     talk(
         alice.session("s"),
         ("user", "My favourite colour is teal"),
@@ -348,7 +348,7 @@ def test_who_has_no_name_is_the_user_or_the_assistant(alice: mnemic.Space) -> No
     ],
 )
 def test_a_word_that_is_also_a_name_does_not_turn_the_answer(
-    alice: mnemic.Space, speaker: str, query: str
+    alice: mnemic.Scope, speaker: str, query: str
 ) -> None:
     talk(
         alice.session("s"),
@@ -361,7 +361,7 @@ def test_a_word_that_is_also_a_name_does_not_turn_the_answer(
 
 
 @pytest.mark.parametrize("name", ["April", "June", "Jan", "May"])
-def test_a_name_is_not_taken_for_a_month(alice: mnemic.Space, name: str) -> None:
+def test_a_name_is_not_taken_for_a_month(alice: mnemic.Scope, name: str) -> None:
     month = {"April": 4, "June": 6, "Jan": 1, "May": 5}[name]
     chat = alice.session("s")
     in_it, not_in_it = datetime(2025, month, 3, tzinfo=UTC), datetime(2025, 9, 3, tzinfo=UTC)
@@ -373,14 +373,14 @@ def test_a_name_is_not_taken_for_a_month(alice: mnemic.Space, name: str) -> None
         assert "time" not in hit.why
 
 
-def test_may_is_no_month_at_the_start_of_a_request(alice: mnemic.Space) -> None:
+def test_may_is_no_month_at_the_start_of_a_request(alice: mnemic.Scope) -> None:
     alice.remember("The guests may smoke on the balcony", created=datetime(2025, 2, 1, tzinfo=UTC))
     alice.remember("The balcony faces south", created=datetime(2025, 5, 1, tzinfo=UTC))
     for hit in alice.recall("May I smoke on the balcony?", k=9):
         assert "time" not in hit.why
 
 
-def test_a_question_for_a_time_prefers_what_tells_one(alice: mnemic.Space) -> None:
+def test_a_question_for_a_time_prefers_what_tells_one(alice: mnemic.Scope) -> None:
     talk(
         alice.session("s"),
         ("Anna", "I adopted the cat from the shelter"),
@@ -397,7 +397,7 @@ def test_a_question_for_a_time_prefers_what_tells_one(alice: mnemic.Space) -> No
 
 
 @pytest.mark.parametrize("when", ["on 3 March 2025", "on March 3rd", "on 2025-03-03", "in March 2025"])
-def test_a_date_in_the_question_prefers_what_was_said_then(alice: mnemic.Space, when: str) -> None:
+def test_a_date_in_the_question_prefers_what_was_said_then(alice: mnemic.Scope, when: str) -> None:
     for month in (2, 3, 4):
         alice.session(f"s{month}").add(
             Message("user", f"We ate out, place {month}", timestamp=datetime(2025, month, 3, 12, tzinfo=UTC))
@@ -406,12 +406,12 @@ def test_a_date_in_the_question_prefers_what_was_said_then(alice: mnemic.Space, 
 
 
 @pytest.mark.parametrize("when", ["2025-13-45", "99 May 2025", "31 February", "in 1999", "2025-00-00"])
-def test_a_date_that_never_was_does_no_harm(alice: mnemic.Space, when: str) -> None:
+def test_a_date_that_never_was_does_no_harm(alice: mnemic.Scope, when: str) -> None:
     alice.remember("We ate out in Bergen", created=START)
     assert found(alice.recall(f"Where did we eat out {when}?")) == ["We ate out in Bergen"]
 
 
-def test_the_latest_is_preferred_where_it_is_asked_for(alice: mnemic.Space) -> None:
+def test_the_latest_is_preferred_where_it_is_asked_for(alice: mnemic.Scope) -> None:
     for n in range(4):
         alice.remember(f"The project status report says {'abcd'[n]}", created=START + n * 30 * DAY)
     assert found(alice.recall("the latest project status report", k=1)) == [
@@ -419,7 +419,7 @@ def test_the_latest_is_preferred_where_it_is_asked_for(alice: mnemic.Space) -> N
     ]
 
 
-def test_importance_lifts_what_is_otherwise_alike(alice: mnemic.Space) -> None:
+def test_importance_lifts_what_is_otherwise_alike(alice: mnemic.Scope) -> None:
     for n, importance in enumerate((0.1, 5.0, 1.0)):
         alice.remember(f"The door code of house {'abc'[n]}", importance=importance)
     hits = alice.recall("door code", k=3)
@@ -428,14 +428,14 @@ def test_importance_lifts_what_is_otherwise_alike(alice: mnemic.Space) -> None:
 
 
 @pytest.mark.parametrize("importance", [0, 1e-30, 1e300, 3.5e38])
-def test_any_importance_is_borne(alice: mnemic.Space, importance: float) -> None:
+def test_any_importance_is_borne(alice: mnemic.Scope, importance: float) -> None:
     alice.remember("the door code", importance=importance)
     alice.remember("the door handle")
     explained(alice.recall("door"))
     assert len(alice.recall("door", min_importance=importance, k=9)) == (2 if importance < 1 else 1)
 
 
-def test_facts_lead_to_what_they_link(alice: mnemic.Space) -> None:
+def test_facts_lead_to_what_they_link(alice: mnemic.Scope) -> None:
     alice.graph().add("Anna", "works_at", "Globex")
     alice.remember_many(["Globex closes at five", "Initech closes at six", "Umbrella closes at seven"])
     hits = alice.recall("When may one call Anna at the office?", k=9)
@@ -445,45 +445,45 @@ def test_facts_lead_to_what_they_link(alice: mnemic.Space) -> None:
     assert all("graph" not in hit.why for hit in hits if hit.record.text == "Umbrella closes at seven")
 
 
-def test_a_note_about_a_role_is_no_turn_of_a_conversation(alice: mnemic.Space) -> None:
+def test_a_note_about_a_role_is_no_turn_of_a_conversation(alice: mnemic.Scope) -> None:
     notes = alice.catalogue()
     notes.write("profile", {"role": "user", "name": "Bert", "likes": "zebra stripes"})
     notes.write("other", {"role": "assistant", "likes": "zebra crossings"})
     alice.session("s").add("user", "zebra")
     assert [hit.record.kind for hit in alice.recall("zebra", roles="user")] == ["message"]
-    for hit in alice.recall("zebra", kinds="entry", neighbours=3):
+    for hit in alice.recall("zebra", kinds="note", neighbors=3):
         assert (hit.before, hit.after) == ([], [])
 
 
 # ---------------------------------------------------------------- filters
 
 
-def test_no_kinds_are_none_and_not_all(alice: mnemic.Space) -> None:
+def test_no_kinds_are_none_and_not_all(alice: mnemic.Scope) -> None:
     alice.remember("tea")
     assert alice.recall("tea", kinds=[]) == []
     assert alice.recall("tea", roles=[]) == []
     assert alice.recall("tea", metadata={"a": []}) == []
 
 
-def test_every_kind_is_found_together_and_alone(alice: mnemic.Space) -> None:
-    model = mnemic.Summarise(lambda messages: f"They spoke of the zebra, {len(messages)} times")
+def test_every_kind_is_found_together_and_alone(alice: mnemic.Scope) -> None:
+    model = mnemic.Summarize(lambda messages: f"They spoke of the zebra, {len(messages)} times")
     chat = alice.session("s", max_messages=2, overflow=model, keep=0.5)
     for n in range(4):
         chat.add("user", f"zebra {n}")
     alice.remember("zebra remembered")
     alice.catalogue().write("animal", "zebra noted")
     alice.graph().add("Zebra", "eats", "grass")
-    kinds = {"message", "archived", "summary", "experience", "entry", "link"}
+    kinds = {"message", "archived", "summary", "memory", "note", "fact"}
     assert {hit.record.kind for hit in alice.recall("zebra", k=20)} == kinds
     for kind in kinds:
         assert {hit.record.kind for hit in alice.recall("zebra", k=20, kinds=kind)} == {kind}
-    assert {hit.record.kind for hit in alice.recall("zebra", k=20, kinds=["link", "entry"])} == {
-        "link",
-        "entry",
+    assert {hit.record.kind for hit in alice.recall("zebra", k=20, kinds=["fact", "note"])} == {
+        "fact",
+        "note",
     }
 
 
-def test_filters_hold_together(alice: mnemic.Space) -> None:
+def test_filters_hold_together(alice: mnemic.Scope) -> None:
     for n in range(60):
         alice.remember(
             f"tea {n}", metadata={"even": n % 2 == 0, "n": n}, importance=n, created=START + n * DAY
@@ -501,9 +501,9 @@ def test_filters_hold_together(alice: mnemic.Space) -> None:
 
 
 @pytest.mark.parametrize("count", [2500])
-def test_a_filter_that_few_pass_finds_them_all(alice: mnemic.Space, count: int) -> None:
+def test_a_filter_that_few_pass_finds_them_all(alice: mnemic.Scope, count: int) -> None:
     alice.remember_many(
-        [Experience(text=f"tea {n}", metadata={"rare": n % 800 == 7}, key=f"k{n}") for n in range(count)]
+        [MemoryItem(text=f"tea {n}", metadata={"rare": n % 800 == 7}, key=f"k{n}") for n in range(count)]
     )
     for key in ("k7", "k8"):
         alice.update(key, importance=2)
@@ -511,7 +511,7 @@ def test_a_filter_that_few_pass_finds_them_all(alice: mnemic.Space, count: int) 
     assert sorted(hit.record.key for hit in hits) == ["k1607", "k2407", "k7", "k807"]
 
 
-def test_weaker_hits_than_the_least_score_are_left_out(alice: mnemic.Space) -> None:
+def test_weaker_hits_than_the_least_score_are_left_out(alice: mnemic.Scope) -> None:
     alice.remember_many(["green tea with milk", "tea", "milk from the farm", "a farm in Kent"])
     hits = alice.recall("green tea with milk", k=9)
     for n, hit in enumerate(hits):
@@ -523,13 +523,13 @@ def test_weaker_hits_than_the_least_score_are_left_out(alice: mnemic.Space) -> N
     assert alice.recall("green tea with milk", min_score=1.01) == []
 
 
-def test_a_hit_of_just_the_least_score_is_kept(alice: mnemic.Space) -> None:
+def test_a_hit_of_just_the_least_score_is_kept(alice: mnemic.Scope) -> None:
     alice.remember("green tea")
     (hit,) = alice.recall("green tea")
     assert len(alice.recall("green tea", min_score=hit.score)) == 1
 
 
-def test_as_of_keeps_what_was_true_then(alice: mnemic.Space) -> None:
+def test_as_of_keeps_what_was_true_then(alice: mnemic.Scope) -> None:
     years = {n: datetime(n, 1, 1, tzinfo=UTC) for n in range(2019, 2027)}
     alice.remember("lives in Paris", valid_from=years[2020], valid_to=years[2022])
     alice.remember("lives in Rome", valid_from=years[2022], valid_to=years[2024])
@@ -548,44 +548,44 @@ def test_as_of_keeps_what_was_true_then(alice: mnemic.Space) -> None:
 # ---------------------------------------------------------------- neighbours
 
 
-def test_neighbours_come_in_their_order(alice: mnemic.Space) -> None:
+def test_neighbours_come_in_their_order(alice: mnemic.Scope) -> None:
     chat = alice.session("s")
     talk(chat, *[("Anna", f"word{n}x") for n in range(9)])
-    (hit, *_) = alice.recall("word4x", neighbours=2)
+    (hit, *_) = alice.recall("word4x", neighbors=2)
     assert hit.record.text == "word4x"
     assert found_texts(hit.before) == ["word2x", "word3x"]
     assert found_texts(hit.after) == ["word5x", "word6x"]
-    (first, *_) = alice.recall("word0x", neighbours=3)
+    (first, *_) = alice.recall("word0x", neighbors=3)
     assert (first.before, found_texts(first.after)) == ([], ["word1x", "word2x", "word3x"])
-    (all_of_it, *_) = alice.recall("word4x", neighbours=1000)
+    (all_of_it, *_) = alice.recall("word4x", neighbors=1000)
     assert len(all_of_it.before) + len(all_of_it.after) == 8
 
 
-def test_neighbours_are_of_the_same_conversation(alice: mnemic.Space) -> None:
+def test_neighbours_are_of_the_same_conversation(alice: mnemic.Scope) -> None:
     for name in ("a", "b"):
         alice.session(name).add("user", f"first of {name}")
     for name in ("a", "b"):
         alice.session(name).add("user", f"second of {name}")
     alice.remember("first remembered")
-    for hit in alice.recall("first second", k=9, neighbours=5):
+    for hit in alice.recall("first second", k=9, neighbors=5):
         for near in (*hit.before, *hit.after):
             assert near.scope == hit.record.scope
-    (noted,) = alice.recall("remembered", kinds="experience", neighbours=5)
+    (noted,) = alice.recall("remembered", kinds="memory", neighbors=5)
     assert (noted.before, noted.after) == ([], [])
 
 
-def test_neighbours_close_up_where_one_is_gone(alice: mnemic.Space) -> None:
+def test_neighbours_close_up_where_one_is_gone(alice: mnemic.Scope) -> None:
     chat = alice.session("s", max_messages=6)
     talk(chat, *[("Anna", f"word{n}x") for n in range(6)])
     assert found(alice.recall("word3x", k=1)) == ["word3x"]
     chat.pop()
     chat.add("user", "word6x")
     chat.add("user", "word7x")
-    (hit, *_) = alice.recall("word3x", neighbours=9)
+    (hit, *_) = alice.recall("word3x", neighbors=9)
     assert found_texts([*hit.before, hit.record, *hit.after]) == [m.text for m in chat.messages()]
     chat.set_system("You are a parrot")
     chat.set_system("You are an owl")
-    (hit, *_) = alice.recall("word4x", neighbours=9)
+    (hit, *_) = alice.recall("word4x", neighbors=9)
     assert found_texts([*hit.before, hit.record, *hit.after]) == [m.text for m in chat.messages()]
     assert alice.recall("parrot", signals="lexical") == []
 
@@ -593,7 +593,7 @@ def test_neighbours_close_up_where_one_is_gone(alice: mnemic.Space) -> None:
 # ---------------------------------------------------------------- diversity
 
 
-def test_copies_of_a_better_hit_come_last(alice: mnemic.Space) -> None:
+def test_copies_of_a_better_hit_come_last(alice: mnemic.Scope) -> None:
     alice.remember_many(
         ["Tea is ready"] * 8 + ["tea, is ready!"] + ["Tea was late", "The tea shop is closed"]
     )
@@ -605,7 +605,7 @@ def test_copies_of_a_better_hit_come_last(alice: mnemic.Space) -> None:
     assert len(alice.recall("tea is ready", k=99)) == 11
 
 
-def test_near_copies_do_not_fill_the_answer(alice: mnemic.Space) -> None:
+def test_near_copies_do_not_fill_the_answer(alice: mnemic.Scope) -> None:
     words = ["really", "surely", "clearly", "certainly", "definitely", "truly", "simply", "actually"]
     alice.remember_many([f"The staging server {word} runs on port number ninety in Oslo" for word in words])
     alice.remember_many(["The server in Bergen runs on other ports", "A server was sold to the staging team"])
@@ -622,14 +622,14 @@ def test_near_copies_do_not_fill_the_answer(alice: mnemic.Space) -> None:
         ("Pay in 3 days, 2 times", "Pay in 2 days, 3 times"),
     ],
 )
-def test_what_says_something_else_is_no_copy(alice: mnemic.Space, one: str, other: str) -> None:
+def test_what_says_something_else_is_no_copy(alice: mnemic.Scope, one: str, other: str) -> None:
     alice.remember_many(
         [one, other, *(f"{one.split()[0]} {word}" for word in ("sofa", "lamp", "desk", "rug"))]
     )
     assert {one, other} <= set(found(alice.recall(one, k=3)))
 
 
-def test_copies_stay_last_where_a_filter_leaves_hits_out(alice: mnemic.Space) -> None:
+def test_copies_stay_last_where_a_filter_leaves_hits_out(alice: mnemic.Scope) -> None:
     out, kept = {"in": False}, {"in": True}
     alice.remember("green tea is ready", metadata=kept)
     for n in range(6):
@@ -642,7 +642,7 @@ def test_copies_stay_last_where_a_filter_leaves_hits_out(alice: mnemic.Space) ->
     assert sorted(texts) == ["green tea is ready", "tea in a green cup", "the tea shop"]
 
 
-def test_a_thousand_copies_hide_nothing(alice: mnemic.Space, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thousand_copies_hide_nothing(alice: mnemic.Scope, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(searching, "RANKED", 50)
     alice.remember_many(["tea is ready"] * 120 + ["the tea shop", "tea in a cup"])
     assert len(set(found(alice.recall("tea is ready", k=3)))) == 3
@@ -651,7 +651,7 @@ def test_a_thousand_copies_hide_nothing(alice: mnemic.Space, monkeypatch: pytest
 # ---------------------------------------------------------------- what is gone
 
 
-def fresh(space: mnemic.Space, url: str, query: str, **options: Any) -> list[tuple[str, float]]:
+def fresh(space: mnemic.Scope, url: str, query: str, **options: Any) -> list[tuple[str, float]]:
     """Return what another handle, which has seen nothing yet, finds."""
     with mnemic.open(url) as other:
         return scored(other.scope(*space.home.segments).recall(query, **options))
@@ -688,7 +688,7 @@ def test_a_deleted_text_is_gone_though_a_silent_record_came(file_url: str) -> No
         assert len(alice.recall("zebra", k=9)) == 3
         chat.pop()
         chat.add(Message("assistant", None))
-        hits = alice.recall("zebra", k=9, neighbours=3)
+        hits = alice.recall("zebra", k=9, neighbors=3)
         assert sorted(found(hits)) == ["zebra one", "zebra two"]
         assert scored(hits) == fresh(alice, file_url, "zebra", k=9)
 
@@ -706,7 +706,7 @@ def test_facts_that_were_rewritten_lead_on(file_url: str, rewrites: int) -> None
 
 
 def test_a_session_that_ended_by_itself_hides_nothing(
-    alice: mnemic.Space, monkeypatch: pytest.MonkeyPatch
+    alice: mnemic.Scope, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(searching, "RANKED", 20)
     chat = alice.session("short", ttl=timedelta(seconds=0.6))
@@ -717,7 +717,7 @@ def test_a_session_that_ended_by_itself_hides_nothing(
     assert found(alice.recall("tea is ready", k=5)) == ["tea was cold"]
 
 
-def test_what_has_expired_takes_no_place(alice: mnemic.Space) -> None:
+def test_what_has_expired_takes_no_place(alice: mnemic.Scope) -> None:
     for n in range(6):
         alice.remember(f"tea is ready {n}", ttl=timedelta(seconds=0.6))
     alice.remember("tea was cold")
@@ -729,12 +729,12 @@ def test_what_has_expired_takes_no_place(alice: mnemic.Space) -> None:
     time.sleep(0.7)
     hits = alice.recall("tea is ready", k=9, signals="lexical")
     assert found(hits) == ["tea was cold"]
-    (hit, *_) = alice.recall("afterwards", neighbours=1)
+    (hit, *_) = alice.recall("afterwards", neighbors=1)
     assert "in between" not in found_texts(hit.before)
 
 
 @pytest.mark.parametrize("overflow", ["drop", "archive"])
-def test_recall_follows_a_session_that_evicts(alice: mnemic.Space, overflow: Any) -> None:
+def test_recall_follows_a_session_that_evicts(alice: mnemic.Scope, overflow: Any) -> None:
     chat = alice.session("s", max_messages=10, overflow=overflow)
     for n in range(60):
         chat.add("user", f"turn number{n} of the talk")
@@ -813,7 +813,7 @@ def test_many_threads_recall_and_write(memory: mnemic.Memory) -> None:
         try:
             for n in range(12):
                 space.remember(f"tea of thread {number}, cup {n}", key=f"{number}-{n}")
-                assert space.recall("tea", k=5, neighbours=1)
+                assert space.recall("tea", k=5, neighbors=1)
                 if n % 3 == 2:
                     space.forget(f"{number}-{n - 1}")
                     space.session(f"s{number}").add("user", f"tea talk {n}")
@@ -869,7 +869,7 @@ def test_a_slow_embedder_does_not_hold_up_the_event_loop(file_url: str) -> None:
     assert asyncio.run(main()) < 0.25
 
 
-async def _write_and_recall(space: mnemic.AsyncSpace) -> list[mnemic.Hit]:
+async def _write_and_recall(space: mnemic.AsyncScope) -> list[mnemic.Hit]:
     await asyncio.sleep(0.1)
     await space.remember("coffee")
     return await space.recall("tea")
@@ -884,7 +884,7 @@ def test_recall_is_the_same_on_an_event_loop(file_url: str) -> None:
     async def main() -> list[str]:
         async with mnemic.open_async(file_url) as memory:
             many = await asyncio.gather(
-                *(memory.scope("a").recall("Anna and her tea", k=20, neighbours=1) for _ in range(5))
+                *(memory.scope("a").recall("Anna and her tea", k=20, neighbors=1) for _ in range(5))
             )
             assert len({tuple(hit.record.key for hit in hits) for hits in many}) == 1
             return [hit.record.key for hit in many[0]]
@@ -914,7 +914,7 @@ def test_erasing_everything_counts_what_was_stored(memory: mnemic.Memory) -> Non
 # ---------------------------------------------------------------- metrics
 
 
-def test_metrics_count_what_was_found_and_what_was_used(alice: mnemic.Space, memory: mnemic.Memory) -> None:
+def test_metrics_count_what_was_found_and_what_was_used(alice: mnemic.Scope, memory: mnemic.Memory) -> None:
     empty = memory.metrics()
     assert (empty.recalls, empty.hit_ratio, empty.success, empty.drift, empty.p50_ms) == (0, 0, 0, 0, 0)
     alice.remember_many(["Alice is allergic to peanuts", "Bert plays chess"])
@@ -968,11 +968,11 @@ def test_what_this_process_forgets_need_not_be_looked_for(monkeypatch: pytest.Mo
         hits = found(space.recall("tea coffee", k=99))
         assert len(hits) == 52
         assert not {"tea number 7", "coffee number 0"} & set(hits)
-        assert [asked.kinds for asked in scans] == [("experience",), ("message",)]
+        assert [asked.kinds for asked in scans] == [("memory",), ("message",)]
         assert all(asked.after_version for asked in scans)
 
 
-def test_many_hits_take_no_longer_than_they_must(alice: mnemic.Space) -> None:
+def test_many_hits_take_no_longer_than_they_must(alice: mnemic.Scope) -> None:
     """Copies are looked for among the first hits alone, since each is compared with all before it."""
     alice.remember_many([f"note {n} about apples and pears" for n in range(3000)])
     begun = time.perf_counter()
@@ -995,7 +995,7 @@ def test_recall_in_threads_beside_another_process(file_url: str) -> None:
         def ask(_: int) -> int:
             asked = 0
             while other.poll() is None:
-                assert memory.scope("a").recall("tea note", k=5, neighbours=1)
+                assert memory.scope("a").recall("tea note", k=5, neighbors=1)
                 asked += 1
             return asked
 

@@ -36,7 +36,7 @@ from mnemic.errors import (
     TooLargeError,
     UnreadableStoreError,
 )
-from mnemic.records import Ref, Scope
+from mnemic.records import Ref, ScopePath
 from mnemic.store import registry
 from mnemic.store.query import Delete, Limit, Purge, Put, Scan, Touch, Write
 from mnemic.testing.lab import HOME, KIND, Lab, record
@@ -170,9 +170,9 @@ def test_passwords_and_permissions() -> None:
         at = f"{HOST}:{server.port}"
         with Lab(f"redis://writer:secret@{at}", on_loop=True) as lab:
             lab.put("a", text="here")
-            lab.write(Purge(HOME, "entry", drop=True), id="w")
+            lab.write(Purge(HOME, "note", drop=True), id="w")
         with Lab(f"redis://reader:re%3Aad%2Fer@{at}", on_loop=True) as lab:
-            assert [lab.keys(), lab.keys(scope=Scope(), below=True)] == [["a"], ["a"]]
+            assert [lab.keys(), lab.keys(scope=ScopePath(), below=True)] == [["a"], ["a"]]
             with pytest.raises(StorePermissionError, match=r"redis://reader:\*\*\*@"):
                 lab.put("b")
         for url in (
@@ -229,7 +229,8 @@ def test_what_was_acknowledged_survives_and_the_next_call_works(
     with own_server("--appendonly", "yes", "--appendfsync", "always") as server:
         with Lab(server.url, on_loop=True) as lab:
             lab.write(
-                Put(record("a", labels={"x": "y"}, derived={"v": b"1"})), Put(record("b", scope=Scope("c")))
+                Put(record("a", labels={"x": "y"}, derived={"v": b"1"})),
+                Put(record("b", scope=ScopePath("c"))),
             )
             getattr(server.process, end)()
             with monkeypatch.context() as patch:
@@ -250,9 +251,9 @@ def test_scripts_that_the_server_has_forgotten_are_told_again(lab: Lab) -> None:
     valkey.server().ask("SCRIPT", "FLUSH")
     lab.put("b", if_version=0)
     valkey.server().ask("SCRIPT", "FLUSH")
-    lab.write(*(Put(record("c", scope=Scope(f"s/{n}"))) for n in range(3)))
+    lab.write(*(Put(record("c", scope=ScopePath(f"s/{n}"))) for n in range(3)))
     assert lab.get("b") is not None
-    assert len(lab.keys(scope=Scope(), below=True)) == 5
+    assert len(lab.keys(scope=ScopePath(), below=True)) == 5
 
 
 def test_a_connection_that_is_cut_while_a_write_waits(lab: Lab) -> None:
@@ -413,10 +414,12 @@ def test_an_append_is_one_round_trip_and_the_last_ten_are_one_command() -> None:
 def test_nobody_looks_through_all_keys() -> None:
     with own_server() as server, Lab(server.url, on_loop=True) as lab:
         for n in range(5):
-            lab.put("k", scope=Scope(f"t{n}/u"), labels={"a": "b"}, derived={"x": b"1"})
-        lab.scan(scope=Scope(), below=True, kinds=())
-        lab.streams(scope=Scope("t1"))
-        lab.write(Limit(Scope("t1/u"), KIND, 0, None, (("k",),)), Purge(Scope("t2/u"), KIND, drop=True))
+            lab.put("k", scope=ScopePath(f"t{n}/u"), labels={"a": "b"}, derived={"x": b"1"})
+        lab.scan(scope=ScopePath(), below=True, kinds=())
+        lab.streams(scope=ScopePath("t1"))
+        lab.write(
+            Limit(ScopePath("t1/u"), KIND, 0, None, (("k",),)), Purge(ScopePath("t2/u"), KIND, drop=True)
+        )
         assert not {"keys", "scan", "hscan", "zscan", "sscan", "flushdb"} & commands(server).keys()
 
 
@@ -489,7 +492,7 @@ def test_stores_of_two_prefixes_do_not_meet() -> None:
     with valkey.empty_keyspace() as one, valkey.empty_keyspace() as two:
         with Lab(one, on_loop=True) as first, Lab(two, on_loop=True) as second:
             first.put("a")
-            assert second.keys(scope=Scope(), below=True) == []
+            assert second.keys(scope=ScopePath(), below=True) == []
             assert second.stream() is None
             assert second.put("b").seq == 1
             assert first.keys() == ["a"]

@@ -21,7 +21,7 @@ from mnemic.backends.redis.calling import Wire
 from mnemic.backends.redis.engine import RedisEngine
 from mnemic.backends.redis.keys import Keys
 from mnemic.errors import ConflictError, StoreUnavailableError
-from mnemic.records import Ref, Scope
+from mnemic.records import Ref, ScopePath
 from mnemic.store.protocol import Store
 from mnemic.store.query import Delete, Purge, Put, Scan, StreamScan, Touch, Write
 from mnemic.testing.lab import HOME, KIND, Lab, record
@@ -56,9 +56,9 @@ def stored(lab: Lab, client: redis.RedisCluster) -> list[bytes]:
 
 def test_a_session_lies_in_one_slot_and_sessions_on_all_nodes(lab: Lab, client: redis.RedisCluster) -> None:
     for n in range(30):
-        scope = Scope(f"acme/user{n}/{{x}}")
+        scope = ScopePath(f"acme/user{n}/{{x}}")
         lab.put("a", scope=scope, labels={"x": "y"}, derived={"v": b"1"})
-        lab.put("b", scope=scope, kind="entry")
+        lab.put("b", scope=scope, kind="note")
     find: Any = client.get_node_from_key
     nodes = {find(key).port for key in stored(lab, client) if b":rows" in key}
     assert nodes == {node.port for node in valkey.cluster()}
@@ -66,18 +66,18 @@ def test_a_session_lies_in_one_slot_and_sessions_on_all_nodes(lab: Lab, client: 
         tag = b"{/acme/user%d/%%7Bx%%7D}" % n
         own = {key_slot(key) for key in stored(lab, client) if tag in key}
         assert len(own) == 1
-    assert len(lab.keys(scope=Scope(), below=True, kinds=())) == 60
+    assert len(lab.keys(scope=ScopePath(), below=True, kinds=())) == 60
 
 
 def test_a_write_over_several_sessions_is_all_or_nothing(lab: Lab) -> None:
-    scopes = [Scope(f"s{n}/t") for n in range(6)]
+    scopes = [ScopePath(f"s{n}/t") for n in range(6)]
     lab.write(*(Put(record("a", scope=scope)) for scope in scopes), id="once")
     lab.write(*(Put(record("a", scope=scope)) for scope in scopes), id="once")
     with pytest.raises(ConflictError):
         lab.write(*(Put(record("b", scope=scope), 7 if n == 5 else None) for n, scope in enumerate(scopes)))
     for scope in scopes:
         assert [(item.key, item.version) for item in lab.scan(scope=scope)] == [("a", 1)]
-    new = [Scope(f"new{n}") for n in range(3)]
+    new = [ScopePath(f"new{n}") for n in range(3)]
     with pytest.raises(ConflictError):
         lab.write(*(Put(record("b", scope=scope), 7 if n == 2 else None) for n, scope in enumerate(new)))
     assert len(lab.streams(empty=True)) == len(scopes)
@@ -105,7 +105,7 @@ def test_a_write_over_several_sessions_that_is_broken_off_anywhere(
     broken = 0
     for steps in range(60):
         left[0] = steps
-        scopes = [Scope(f"n{steps}/{n}") for n in range(3)]
+        scopes = [ScopePath(f"n{steps}/{n}") for n in range(3)]
         lab.put("old", scope=scopes[0])
         puts = tuple(Put(record("new", scope=scope)) for scope in scopes)
         try:
@@ -141,7 +141,7 @@ def test_an_append_is_one_round_trip(lab: Lab, monkeypatch: pytest.MonkeyPatch) 
 
 def test_what_is_dropped_leaves_no_name_behind(lab: Lab, client: redis.RedisCluster) -> None:
     before = stored(lab, client)
-    scopes = [Scope(), Scope("secret"), Scope("secret/name"), Scope("secret/name/deep")]
+    scopes = [ScopePath(), ScopePath("secret"), ScopePath("secret/name"), ScopePath("secret/name/deep")]
     for scope in scopes:
         lab.put("a", scope=scope, labels={"x": "y"}, derived={"v": b"1"})
     lab.write(*(Purge(scope, KIND, drop=True) for scope in scopes))
@@ -154,7 +154,7 @@ def test_streams_that_are_made_and_dropped_at_once_are_listed_if_they_are_there(
     lab: Lab, client: redis.RedisCluster
 ) -> None:
     stores = [lab.store, lab.open(), lab.open()]
-    scopes = [Scope(f"t/{n}") for n in range(3)]
+    scopes = [ScopePath(f"t/{n}") for n in range(3)]
     rng = random.Random(5)
 
     async def trouble(store: Store) -> None:
@@ -163,7 +163,7 @@ def test_streams_that_are_made_and_dropped_at_once_are_listed_if_they_are_there(
             drop = Purge(scope, KIND, drop=True)
             await store.write(Write((drop,) if rng.random() < 0.5 else (Put(record("a", scope=scope)),)))
             if rng.random() < 0.2:
-                await store.streams(StreamScan(scope=Scope()))
+                await store.streams(StreamScan(scope=ScopePath()))
 
     async def all_at_once() -> None:
         await asyncio.gather(*(trouble(store) for store in stores for _ in range(2)))
@@ -173,7 +173,7 @@ def test_streams_that_are_made_and_dropped_at_once_are_listed_if_they_are_there(
         lab.run(all_at_once())
     heads = [key for key in stored(lab, client) if key.endswith(b"message:head")]
     assert len(heads) == len(lab.streams())
-    assert len(heads) == len(lab.keys(scope=Scope(), below=True))
+    assert len(heads) == len(lab.keys(scope=ScopePath(), below=True))
 
 
 def test_a_name_that_is_taken_off_while_its_stream_is_made(lab: Lab) -> None:
@@ -215,7 +215,7 @@ def test_a_stream_that_is_made_while_its_name_is_taken_off(lab: Lab) -> None:
         patch.setattr(server, "write", slowly)
         lab.run(other.write(Write((Purge(HOME, KIND, drop=True),))))
     assert calls == [True, True, False]
-    assert lab.keys(scope=Scope(), below=True) == ["b"]
+    assert lab.keys(scope=ScopePath(), below=True) == ["b"]
 
 
 def test_a_name_that_is_listed_in_vain_is_taken_off(
@@ -262,7 +262,7 @@ def test_a_stream_that_expires_while_it_is_held(lab: Lab) -> None:
 def test_an_expired_stream_can_be_held(lab: Lab) -> None:
     lab.write(Put(record("a", weight=3)), Touch(HOME, KIND, timedelta(seconds=0.2)))
     time.sleep(0.25)
-    outcomes = lab.write(Put(record("b")), Put(record("b", scope=Scope("elsewhere"))))
+    outcomes = lab.write(Put(record("b")), Put(record("b", scope=ScopePath("elsewhere"))))
     assert [did.seq for did in outcomes] == [2, 1]
     stream = lab.stream()
     assert stream is not None
@@ -305,7 +305,7 @@ def test_a_replica_takes_over_and_a_node_comes_back(
                 break
             except redis.ResponseError:  # it does not know that node yet
                 time.sleep(0.05)
-        scopes = [Scope(f"s{n}") for n in range(40)]
+        scopes = [ScopePath(f"s{n}") for n in range(40)]
         with Lab(f"redis+cluster://{HOST}:{own_cluster[1].port},{HOST}:{first.port}", on_loop=True) as lab:
             nodes = engine_of(lab.store)._server._client.get_nodes()
             assert all(node.connection_class is Wire for node in nodes)
@@ -317,14 +317,14 @@ def test_a_replica_takes_over_and_a_node_comes_back(
             replica.ask("CLUSTER", "FAILOVER", "TAKEOVER")
             for scope in scopes:
                 assert lab.put("b", scope=scope).seq == 2
-            assert len(lab.keys(scope=Scope(), below=True)) == 80
+            assert len(lab.keys(scope=ScopePath(), below=True)) == 80
             first.process.kill()
-            assert len(lab.keys(scope=Scope(), below=True)) == 80
+            assert len(lab.keys(scope=ScopePath(), below=True)) == 80
             own_cluster[1].process.kill()
             with monkeypatch.context() as patch:
                 patch.setattr(calling, "RETRIES", 1)
                 with pytest.raises(StoreUnavailableError):
-                    lab.keys(scope=Scope(), below=True)
+                    lab.keys(scope=ScopePath(), below=True)
             own_cluster[1].process.start()
             until = time.monotonic() + 20
             while True:
@@ -340,7 +340,7 @@ def test_a_replica_takes_over_and_a_node_comes_back(
 
 def test_many_callers_at_once(lab: Lab) -> None:
     async def crowd() -> None:
-        scopes = [Scope(f"u{n}") for n in range(60)]
+        scopes = [ScopePath(f"u{n}") for n in range(60)]
         await asyncio.gather(*(lab.store.write(Write((Put(record("a", scope=s), 0),))) for s in scopes))
         pages = await asyncio.gather(*(lab.store.scan(Scan(scope=s, kinds=(KIND,))) for s in scopes))
         assert all(len(page.items) == 1 for page in pages)

@@ -36,7 +36,7 @@ def test_it_finds_what_was_remembered_and_said(url: str) -> None:
         assert texts(alice.recall("where did I move to?"))[0] == "I moved to Oslo in March"
         assert "Alice loves coffee" not in texts(alice.recall("what does Alice love?"))
         assert texts(memory.scope().recall("coffee"))[0] == "Alice loves coffee"
-        assert texts(alice.recall("Oslo", kinds=["experience"])) == []
+        assert texts(alice.recall("Oslo", kinds=["memory"])) == []
 
 
 def test_it_finds_the_nearest_within_a_scope(url: str) -> None:

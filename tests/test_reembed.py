@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import mnemic
-from mnemic import Experience, Message
+from mnemic import MemoryItem, Message
 from mnemic.backends.memory import MemoryStore
 from mnemic.backends.sql.migrate import migrate, revisions
 from mnemic.backends.sql.sqlite import SqliteFile
@@ -99,7 +99,7 @@ def test_a_text_that_does_not_change_is_not_embedded_again(how: str) -> None:
     model = Words()
     with mnemic.open("memory://", embedder=model) as memory:
         space = memory.scope("a")
-        old = mnemic.Experience(text="the winter garden", key="k", created=owning_time(400), importance=1)
+        old = mnemic.MemoryItem(text="the winter garden", key="k", created=owning_time(400), importance=1)
         if how in ("archive", "fork"):
             chat = space.session("s", max_messages=4, overflow="archive")
             chat.add_many([Message("user", f"turn {WORDS[n]}") for n in range(4)])
@@ -333,7 +333,7 @@ def fill(memory: mnemic.Memory, count: int = 40) -> None:
     for user in ("anna", "bert"):
         space = memory.scope("acme", user)
         space.remember_many(
-            [Experience(text=f"note {n} on the {WORDS[n % 10]}", key=f"k{n}") for n in range(count // 4)]
+            [MemoryItem(text=f"note {n} on the {WORDS[n % 10]}", key=f"k{n}") for n in range(count // 4)]
         )
         space.session("s").add_many(
             [Message("user", f"talk {n} of {WORDS[n % 10]}") for n in range(count // 4)]

@@ -77,7 +77,7 @@ def test_expired_messages_do_not_stand_in_the_way(chat: mnemic.Session) -> None:
     assert texts(chat.messages()) == ["b", "a"]
 
 
-def test_limits_hold(alice: mnemic.Space) -> None:
+def test_limits_hold(alice: mnemic.Scope) -> None:
     chat = alice.session("limited", max_messages=3, overflow="drop")
     chat.rewrite(lambda held: [Message("user", str(n)) for n in range(5)])
     assert texts(chat.messages()) == ["2", "3", "4"]

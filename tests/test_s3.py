@@ -20,7 +20,7 @@ from mnemic.errors import (
     StoreUnavailableError,
     UnreadableStoreError,
 )
-from mnemic.records import Record, Ref, Scope
+from mnemic.records import Record, Ref, ScopePath
 from mnemic.store.protocol import Store, all_streams, scan_all
 from mnemic.store.query import Delete, Derive, Limit, Op, Purge, Put, Scan, StreamScan, Write
 from mnemic.testing.lab import Lab
@@ -135,9 +135,9 @@ def test_a_tenant_that_is_dropped_leaves_no_name_behind(small: None) -> None:
         bucket = DictBucket()
         store = opened(bucket)
         for n in range(30):
-            await store.write(Write((put("k", Scope(f"acme/{SECRET}-{n}")),)))
+            await store.write(Write((put("k", ScopePath(f"acme/{SECRET}-{n}")),)))
         for n in range(30):
-            await store.write(Write((Purge(Scope(f"acme/{SECRET}-{n}"), KIND, drop=True),)))
+            await store.write(Write((Purge(ScopePath(f"acme/{SECRET}-{n}"), KIND, drop=True),)))
         assert SECRET.encode() not in contents(bucket)
         bucket.wait(timedelta(days=3))
         assert await collect_in(store._engine) == 1  # type: ignore[arg-type]
@@ -210,7 +210,7 @@ def test_reading_again_what_has_not_changed_is_one_small_request() -> None:
             assert len((await store.scan(scan)).items) == 10
         assert bucket.asked == {"get": 5, "unchanged": 5}
         bucket.asked.clear()
-        assert len((await store.scan(Scan(scope=Scope(), below=True, limit=5))).items) == 5
+        assert len((await store.scan(Scan(scope=ScopePath(), below=True, limit=5))).items) == 5
         assert bucket.asked == {"list": 1}
 
     asyncio.run(main())
@@ -276,17 +276,17 @@ def test_tenants_are_listed_in_order_whatever_they_are_called(
     async def main() -> None:
         store = opened(DictBucket())
         scopes = [
-            Scope(),
-            *(Scope(path) for tenant in TENANTS for path in (tenant, f"{tenant}/x", f"{tenant}/-")),
+            ScopePath(),
+            *(ScopePath(path) for tenant in TENANTS for path in (tenant, f"{tenant}/x", f"{tenant}/-")),
         ]
         random.shuffle(scopes)
         for scope in scopes:
             await store.write(Write((put("k", scope),)))
         paths = sorted(scope.path for scope in scopes)
-        listed = all_streams(store, StreamScan(scope=Scope(), limit=limit))
+        listed = all_streams(store, StreamScan(scope=ScopePath(), limit=limit))
         assert [stream.scope.path async for stream in listed] == paths
         for reverse in (False, True):
-            scan = Scan(scope=Scope(), below=True, limit=limit, reverse=reverse)
+            scan = Scan(scope=ScopePath(), below=True, limit=limit, reverse=reverse)
             assert [r.scope.path async for r in scan_all(store, scan)] == sorted(paths, reverse=reverse)
 
     asyncio.run(main())

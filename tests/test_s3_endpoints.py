@@ -20,7 +20,7 @@ from mnemic.errors import (
     StoreUnavailableError,
     UnreadableStoreError,
 )
-from mnemic.records import Record, Ref, Scope
+from mnemic.records import Record, Ref, ScopePath
 from mnemic.store.protocol import Store, all_streams
 from mnemic.store.query import Put, Scan, StreamScan, Write
 from mnemic.testing.servers import aws as servers
@@ -93,7 +93,7 @@ def test_an_endpoint_that_deletes_whatever_the_condition_is_used_without(
         server.heeds_on_delete = False
         async with connected(server.url) as store:
             for _ in range(3):
-                await store.write(Write((put("k", Scope("b")), put("k", Scope("c")))))
+                await store.write(Write((put("k", ScopePath("b")), put("k", ScopePath("c")))))
         assert not any("notes/" in key or "mnemic-" in key for key in server.objects)
 
     served(work, monkeypatch)
@@ -127,8 +127,8 @@ def test_a_lost_answer_is_not_taken_for_a_lost_race(monkeypatch: pytest.MonkeyPa
                 server.loses = 1
                 await store.write(Write((put(f"k{n}"),)))
             server.loses = 1
-            await store.write(Write((put("k", Scope("b")), put("k", Scope("c")))))
-            streams = [s async for s in all_streams(store, StreamScan(scope=Scope()))]
+            await store.write(Write((put("k", ScopePath("b")), put("k", ScopePath("c")))))
+            streams = [s async for s in all_streams(store, StreamScan(scope=ScopePath()))]
             assert [(s.scope.path, s.count, s.version) for s in streams] == [
                 ("acme/alice", 3, 3),
                 ("b", 1, 1),
@@ -153,9 +153,9 @@ def test_what_s3_refuses_leaves_as_one_of_our_errors(monkeypatch: pytest.MonkeyP
     calls: list[Callable[[Store], Awaitable[Any]]] = [
         lambda store: store.write(Write((put("k"),))),
         lambda store: store.read([Ref(HOME, KIND, "k")]),
-        lambda store: store.scan(Scan(scope=Scope(), below=True)),
-        lambda store: store.streams(StreamScan(scope=Scope())),
-        lambda store: store.write(Write((put("k", Scope("b")), put("k", Scope("c"))))),
+        lambda store: store.scan(Scan(scope=ScopePath(), below=True)),
+        lambda store: store.streams(StreamScan(scope=ScopePath())),
+        lambda store: store.write(Write((put("k", ScopePath("b")), put("k", ScopePath("c"))))),
     ]
 
     async def work(server: SmallS3) -> None:
@@ -214,8 +214,8 @@ def test_listings_are_read_to_the_end(url: str, monkeypatch: pytest.MonkeyPatch)
     async def main() -> None:
         async with connected(url) as store:
             for tenant in TENANTS:
-                await store.write(Write((put("k", Scope(tenant)),)))
-            found = [s.scope.path async for s in all_streams(store, StreamScan(scope=Scope(), limit=5))]
+                await store.write(Write((put("k", ScopePath(tenant)),)))
+            found = [s.scope.path async for s in all_streams(store, StreamScan(scope=ScopePath(), limit=5))]
             assert found == sorted(TENANTS)
 
     asyncio.run(main())

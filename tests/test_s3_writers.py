@@ -21,7 +21,7 @@ from mnemic.errors import (
     StoreBusyError,
     StoreUnavailableError,
 )
-from mnemic.records import Record, Ref, Scope
+from mnemic.records import Record, Ref, ScopePath
 from mnemic.store.protocol import Store, all_streams, scan_all
 from mnemic.store.query import Delete, Derive, Op, Purge, Put, Scan, StreamScan, Touch, Write
 from mnemic.testing.lab import without_times
@@ -46,7 +46,7 @@ WRITES: list[tuple[Op, ...]] = [
 @pytest.mark.parametrize("loses", [False, True])
 def test_a_commit_that_breaks_off_anywhere_is_done_wholly_or_not_at_all(small: None, loses: bool) -> None:
     async def state(store: Store) -> list[Record | None]:
-        scan = Scan(scope=Scope(), below=True, derived=("v",))
+        scan = Scan(scope=ScopePath(), below=True, derived=("v",))
         return [without_times(record) async for record in scan_all(store, scan)]
 
     async def main() -> None:
@@ -83,9 +83,9 @@ def test_a_commit_that_was_sent_twice_is_not_taken_for_someone_elses(small: None
         bucket.resends = True
         for n in range(20):
             await store.write(Write((put(f"k{n}", text="x" * 30),)))
-            await store.write(Write((put(f"k{n}", Scope("other")), put(f"k{n}", Scope("third")))))
-        assert len(await texts(store)) == len(await texts(store, Scope("other"))) == 20
-        streams = [s async for s in all_streams(store, StreamScan(scope=Scope()))]
+            await store.write(Write((put(f"k{n}", ScopePath("other")), put(f"k{n}", ScopePath("third")))))
+        assert len(await texts(store)) == len(await texts(store, ScopePath("other"))) == 20
+        streams = [s async for s in all_streams(store, StreamScan(scope=ScopePath()))]
         assert [(s.count, s.version) for s in streams] == [(20, 20)] * 3
         # Others may have written so much since that nobody knows.
         moved = 0

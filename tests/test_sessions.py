@@ -93,7 +93,7 @@ def test_a_retry_may_hold_more_or_other_types_than_the_first_try(chat: mnemic.Se
     assert texts(chat.messages()) == ["a", "b"]
 
 
-def test_a_call_with_a_name_is_done_once(alice: mnemic.Space) -> None:
+def test_a_call_with_a_name_is_done_once(alice: mnemic.Scope) -> None:
     chat = alice.session("x", max_messages=2)
     chat.add("user", "first", once="request-1")
     for n in range(3):
@@ -202,7 +202,7 @@ def test_pop_takes_the_newest(chat: mnemic.Session) -> None:
     assert chat.pop() is None
 
 
-def test_a_fork_goes_its_own_way(alice: mnemic.Space, chat: mnemic.Session) -> None:
+def test_a_fork_goes_its_own_way(alice: mnemic.Scope, chat: mnemic.Session) -> None:
     added = chat.add_many([Message("user", str(n), metadata={"n": n}) for n in range(5)])
     branch = chat.fork("tuesday", at=added[2].id)
     assert branch.messages() == added[:3]
@@ -217,7 +217,7 @@ def test_a_fork_goes_its_own_way(alice: mnemic.Space, chat: mnemic.Session) -> N
     assert sorted(info.name for info in alice.sessions()) == ["monday", "tuesday", "wednesday"]
 
 
-def test_sessions_are_listed_with_counts_tokens_and_activity(alice: mnemic.Space) -> None:
+def test_sessions_are_listed_with_counts_tokens_and_activity(alice: mnemic.Scope) -> None:
     before = datetime.now(UTC)
     alice.session("one").add_many([Message("user", "hello world"), Message("assistant", "hi")])
     alice.session("two").add("user", "hello")
@@ -230,7 +230,7 @@ def test_sessions_are_listed_with_counts_tokens_and_activity(alice: mnemic.Space
     assert alice.session("one").info() == one
 
 
-def test_sessions_of_like_names_do_not_mix(alice: mnemic.Space) -> None:
+def test_sessions_of_like_names_do_not_mix(alice: mnemic.Scope) -> None:
     for name in ("sess1", "sess10", "sess", "Sess1"):
         alice.session(name).add("user", name)
     for name in ("sess1", "sess10", "sess", "Sess1"):
@@ -259,7 +259,7 @@ def test_the_transcript_is_text_for_a_prompt(chat: mnemic.Session) -> None:
     assert chat.transcript(1) == "assistant: Hello!"
 
 
-def test_calls_and_results_can_be_read_and_found(alice: mnemic.Space, chat: mnemic.Session) -> None:
+def test_calls_and_results_can_be_read_and_found(alice: mnemic.Scope, chat: mnemic.Session) -> None:
     chat.add("assistant", None, tool_calls=[ToolCall("c", "search_flights", '{"to": "Lisbon"}')])
     chat.add("tool", {"airline": "TAP", "price": 120}, tool_call_id="c")
     chat.add("assistant", agent_calls=[AgentCall("Booker", {"task": "reserve"})])
@@ -281,7 +281,7 @@ def test_prefill_happens_once(chat: mnemic.Session) -> None:
 
 
 def test_a_session_is_saved_and_loaded_whole(
-    alice: mnemic.Space, chat: mnemic.Session, tmp_path: Path
+    alice: mnemic.Scope, chat: mnemic.Session, tmp_path: Path
 ) -> None:
     chat.add_many(FULL)
     path = tmp_path / "chat.json"
@@ -332,7 +332,7 @@ def test_a_failed_save_leaves_the_old_file(
     assert [entry.name for entry in tmp_path.iterdir() if "chat" in entry.name] == ["chat.json"]
 
 
-def test_retention_acts(alice: mnemic.Space) -> None:
+def test_retention_acts(alice: mnemic.Scope) -> None:
     kept, session, single = (
         alice.session(name, retention=name) for name in ("persistent", "session", "single_run")
     )
@@ -350,7 +350,7 @@ def test_retention_acts(alice: mnemic.Space) -> None:
         alice.session("x", retention="for ever")  # type: ignore[arg-type]
 
 
-def test_a_run_that_fails_is_cleared_as_well(alice: mnemic.Space) -> None:
+def test_a_run_that_fails_is_cleared_as_well(alice: mnemic.Scope) -> None:
     chat = alice.session("x", retention="single_run")
 
     def run() -> None:
@@ -363,7 +363,7 @@ def test_a_run_that_fails_is_cleared_as_well(alice: mnemic.Space) -> None:
     assert chat.messages() == []
 
 
-def test_a_session_lives_as_long_as_it_is_used(alice: mnemic.Space) -> None:
+def test_a_session_lives_as_long_as_it_is_used(alice: mnemic.Scope) -> None:
     chat = alice.session("x", ttl=timedelta(seconds=1))
     for n in range(3):
         chat.add("user", str(n))

@@ -20,9 +20,9 @@ from mnemic.backends.memory import MemoryStore
 from mnemic.layers.index import IndexLayer
 from mnemic.layers.layer import Layer
 from mnemic.recall import shard as shards
-from mnemic.recall.entry import CHUNK, MAX_CHUNKS, chunks, pack, quantised, unpack
+from mnemic.recall.entry import CHUNK, MAX_CHUNKS, chunks, pack, quantized, unpack
 from mnemic.recall.shard import Column, Postings, Vectors
-from mnemic.records import Record, Ref, Scope
+from mnemic.records import Record, Ref, ScopePath
 from mnemic.store.analysis import terms
 from mnemic.store.protocol import Page
 from mnemic.store.query import Delete, Put, Scan, Search, Write
@@ -78,7 +78,7 @@ ANY = (
     | st.tuples(st.just("say"), USERS, TEXTS)
     | st.tuples(st.just("remember"), USERS, KEYS, TEXTS)
     | st.tuples(st.just("erase"), USERS)
-    | st.tuples(st.just("link"), USERS, ENTITIES, ENTITIES)
+    | st.tuples(st.just("fact"), USERS, ENTITIES, ENTITIES)
     | st.tuples(st.just("unlink"), USERS, ENTITIES)
 )
 
@@ -105,14 +105,14 @@ def do(memory: mnemic.Memory, step: tuple[str, ...]) -> None:
             chat.clear()
         case "erase", _:
             space.erase()
-        case "link", [subject, object]:
+        case "fact", [subject, object]:
             space.graph().add(subject, "knows", object)
         case "unlink", [subject]:
             space.graph().remove(subject, "knows")
 
 
 def told(memory: mnemic.Memory, query: str) -> dict[Any, Any]:
-    hits = memory.scope("acme").recall(query, k=999, diverse=False, neighbours=2)
+    hits = memory.scope("acme").recall(query, k=999, diverse=False, neighbors=2)
     return {
         hit.record.ref: (
             hit.score,
@@ -169,14 +169,14 @@ class Interrupted(Layer):
 
 
 def test_a_search_that_is_late_drops_nothing_that_is_newer() -> None:
-    home = Scope("a")
+    home = ScopePath("a")
 
     async def main() -> None:
         below = Interrupted(MemoryStore())
         layer = IndexLayer(below, None)
 
         async def put(key: str) -> None:
-            await layer.write(Write((Put(Record(home, "experience", key, text=f"tea {key}")),)))
+            await layer.write(Write((Put(Record(home, "memory", key, text=f"tea {key}")),)))
 
         async def tea() -> list[str]:
             return sorted(
@@ -187,7 +187,7 @@ def test_a_search_that_is_late_drops_nothing_that_is_newer() -> None:
             await put(key)
         assert await tea() == ["a", "b", "c"]
         # As another process would, of whose deletions this one is not told.
-        await below.write(Write((Delete(Ref(home, "experience", "a")),)))
+        await below.write(Write((Delete(Ref(home, "memory", "a")),)))
 
         others: list[asyncio.Task[list[str]]] = []
 
@@ -266,7 +266,7 @@ def test_settling_nothing_is_no_change() -> None:
     rows=st.integers(0, 3),
 )
 def test_an_entry_is_unpacked_as_it_was_packed(text: str, name: str | None, rows: int) -> None:
-    record = Record(Scope("a"), "message", "k", text=text, data={"role": "user", "name": name})
+    record = Record(ScopePath("a"), "message", "k", text=text, data={"role": "user", "name": name})
     vectors = np.arange(rows * 8, dtype=np.int8).reshape(rows, 8) if rows else None
     entry = unpack(pack(record, vectors))
     assert (entry.role, entry.speaker) == (2, name or "")
@@ -299,7 +299,7 @@ def test_whole_numbers_keep_the_direction() -> None:
     random = np.random.default_rng(1)
     given = random.normal(size=(50, 64)).astype(np.float32) * 1e3
     given[7] = 0
-    whole = quantised(given).astype(np.float32)
+    whole = quantized(given).astype(np.float32)
     assert np.abs(whole).max() == 127
     lengths = np.linalg.norm(given, axis=1) * np.linalg.norm(whole, axis=1)
     cosines = (given * whole).sum(axis=1)[lengths > 0] / lengths[lengths > 0]
@@ -344,7 +344,7 @@ def test_the_nearest_are_found_where_not_all_are_compared(monkeypatch: pytest.Mo
     monkeypatch.setattr(shards, "BLOCK", 1024)
     random = np.random.default_rng(7)
     centres = random.normal(size=(60, 256))
-    rows = quantised(
+    rows = quantized(
         (centres[random.integers(60, size=5000)] + random.normal(size=(5000, 256))).astype(np.float32)
     )
     vectors = Vectors()
@@ -354,7 +354,7 @@ def test_the_nearest_are_found_where_not_all_are_compared(monkeypatch: pytest.Mo
         vectors.compare(rows[0])
     right = 0
     for number in range(40):
-        query = quantised((centres[number] + random.normal(size=256)).astype(np.float32)[None])[0]
+        query = quantized((centres[number] + random.normal(size=256)).astype(np.float32)[None])[0]
         found, whose, exact = vectors.compare(query)
         assert not exact
         assert len(found) == 400

@@ -12,10 +12,10 @@ PACKAGE = Path(__file__).parent.parent / "src" / "mnemic"
 TARGET = PACKAGE / "sync.py"
 SOURCES = [
     "features/sessions.py",
-    "features/catalogue.py",
-    "features/longterm.py",
+    "features/notes.py",
+    "features/memories.py",
     "features/fading.py",
-    "features/graph.py",
+    "features/facts.py",
     "memory.py",
 ]
 
@@ -83,7 +83,7 @@ def copy(
     source: str,
     target: str,
     *,
-    scope: Scope | str | None = None,
+    scope: ScopePath | str | None = None,
     reembed: bool = False,
     merge: bool = False,
     source_key: Keys | None = None,
@@ -119,12 +119,12 @@ def copy(
 '''
 
 AGENTS = '''
-def open_journal(space: Space) -> Journal:
+def open_journal(space: Scope) -> Journal:
     """Return what agents wrote in a scope, to be listed and undone."""
     return Journal(AsyncJournal(space._twin), space._driver)
 
 
-def open_learner(memory: Space | Memory | str | None, model: Any = None, *, name: str = "learner") -> Learner:
+def open_learner(memory: Scope | Memory | str | None, model: Any = None, *, name: str = "learner") -> Learner:
     """Return what learns from the conversations of a scope, on an event loop of its own; `close` it.
 
     Takes and raises what `AsyncLearner` does.
@@ -205,7 +205,7 @@ def generate(made: Module) -> str:
         "Iterator": ("collections.abc", "Iterator"),
     }
     if made.target != TARGET:
-        needed |= {"Memory": (".sync", "Memory"), "Space": (".sync", "Space")}
+        needed |= {"Memory": (".sync", "Memory"), "Scope": (".sync", "Scope")}
     typing_only = {"networkx"} & names
     for name in sorted(names & needed.keys()):
         module, original = needed[name]
@@ -347,10 +347,10 @@ def _sync_name(name: str) -> str:
 
 OURS = (
     "AsyncMemory",
-    "AsyncSpace",
+    "AsyncScope",
     "AsyncSession",
-    "AsyncCatalogue",
-    "AsyncGraph",
+    "AsyncNotes",
+    "AsyncFacts",
     "AsyncLongTerm",
     "AsyncLearner",
 )

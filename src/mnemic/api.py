@@ -27,22 +27,22 @@ from .errors import (
     UnknownSchemeError,
     UnreadableStoreError,
 )
-from .features.catalogue import AsyncCatalogue, Entry, EntryInfo
 from .features.cleanup import Cleaned
 from .features.context import Context
+from .features.facts import AsyncFacts, Fact, Neighborhood
 from .features.fading import Faded
-from .features.graph import AsyncGraph, Link, Neighbourhood
-from .features.longterm import Experience
+from .features.memories import MemoryItem
+from .features.notes import AsyncNotes, Note, NoteInfo
 from .features.sessions import AsyncSession, SessionInfo
-from .features.summary import Summarise
+from .features.summary import Summarize
 from .formats import from_anthropic, from_openai, to_anthropic, to_openai
 from .layers.acting import Audit, AuditEntry
-from .memory import AsyncMemory, AsyncSpace
+from .memory import AsyncMemory, AsyncScope
 from .models.embedder import Embedder
 from .opening import open_async
 from .recall.meter import Metrics
-from .records import AgentCall, Hit, Message, Record, Ref, Scope, ToolCall
-from .sync import Catalogue, Graph, Memory, Session, Space, copy, open
+from .records import AgentCall, Hit, Message, Record, Ref, ScopePath, ToolCall
+from .sync import Facts, Memory, Notes, Scope, Session, copy, open
 from .tokens import TokenCounter
 
 if TYPE_CHECKING:
@@ -71,16 +71,15 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "AgentCall",
-    "AsyncCatalogue",
-    "AsyncGraph",
+    "AsyncFacts",
     "AsyncMemory",
+    "AsyncNotes",
+    "AsyncScope",
     "AsyncSession",
-    "AsyncSpace",
     "Audit",
     "AuditEntry",
     "AuditError",
     "BudgetError",
-    "Catalogue",
     "Cleaned",
     "ClosedError",
     "CombinedEmbedder",
@@ -90,40 +89,41 @@ __all__ = [
     "DecryptionError",
     "Embedder",
     "EmbedderError",
-    "Entry",
-    "EntryInfo",
     "EventLoopError",
-    "Experience",
+    "Fact",
+    "Facts",
     "Faded",
     "FastEmbedEmbedder",
-    "Graph",
     "Hit",
     "InvalidValueError",
     "LimitError",
-    "Link",
     "Memory",
+    "MemoryItem",
     "Message",
     "Metrics",
     "MissingExtraError",
     "MnemicError",
-    "Neighbourhood",
+    "Neighborhood",
     "NewerSchemaError",
     "NotFoundError",
+    "Note",
+    "NoteInfo",
+    "Notes",
     "OpenAIEmbedder",
     "Record",
     "Ref",
     "Scope",
+    "ScopePath",
     "SentenceTransformerEmbedder",
     "Session",
     "SessionInfo",
-    "Space",
     "StaticEmbedder",
     "StoreBusyError",
     "StoreError",
     "StoreFullError",
     "StorePermissionError",
     "StoreUnavailableError",
-    "Summarise",
+    "Summarize",
     "TokenCounter",
     "TooLargeError",
     "ToolCall",

@@ -12,12 +12,12 @@ from .checks import shown
 from .errors import ConflictError, DecryptionError, EmbedderError, StoreError
 from .layers.encrypt import EncryptLayer
 from .layers.lock import LOCK
-from .layers.owner import NOTE, noted
+from .layers.owner import EMBEDDER_NOTE, noted
 from .layers.sealing import Keys
 from .models.finding import AUTO
 from .recall.maker import entry_name
 from .recall.strength import USE
-from .records import LOCK_KIND, NOTE_KIND, Record, Scope, Stream
+from .records import EMBEDDER_KIND, LOCK_KIND, Record, ScopePath, Stream
 from .store import registry
 from .store.digest import digest
 from .store.protocol import Store, all_streams, scan_all
@@ -47,7 +47,7 @@ async def copy_async(
     source: str,
     target: str,
     *,
-    scope: Scope | str | None = None,
+    scope: ScopePath | str | None = None,
     reembed: bool = False,
     merge: bool = False,
     source_key: Keys | None = None,
@@ -73,7 +73,7 @@ async def copy_async(
             if key is not None:
                 opened[-1] = layer = EncryptLayer(opened[-1], key, str(url))
                 await layer.prepare()
-        home = scope if isinstance(scope, Scope) else Scope(scope or "")
+        home = scope if isinstance(scope, ScopePath) else ScopePath(scope or "")
         return await _Copy(opened[0], opened[1], home, merge, progress).run(reembed=reembed)
     finally:
         for store in opened:
@@ -84,7 +84,7 @@ class _Copy:
     """One copy between two stores that are open."""
 
     def __init__(
-        self, source: Store, target: Store, home: Scope, merge: bool, progress: Progress | None
+        self, source: Store, target: Store, home: ScopePath, merge: bool, progress: Progress | None
     ) -> None:
         self.source = source
         self.target = target
@@ -104,7 +104,7 @@ class _Copy:
 
             through = IndexLayer(self.target, AUTO)
         listed = StreamScan(scope=self.home)
-        noted_apart = (NOTE_KIND, LOCK_KIND)
+        noted_apart = (EMBEDDER_KIND, LOCK_KIND)
         streams = [s async for s in all_streams(self.source, listed) if s.kind not in noted_apart]
         self.total = sum(stream.count for stream in streams)
         for stream in streams:
@@ -122,15 +122,15 @@ class _Copy:
             raise DecryptionError("the target is encrypted: copy with target_key")
         if ours is None or (theirs is not None and theirs.data == ours.data):
             return
-        page = await self.target.streams(StreamScan(scope=Scope(), limit=1))
+        page = await self.target.streams(StreamScan(scope=ScopePath(), limit=1))
         if theirs is not None or page.items or isinstance(self.target, EncryptLayer):
             raise DecryptionError("the source is encrypted, the target in another way or not: copy with keys")
         await self.target.write(Write((Put(Record(LOCK.scope, LOCK.kind, LOCK.key, data=ours.data), 0),)))
 
     async def _embedder(self, reembed: bool) -> tuple[str, ...]:
         """Return which derived values come along; raises EmbedderError if the target's are another's."""
-        ours = noted((await self.source.read([NOTE]))[0])
-        theirs = noted((await self.target.read([NOTE]))[0])
+        ours = noted((await self.source.read([EMBEDDER_NOTE]))[0])
+        theirs = noted((await self.target.read([EMBEDDER_NOTE]))[0])
         if reembed:
             return (USE,)
         if ours is not None and theirs is not None and ours != theirs:
@@ -139,7 +139,7 @@ class _Copy:
                 "compared: copy with reembed, so that the target's embedder makes its own"
             )
         if ours is not None and theirs is None:
-            note = Record(NOTE.scope, NOTE.kind, NOTE.key, data={"id": ours})
+            note = Record(EMBEDDER_NOTE.scope, EMBEDDER_NOTE.kind, EMBEDDER_NOTE.key, data={"id": ours})
             await self.target.write(Write((Put(note, 0),)))
         return (USE, entry_name(ours))
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from .errors import ConflictError, InvalidValueError
 from .recallset import Conversation, Place, Question
-from .sync import Memory, Space
+from .sync import Memory, Scope
 
 CUTOFFS = (1, 5, 10, 20, 50)
 """The numbers of hits at which recall is measured; the last is how many are asked for."""
@@ -105,7 +105,7 @@ def evaluate(
     ways: dict[str, dict[str, Any]] = {"": {}} | {name: {"signals": name.split("+")} for name in compare}
     answers: dict[str, list[Answer]] = {name: [] for name in ways}
     done = progress or (lambda _: None)
-    written: list[Space] = []
+    written: list[Scope] = []
     seconds = 0.0
     try:
         for conversation in conversations:
@@ -158,7 +158,7 @@ def _gain(marks: list[bool]) -> float:
     return sum(1 / math.log2(rank + 1) for rank, hit in enumerate(marks[:GAIN_CUTOFF], 1) if hit)
 
 
-def _vacant(memory: Memory, conversation: Conversation) -> Space:
+def _vacant(memory: Memory, conversation: Conversation) -> Scope:
     """Return the scope of a conversation; raises ConflictError if there are sessions in it."""
     space = memory.scope(TENANT, conversation.id)
     if space.sessions():
@@ -166,7 +166,7 @@ def _vacant(memory: Memory, conversation: Conversation) -> Space:
     return space
 
 
-def _ask(space: Space, question: Question, options: dict[str, Any]) -> Answer:
+def _ask(space: Scope, question: Question, options: dict[str, Any]) -> Answer:
     begun = perf_counter()
     hits = space.recall(question.text, CUTOFFS[-1], kinds="message", **options)
     ms = (perf_counter() - begun) * 1000

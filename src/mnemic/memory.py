@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .checks import check_choice
 from .errors import EmbedderError, InvalidValueError
-from .features.catalogue import AsyncCatalogue
 from .features.cleanup import Cleaned, Cleanup
 from .features.context import Context, build_context
+from .features.facts import AsyncFacts
 from .features.fading import AsyncFading
-from .features.graph import AsyncGraph
 from .features.kinds import AUDITED, MESSAGE
+from .features.notes import AsyncNotes
 from .features.overflow import Limits, Overflow
 from .features.sessions import AsyncSession, Retention, SessionInfo
 from .layers.acting import OPERATIONS, Acting, Audit, AuditEntry
@@ -23,7 +23,7 @@ from .models.embedder import Embedder
 from .models.finding import AUTO
 from .recall.entry import INDEX_BYTES
 from .recall.meter import Metrics
-from .records import AUDIT_KIND, NOTE_KIND, Scope
+from .records import AUDIT_KIND, EMBEDDER_KIND, ScopePath
 from .store.nearest import Companion
 from .store.protocol import Capability, Store, all_streams
 from .store.query import Purge, StreamScan, Write
@@ -119,17 +119,17 @@ class AsyncMemory:
         self._store: Store = self._layers.top
         self._tokens = counter(tokens)
 
-    def scope(self, *segments: Scope | str) -> AsyncSpace:
+    def scope(self, *segments: ScopePath | str) -> AsyncScope:
         """Return what is remembered under a scope; each string is one segment.
 
         Raises InvalidValueError for a segment that is empty, too long, or holds '/' or control
         characters.
         """
-        return AsyncSpace(self._store, Scope.of(*segments), self._tokens)
+        return AsyncScope(self._store, ScopePath.of(*segments), self._tokens)
 
     async def sweep(self) -> int:
         """Remove from the store what has expired, which reads hide already; return how many records."""
-        return await _purge_all(self._store, Scope(), expired_only=True)
+        return await _purge_all(self._store, ScopePath(), expired_only=True)
 
     async def reembed(
         self, embedder: Embedder | str, *, progress: Callable[[int, int], object] | None = None
@@ -143,12 +143,12 @@ class AsyncMemory:
         """
         return await self._own_index().move(embedder, progress)
 
-    async def warm(self, *segments: Scope | str) -> int:
+    async def warm(self, *segments: ScopePath | str) -> int:
         """Make all that recall in a scope needs, and read it in, so that the first recall is as fast as any.
 
         Returns how many texts can be found there; 0 if the store searches by itself, and needs none of it.
         """
-        scope = Scope.of(*segments)
+        scope = ScopePath.of(*segments)
         return 0 if self._index is None else await self._index.warm(scope)
 
     async def reindex(self, *, progress: Callable[[int, int], object] | None = None) -> int:
@@ -185,7 +185,7 @@ class AsyncMemory:
 
     async def audit_trail(
         self,
-        scope: Scope | str | None = None,
+        scope: ScopePath | str | None = None,
         *,
         since: datetime | None = None,
         until: datetime | None = None,
@@ -205,7 +205,7 @@ class AsyncMemory:
         if self._layers.audit is None:
             raise InvalidValueError("there is no audit trail: the memory was opened without audit")
         return await self._layers.audit.trail(
-            scope if isinstance(scope, Scope) else Scope("" if scope is None else scope),
+            scope if isinstance(scope, ScopePath) else ScopePath("" if scope is None else scope),
             since=since,
             until=until,
             actor=actor,
@@ -248,16 +248,16 @@ class AsyncMemory:
         await self.close()
 
 
-class AsyncSpace(AsyncFading):
+class AsyncScope(AsyncFading):
     """What is remembered under one scope, and the ways to it."""
 
-    def __init__(self, store: Store, home: Scope, tokens: TokenCounter) -> None:
+    def __init__(self, store: Store, home: ScopePath, tokens: TokenCounter) -> None:
         super().__init__(store, home)
         self._tokens = tokens
 
-    def scope(self, *segments: Scope | str) -> AsyncSpace:
+    def scope(self, *segments: ScopePath | str) -> AsyncScope:
         """Return what is remembered under a scope below this one; raises InvalidValueError."""
-        return AsyncSpace(self._store, Scope.of(self.home, *segments), self._tokens)
+        return AsyncScope(self._store, ScopePath.of(self.home, *segments), self._tokens)
 
     def session(
         self,
@@ -274,7 +274,7 @@ class AsyncSpace(AsyncFading):
 
         Past `max_messages` or `max_tokens` the oldest messages overflow: "drop" forgets them,
         "archive" moves them to the session's archive, a function is called with them first, and
-        `Summarise` archives them and keeps a running summary; all but "drop" make room down to
+        `Summarize` archives them and keeps a running summary; all but "drop" make room down to
         `keep` of the limit. Raises InvalidValueError for a name or a limit that is none.
         """
         limits = Limits(max_messages=max_messages, max_tokens=max_tokens, overflow=overflow, keep=keep)
@@ -308,13 +308,13 @@ class AsyncSpace(AsyncFading):
         scan = StreamScan(scope=self.home, kinds=(MESSAGE,))
         return [SessionInfo.of(stream) async for stream in all_streams(self._store, scan)]
 
-    def catalogue(self, *, max_entries: int | None = None, max_bytes: int | None = None) -> AsyncCatalogue:
+    def catalogue(self, *, max_entries: int | None = None, max_bytes: int | None = None) -> AsyncNotes:
         """Return the notes of this scope; writes past a limit raise LimitError."""
-        return AsyncCatalogue(self._store, self.home, max_entries, max_bytes)
+        return AsyncNotes(self._store, self.home, max_entries, max_bytes)
 
-    def graph(self) -> AsyncGraph:
+    def graph(self) -> AsyncFacts:
         """Return the facts of this scope."""
-        return AsyncGraph(self._store, self.home)
+        return AsyncFacts(self._store, self.home)
 
     async def cleanup(
         self,
@@ -353,7 +353,9 @@ class AsyncSpace(AsyncFading):
         return await _purge_all(self._store, self.home, drop=True)
 
 
-async def _purge_all(store: Store, scope: Scope, *, expired_only: bool = False, drop: bool = False) -> int:
+async def _purge_all(
+    store: Store, scope: ScopePath, *, expired_only: bool = False, drop: bool = False
+) -> int:
     removed = 0
     streams = [stream async for stream in all_streams(store, StreamScan(scope=scope, empty=True))]
     for stream in streams:
@@ -361,5 +363,5 @@ async def _purge_all(store: Store, scope: Scope, *, expired_only: bool = False, 
             continue
         (did,) = await store.write(Write((Purge(stream.scope, stream.kind, (), expired_only, drop),)))
         # What the store notes about itself was nobody's to count.
-        removed += did.count if stream.kind != NOTE_KIND else 0
+        removed += did.count if stream.kind != EMBEDDER_KIND else 0
     return removed

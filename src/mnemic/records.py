@@ -25,7 +25,7 @@ from .checks import (
 )
 from .errors import InvalidValueError
 
-NOTE_KIND = "embedder"
+EMBEDDER_KIND = "embedder"
 """The kind of the record, at the root, in which a store notes whose vectors it holds."""
 LOCK_KIND = "encryption"
 """The kind of the record, at the root, in which a store notes that it is encrypted."""
@@ -46,7 +46,7 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-class Scope(Struct, frozen=True, order=True):
+class ScopePath(Struct, frozen=True, order=True):
     """Where a record lives: a path of segments such as `acme/alice/monday`, matched segment by segment.
 
     One idea serves tenants, users, agents, teams and sessions. The empty path is the root.
@@ -69,7 +69,7 @@ class Scope(Struct, frozen=True, order=True):
                 )
 
     @classmethod
-    def of(cls, *segments: Scope | str) -> Scope:
+    def of(cls, *segments: ScopePath | str) -> ScopePath:
         """Return the scope of these segments; a string is one segment, so a '/' in it is an error."""
         scope = cls()
         for segment in segments:
@@ -87,16 +87,16 @@ class Scope(Struct, frozen=True, order=True):
         return self.path.rpartition("/")[2]
 
     @property
-    def parent(self) -> Scope:
+    def parent(self) -> ScopePath:
         """The scope that this one lies in; the root is its own parent."""
-        return Scope(self.path.rpartition("/")[0])
+        return ScopePath(self.path.rpartition("/")[0])
 
-    def __truediv__(self, segment: Scope | str) -> Scope:
+    def __truediv__(self, segment: ScopePath | str) -> ScopePath:
         """Return the scope below this one; raises InvalidValueError if `segment` cannot name one."""
-        inner = segment.path if isinstance(segment, Scope) else check_segment(segment)
-        return Scope(f"{self.path}/{inner}") if self.path and inner else Scope(inner or self.path)
+        inner = segment.path if isinstance(segment, ScopePath) else check_segment(segment)
+        return ScopePath(f"{self.path}/{inner}") if self.path and inner else ScopePath(inner or self.path)
 
-    def holds(self, other: Scope) -> bool:
+    def holds(self, other: ScopePath) -> bool:
         """Tell whether `other` is this scope or lies below it."""
         return not self.path or other.path == self.path or other.path.startswith(f"{self.path}/")
 
@@ -106,9 +106,9 @@ class Scope(Struct, frozen=True, order=True):
 
 
 @lru_cache(maxsize=10_000)
-def known_scope(path: str) -> Scope:
+def known_scope(path: str) -> ScopePath:
     """Return the scope of a path that a store has kept: most are asked for again and again."""
-    return Scope(path)
+    return ScopePath(path)
 
 
 class Record(Struct, frozen=True):
@@ -122,7 +122,7 @@ class Record(Struct, frozen=True):
     `derived` holds what layers computed from it, by name; a scan brings only what it is asked for.
     """
 
-    scope: Scope
+    scope: ScopePath
     kind: str
     key: str
     seq: int = 0
@@ -151,7 +151,7 @@ class Record(Struct, frozen=True):
 class Ref(Struct, frozen=True):
     """The identity of a record."""
 
-    scope: Scope
+    scope: ScopePath
     kind: str
     key: str
 
@@ -159,7 +159,7 @@ class Ref(Struct, frozen=True):
 class Stream(Struct, frozen=True, kw_only=True):
     """What a store keeps count of: the records of one kind in one scope."""
 
-    scope: Scope
+    scope: ScopePath
     kind: str
     count: int
     weight: int

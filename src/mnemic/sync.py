@@ -13,26 +13,26 @@ from msgspec import UNSET, UnsetType
 from .checks import JSON
 from .copying import Copied, copy_async
 from .driving import Driver, Inline, Portal
-from .features.catalogue import AsyncCatalogue, Entry, EntryInfo
 from .features.cleanup import Cleaned
 from .features.context import Context
 from .features.duplicates import Duplicates
+from .features.facts import MAX_FACTS, AsyncFacts, Fact, Neighborhood
 from .features.fading import AsyncFading, Faded
-from .features.graph import MAX_LINKS, AsyncGraph, Link, Neighbourhood
-from .features.longterm import AsyncLongTerm, Experience
+from .features.memories import AsyncLongTerm, MemoryItem
+from .features.notes import AsyncNotes, Note, NoteInfo
 from .features.overflow import Limits, Overflow
 from .features.references import Reference
 from .features.sessions import AsyncSession, Retention, SessionInfo
 from .layers.acting import Acting, AuditEntry, Auditing
 from .layers.sealing import Keys
-from .memory import AsyncMemory, AsyncSpace, Tokens
+from .memory import AsyncMemory, AsyncScope, Tokens
 from .models.embedder import Embedder
 from .models.finding import AUTO
 from .opening import audits_inline, open_async
 from .recall.entry import INDEX_BYTES
 from .recall.likeness import NEAR
 from .recall.meter import Metrics
-from .records import Hit, Message, Record, Role, Scope
+from .records import Hit, Message, Record, Role, ScopePath
 from .store import registry
 from .tokens import DEFAULT_ENCODING
 
@@ -52,7 +52,7 @@ class Session:
         self._twin = twin
 
     @property
-    def home(self) -> Scope:
+    def home(self) -> ScopePath:
         return self._twin.home
 
     @property
@@ -234,18 +234,18 @@ class Session:
         self._driver.run(self._twin.__aexit__(*error))
 
 
-class Catalogue:
+class Notes:
     """The notes of one scope: any JSON value under a key, with a description.
 
     With limits, a write that would go past them raises LimitError and changes nothing.
     """
 
-    def __init__(self, twin: AsyncCatalogue, driver: Driver) -> None:
+    def __init__(self, twin: AsyncNotes, driver: Driver) -> None:
         self._driver = driver
         self._twin = twin
 
     @property
-    def home(self) -> Scope:
+    def home(self) -> ScopePath:
         return self._twin.home
 
     @property
@@ -264,7 +264,7 @@ class Catalogue:
         description: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         if_version: int | None = None,
-    ) -> EntryInfo:
+    ) -> NoteInfo:
         """Write a value under a key, in place of the one before.
 
         A description or metadata that is not given stays as it was. With `if_version` the note must
@@ -288,7 +288,7 @@ class Catalogue:
         """Return every key with its value, in the order in which they were first written."""
         return self._driver.run(self._twin.read_all())
 
-    def get(self, key: str) -> Entry:
+    def get(self, key: str) -> Note:
         """Return a note with its value, its description and its version; raises NotFoundError."""
         return self._driver.run(self._twin.get(key))
 
@@ -296,14 +296,14 @@ class Catalogue:
         """Remove a note; tell whether it was there."""
         return self._driver.run(self._twin.delete(key))
 
-    def rename(self, key: str, to: str) -> EntryInfo:
+    def rename(self, key: str, to: str) -> NoteInfo:
         """Give a note another key, and keep all else.
 
         Raises NotFoundError if it is not there, ConflictError if the new key is taken.
         """
         return self._driver.run(self._twin.rename(key, to))
 
-    def stale(self, older_than: timedelta) -> list[EntryInfo]:
+    def stale(self, older_than: timedelta) -> list[NoteInfo]:
         """Return the notes that were last written longer ago than that."""
         return self._driver.run(self._twin.stale(older_than))
 
@@ -319,7 +319,7 @@ class Catalogue:
         """Remove all notes."""
         self._driver.run(self._twin.clear())
 
-    def list(self, metadata: Mapping[str, Any] | None = None) -> list[EntryInfo]:
+    def list(self, metadata: Mapping[str, Any] | None = None) -> list[NoteInfo]:
         """Return what there is, without the values, in the order in which it was first written."""
         return self._driver.run(self._twin.list(metadata))
 
@@ -332,7 +332,7 @@ class LongTerm:
         self._twin = twin
 
     @property
-    def home(self) -> Scope:
+    def home(self) -> ScopePath:
         return self._twin.home
 
     def remember(
@@ -379,7 +379,7 @@ class LongTerm:
 
     def remember_many(
         self,
-        experiences: Iterable[str | Experience],
+        experiences: Iterable[str | MemoryItem],
         *,
         once: str | None = None,
         duplicates: Duplicates = "keep",
@@ -468,7 +468,7 @@ class LongTerm:
         min_importance: float | None = None,
         min_score: float | None = None,
         as_of: datetime | None = None,
-        neighbours: int = 0,
+        neighbors: int = 0,
         diverse: bool = True,
         signals: Sequence[str] | str | None = None,
         uses: bool = True,
@@ -477,7 +477,7 @@ class LongTerm:
 
         Everything with text is searched: messages, remembered texts, notes, summaries and links, or
         only the `kinds` given. `as_of` keeps what was true then, which is now unless it is given.
-        `neighbours` brings that many turns before and after each hit along; `diverse` leaves copies of
+        `neighbors` brings that many turns before and after each hit along; `diverse` leaves copies of
         a better hit for last; `signals` are the only ones that count, all unless they are given. A hit
         counts as a use of what was remembered, unless `uses` is false.
         """
@@ -493,7 +493,7 @@ class LongTerm:
                 min_importance=min_importance,
                 min_score=min_score,
                 as_of=as_of,
-                neighbours=neighbours,
+                neighbors=neighbors,
                 diverse=diverse,
                 signals=signals,
                 uses=uses,
@@ -556,15 +556,15 @@ class Fading(LongTerm):
         return self._driver.run(self._twin.restore(key))
 
 
-class Graph:
+class Facts:
     """The facts of one scope. Questions are answered from indexes, and walks are bounded."""
 
-    def __init__(self, twin: AsyncGraph, driver: Driver) -> None:
+    def __init__(self, twin: AsyncFacts, driver: Driver) -> None:
         self._driver = driver
         self._twin = twin
 
     @property
-    def home(self) -> Scope:
+    def home(self) -> ScopePath:
         return self._twin.home
 
     def add(
@@ -579,7 +579,7 @@ class Graph:
         source: str | None = None,
         confidence: float = 1.0,
         metadata: Mapping[str, Any] | None = None,
-    ) -> Link:
+    ) -> Fact:
         """State a fact, true from now on unless told otherwise; return it as it is kept.
 
         Stated again, it is kept once, with what was said of it last. A `single` predicate has one
@@ -624,7 +624,7 @@ class Graph:
         as_of: datetime | None = None,
         history: bool = False,
         limit: int | None = None,
-    ) -> list[Link]:
+    ) -> list[Fact]:
         """Return the facts with this subject, predicate and object, or any where one is left out.
 
         They are those that are true now, or were true at `as_of`, or with `history` at any time,
@@ -634,18 +634,18 @@ class Graph:
             self._twin.ask(subject, predicate, object, as_of=as_of, history=history, limit=limit)
         )
 
-    def neighbours(
+    def neighbors(
         self,
         name: str,
         depth: int = 1,
         *,
         predicates: Sequence[str] | str | None = None,
         as_of: datetime | None = None,
-        max_links: int = MAX_LINKS,
-    ) -> Neighbourhood:
+        max_facts: int = MAX_FACTS,
+    ) -> Neighborhood:
         """Return what is linked with a thing, in either direction, in up to `depth` steps."""
         return self._driver.run(
-            self._twin.neighbours(name, depth, predicates=predicates, as_of=as_of, max_links=max_links)
+            self._twin.neighbors(name, depth, predicates=predicates, as_of=as_of, max_facts=max_facts)
         )
 
     def path(
@@ -656,15 +656,15 @@ class Graph:
         max_depth: int = 6,
         predicates: Sequence[str] | str | None = None,
         as_of: datetime | None = None,
-        max_links: int = 10 * MAX_LINKS,
-    ) -> list[Link] | None:
+        max_facts: int = 10 * MAX_FACTS,
+    ) -> list[Fact] | None:
         """Return a shortest chain of links between two things, in either direction; None if there is none.
 
-        Raises LimitError if more than `max_links` links would have to be looked at to tell.
+        Raises LimitError if more than `max_facts` links would have to be looked at to tell.
         """
         return self._driver.run(
             self._twin.path(
-                start, end, max_depth=max_depth, predicates=predicates, as_of=as_of, max_links=max_links
+                start, end, max_depth=max_depth, predicates=predicates, as_of=as_of, max_facts=max_facts
             )
         )
 
@@ -692,13 +692,13 @@ class Memory:
     def url(self) -> str:
         return self._twin.url
 
-    def scope(self, *segments: Scope | str) -> Space:
+    def scope(self, *segments: ScopePath | str) -> Scope:
         """Return what is remembered under a scope; each string is one segment.
 
         Raises InvalidValueError for a segment that is empty, too long, or holds '/' or control
         characters.
         """
-        return Space(self._twin.scope(*segments), self._driver)
+        return Scope(self._twin.scope(*segments), self._driver)
 
     def sweep(self) -> int:
         """Remove from the store what has expired, which reads hide already; return how many records."""
@@ -716,7 +716,7 @@ class Memory:
         """
         return self._driver.run(self._twin.reembed(embedder, progress=progress))
 
-    def warm(self, *segments: Scope | str) -> int:
+    def warm(self, *segments: ScopePath | str) -> int:
         """Make all that recall in a scope needs, and read it in, so that the first recall is as fast as any.
 
         Returns how many texts can be found there; 0 if the store searches by itself, and needs none of it.
@@ -753,7 +753,7 @@ class Memory:
 
     def audit_trail(
         self,
-        scope: Scope | str | None = None,
+        scope: ScopePath | str | None = None,
         *,
         since: datetime | None = None,
         until: datetime | None = None,
@@ -806,16 +806,16 @@ class Memory:
         return f"<Memory at {self.url}>"
 
 
-class Space(Fading):
+class Scope(Fading):
     """What is remembered under one scope, and the ways to it."""
 
-    def __init__(self, twin: AsyncSpace, driver: Driver) -> None:
+    def __init__(self, twin: AsyncScope, driver: Driver) -> None:
         super().__init__(twin, driver)
-        self._twin: AsyncSpace = twin
+        self._twin: AsyncScope = twin
 
-    def scope(self, *segments: Scope | str) -> Space:
+    def scope(self, *segments: ScopePath | str) -> Scope:
         """Return what is remembered under a scope below this one; raises InvalidValueError."""
-        return Space(self._twin.scope(*segments), self._driver)
+        return Scope(self._twin.scope(*segments), self._driver)
 
     def session(
         self,
@@ -832,7 +832,7 @@ class Space(Fading):
 
         Past `max_messages` or `max_tokens` the oldest messages overflow: "drop" forgets them,
         "archive" moves them to the session's archive, a function is called with them first, and
-        `Summarise` archives them and keeps a running summary; all but "drop" make room down to
+        `Summarize` archives them and keeps a running summary; all but "drop" make room down to
         `keep` of the limit. Raises InvalidValueError for a name or a limit that is none.
         """
         return Session(
@@ -872,13 +872,13 @@ class Space(Fading):
         """Return the conversations below this scope with their counts, tokens and last activity."""
         return self._driver.run(self._twin.sessions())
 
-    def catalogue(self, *, max_entries: int | None = None, max_bytes: int | None = None) -> Catalogue:
+    def catalogue(self, *, max_entries: int | None = None, max_bytes: int | None = None) -> Notes:
         """Return the notes of this scope; writes past a limit raise LimitError."""
-        return Catalogue(self._twin.catalogue(max_entries=max_entries, max_bytes=max_bytes), self._driver)
+        return Notes(self._twin.catalogue(max_entries=max_entries, max_bytes=max_bytes), self._driver)
 
-    def graph(self) -> Graph:
+    def graph(self) -> Facts:
         """Return the facts of this scope."""
-        return Graph(self._twin.graph(), self._driver)
+        return Facts(self._twin.graph(), self._driver)
 
     def cleanup(
         self,
@@ -969,7 +969,7 @@ def copy(
     source: str,
     target: str,
     *,
-    scope: Scope | str | None = None,
+    scope: ScopePath | str | None = None,
     reembed: bool = False,
     merge: bool = False,
     source_key: Keys | None = None,

@@ -11,11 +11,11 @@ from ..checks import shown
 from ..driving import Driver, Inline, Portal, off_loop, step
 from ..errors import InvalidValueError
 from ..features.sessions import AsyncSession
-from ..memory import AsyncMemory, AsyncSpace
-from ..sync import Memory, Session, Space, open
+from ..memory import AsyncMemory, AsyncScope
+from ..sync import Memory, Scope, Session, open
 
 Result = TypeVar("Result")
-AnyMemory: TypeAlias = Space | AsyncSpace | Memory | AsyncMemory | str | None
+AnyMemory: TypeAlias = Scope | AsyncScope | Memory | AsyncMemory | str | None
 """What an agent may be given as its memory: a scope, a memory, a URL, or nothing for one of its own."""
 AnySession: TypeAlias = Session | AsyncSession | str
 """What an agent may be given as its conversation: one, with limits perhaps, or a name."""
@@ -37,7 +37,7 @@ class Home:
         self._name = name
         self._opened: Memory | None = None
         self._lock = threading.Lock()
-        self._space: AsyncSpace | None = None
+        self._space: AsyncScope | None = None
         self._portal: Portal | None = None
         self._inline = False
         self._of: Home | None = None
@@ -45,7 +45,7 @@ class Home:
             self._url = OWN if memory is None else memory
         elif isinstance(memory, Memory | AsyncMemory):
             self._settle(memory.scope(name))
-        elif isinstance(memory, Space | AsyncSpace):
+        elif isinstance(memory, Scope | AsyncScope):
             self._settle(memory)
         else:
             raise InvalidValueError(f"an agent's memory is a scope, a memory or a URL: {shown(memory)}")
@@ -54,8 +54,8 @@ class Home:
     def around(cls, session: Session | AsyncSession) -> Home:
         """Return the scope that a conversation lies in."""
         twin = session._twin if isinstance(session, Session) else session
-        space = AsyncSpace(twin._store, twin.home.parent, twin._tokens)
-        return cls(Space(space, session._driver) if isinstance(session, Session) else space)
+        space = AsyncScope(twin._store, twin.home.parent, twin._tokens)
+        return cls(Scope(space, session._driver) if isinstance(session, Session) else space)
 
     def room(self, name: str) -> Home:
         """Return a scope of its own within this one, which is opened and closed with it."""
@@ -64,12 +64,12 @@ class Home:
         return found
 
     @property
-    def space(self) -> AsyncSpace:
+    def space(self) -> AsyncScope:
         """The scope, once it is open."""
         assert self._space is not None, "a home is opened before it is used"
         return self._space
 
-    async def open(self) -> AsyncSpace:
+    async def open(self) -> AsyncScope:
         """Open the memory, if it is not open yet, and return the scope; raises as `mnemic.open` does."""
         if self._space is None:
             # In a thread, so that a sync memory is opened however the caller came here.
@@ -120,8 +120,8 @@ class Home:
                 self._opened = open(self._url)
                 self._settle(self._opened.scope(self._name))
 
-    def _settle(self, space: Space | AsyncSpace) -> None:
-        driver: Driver | None = space._driver if isinstance(space, Space) else None
+    def _settle(self, space: Scope | AsyncScope) -> None:
+        driver: Driver | None = space._driver if isinstance(space, Scope) else None
         self._portal = driver if isinstance(driver, Portal) else None
         self._inline = isinstance(driver, Inline)
-        self._space = space._twin if isinstance(space, Space) else space
+        self._space = space._twin if isinstance(space, Scope) else space

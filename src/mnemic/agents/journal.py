@@ -12,18 +12,18 @@ from msgspec.structs import replace
 
 from ..checks import check_count, check_name, shown
 from ..errors import ConflictError, InvalidValueError, NotFoundError
-from ..features.kinds import ENTRY, EXPERIENCE, LINK
+from ..features.kinds import FACT, MEMORY, NOTE
 from ..features.kinds import JOURNAL as JOURNAL
 from ..layers.layer import Layer
-from ..memory import AsyncSpace
-from ..records import Record, Ref, Scope, new_id, now
+from ..memory import AsyncScope
+from ..records import Record, Ref, ScopePath, new_id, now
 from ..store.protocol import Store, scan_all
 from ..store.query import Condition, Delete, Limit, Op, Outcome, Put, Scan, Write
 from ..store.retry import retried
 
 WRITTEN_BY = "written_by"
 """Under which name a record's metadata says who wrote it."""
-JOURNALLED = (ENTRY, EXPERIENCE, LINK)
+JOURNALLED = (NOTE, MEMORY, FACT)
 """The kinds of what is noted in the journal when an agent writes it."""
 MAX_ACTS = 1000
 """How many acts a scope's journal holds; the oldest go first."""
@@ -78,9 +78,9 @@ class Act(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class AsyncJournal:
     """What agents did in one scope."""
 
-    home: Scope
+    home: ScopePath
 
-    def __init__(self, space: AsyncSpace) -> None:
+    def __init__(self, space: AsyncScope) -> None:
         self.home = space.home
         self._space = space
         self._store = space._store
@@ -143,9 +143,9 @@ class AsyncJournal:
         open = [act for act in reversed(acts) if not act.undone and act.undoes is None]
         return [await self.undo(act, by=by) for act in open[: check_count(n, "n")]]
 
-    def writer(self, what: str, by: Provenance) -> AsyncSpace:
+    def writer(self, what: str, by: Provenance) -> AsyncScope:
         """Return the scope as one who writes it in their name: records say so, and the journal holds it."""
-        return AsyncSpace(self._journalling(what, by), self.home, self._space._tokens)
+        return AsyncScope(self._journalling(what, by), self.home, self._space._tokens)
 
     def _journalling(self, what: str, by: Provenance, undoes: str | None = None) -> _Journalling:
         return _Journalling(self._store, self.home, what, by, undoes)
@@ -166,7 +166,7 @@ class AsyncJournal:
         if present is None:
             return []
         moment = now()
-        if change.kind == LINK and present.valid_to is None and _before(present.valid_from, moment):
+        if change.kind == FACT and present.valid_to is None and _before(present.valid_from, moment):
             return self._space.graph()._close(present, moment)
         return [Delete(ref, version)]
 
@@ -177,7 +177,7 @@ class AsyncJournal:
 class _Journalling(Layer):
     """Adds to each write who it is by, and an entry in the journal with what was there before."""
 
-    def __init__(self, below: Store, home: Scope, what: str, by: Provenance, undoes: str | None) -> None:
+    def __init__(self, below: Store, home: ScopePath, what: str, by: Provenance, undoes: str | None) -> None:
         super().__init__(below)
         self._home = home
         self._what = what
@@ -280,7 +280,7 @@ def _changes(ops: list[Op], before: dict[Ref, Record | None]) -> list[Change]:
         record = new if new is not None else old
         assert record is not None
         names = (
-            [record.labels[name] for name in ("subject", "predicate", "object")] if ref.kind == LINK else []
+            [record.labels[name] for name in ("subject", "predicate", "object")] if ref.kind == FACT else []
         )
         found.append(
             Change(

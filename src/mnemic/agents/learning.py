@@ -13,20 +13,20 @@ from ..checks import check_count, check_time, shown
 from ..errors import ConflictError, InvalidValueError
 from ..features.extractive import extractive as extractive
 from ..features.extractive import title_of
-from ..features.graph import Link
-from ..features.kinds import EXPERIENCE, PROGRESS, TITLE
+from ..features.facts import Fact
+from ..features.kinds import MEMORY, PROGRESS, TITLE
 from ..features.messages import MESSAGE, decode
 from ..features.sessions import AsyncSession
-from ..features.summary import SUMMARY, SUMMARY_KEY, Summarise, summary_record
+from ..features.summary import SUMMARY, SUMMARY_KEY, Summarize, summary_record
 from ..features.turns import Entry, grouped
-from ..memory import AsyncSpace
+from ..memory import AsyncScope
 from ..records import Message, Record, Ref, now
 from ..store.protocol import scan_all
 from ..store.query import Condition, Put, Scan, Write
 from .asking import Asked, ask_for, asked, name_of, numbered
 from .homes import AnyMemory, AnySession, Home
 from .journal import WRITTEN_BY, AsyncJournal, Provenance
-from .tasks import EXTRACT, REFLECT, SUMMARISE, TITLE_TASK, Fact, Found, Insights, Triple
+from .tasks import EXTRACT, REFLECT, SUMMARISE, TITLE_TASK, Found, FoundFact, Insights, Triple
 from .worker import Worker
 
 Lesson: TypeAlias = Literal["summarise", "extract", "title"]
@@ -55,7 +55,7 @@ class Extracted(Struct, frozen=True, kw_only=True):
     """What was found in a session: facts as remembered texts, and as links; and how much was of no use."""
 
     facts: list[Record] = field(default_factory=list)
-    links: list[Link] = field(default_factory=list)
+    links: list[Fact] = field(default_factory=list)
     skipped: int = 0
 
 
@@ -77,7 +77,7 @@ class AsyncLearner:
 
     # ------------------------------------------------------------ summaries
 
-    async def summarise(self, session: AnySession, *, keep: int = 20) -> Summary | None:
+    async def summarize(self, session: AnySession, *, keep: int = 20) -> Summary | None:
         """Carry on the running summary of a session up to its last `keep` messages; None if it has none.
 
         The log stays as it is. Messages that come meanwhile are the next summary's; if another summarises
@@ -107,7 +107,7 @@ class AsyncLearner:
                 return await ask([Message("system", SUMMARISE), *messages])
 
         messages = [decode(record) for record in leaving]
-        put = await summary_record(Summarise(model), chat.home, old, leaving, messages)
+        put = await summary_record(Summarize(model), chat.home, old, leaving, messages)
         meta = {WRITTEN_BY: self._by(chat, leaving[-1].key)}
         write = Write((Put(replace(put.record, meta=meta), put.if_version),))
         await self.home.run(chat._store.write(write))
@@ -145,11 +145,11 @@ class AsyncLearner:
 
     async def _keep(
         self, chat: AsyncSession, spoken: list[Record], found: Found
-    ) -> tuple[list[Record], list[Link], int]:
+    ) -> tuple[list[Record], list[Fact], int]:
         facts: list[Record] = []
-        links: list[Link] = []
+        links: list[Fact] = []
         skipped = 0
-        items: list[Fact | Triple] = [*found.facts, *found.triples]
+        items: list[FoundFact | Triple] = [*found.facts, *found.triples]
         for item in items:
             if not 1 <= item.message <= len(spoken):
                 skipped += 1  # what comes from nowhere is not kept
@@ -158,7 +158,7 @@ class AsyncLearner:
             confidence = min(1.0, max(0.0, item.confidence))
             writer = self._writer("extract", chat, source.key)
             try:
-                if isinstance(item, Fact):
+                if isinstance(item, FoundFact):
                     meta = {"confidence": confidence, "session": chat.name}
                     work = writer.remember(
                         item.text,
@@ -223,15 +223,15 @@ class AsyncLearner:
         where = (Condition("created", "ge", since), Condition("created", "le", until))
         found: list[Record] = []
         space = self.home.space
-        for kind in (EXPERIENCE, MESSAGE):
+        for kind in (MEMORY, MESSAGE):
             scan = Scan(scope=space.home, kinds=(kind,), below=True, where=where)
             async for record in scan_all(space._store, scan):
-                said = kind == EXPERIENCE or _role(record) in SPEAKERS
+                said = kind == MEMORY or _role(record) in SPEAKERS
                 if record.text and said and not record.meta.get("insight"):
                     found.append(record)
         found.sort(key=lambda record: (record.created or since, record.seq))
         # The newest say most of a period that holds too much; what was remembered before what was said.
-        first = sorted(found, key=lambda r: (r.kind == EXPERIENCE, r.importance or 0, r.created or since))
+        first = sorted(found, key=lambda r: (r.kind == MEMORY, r.importance or 0, r.created or since))
         chosen = {record.ref for record in first[-MATERIAL:]}
         return [record for record in found if record.ref in chosen]
 
@@ -271,7 +271,7 @@ class AsyncLearner:
             if lesson not in LESSONS:
                 raise InvalidValueError(f"there is no lesson {shown(lesson)}: there are {', '.join(LESSONS)}")
             name = session if isinstance(session, str) else session.home.path
-            work = {"summarise": self.summarise, "extract": self.extract, "title": self.title}[lesson]
+            work = {"summarise": self.summarize, "extract": self.extract, "title": self.title}[lesson]
             self._worker.give((lesson, name), lambda work=work: work(session))  # type: ignore[misc]
 
     @property
@@ -332,7 +332,7 @@ class AsyncLearner:
         by = {"agent": self.name, "session": chat.name, "message": message, "model": self._model_name}
         return {key: value for key, value in {**by, "at": now().isoformat()}.items() if value is not None}
 
-    def _writer(self, what: str, chat: AsyncSession, message: str) -> AsyncSpace:
+    def _writer(self, what: str, chat: AsyncSession, message: str) -> AsyncScope:
         by = Provenance(agent=self.name, session=chat.name, message=message, model=self._model_name)
         return AsyncJournal(self.home.space).writer(what, by)
 

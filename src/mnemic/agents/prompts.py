@@ -10,11 +10,11 @@ from msgspec import Struct
 from ..checks import check_count, check_number
 from ..driving import running_loop
 from ..errors import InvalidValueError
-from ..features.catalogue import ENTRY, EntryInfo
 from ..features.context import best_of, block_of
-from ..features.longterm import EXPERIENCE
+from ..features.memories import MEMORY
+from ..features.notes import NOTE, NoteInfo
 from ..features.sessions import AsyncSession
-from ..memory import AsyncSpace
+from ..memory import AsyncScope
 from ..records import Hit, Message
 from ..store.query import Scan
 from ..tokens import TokenCounter
@@ -62,7 +62,7 @@ class Shown(Struct, frozen=True):
 
 
 async def show(
-    space: AsyncSpace, session: AsyncSession, query: str, budget: Budget, given: list[Message] | None = None
+    space: AsyncScope, session: AsyncSession, query: str, budget: Budget, given: list[Message] | None = None
 ) -> Shown:
     """Return what bears on a query; turns that are `given` are shown already, and no others are."""
     aside = int(budget.max_tokens * budget.share)
@@ -74,7 +74,7 @@ async def show(
         room = max(1, budget.max_tokens - aside)
         return await session.window(room, interrupted=INTERRUPTED, partial=True)
 
-    async def notes() -> tuple[list[EntryInfo], int]:
+    async def notes() -> tuple[list[NoteInfo], int]:
         return await _newest_notes(space) if budget.notes and aside else ([], 0)
 
     async def found() -> list[Hit]:
@@ -90,21 +90,21 @@ async def show(
     tokens = space._tokens
     listed, cost = _listed(entries, count, tokens, aside // 2)
     picked = best_of(hits, recent, session, tokens, aside - cost) if hits else []
-    if used := [hit.record.ref for hit in picked if hit.record.kind == EXPERIENCE]:
+    if used := [hit.record.ref for hit in picked if hit.record.kind == MEMORY]:
         await space._use(used)
     lines = [*listed, *([str(block_of(picked).content)] if picked else [])]
     return Shown([] if given is not None else recent, _framed(lines) if lines else None, picked)
 
 
-async def _newest_notes(space: AsyncSpace) -> tuple[list[EntryInfo], int]:
+async def _newest_notes(space: AsyncScope) -> tuple[list[NoteInfo], int]:
     """Return the notes that were made last, without what is in them, and how many there are."""
-    scan = Scan(scope=space.home, kinds=(ENTRY,), reverse=True, limit=MAX_NOTES, bodies=False)
+    scan = Scan(scope=space.home, kinds=(NOTE,), reverse=True, limit=MAX_NOTES, bodies=False)
     page = await space._store.scan(scan)
     count = len(page.items) if page.cursor is None else (await space.catalogue().usage())[0]
-    return [EntryInfo.of(record) for record in page.items], count
+    return [NoteInfo.of(record) for record in page.items], count
 
 
-def _listed(entries: list[EntryInfo], count: int, tokens: TokenCounter, room: int) -> tuple[list[str], int]:
+def _listed(entries: list[NoteInfo], count: int, tokens: TokenCounter, room: int) -> tuple[list[str], int]:
     """Return the list of notes, those written last before the others, and what it costs."""
     if not entries:
         return [], 0

@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from ..driving import Driver, Portal
-from ..records import Record, Scope
-from ..sync import Memory, Space
+from ..records import Record, ScopePath
+from ..sync import Memory, Scope
 from .homes import AnySession
 from .journal import Act, AsyncJournal, Provenance
 from .learning import AsyncLearner, Extracted, Lesson, Summary
@@ -21,7 +21,7 @@ class Journal:
         self._twin = twin
 
     @property
-    def home(self) -> Scope:
+    def home(self) -> ScopePath:
         return self._twin.home
 
     def history(
@@ -55,9 +55,9 @@ class Journal:
         """Take back the last `n` acts, the last first, of all or of an agent or session; not those undone."""
         return self._driver.run(self._twin.undo_last(n, agent=agent, session=session, by=by))
 
-    def writer(self, what: str, by: Provenance) -> Space:
+    def writer(self, what: str, by: Provenance) -> Scope:
         """Return the scope as one who writes it in their name: records say so, and the journal holds it."""
-        return Space(self._twin.writer(what, by), self._driver)
+        return Scope(self._twin.writer(what, by), self._driver)
 
 
 class Learner:
@@ -72,13 +72,13 @@ class Learner:
         self._driver = driver
         self._twin = twin
 
-    def summarise(self, session: AnySession, *, keep: int = 20) -> Summary | None:
+    def summarize(self, session: AnySession, *, keep: int = 20) -> Summary | None:
         """Carry on the running summary of a session up to its last `keep` messages; None if it has none.
 
         The log stays as it is. Messages that come meanwhile are the next summary's; if another summarises
         meanwhile, its summary is carried on.
         """
-        return self._driver.run(self._twin.summarise(session, keep=keep))
+        return self._driver.run(self._twin.summarize(session, keep=keep))
 
     def extract(self, session: AnySession) -> Extracted:
         """Find facts in what was said in a session since the last time, and keep them with their sources.
@@ -132,12 +132,12 @@ class Learner:
         self.close()
 
 
-def open_journal(space: Space) -> Journal:
+def open_journal(space: Scope) -> Journal:
     """Return what agents wrote in a scope, to be listed and undone."""
     return Journal(AsyncJournal(space._twin), space._driver)
 
 
-def open_learner(memory: Space | Memory | str | None, model: Any = None, *, name: str = "learner") -> Learner:
+def open_learner(memory: Scope | Memory | str | None, model: Any = None, *, name: str = "learner") -> Learner:
     """Return what learns from the conversations of a scope, on an event loop of its own; `close` it.
 
     Takes and raises what `AsyncLearner` does.

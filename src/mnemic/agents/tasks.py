@@ -26,7 +26,7 @@ Answer with JSON alone:
 empty."""
 
 
-class Fact(Struct):
+class FoundFact(Struct):
     """A fact, and the number of the message that says it."""
 
     text: str
@@ -48,7 +48,7 @@ class Triple(Struct):
 class Found(Struct):
     """What a model found in messages."""
 
-    facts: list[Fact] = field(default_factory=list)
+    facts: list[FoundFact] = field(default_factory=list)
     triples: list[Triple] = field(default_factory=list)
 
 

@@ -10,9 +10,9 @@ from pydantic_ai.toolsets import FunctionToolset, ToolsetTool
 
 from ..checks import shown
 from ..errors import ConflictError, InvalidValueError, LimitError, NotFoundError
-from ..features.graph import Link
-from ..features.kinds import EXPERIENCE
-from ..memory import AsyncSpace
+from ..features.facts import Fact
+from ..features.kinds import MEMORY
+from ..memory import AsyncScope
 from ..records import Record, Ref
 from .journal import WRITTEN_BY, AsyncJournal, Provenance
 from .turn import Turn
@@ -92,7 +92,7 @@ class _Tools:
         """Forget what is remembered under a key, which recall shows."""
         # Not a hit of a session: only what lies in the agent's own scope is in its journal, to be undone.
         count = await self._turn(ctx).home.run(
-            self._writer(ctx).forget(Ref(self._space(ctx).home, EXPERIENCE, key))
+            self._writer(ctx).forget(Ref(self._space(ctx).home, MEMORY, key))
         )
         return "Forgotten." if count else f"Nothing is remembered under {key!r}."
 
@@ -125,10 +125,10 @@ class _Tools:
         links = await self._turn(ctx).home.run(facts.ask(subject, predicate, object, limit=MAX_FACTS))
         return [_fact(link) for link in links]
 
-    def _space(self, ctx: RunContext[Any]) -> AsyncSpace:
+    def _space(self, ctx: RunContext[Any]) -> AsyncScope:
         return self._turn(ctx).home.space
 
-    def _writer(self, ctx: RunContext[Any]) -> AsyncSpace:
+    def _writer(self, ctx: RunContext[Any]) -> AsyncScope:
         turn = self._turn(ctx)
         by = Provenance(
             agent=turn.agent,
@@ -200,7 +200,7 @@ def _found(record: Record) -> dict[str, Any]:
     return shown
 
 
-def _fact(link: Link) -> dict[str, Any]:
+def _fact(link: Fact) -> dict[str, Any]:
     fact: dict[str, Any] = {"subject": link.subject, "predicate": link.predicate, "object": link.object}
     fact |= {"since": f"{link.valid_from:%Y-%m-%d}", "confidence": link.confidence}
     return fact

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from ..checks import copy_json
 from ..errors import ClosedError
 from ..forking import under_way
-from ..records import Hit, Record, Ref, Scope, Stream, known_scope, now
+from ..records import Hit, Record, Ref, ScopePath, Stream, known_scope, now
 from ..store.matching import Position, from_cursor, in_reach, seen, to_cursor
 from ..store.protocol import Capability, Page
 from ..store.query import (
@@ -188,7 +188,7 @@ class MemoryStore:
         with self._open() as data:
             for path, kind in sorted(data.streams):
                 if (start is not None and (path, kind) <= start) or not in_reach(
-                    Scope(path), kind, scan.scope, scan.kinds, scan.below
+                    ScopePath(path), kind, scan.scope, scan.kinds, scan.below
                 ):
                     continue
                 held = data.streams[path, kind]
@@ -200,7 +200,7 @@ class MemoryStore:
                     return Page(tuple(items), to_cursor((last.scope.path, last.kind, 0)) if last else None)
                 items.append(
                     Stream(
-                        scope=Scope(path),
+                        scope=ScopePath(path),
                         kind=kind,
                         count=len(held.records) - len(gone),
                         weight=held.weight - sum(record.weight for record in gone),
@@ -338,7 +338,7 @@ class _Change:
                 removed.append(key)
         return tuple(removed)
 
-    def stream(self, scope: Scope, kind: str, *, make: bool) -> _Stream:
+    def stream(self, scope: ScopePath, kind: str, *, make: bool) -> _Stream:
         """Return the stream; the first time in a write, with what has expired taken out.
 
         A new one is kept only if `make`.

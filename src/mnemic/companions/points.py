@@ -21,7 +21,7 @@ from msgspec import Struct, field, json
 from ..driving import off_loop
 from ..errors import ClosedError, StoreError
 from ..recall.entry import unpack
-from ..records import Record, Scope
+from ..records import Record, ScopePath
 from ..store.nearest import Mark, Near
 from ..store.planning import Name
 
@@ -139,7 +139,7 @@ class PointIndex:
         self._making = asyncio.Lock()
         self._closed = False
 
-    async def marks(self, name: str, scope: Scope) -> dict[Name, Mark]:
+    async def marks(self, name: str, scope: ScopePath) -> dict[Name, Mark]:
         """Return how far it has come with the streams of a scope and of those below it."""
         where = Where(scope=scope.path, below=True, chunks=(MARK, MARK))
         found: dict[Name, Mark] = {}

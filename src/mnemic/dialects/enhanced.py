@@ -67,7 +67,7 @@ class UrlStore(MemoryStore[str]):
             return None
 
     def search(self, query: str, top_k: int = 5) -> list[tuple[str, str, float]]:
-        hits = blocking(lambda: self.space.recall(query, top_k, kinds="experience", signals=self.signals))
+        hits = blocking(lambda: self.space.recall(query, top_k, kinds="memory", signals=self.signals))
         found = {hit.record.key: (hit.record.key, hit.record.text or "", hit.score) for hit in hits}
         if len(found) < top_k and self.signals is None:
             held = [

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic_ai.toolsets import FunctionToolset
 
 import mnemic
-from mnemic import AsyncCatalogue, AsyncMemory
+from mnemic import AsyncMemory, AsyncNotes
 
 from .talking import Talker
 
@@ -57,7 +57,7 @@ class UrlMemory(MemoryBackend):
         if self._memory is not None:
             await self._memory.close()
 
-    async def _notes(self) -> AsyncCatalogue:
+    async def _notes(self) -> AsyncNotes:
         if self._memory is None:
             self._memory = await mnemic.open_async(self.url)
         return self._memory.scope(self.prefix).catalogue()

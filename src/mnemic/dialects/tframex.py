@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 from msgspec.structs import replace
 
 import mnemic
-from mnemic import AsyncSession, AsyncSpace
+from mnemic import AsyncScope, AsyncSession
 from mnemic import Message as Message
 
 from ..driving import call, running_loop
@@ -60,7 +60,7 @@ class UrlMemoryStore(BaseMemoryStore):
         self.url, self.session_id = url, session_id
         self._opening = {"embedder": embedder, **({"encryption_key": key} if key is not None else {})}
         self._limits = limits
-        self._space: AsyncSpace | None = None
+        self._space: AsyncScope | None = None
         self._memory: mnemic.AsyncMemory | None = None
         # What lies in this process can be used on any event loop, and before there is one.
         if url == "memory://":
@@ -208,14 +208,14 @@ class SummaryMemory(InMemoryMemoryStore):
         """`summarizer_agent` is the name of an agent, or a function from a text to its summary."""
         self.summarizer_agent, self.threshold = summarizer_agent, threshold
         super().__init__(
-            max_messages=threshold, overflow=mnemic.Summarise(self._summarise), keep=keep / threshold
+            max_messages=threshold, overflow=mnemic.Summarize(self._summarize), keep=keep / threshold
         )
 
     async def get_summaries(self) -> list[Message]:
         summary = await (await self.session()).summary()
         return [] if summary is None else [Message("system", SUMMARY + summary)]
 
-    async def _summarise(self, messages: list[Message]) -> str:
+    async def _summarize(self, messages: list[Message]) -> str:
         text = "\n".join(f"{message.role}: {message.text}" for message in messages)
         asked = f"Summarize this conversation:\n{text}"
         if callable(self.summarizer_agent):

@@ -17,13 +17,13 @@ from msgspec.structs import replace
 
 from ..checks import MAX_KEY, check_ttl, to_microseconds
 from ..errors import InvalidValueError, StoreError
-from ..records import AUDIT_KIND, LOCK_KIND, NOTE_KIND, Record, Scope, Stream, new_id, now
+from ..records import AUDIT_KIND, EMBEDDER_KIND, LOCK_KIND, Record, ScopePath, Stream, new_id, now
 from ..store.batches import write_each
 from ..store.digest import digest
 from ..store.protocol import Store, all_streams
 from ..store.query import Condition, Delete, Op, Put, Scan, StreamScan, Write
 from .filters import conditions
-from .kinds import ENTRY, GUARD, JOURNAL, LEASE, MESSAGE, PROGRESS, PRUNED, RECALLED, SUMMARY, check_kinds
+from .kinds import GUARD, JOURNAL, LEASE, MESSAGE, NOTE, PROGRESS, PRUNED, RECALLED, SUMMARY, check_kinds
 from .messages import decode
 from .overflow import LEASE_TIME
 from .turns import Entry, grouped
@@ -34,9 +34,9 @@ WRITTEN_AT_ONCE = 4 * 1024 * 1024
 """How many characters of them are archived at a time, about."""
 CLEANED = (*RECALLED, PRUNED, JOURNAL, PROGRESS)
 """The kinds of what may be cleaned up."""
-SPARED = (AUDIT_KIND, LOCK_KIND, NOTE_KIND, GUARD, LEASE)
+SPARED = (AUDIT_KIND, LOCK_KIND, EMBEDDER_KIND, GUARD, LEASE)
 """The kinds of what nobody has stored, or nobody may remove."""
-REWRITTEN = (ENTRY, SUMMARY)
+REWRITTEN = (NOTE, SUMMARY)
 """The kinds of what is written anew in its place, and so is as old as its last change."""
 
 _encode = json.Encoder().encode
@@ -56,7 +56,7 @@ class Cleanup:
     def __init__(
         self,
         store: Store,
-        home: Scope,
+        home: ScopePath,
         *,
         older_than: timedelta | None,
         metadata: Mapping[str, Any] | None,

@@ -8,10 +8,10 @@ from msgspec import Struct
 
 from ..checks import check_count, check_number
 from ..errors import BudgetError, InvalidValueError
-from ..records import Hit, Message, Record, Scope
+from ..records import Hit, Message, Record, ScopePath
 from ..store.protocol import Store
 from ..tokens import ENVELOPE, TokenCounter, count_message
-from .longterm import AsyncLongTerm
+from .memories import AsyncLongTerm
 from .messages import ARCHIVED, MESSAGE
 from .sessions import AsyncSession
 from .summary import SUMMARY
@@ -42,7 +42,7 @@ class Context(Struct, frozen=True, kw_only=True):
 async def build_context(
     store: Store,
     tokens: TokenCounter,
-    reach: Scope,
+    reach: ScopePath,
     session: AsyncSession | None,
     query: str | None,
     max_tokens: int,

@@ -25,7 +25,7 @@ from ..store.batches import write_each
 from ..store.protocol import scan_all
 from ..store.query import Delete, Derive, Op, Put, Scan, Write, stored
 from .kinds import PRUNED as PRUNED
-from .longterm import EXPERIENCE, AsyncLongTerm
+from .memories import MEMORY, AsyncLongTerm
 from .references import Reference, find_key, ref_of
 
 AT_ONCE = 500
@@ -136,7 +136,7 @@ class AsyncFading(AsyncLongTerm):
         if half_life is not None and not (isinstance(half_life, timedelta) and half_life > timedelta(0)):
             raise InvalidValueError(f"half_life must be a positive timedelta: {shown(half_life)}")
         days = HALF_LIFE if half_life is None else half_life / timedelta(days=1)
-        scan = Scan(scope=self.home, kinds=(EXPERIENCE,), derived=(USE, RECALL), limit=AT_ONCE)
+        scan = Scan(scope=self.home, kinds=(MEMORY,), derived=(USE, RECALL), limit=AT_ONCE)
         moment = to_microseconds(now())
         async for record in scan_all(self._store, scan):
             if record.pinned or record.importance is None or record.created is None:
@@ -173,4 +173,4 @@ def _restored(record: Record) -> Record:
     for name in ("expires", "valid_from", "valid_to", "created"):
         if name in data:
             data[name] = datetime.fromisoformat(data[name])
-    return Record(record.scope, EXPERIENCE, record.key, **data)
+    return Record(record.scope, MEMORY, record.key, **data)

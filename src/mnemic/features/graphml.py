@@ -15,10 +15,10 @@ from ..files import replace_file
 if TYPE_CHECKING:
     import networkx
 
-    from .graph import Link
+    from .facts import Fact
 
 
-def build_graph(links: Sequence[Link]) -> networkx.MultiDiGraph[str]:
+def build_graph(links: Sequence[Fact]) -> networkx.MultiDiGraph[str]:
     """Return facts as a graph whose edges carry all that is known of them.
 
     Raises MissingExtraError if networkx is not installed.

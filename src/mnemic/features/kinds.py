@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..records import NOTE_KIND
+from ..records import EMBEDDER_KIND
 from .filters import names
 
 MESSAGE = "message"
@@ -15,11 +15,11 @@ SUMMARY = "summary"
 """The running summary of a session."""
 TITLE = "title"
 """The title of a session."""
-EXPERIENCE = "experience"
+MEMORY = "memory"
 """A remembered text."""
-ENTRY = "entry"
+NOTE = "note"
 """A note of the catalogue."""
-LINK = "link"
+FACT = "fact"
 """A fact of the graph."""
 PRUNED = "pruned"
 """A remembered text that was pruned but kept: it has no text, so recall does not find it."""
@@ -29,12 +29,12 @@ PROGRESS = "progress"
 """How far a session was learned from."""
 LEASE = "lease"
 """The right of one writer to make room in a session."""
-GUARD = "link-guard"
+GUARD = "fact-guard"
 """The record on which writers of a single-valued predicate notice one another."""
 
-RECALLED = (MESSAGE, ARCHIVED, SUMMARY, TITLE, EXPERIENCE, ENTRY, LINK)
+RECALLED = (MESSAGE, ARCHIVED, SUMMARY, TITLE, MEMORY, NOTE, FACT)
 """The kinds that have a text or a title, which recall searches."""
-AUDITED = (*RECALLED, PRUNED, JOURNAL, PROGRESS, LEASE, GUARD, NOTE_KIND)
+AUDITED = (*RECALLED, PRUNED, JOURNAL, PROGRESS, LEASE, GUARD, EMBEDDER_KIND)
 """The kinds whose changes an audit trail tells of."""
 
 

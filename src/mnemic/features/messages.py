@@ -7,7 +7,7 @@ from typing import Any
 
 from ..checks import MAX_SIZE, check_json, check_name, check_text, check_time
 from ..errors import InvalidValueError, TooLargeError
-from ..records import AgentCall, Message, Record, Scope, ToolCall
+from ..records import AgentCall, Message, Record, ScopePath, ToolCall
 from ..tokens import DEFAULT_ENCODING, TokenCounter, count_message
 from .kinds import ARCHIVED as ARCHIVED
 from .kinds import MESSAGE as MESSAGE
@@ -17,7 +17,7 @@ SYSTEM_ID = "@system"
 
 
 def encode(
-    message: Message, scope: Scope, tokens: TokenCounter, *, expires: datetime | None = None
+    message: Message, scope: ScopePath, tokens: TokenCounter, *, expires: datetime | None = None
 ) -> Record:
     """Return a message as a record; raises InvalidValueError or TooLargeError for what cannot be kept.
 

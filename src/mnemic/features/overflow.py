@@ -13,7 +13,7 @@ from ..checks import check_count, check_number, shown
 from ..driving import call
 from ..errors import ConflictError, InvalidValueError, LimitError
 from ..recall.entry import RECALL
-from ..records import Message, Record, Ref, Scope, now
+from ..records import Message, Record, Ref, ScopePath, now
 from ..store.protocol import Store, scan_all
 from ..store.query import (
     MAX_CHOICES,
@@ -32,11 +32,11 @@ from ..store.rules import over_limit
 from ..tokens import TokenCounter
 from .kinds import LEASE as LEASE
 from .messages import ARCHIVED, MESSAGE, decode, tokens_of
-from .summary import SUMMARY, SUMMARY_KEY, Summarise, summary_record
+from .summary import SUMMARY, SUMMARY_KEY, Summarize, summary_record
 from .turns import Entry, Group, evictable, spoken
 
 Handler: TypeAlias = Callable[[list[Message]], Awaitable[Any] | Any]
-Overflow: TypeAlias = Literal["drop", "archive"] | Summarise | Handler
+Overflow: TypeAlias = Literal["drop", "archive"] | Summarize | Handler
 
 SPARE_MESSAGES = 64
 """How many of the oldest messages are looked at to make room, so that the next adds need not look again."""
@@ -67,7 +67,7 @@ class Limits(Struct, frozen=True, kw_only=True):
         if not 0 < check_number(self.keep, "keep") <= 1:
             raise InvalidValueError(f"keep is a share of the limit, above 0 and up to 1: {self.keep}")
         known = self.overflow in ("drop", "archive") if isinstance(self.overflow, str) else True
-        if not known or not isinstance(self.overflow, str | Summarise | Callable):
+        if not known or not isinstance(self.overflow, str | Summarize | Callable):
             raise InvalidValueError(
                 f"overflow is 'drop', 'archive', a function or Summarise(…): {shown(self.overflow)}"
             )
@@ -80,13 +80,13 @@ class Limits(Struct, frozen=True, kw_only=True):
     @property
     def archives(self) -> bool:
         """Whether what overflows is kept beside the log."""
-        return self.overflow == "archive" or isinstance(self.overflow, Summarise)
+        return self.overflow == "archive" or isinstance(self.overflow, Summarize)
 
 
 class LimitedLog:
     """Adds messages to a session and holds it to its limits."""
 
-    def __init__(self, store: Store, scope: Scope, tokens: TokenCounter, limits: Limits) -> None:
+    def __init__(self, store: Store, scope: ScopePath, tokens: TokenCounter, limits: Limits) -> None:
         self._store = store
         self._scope = scope
         self._tokens = tokens
@@ -206,7 +206,7 @@ class LimitedLog:
             await call(overflow, messages)
             return moves
         moves += [Put(replace(record, kind=ARCHIVED)) for record in leaving]
-        if isinstance(overflow, Summarise):
+        if isinstance(overflow, Summarize):
             (old,) = await self._store.read([Ref(self._scope, SUMMARY, SUMMARY_KEY)])
             moves.append(await summary_record(overflow, self._scope, old, leaving, messages))
         return moves
@@ -258,7 +258,7 @@ def _enough(groups: list[Group], too_many: int, too_much: int) -> int | None:
     return len(groups) if too_many <= 0 and too_much <= 0 else None
 
 
-async def _last_spoken(store: Store, scope: Scope) -> str | None:
+async def _last_spoken(store: Store, scope: ScopePath) -> str | None:
     """Return the key of the newest message in which a user speaks; None if there is none of late."""
     page = await store.scan(Scan(scope=scope, kinds=(MESSAGE,), reverse=True, limit=LATELY))
     return next((record.key for record in page.items if spoken(decode(record))), None)

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from ..checks import check_choice, check_name, shown
 from ..errors import InvalidValueError
-from ..records import Hit, Record, Ref, Scope
+from ..records import Hit, Record, Ref, ScopePath
 from ..store.protocol import Store, all_streams
 from ..store.query import StreamScan
 from .kinds import RECALLED
@@ -18,7 +18,7 @@ READ_AT_ONCE = 500
 """How many places are looked at together for a key."""
 
 
-def ref_of(given: Hit | Record | Ref, home: Scope) -> Ref:
+def ref_of(given: Hit | Record | Ref, home: ScopePath) -> Ref:
     """Return where a record lies.
 
     Raises InvalidValueError unless it is one that recall finds in the scope `home` or below it.
@@ -34,7 +34,7 @@ def ref_of(given: Hit | Record | Ref, home: Scope) -> Ref:
     return ref
 
 
-async def find_key(store: Store, home: Scope, key: str) -> Ref | None:
+async def find_key(store: Store, home: ScopePath, key: str) -> Ref | None:
     """Return the one record with this key that recall could find in a scope or below it, if there is one.
 
     Raises InvalidValueError if there are several.

@@ -15,7 +15,7 @@ from ..checks import check_count, check_name, check_several, check_text, check_t
 from ..driving import off_loop
 from ..errors import ConflictError, InvalidValueError, NotFoundError
 from ..recall.entry import RECALL
-from ..records import Message, Record, Ref, Role, Scope, Stream, check_fields, now
+from ..records import Message, Record, Ref, Role, ScopePath, Stream, check_fields, now
 from ..store.protocol import Store, scan_all
 from ..store.query import Condition, Delete, Expect, Op, Purge, Put, Scan, StreamScan, Touch, Write, checked
 from ..store.retry import retried
@@ -39,7 +39,7 @@ class SessionInfo(Struct, frozen=True, kw_only=True):
     """What a list of sessions shows."""
 
     name: str
-    scope: Scope
+    scope: ScopePath
     messages: int
     tokens: int
     started: datetime
@@ -67,7 +67,7 @@ class AsyncSession:
     after each `run()`, at its `end()`, which the end of an `async with` calls, or never.
     """
 
-    home: Scope
+    home: ScopePath
     limits: Limits
     retention: Retention
     ttl: timedelta | None
@@ -75,7 +75,7 @@ class AsyncSession:
     def __init__(
         self,
         store: Store,
-        home: Scope,
+        home: ScopePath,
         tokens: TokenCounter,
         limits: Limits,
         retention: Retention = "persistent",

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from ..checks import check_text
 from ..driving import call
-from ..records import Message, Record, Scope
+from ..records import Message, Record, ScopePath
 from ..store.query import Put
 from .extractive import SO_FAR, extractive
 from .kinds import SUMMARY as SUMMARY
@@ -18,7 +18,7 @@ SUMMARY_KEY = "running"
 """The key of a session's running summary."""
 
 
-class Summarise(Struct, frozen=True):
+class Summarize(Struct, frozen=True):
     """Summarise with `model`, a function, sync or async, from messages to text.
 
     It is given the summary so far, as a system message, and then the messages that leave. Without one, the
@@ -29,7 +29,7 @@ class Summarise(Struct, frozen=True):
 
 
 async def summary_record(
-    summarise: Summarise, scope: Scope, old: Record | None, leaving: list[Record], messages: list[Message]
+    summarize: Summarize, scope: ScopePath, old: Record | None, leaving: list[Record], messages: list[Message]
 ) -> Put:
     """Return the write of the new running summary, which says which messages it covers.
 
@@ -38,7 +38,7 @@ async def summary_record(
     """
     before: dict[str, Any] = old.data if old is not None and isinstance(old.data, dict) else {}
     given = [Message("system", f"{SO_FAR}{old.text}")] if old is not None else []
-    text = check_text(await call(summarise.model, given + messages), "summary")
+    text = check_text(await call(summarize.model, given + messages), "summary")
     seqs = [record.seq for record in leaving]
     data = {
         "first_seq": before.get("first_seq", min(seqs)),

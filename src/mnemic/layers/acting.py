@@ -12,7 +12,7 @@ from msgspec import Struct, field
 
 from ..checks import check_name
 from ..errors import InvalidValueError
-from ..records import Record, Scope
+from ..records import Record, ScopePath
 from ..store.protocol import Store
 
 Flags = Callable[[Record], Sequence[str]]
@@ -56,7 +56,7 @@ class AuditEntry(Struct, frozen=True, kw_only=True):
 
     time: datetime
     operation: str
-    scope: Scope
+    scope: ScopePath
     kind: str
     key: str | None = None
     actor: str | None = None

@@ -18,7 +18,7 @@ from ..recall.entry import Entry, unpack
 from ..recall.maker import Maker
 from ..recall.question import understand
 from ..recall.strength import USE
-from ..records import AUDIT_KIND, Record, Scope, Stream, known_scope
+from ..records import AUDIT_KIND, Record, ScopePath, Stream, known_scope
 from ..store.nearest import Companion, Mark, Near, Nearest, OwnIndex
 from ..store.planning import Name
 from ..store.protocol import Store, all_streams, scan_all
@@ -74,7 +74,7 @@ class Afar:
         return index, len(found) >= limit and limit < MOST
 
     async def catch_up(
-        self, scope: Scope, maker: Maker, progress: Callable[[int, int], object] | None = None
+        self, scope: ScopePath, maker: Maker, progress: Callable[[int, int], object] | None = None
     ) -> int:
         """Bring the index up to the store; return how many records it took in.
 

@@ -26,7 +26,7 @@ from ..errors import (
     StorePermissionError,
     StoreUnavailableError,
 )
-from ..records import AUDIT_KIND, Record, Ref, Scope, Stream, new_id, now
+from ..records import AUDIT_KIND, Record, Ref, ScopePath, Stream, new_id, now
 from ..store.batches import write_each
 from ..store.protocol import Page, Store, scan_all
 from ..store.query import (
@@ -117,7 +117,7 @@ class AuditLayer(Layer):
 
     async def trail(
         self,
-        scope: Scope,
+        scope: ScopePath,
         *,
         since: datetime | None = None,
         until: datetime | None = None,
@@ -249,7 +249,7 @@ def _name_of(op: Op) -> str:
     )
 
 
-def _stream_of(op: Op) -> tuple[Scope, str]:
+def _stream_of(op: Op) -> tuple[ScopePath, str]:
     if isinstance(op, Put):
         return op.record.scope, op.record.kind
     return (op.ref.scope, op.ref.kind) if hasattr(op, "ref") else (op.scope, op.kind)

@@ -23,7 +23,7 @@ from ..recall.entry import INDEX_BYTES, RECALL, TURNS
 from ..recall.maker import Maker
 from ..recall.meter import Meter, Metrics
 from ..recall.strength import OF_USE, ONE_MORE, USE, Use, pack_use, unpack_use
-from ..records import Hit, Record, Ref, Scope, now
+from ..records import Hit, Record, Ref, ScopePath, now
 from ..store.matching import matches, to_cursor, true_at
 from ..store.nearest import Companion
 from ..store.protocol import Capability, Page, Store, scan_all
@@ -72,7 +72,7 @@ class IndexLayer(Layer):
         self._companion = companion
         elsewhere = companion is not None or Capability.NEAREST in below.capabilities
         self._afar = Afar(below, companion, self._shards.filled) if elsewhere else None
-        self._sizes: dict[Scope, tuple[float, bool]] = {}
+        self._sizes: dict[ScopePath, tuple[float, bool]] = {}
         """Which scopes are too large for memory, and when that was found out."""
         self._uses: dict[Ref, tuple[int, int]] = {}
         self._meter = Meter()
@@ -175,7 +175,7 @@ class IndexLayer(Layer):
                 return hits
             limit *= 4
 
-    async def _is_large(self, scope: Scope) -> bool:
+    async def _is_large(self, scope: ScopePath) -> bool:
         """Tell whether a scope is searched elsewhere: always with a companion, otherwise if it is large."""
         if self._afar is None or not self._afar.large:
             return self._afar is not None
@@ -194,7 +194,7 @@ class IndexLayer(Layer):
         if self._afar is None or self._companion is None:
             raise InvalidValueError("there is no companion index to make anew: open the store with index=…")
         await self._companion.reset()
-        return await self._afar.catch_up(Scope(), await self._owner.maker(writing=True), progress)
+        return await self._afar.catch_up(ScopePath(), await self._owner.maker(writing=True), progress)
 
     async def move(
         self, embedder: Embedder | str | None, progress: Callable[[int, int], object] | None = None
@@ -221,7 +221,7 @@ class IndexLayer(Layer):
                 if self._companion is not None:
                     await self._companion.close()
 
-    async def warm(self, scope: Scope) -> int:
+    async def warm(self, scope: ScopePath) -> int:
         """Make all that a search of a scope needs, however long it takes; return how many texts there are."""
         maker = await self._owner.maker()
         if self._afar is not None and await self._is_large(scope):
@@ -290,7 +290,7 @@ class IndexLayer(Layer):
 
     async def _hits(self, index: Index, answer: Answer, search: Search, batch: list[int]) -> dict[int, Hit]:
         """Return the hits among some documents, with their neighbours if they are asked for."""
-        here = search.neighbours if not index.shard.sparse else 0
+        here = search.neighbors if not index.shard.sparse else 0
         around = {n: index.around(n, here) for n in batch} if here else {}
         wanted = dict.fromkeys([*batch, *(m for pair in around.values() for side in pair for m in side)])
         refs = {n: index.shard.ref(n) for n in wanted}
@@ -313,11 +313,11 @@ class IndexLayer(Layer):
                     before=[r for m in before if (r := records[m]) is not None],
                     after=[r for m in after if (r := records[m]) is not None],
                 )
-                if search.neighbours and index.shard.sparse:
-                    found[n] = await self._with_neighbours(found[n], search.neighbours)
+                if search.neighbors and index.shard.sparse:
+                    found[n] = await self._with_neighbors(found[n], search.neighbors)
         return found
 
-    async def _with_neighbours(self, hit: Hit, count: int) -> Hit:
+    async def _with_neighbors(self, hit: Hit, count: int) -> Hit:
         """Return a hit with the turns before and after it, read from the store."""
         record = hit.record
         if record.kind not in TURNS:
@@ -370,8 +370,8 @@ def _renamed(record: Record, name: str) -> Record:
     return replace(record, derived=derived)
 
 
-def _by_stream(uses: dict[Ref, tuple[int, int]]) -> dict[tuple[Scope, str], list[Ref]]:
-    found: dict[tuple[Scope, str], list[Ref]] = {}
+def _by_stream(uses: dict[Ref, tuple[int, int]]) -> dict[tuple[ScopePath, str], list[Ref]]:
+    found: dict[tuple[ScopePath, str], list[Ref]] = {}
     for ref in uses:
         found.setdefault((ref.scope, ref.kind), []).append(ref)
     return found

@@ -17,12 +17,12 @@ from msgspec import Struct
 
 from ..driving import pause
 from ..errors import ConflictError, DecryptionError
-from ..records import LOCK_KIND, Record, Ref, Scope
+from ..records import LOCK_KIND, Record, Ref, ScopePath
 from ..store.protocol import Store
 from ..store.query import Put, StreamScan, Write
 from .sealing import Keyring, Labels, key_of
 
-LOCK = Ref(Scope(), LOCK_KIND, "current")
+LOCK = Ref(ScopePath(), LOCK_KIND, "current")
 """The record that says so; no caller above sees it."""
 
 PATIENCE = 10.0
@@ -86,7 +86,7 @@ class Lock:
         """Raise DecryptionError if the store cannot be opened with these keys, or is not encrypted."""
         if await self.look() is not None:
             return
-        page = await self._store.streams(StreamScan(scope=Scope(), limit=1))
+        page = await self._store.streams(StreamScan(scope=ScopePath(), limit=1))
         if page.items and await self.look(again=True) is None:
             raise DecryptionError(
                 f"{self._name} holds records that are not encrypted: copy them to an empty store, with a key"

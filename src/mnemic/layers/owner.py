@@ -13,11 +13,11 @@ from ..errors import ConflictError, EmbedderError
 from ..models.embedder import Embedder
 from ..models.finding import AUTO, embedder_of, find_embedder
 from ..recall.maker import TEXTS_AT_ONCE, Maker, entry_name
-from ..records import NOTE_KIND, Record, Ref, Scope
+from ..records import EMBEDDER_KIND, Record, Ref, ScopePath
 from ..store.protocol import Store, all_streams, scan_all
 from ..store.query import Derive, Put, Scan, StreamScan, Write
 
-NOTE = Ref(Scope(), NOTE_KIND, "current")
+EMBEDDER_NOTE = Ref(ScopePath(), EMBEDDER_KIND, "current")
 """The record in which the store says whose vectors it holds."""
 LOOKED_AGAIN = 1.0
 """After how many seconds it is looked up again whether another process has moved the store on."""
@@ -64,14 +64,14 @@ class Owner:
         target = Maker(find_embedder(embedder))
         if target.embedder is None:
             raise EmbedderError("reembed needs an embedder: without one there are no vectors to make")
-        (note,) = await self._store.read([NOTE])
+        (note,) = await self._store.read([EMBEDDER_NOTE])
         name = target.embedder.id
         before = _before(note)
-        streams = [s async for s in all_streams(self._store, StreamScan(scope=Scope()))]
+        streams = [s async for s in all_streams(self._store, StreamScan(scope=ScopePath()))]
         total = sum(stream.count for stream in streams)
         done = made = 0
         if _data(note).get("next") == name:
-            lacking = Scan(scope=Scope(), below=True, lacking=target.name, bodies=False)
+            lacking = Scan(scope=ScopePath(), below=True, lacking=target.name, bodies=False)
             done = total - sum([1 async for _ in scan_all(self._store, lacking)])
         version = await self._put({**_data(note), "next": name}, 0 if note is None else note.version)
         for stream in streams:
@@ -114,7 +114,7 @@ class Owner:
 
     async def _forget(self, name: str) -> None:
         """Remove the entries of the embedder before."""
-        scan = Scan(scope=Scope(), below=True, derived=(name,), bodies=False, limit=1000)
+        scan = Scan(scope=ScopePath(), below=True, derived=(name,), bodies=False, limit=1000)
         ops: list[Derive] = []
         async for record in scan_all(self._store, scan):
             if record.derived:
@@ -126,7 +126,7 @@ class Owner:
             await self._store.write(Write(tuple(ops)))
 
     async def _read(self) -> str | None:
-        (note,) = await self._store.read([NOTE])
+        (note,) = await self._store.read([EMBEDDER_NOTE])
         return noted(note)
 
     async def _note(self, id: str) -> str:
@@ -138,7 +138,7 @@ class Owner:
         return id
 
     async def _put(self, data: dict[str, Any], version: int) -> int:
-        record = Record(NOTE.scope, NOTE.kind, NOTE.key, data=data)
+        record = Record(EMBEDDER_NOTE.scope, EMBEDDER_NOTE.kind, EMBEDDER_NOTE.key, data=data)
         (did,) = await self._store.write(Write((Put(record, version),)))
         return did.version
 

@@ -9,7 +9,7 @@ from msgspec.structs import force_setattr, replace
 
 from ..driving import off_loop
 from ..errors import StoreError
-from ..records import LOCK_KIND, Record, Scope
+from ..records import LOCK_KIND, Record, ScopePath
 from ..store.batches import write_each
 from ..store.protocol import Store, all_streams
 from ..store.query import Derive, Op, Put, Scan, StreamScan
@@ -60,7 +60,7 @@ class Rotation:
 
     async def _pass(self, progress: Callable[[int, int], object] | None) -> bool:
         """Go through everything once; tell whether all was of the first key already."""
-        streams = [s async for s in all_streams(self._store, StreamScan(scope=Scope()))]
+        streams = [s async for s in all_streams(self._store, StreamScan(scope=ScopePath()))]
         streams = [s for s in streams if s.kind != LOCK_KIND or s.scope.path]
         total = sum(stream.count for stream in streams)
         done, clean = 0, True

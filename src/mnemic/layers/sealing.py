@@ -22,7 +22,7 @@ from msgspec import json
 from ..checks import from_microseconds, to_microseconds
 from ..errors import DecryptionError, InvalidValueError
 from ..models.loading import check_extra
-from ..records import Record, Ref, Scope
+from ..records import Record, Ref, ScopePath
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -175,7 +175,7 @@ class Labels:
     def __init__(self, key: bytes) -> None:
         self._of_tenant = lru_cache(maxsize=10_000)(lambda tenant: digest(key, tenant.encode(), "sha256"))
 
-    def hashed(self, scope: Scope, labels: dict[str, str]) -> dict[str, str]:
+    def hashed(self, scope: ScopePath, labels: dict[str, str]) -> dict[str, str]:
         """Return the labels of a record as they are stored."""
         tenant = tenant_of(scope)
         return {self.name(tenant, name): self.value(tenant, name, text) for name, text in labels.items()}
@@ -196,7 +196,7 @@ def _bytes(name: str) -> bytes:
     return name.encode("utf-8", "surrogatepass")
 
 
-def tenant_of(scope: Scope) -> str:
+def tenant_of(scope: ScopePath) -> str:
     """Return the first segment of a scope; empty for the root."""
     return scope.path.partition("/")[0]
 

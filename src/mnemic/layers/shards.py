@@ -20,7 +20,7 @@ from ..errors import StoreError
 from ..recall.entry import Entry, pack, unpack
 from ..recall.maker import Maker, log
 from ..recall.strength import USE
-from ..records import AUDIT_KIND, Record, Ref, Scope, Stream, known_scope
+from ..records import AUDIT_KIND, Record, Ref, ScopePath, Stream, known_scope
 from ..store.planning import Name
 from ..store.protocol import Page, Store, all_streams, scan_all
 from ..store.query import Derive, Op, Scan, StreamScan, Write
@@ -66,9 +66,9 @@ class Shards:
     def begin(self) -> None:
         """Begin anew, with nothing in memory."""
         self._lock = threading.Lock()
-        self._indexes: OrderedDict[Scope, Index] = OrderedDict()
+        self._indexes: OrderedDict[ScopePath, Index] = OrderedDict()
         """From the least recently searched to the one that was searched last."""
-        self._sizes: dict[Scope, int] = {}
+        self._sizes: dict[ScopePath, int] = {}
         self.nbytes = 0
         """How much memory all indexes take: the sum of their sizes, kept up to date as they change."""
         self._made: list[Derive] = []
@@ -91,7 +91,7 @@ class Shards:
         for index in self._holding(ref.scope):
             index.use_of(ref, moment)
 
-    def _holding(self, scope: Scope) -> list[Index]:
+    def _holding(self, scope: ScopePath) -> list[Index]:
         """Return the indexes that hold what is stored in a scope: its own, and those of the scopes above."""
         above = [scope]
         while above[-1] != above[-1].parent:
@@ -99,7 +99,7 @@ class Shards:
         with self._lock:
             return [index for one in above if (index := self._indexes.get(one)) is not None]
 
-    async def ready(self, scope: Scope, maker: Maker, seconds: float = REPAIR_SECONDS) -> Index:
+    async def ready(self, scope: ScopePath, maker: Maker, seconds: float = REPAIR_SECONDS) -> Index:
         """Return the index of a scope, with all that was written until now."""
         index = self._index_of(scope, maker.name)
         known, there = set(index.shard.versions), set()
@@ -117,7 +117,7 @@ class Shards:
             await self._make_up(index, maker, seconds)
         return index
 
-    def _index_of(self, scope: Scope, name: str) -> Index:
+    def _index_of(self, scope: ScopePath, name: str) -> Index:
         from ..recall.searching import Index
 
         with self._lock:
@@ -127,7 +127,7 @@ class Shards:
             self._indexes.move_to_end(scope)
             return index
 
-    def searched(self, scope: Scope, index: Index) -> None:
+    def searched(self, scope: ScopePath, index: Index) -> None:
         """Note how large an index is after a search, and let the least recently searched go if need be."""
         size = index.nbytes
         with self._lock:

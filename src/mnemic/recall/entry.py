@@ -57,7 +57,7 @@ class Marks(IntFlag):
     QUESTION = 1
     TIME = 2
     NUMBER = 4
-    LINK = 8
+    FACT = 8
 
 
 _QUESTION, _TIME, _NUMBER, _LINK = map(int, Marks)
@@ -163,7 +163,7 @@ def unpack(value: bytes) -> Entry:
     )
 
 
-def quantised(vectors: NDArray[np.float32]) -> NDArray[np.int8]:
+def quantized(vectors: NDArray[np.float32]) -> NDArray[np.int8]:
     """Return vectors in whole numbers from -127 to 127, each with its own scale, which cosines do not see."""
     import numpy as np
 

@@ -11,7 +11,7 @@ from zlib import crc32
 from ..errors import EmbedderError
 from ..models.embedder import Embedder
 from ..records import Record
-from .entry import CHUNK, FORMAT, chunks, pack, quantised, readable
+from .entry import CHUNK, FORMAT, chunks, pack, quantized, readable
 from .question import MAX_QUESTION
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ class Maker:
             raise EmbedderError(
                 f"{self._id} gave vectors of {given.shape[1]} dimensions, and of {self.dimensions} before"
             )
-        return quantised(given)
+        return quantized(given)
 
     @property
     def _id(self) -> str:

@@ -145,7 +145,7 @@ class View:
         """Find what the marks and lengths of turns say."""
         marks = shard.marks.values
         self.asks = (((marks & int(Marks.QUESTION)) > 0) & self.turn).astype(np.float32)
-        self.links = np.flatnonzero(((marks & int(Marks.LINK)) > 0) & self.alive)
+        self.links = np.flatnonzero(((marks & int(Marks.FACT)) > 0) & self.alive)
         logs = np.log1p(np.minimum(shard.length.values, LENGTH))
         turns = logs[self.turn & self.alive]
         middle = float(turns.mean()) if len(turns) else 0.0

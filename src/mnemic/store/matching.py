@@ -11,7 +11,7 @@ from msgspec import DecodeError, ValidationError, json
 
 from ..checks import shown
 from ..errors import InvalidValueError
-from ..records import Record, Scope
+from ..records import Record, ScopePath
 from .query import Condition, Scalar, Scan
 
 Position = tuple[str, str, int]
@@ -61,7 +61,7 @@ def true_at(record: Record, moment: datetime) -> bool:
     )
 
 
-def in_reach(scope: Scope, kind: str, asked: Scope, kinds: tuple[str, ...], below: bool) -> bool:
+def in_reach(scope: ScopePath, kind: str, asked: ScopePath, kinds: tuple[str, ...], below: bool) -> bool:
     """Tell whether the stream of `scope` and `kind` is among those asked for."""
     return (not kinds or kind in kinds) and (asked.holds(scope) if below else asked == scope)
 

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from msgspec import Struct, field
 
-from ..records import Record, Scope, Stream
+from ..records import Record, ScopePath, Stream
 from .planning import Name
 from .registry import StoreURL
 
@@ -24,7 +24,7 @@ class Near(Struct, frozen=True, kw_only=True):
     are the numbers that stand for its words. `name` is that of the derived value in which records have both.
     """
 
-    scope: Scope
+    scope: ScopePath
     name: str
     kinds: tuple[str, ...] = ()
     below: bool = True
@@ -51,7 +51,7 @@ class Companion(Protocol):
 
     url: str
 
-    async def marks(self, name: str, scope: Scope) -> dict[Name, Mark]:
+    async def marks(self, name: str, scope: ScopePath) -> dict[Name, Mark]:
         """Return how far it has come with the streams of a scope and of those below it."""
         ...
 

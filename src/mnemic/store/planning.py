@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import json
 
 from ..checks import MICROSECOND, from_microseconds, to_microseconds
-from ..records import Ref, Scope, Stream, known_scope
+from ..records import Ref, ScopePath, Stream, known_scope
 from .query import Delete, Derive, Expect, Limit, Outcome, Purge, Put, Touch, Write
 from .rules import check_expected, check_limit, check_version, over_limit
 
@@ -235,7 +235,7 @@ class Plan(ABC):
             return Outcome(removed=removed, count=head.count, weight=head.weight)
         return Outcome(count=self.swept + self._purge(op, head))
 
-    def _head(self, scope: Scope, kind: str) -> Head | None:
+    def _head(self, scope: ScopePath, kind: str) -> Head | None:
         """Return the stream's head; the first time in this write, with what has expired taken out."""
         name = (scope.path, kind)
         self.swept = 0
@@ -370,7 +370,7 @@ class Plan(ABC):
 
     def _look_ahead(self, write: Write) -> None:
         """Look up what the operations will ask for, stream by stream."""
-        asked: dict[tuple[Scope, str], list[str]] = {}
+        asked: dict[tuple[ScopePath, str], list[str]] = {}
         for op in write.ops:
             ref: Ref | None = op.record.ref if isinstance(op, Put) else getattr(op, "ref", None)
             if ref is not None:

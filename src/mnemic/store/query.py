@@ -22,7 +22,7 @@ from ..checks import (
     shown,
 )
 from ..errors import InvalidValueError, TooLargeError
-from ..records import Record, Ref, Scope
+from ..records import Record, Ref, ScopePath
 
 FIELDS = ("key", "importance", "weight", "pinned", "created", "updated", "valid_from", "valid_to")
 """The fields of a record that a condition may name, beside `meta.x`, `data.x` and `labels.x`."""
@@ -85,7 +85,7 @@ class Limit(Struct, frozen=True):
     LimitError and nothing of the write is stored.
     """
 
-    scope: Scope
+    scope: ScopePath
     kind: str
     max_count: int | None = None
     max_weight: int | None = None
@@ -99,7 +99,7 @@ class Purge(Struct, frozen=True):
     With `drop` all of it goes, the stream itself and its numbering too; nothing tells that it was.
     """
 
-    scope: Scope
+    scope: ScopePath
     kind: str
     keep: tuple[str, ...] = ()
     expired_only: bool = False
@@ -112,7 +112,7 @@ class Touch(Struct, frozen=True):
     This counts as a write. An expired stream reads as empty.
     """
 
-    scope: Scope
+    scope: ScopePath
     kind: str
     ttl: timedelta | None = None
 
@@ -129,7 +129,7 @@ class Expect(Struct, frozen=True):
     must be at `version`, or merely be there if that is None.
     """
 
-    scope: Scope
+    scope: ScopePath
     kind: str
     version: int | None = None
     key: str | None = None
@@ -227,7 +227,7 @@ class Scan(Struct, frozen=True, kw_only=True):
     records are never seen.
     """
 
-    scope: Scope
+    scope: ScopePath
     kinds: tuple[str, ...] = ()
     below: bool = False
     where: tuple[Condition, ...] = ()
@@ -253,7 +253,7 @@ class StreamScan(Struct, frozen=True, kw_only=True):
     Streams that hold nothing are left out, unless `empty`.
     """
 
-    scope: Scope
+    scope: ScopePath
     kinds: tuple[str, ...] = ()
     below: bool = True
     empty: bool = False
@@ -269,11 +269,11 @@ class Search(Struct, frozen=True, kw_only=True):
     """Find the records of a scope, and of those below it, that answer `query`, best first.
 
     `signals` names the only ones that count; none given, all do. `min_score` leaves weaker hits out,
-    `neighbours` brings that many turns before and after each hit along, and `diverse` leaves copies of
+    `neighbors` brings that many turns before and after each hit along, and `diverse` leaves copies of
     a better hit for last. A hit counts as a use of its record, unless `uses` is false.
     """
 
-    scope: Scope
+    scope: ScopePath
     query: str
     kinds: tuple[str, ...] = ()
     below: bool = True
@@ -282,7 +282,7 @@ class Search(Struct, frozen=True, kw_only=True):
     limit: int = 10
     signals: tuple[str, ...] = ()
     min_score: float | None = None
-    neighbours: int = 0
+    neighbors: int = 0
     diverse: bool = True
     uses: bool = True
 
@@ -290,7 +290,7 @@ class Search(Struct, frozen=True, kw_only=True):
         """Raise InvalidValueError for a query that is not text, or a negative limit."""
         check_text(self.query, "query")
         check_count(self.limit, "limit")
-        check_count(self.neighbours, "neighbours")
+        check_count(self.neighbors, "neighbours")
         if self.min_score is not None:
             check_number(self.min_score, "min_score")
 

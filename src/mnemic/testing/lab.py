@@ -11,14 +11,14 @@ import pytest
 from msgspec.structs import replace
 
 from ..driving import step
-from ..records import Record, Ref, Scope, Stream
+from ..records import Record, Ref, ScopePath, Stream
 from ..store import registry
 from ..store.protocol import Capability, Page, Store
 from ..store.query import Op, Outcome, Put, Scan, StreamScan, Write
 
 Result = TypeVar("Result")
 
-HOME = Scope("acme/alice/monday")
+HOME = ScopePath("acme/alice/monday")
 """Where records live unless a test says otherwise."""
 KIND = "message"
 
@@ -71,7 +71,7 @@ class Lab:
         """Write one record; its scope and kind are those of the tests unless they are given."""
         return self.write(Put(record(key, **fields), if_version))[0]
 
-    def get(self, key: str, scope: Scope = HOME, kind: str = KIND) -> Record | None:
+    def get(self, key: str, scope: ScopePath = HOME, kind: str = KIND) -> Record | None:
         """Read one record."""
         return self.run(self.store.read([Ref(scope, kind, key)]))[0]
 
@@ -95,15 +95,15 @@ class Lab:
 
     def streams(self, **fields: Any) -> list[Stream]:
         """Return the streams of a page."""
-        return list(self.run(self.store.streams(StreamScan(**{"scope": Scope(), **fields}))).items)
+        return list(self.run(self.store.streams(StreamScan(**{"scope": ScopePath(), **fields}))).items)
 
-    def stream(self, scope: Scope = HOME, kind: str = KIND) -> Stream | None:
+    def stream(self, scope: ScopePath = HOME, kind: str = KIND) -> Stream | None:
         """Return the totals of one stream; None if it holds nothing."""
         found = self.streams(scope=scope, kinds=(kind,), below=False)
         return found[0] if found else None
 
 
-def record(key: str, *, scope: Scope = HOME, kind: str = KIND, **fields: Any) -> Record:
+def record(key: str, *, scope: ScopePath = HOME, kind: str = KIND, **fields: Any) -> Record:
     """Return a record that a test writes."""
     return Record(scope=scope, kind=kind, key=key, **fields)
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ..errors import ClosedError, InvalidValueError, MissingExtraError
 from ..recall.entry import hashed, pack
-from ..records import Record, Scope
+from ..records import Record, ScopePath
 from ..store import registry
 from ..store.analysis import terms as terms_of
 from ..store.nearest import GROUP, Companion, CompanionMaker, Mark, Near
@@ -29,7 +29,7 @@ from .lab import HOME, KIND, moment
 Result = TypeVar("Result")
 Vectors = NDArray[np.int8]
 
-ENTRY = "recall1:0badcafe"
+NOTE = "recall1:0badcafe"
 WIDTH = 32
 STREAM: Name = (HOME.path, KIND)
 
@@ -84,23 +84,23 @@ class Desk:
     def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
         return self._runner.run(coroutine)
 
-    def put(self, *records: Record, name: str = ENTRY) -> None:
+    def put(self, *records: Record, name: str = NOTE) -> None:
         self.run(self.index.put(name, records))
 
     def remove(self, keys: Sequence[str] | None, stream: Name = STREAM) -> None:
         self.run(self.index.remove(stream, keys))
 
-    def keys(self, stream: Name = STREAM, name: str = ENTRY) -> list[str]:
+    def keys(self, stream: Name = STREAM, name: str = NOTE) -> list[str]:
         return sorted(self.run(self.index.keys(name, stream)))
 
-    def mark(self, mark: Mark, stream: Name = STREAM, name: str = ENTRY) -> None:
+    def mark(self, mark: Mark, stream: Name = STREAM, name: str = NOTE) -> None:
         self.run(self.index.mark(name, stream, mark))
 
-    def marks(self, scope: Scope = HOME, name: str = ENTRY) -> dict[Name, Mark]:
+    def marks(self, scope: ScopePath = HOME, name: str = NOTE) -> dict[Name, Mark]:
         return self.run(self.index.marks(name, scope))
 
     def near(self, vector: Vectors | None = None, **asked: Any) -> list[Record]:
-        given = {"scope": Scope(), "name": ENTRY, **asked}
+        given = {"scope": ScopePath(), "name": NOTE, **asked}
         return self.run(self.index.near(Near(vector=None if vector is None else vector.tobytes(), **given)))
 
 
@@ -127,13 +127,13 @@ def entered(
     vectors: Sequence[Vectors] | None = (),
     text: str = "",
     *,
-    name: str = ENTRY,
-    scope: Scope | str = HOME,
+    name: str = NOTE,
+    scope: ScopePath | str = HOME,
     kind: str = KIND,
     **fields: Any,
 ) -> Record:
     """Return a record as an index is given it: without text, with its entry."""
-    place = scope if isinstance(scope, Scope) else Scope(scope)
+    place = scope if isinstance(scope, ScopePath) else ScopePath(scope)
     record = Record(place, kind, key, text=text or "text", **{"seq": 1, "version": 1, **fields})
     rows = None if not vectors else np.stack(vectors)
     return replace(record, text=None, derived={name: pack(record, rows)})
@@ -242,7 +242,7 @@ def test_kinds_and_scopes_hold_and_scopes_by_whole_segments(desk: Desk) -> None:
         desk.put(entered("m", [EAST], scope=place), entered("f", [EAST], scope=place, kind="fact"))
 
     def found(scope: str, **asked: Any) -> list[str]:
-        records = desk.near(EAST, scope=Scope(scope), limit=50, **asked)
+        records = desk.near(EAST, scope=ScopePath(scope), limit=50, **asked)
         return sorted(f"{record.scope.path}:{record.key}" for record in records)
 
     assert found("acme/alice/s1") == ["acme/alice/s1:f", "acme/alice/s1:m"]
@@ -268,29 +268,29 @@ def test_names_may_hold_anything(desk: Desk) -> None:
         "-- x",
     ]
     for name in odd:
-        desk.put(entered(name, [EAST], scope=Scope("acme") / name))
+        desk.put(entered(name, [EAST], scope=ScopePath("acme") / name))
         desk.mark(Mark(1, 1, 1), (f"acme/{name}", KIND))
-    assert len(desk.near(EAST, scope=Scope("acme"), limit=100)) == len(odd)
+    assert len(desk.near(EAST, scope=ScopePath("acme"), limit=100)) == len(odd)
     for name in odd:
-        scope = Scope("acme") / name
+        scope = ScopePath("acme") / name
         assert keys_of(desk.near(EAST, scope=scope)) == [name]
         assert desk.marks(scope) == {(scope.path, KIND): Mark(1, 1, 1)}
         desk.remove([name, *odd], (scope.path, KIND))
         assert desk.keys((scope.path, KIND)) == []
         desk.remove(None, (scope.path, KIND))
-    assert desk.near(EAST, scope=Scope("acme"), limit=100) == []
-    assert desk.marks(Scope()) == {}
+    assert desk.near(EAST, scope=ScopePath("acme"), limit=100) == []
+    assert desk.marks(ScopePath()) == {}
 
 
 def test_what_is_removed_is_gone_for_every_embedder_and_nothing_else(desk: Desk) -> None:
     other = "recall1:00000002"
-    for name in (ENTRY, other):
+    for name in (NOTE, other):
         for scope in (HOME, HOME / "deeper"):
             for kind in (KIND, "fact"):
                 long = entered("a", [EAST, NORTH], "zeppelin", name=name, scope=scope, kind=kind)
                 desk.put(long, entered("b", [EAST], name=name, scope=scope, kind=kind), name=name)
     desk.remove(["a", "nobody"])
-    for name in (ENTRY, other):
+    for name in (NOTE, other):
         assert desk.keys(name=name) == ["b"]
         assert desk.keys((HOME.path, "fact"), name) == ["a", "b"]
         assert desk.keys(((HOME / "deeper").path, KIND), name) == ["a", "b"]
@@ -318,12 +318,12 @@ def test_marks_are_those_of_a_scope_and_below_it_each_the_last_that_was_given(de
     for place in ("acme", "acme/s1", "acme/s1/x", "acme/s10"):
         desk.mark(Mark(1, 1, 1), (place, KIND))
     desk.mark(Mark(2**40, 2**41, 3), ("acme/s1", KIND))
-    assert desk.marks(Scope("acme/s1")) == {
+    assert desk.marks(ScopePath("acme/s1")) == {
         ("acme/s1", KIND): Mark(2**40, 2**41, 3),
         ("acme/s1/x", KIND): Mark(1, 1, 1),
     }
-    assert len(desk.marks(Scope())) == 4
-    assert desk.marks(Scope(), "recall1:00000002") == {}
+    assert len(desk.marks(ScopePath())) == 4
+    assert desk.marks(ScopePath(), "recall1:00000002") == {}
     # A mark is nothing to be found.
     assert desk.near(EAST, terms=words("zeppelin")) == []
     assert desk.keys(("acme", KIND)) == []
@@ -393,18 +393,18 @@ def test_many_records_come_in_at_once_and_all_are_found(desk: Desk) -> None:
 
 def test_many_may_write_and_ask_at_the_same_time(desk: Desk) -> None:
     async def at_once() -> None:
-        near = Near(scope=Scope(), name=ENTRY, vector=EAST.tobytes())
+        near = Near(scope=ScopePath(), name=NOTE, vector=EAST.tobytes())
 
         async def one(n: int) -> None:
-            await desk.index.put(ENTRY, [entered(f"{n}-{m}", [EAST], scope=f"s{n}") for m in range(3)])
-            await desk.index.mark(ENTRY, (f"s{n}", KIND), Mark(n, 3, 3))
+            await desk.index.put(NOTE, [entered(f"{n}-{m}", [EAST], scope=f"s{n}") for m in range(3)])
+            await desk.index.mark(NOTE, (f"s{n}", KIND), Mark(n, 3, 3))
             await desk.index.near(near)
             await desk.index.remove((f"s{n}", KIND), [f"{n}-0"])
 
         await asyncio.gather(*(one(n) for n in range(12)))
 
     desk.run(at_once())
-    assert desk.marks(Scope()) == {(f"s{n}", KIND): Mark(n, 3, 3) for n in range(12)}
+    assert desk.marks(ScopePath()) == {(f"s{n}", KIND): Mark(n, 3, 3) for n in range(12)}
     assert sorted(keys_of(desk.near(EAST))) == sorted(f"{n}-{m}" for n in range(12) for m in (1, 2))
 
 
@@ -426,7 +426,7 @@ def test_filters_cost_no_recall(desk: Desk) -> None:
         place, only = f"acme/u{n}", (KIND, "fact", None)[n % 3]
         passing = [m for m in range(2_000) if scopes[m] == place and only in (None, kinds[m])]
         best = sorted(passing, key=lambda m: -float(whole[m] @ question))[:10]
-        found = desk.near(question, scope=Scope(place), kinds=(only,) if only else (), limit=10)
+        found = desk.near(question, scope=ScopePath(place), kinds=(only,) if only else (), limit=10)
         assert all(record.scope.path == place and only in (None, record.kind) for record in found)
         assert len(found) == len(best)
         agreed += len({records[m].key for m in best} & set(keys_of(found)))
@@ -448,7 +448,7 @@ def test_the_event_loop_goes_on_meanwhile(desk: Desk) -> None:
         await task
         return count, time.monotonic() - begun
 
-    count, seconds = desk.run(ticks(desk.index.put(ENTRY, records)))
+    count, seconds = desk.run(ticks(desk.index.put(NOTE, records)))
     assert count >= 3 or seconds < 0.1
 
 
@@ -456,11 +456,11 @@ def test_after_close_it_says_so(desk: Desk) -> None:
     desk.put(entered("a", [EAST]))
     other = desk.index
     desk.reopen()
-    near = Near(scope=Scope(), name=ENTRY, vector=EAST.tobytes())
+    near = Near(scope=ScopePath(), name=NOTE, vector=EAST.tobytes())
     for call in (
         other.near(near),
-        other.put(ENTRY, [entered("b", [EAST])]),
-        other.marks(ENTRY, HOME),
+        other.put(NOTE, [entered("b", [EAST])]),
+        other.marks(NOTE, HOME),
         other.remove(STREAM, ["a"]),
         other.reset(),
     ):

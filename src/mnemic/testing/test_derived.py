@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ..errors import ConflictError
-from ..records import Ref, Scope
+from ..records import Ref, ScopePath
 from ..store.query import Delete, Derive, Limit, Purge, Put
 from .lab import HOME, KIND, Lab, record
 
@@ -56,9 +56,9 @@ def test_deriving_changes_neither_the_record_nor_its_stream(lab: Lab) -> None:
     lab.put("a", text="1")
     before = lab.scan(), lab.stream()
     lab.write(Derive(A, "x", b"1"), Derive(Ref(HOME, KIND, "gone"), "x", b"1"))
-    lab.write(Derive(Ref(Scope("nowhere"), KIND, "gone"), "x", b"1"))
+    lab.write(Derive(Ref(ScopePath("nowhere"), KIND, "gone"), "x", b"1"))
     assert (lab.scan(), lab.stream()) == before
-    assert lab.stream(Scope("nowhere")) is None
+    assert lab.stream(ScopePath("nowhere")) is None
 
 
 def test_a_scan_finds_what_lacks_a_value(lab: Lab) -> None:
@@ -67,7 +67,7 @@ def test_a_scan_finds_what_lacks_a_value(lab: Lab) -> None:
     lab.put("c")
     lab.put("a")
     assert lab.keys(lacking="x", limit=2) == ["a", "b", "c"]
-    assert lab.keys(scope=Scope("acme"), below=True, kinds=(), lacking="y") == ["a", "c"]
+    assert lab.keys(scope=ScopePath("acme"), below=True, kinds=(), lacking="y") == ["a", "c"]
 
 
 def test_limits_purges_and_new_streams_leave_no_values_behind(lab: Lab) -> None:

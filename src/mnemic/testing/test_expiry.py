@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime, timedelta
 
-from ..records import Ref, Scope
+from ..records import Ref, ScopePath
 from ..store.protocol import all_streams
 from ..store.query import Condition, Delete, Limit, Purge, Put, StreamScan, Touch
 from .lab import HOME, KIND, Lab, record
@@ -42,7 +42,7 @@ def test_a_stream_expires_as_a_whole_and_begins_anew(lab: Lab) -> None:
     time.sleep(0.5)
     assert lab.keys() == []
     assert lab.get("a") is None
-    assert lab.keys(scope=Scope(), below=True) == []
+    assert lab.keys(scope=ScopePath(), below=True) == []
     assert lab.stream() is None
     assert lab.put("b").seq == 2
     assert lab.keys() == ["b"]
@@ -72,17 +72,17 @@ def test_purge_may_remove_only_what_has_expired(lab: Lab) -> None:
 
 def test_streams_are_counted(lab: Lab) -> None:
     for n in range(4):
-        lab.put(f"k{n}", weight=10 + n, scope=Scope(f"u/s{n % 2}"))
-    lab.put("e", scope=Scope("u"), kind="entry")
-    lab.write(Delete(Ref(Scope("u/s1"), KIND, "k1")))
-    found = lab.streams(scope=Scope("u"))
+        lab.put(f"k{n}", weight=10 + n, scope=ScopePath(f"u/s{n % 2}"))
+    lab.put("e", scope=ScopePath("u"), kind="note")
+    lab.write(Delete(Ref(ScopePath("u/s1"), KIND, "k1")))
+    found = lab.streams(scope=ScopePath("u"))
     assert [(s.scope.path, s.kind, s.count, s.weight, s.last_seq) for s in found] == [
-        ("u", "entry", 1, 0, 1),
+        ("u", "note", 1, 0, 1),
         ("u/s0", KIND, 2, 22, 2),
         ("u/s1", KIND, 1, 13, 2),
     ]
-    assert [s.scope.path for s in lab.streams(scope=Scope("u"), kinds=(KIND,))] == ["u/s0", "u/s1"]
-    assert [s.kind for s in lab.streams(scope=Scope("u"), below=False)] == ["entry"]
+    assert [s.scope.path for s in lab.streams(scope=ScopePath("u"), kinds=(KIND,))] == ["u/s0", "u/s1"]
+    assert [s.kind for s in lab.streams(scope=ScopePath("u"), below=False)] == ["note"]
     assert all(s.created <= s.updated for s in found)
 
 
@@ -95,11 +95,13 @@ def test_empty_streams_are_listed_only_on_request(lab: Lab) -> None:
 
 
 def test_streams_are_listed_to_the_end(lab: Lab) -> None:
-    lab.write(*(Put(record("k", scope=Scope.of("u", f"s{n:04}"))) for n in range(603)))
+    lab.write(*(Put(record("k", scope=ScopePath.of("u", f"s{n:04}"))) for n in range(603)))
 
     async def listed(limit: int) -> list[str]:
-        return [s.scope.name async for s in all_streams(lab.store, StreamScan(scope=Scope("u"), limit=limit))]
+        return [
+            s.scope.name async for s in all_streams(lab.store, StreamScan(scope=ScopePath("u"), limit=limit))
+        ]
 
     for limit in (10, 500, 5000):
         assert lab.run(listed(limit)) == [f"s{n:04}" for n in range(603)]
-    assert len(lab.keys(scope=Scope("u"), below=True, limit=77)) == 603
+    assert len(lab.keys(scope=ScopePath("u"), below=True, limit=77)) == 603

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from ..errors import MnemicError
-from ..records import Record, Ref, Scope
+from ..records import Record, Ref, ScopePath
 from ..store.query import Condition, Delete, Derive, Expect, Limit, Op, Purge, Put, Touch
 from .benches import benches, lend
 from .lab import KIND, Lab, without_times
@@ -23,8 +23,8 @@ from .lab import KIND, Lab, without_times
 EXAMPLES = "MNEMIC_TEST_EXAMPLES"
 """This variable says how many times each back-end is played with: less often, if not, across a network."""
 
-scopes = st.sampled_from([Scope("a"), Scope("a/b"), Scope("a/b/c"), Scope("a/bc"), Scope("d")])
-kinds = st.sampled_from([KIND, "entry"])
+scopes = st.sampled_from([ScopePath(path) for path in ("a", "a/b", "a/b/c", "a/bc", "d")])
+kinds = st.sampled_from([KIND, "note"])
 keys = st.sampled_from(["k", "l", "m", "K", "é", "a/b"])
 names = st.sampled_from(["x", "y", 'q"', "a.b"])
 scalars = st.one_of(
@@ -117,7 +117,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert found[0] == found[1]
 
     @rule(
-        scope=scopes | st.just(Scope()),
+        scope=scopes | st.just(ScopePath()),
         kinds=st.lists(kinds, max_size=2, unique=True).map(tuple),
         below=st.booleans(),
         where=st.lists(conditions, max_size=3).map(tuple),
@@ -138,7 +138,7 @@ class StoreMachine(RuleBasedStateMachine):
     def the_same_is_held(self) -> None:
         if not hasattr(self, "lab"):
             return
-        asked: dict[str, Any] = {"scope": Scope(), "kinds": (), "below": True, "derived": ("x", "y")}
+        asked: dict[str, Any] = {"scope": ScopePath(), "kinds": (), "below": True, "derived": ("x", "y")}
         everything = [lab.scan(**asked, limit=7) for lab in self.both]
         assert [without_times(item) for item in everything[0]] == [without_times(i) for i in everything[1]]
         totals = [

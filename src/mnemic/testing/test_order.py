@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ..records import Ref, Scope
+from ..records import Ref, ScopePath
 from ..store.query import Condition, Delete, Purge, Put
 from .lab import HOME, KIND, Lab, moment, record
 
@@ -68,9 +68,9 @@ def test_a_seq_is_never_used_again(lab: Lab) -> None:
 
 
 def test_streams_count_on_their_own(lab: Lab) -> None:
-    other = Scope("acme/bob")
-    assert [lab.put("a").seq, lab.put("a", scope=other).seq, lab.put("a", kind="entry").seq] == [1, 1, 1]
-    assert lab.keys() == lab.keys(scope=other) == lab.keys(kinds=("entry",)) == ["a"]
+    other = ScopePath("acme/bob")
+    assert [lab.put("a").seq, lab.put("a", scope=other).seq, lab.put("a", kind="note").seq] == [1, 1, 1]
+    assert lab.keys() == lab.keys(scope=other) == lab.keys(kinds=("note",)) == ["a"]
 
 
 VALUES: list[dict[str, Any]] = [
@@ -113,15 +113,15 @@ def test_values_come_back_as_they_were(lab: Lab, fields: dict[str, Any]) -> None
     "name", ["a b", "%", "_", "*?[a]", "{x}", "'", '"', "\\", "a:b", "#", "é", "💡", ".."]
 )
 def test_names_are_only_names(lab: Lab, name: str) -> None:
-    scope = Scope.of("acme", name)
+    scope = ScopePath.of("acme", name)
     lab.put(name, scope=scope, labels={name: name})
-    lab.put("other", scope=Scope.of("acme", "other"))
+    lab.put("other", scope=ScopePath.of("acme", "other"))
     assert lab.keys(scope=scope) == [name]
     found = lab.get(name, scope=scope)
     assert found is not None
     assert found.labels == {name: name}
     assert lab.keys(scope=scope, where=(Condition(f"labels.{name}", "eq", name),)) == [name]
-    assert lab.keys(scope=Scope("acme"), below=True, kinds=()) == sorted([name, "other"], key=lambda k: k)
+    assert lab.keys(scope=ScopePath("acme"), below=True, kinds=()) == sorted([name, "other"], key=lambda k: k)
 
 
 def test_what_is_given_and_what_is_got_are_copies(lab: Lab) -> None:
@@ -160,19 +160,19 @@ def test_a_large_record_comes_back_whole(lab: Lab) -> None:
 
 def test_scopes_match_by_whole_segments(lab: Lab) -> None:
     for path in ("a", "a/sess1", "a/sess10", "a/sess1/x", "a/sess1-b", "a/sess1.b", "ab", "b/sess1"):
-        lab.put(path, scope=Scope(path))
-    assert lab.keys(scope=Scope("a/sess1")) == ["a/sess1"]
-    assert lab.keys(scope=Scope("a/sess1"), below=True) == ["a/sess1", "a/sess1/x"]
-    assert lab.keys(scope=Scope("a"), below=True) == [
+        lab.put(path, scope=ScopePath(path))
+    assert lab.keys(scope=ScopePath("a/sess1")) == ["a/sess1"]
+    assert lab.keys(scope=ScopePath("a/sess1"), below=True) == ["a/sess1", "a/sess1/x"]
+    assert lab.keys(scope=ScopePath("a"), below=True) == [
         "a", "a/sess1", "a/sess1-b", "a/sess1.b", "a/sess1/x", "a/sess10",
     ]  # fmt: skip
-    assert lab.keys(scope=Scope(), below=True)[-2:] == ["ab", "b/sess1"]
-    assert lab.keys(scope=Scope()) == []
-    assert lab.get("a/sess1", scope=Scope("a/sess10")) is None
+    assert lab.keys(scope=ScopePath(), below=True)[-2:] == ["ab", "b/sess1"]
+    assert lab.keys(scope=ScopePath()) == []
+    assert lab.get("a/sess1", scope=ScopePath("a/sess10")) is None
 
 
 def test_the_root_is_a_scope_too(lab: Lab) -> None:
-    lab.put("k", scope=Scope())
-    lab.put("l", scope=Scope("a"))
-    assert lab.keys(scope=Scope()) == ["k"]
-    assert lab.keys(scope=Scope(), below=True) == ["k", "l"]
+    lab.put("k", scope=ScopePath())
+    lab.put("l", scope=ScopePath("a"))
+    assert lab.keys(scope=ScopePath()) == ["k"]
+    assert lab.keys(scope=ScopePath(), below=True) == ["k", "l"]

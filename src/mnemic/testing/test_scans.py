@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ..errors import InvalidValueError
-from ..records import Ref, Scope
+from ..records import Ref, ScopePath
 from ..store.matching import matches
 from ..store.query import Condition, Delete, Put
 from .lab import HOME, KIND, Lab, moment, record
@@ -17,14 +17,14 @@ from .lab import HOME, KIND, Lab, moment, record
 @pytest.mark.parametrize("limit", [1, 7, 100, 1000])
 def test_pages_are_complete(lab: Lab, limit: int, reverse: bool) -> None:
     for session in range(5):
-        puts = [Put(record(f"{session}-{n}", scope=Scope.of("u", f"s{session}"))) for n in range(43)]
+        puts = [Put(record(f"{session}-{n}", scope=ScopePath.of("u", f"s{session}"))) for n in range(43)]
         lab.write(*puts)
     expected = [f"{session}-{n}" for session in range(5) for n in range(43)]
     expected = expected[::-1] if reverse else expected
     if limit > 1:
-        assert lab.keys(scope=Scope("u"), below=True, limit=limit, reverse=reverse) == expected
+        assert lab.keys(scope=ScopePath("u"), below=True, limit=limit, reverse=reverse) == expected
     one = [key for key in expected if key.startswith("2-")]
-    assert lab.keys(scope=Scope("u/s2"), limit=limit, reverse=reverse) == one
+    assert lab.keys(scope=ScopePath("u/s2"), limit=limit, reverse=reverse) == one
 
 
 def test_many_records_are_read_to_the_end(lab: Lab) -> None:
@@ -43,7 +43,7 @@ def test_skip_and_limit_count_from_where_the_scan_begins(lab: Lab) -> None:
     assert [r.key for r in lab.page(reverse=True, limit=2, skip=1, where=even).items] == ["k6", "k4"]
     assert lab.keys(skip=8) == ["k8", "k9"]
     assert lab.keys(skip=99) == []
-    assert lab.keys(scope=Scope("acme"), below=True, skip=8, limit=1) == ["k8", "k9"]
+    assert lab.keys(scope=ScopePath("acme"), below=True, skip=8, limit=1) == ["k8", "k9"]
 
 
 def test_a_cursor_goes_on_where_the_page_ended(lab: Lab) -> None:
@@ -117,7 +117,7 @@ def test_conditions_mean_the_same_everywhere(lab: Lab) -> None:
     for question in QUESTIONS:
         expected = [found.key for found in everything if matches(found, (question,))]
         assert lab.keys(where=(question,)) == expected, question
-        assert lab.keys(scope=Scope("acme"), below=True, where=(question,)) == expected, question
+        assert lab.keys(scope=ScopePath("acme"), below=True, where=(question,)) == expected, question
 
 
 def test_all_conditions_must_hold(lab: Lab) -> None:

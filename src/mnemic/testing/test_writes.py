@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from ..errors import ConflictError, LimitError
-from ..records import Ref, Scope
+from ..records import Ref, ScopePath
 from ..store.query import Condition, Delete, Expect, Limit, Purge, Put
 from .lab import HOME, KIND, Lab, record
 
 
 def test_read_answers_in_the_order_of_the_question(lab: Lab) -> None:
     lab.put("a", text="1")
-    lab.put("b", text="2", scope=Scope("x"))
-    refs = [Ref(Scope("x"), KIND, "b"), Ref(HOME, KIND, "no"), Ref(HOME, KIND, "a"), Ref(HOME, KIND, "a")]
+    lab.put("b", text="2", scope=ScopePath("x"))
+    refs = [Ref(ScopePath("x"), KIND, "b"), Ref(HOME, KIND, "no"), Ref(HOME, KIND, "a"), Ref(HOME, KIND, "a")]
     found = lab.run(lab.store.read(refs))
     assert [item and item.text for item in found] == ["2", None, "1", "1"]
 
@@ -39,11 +39,11 @@ def test_a_write_is_all_or_nothing(lab: Lab) -> None:
         lab.write(
             Put(record("b")),
             Put(record("a", text="new")),
-            Put(record("c", scope=Scope("elsewhere"))),
+            Put(record("c", scope=ScopePath("elsewhere"))),
             Put(record("a"), if_version=999),
         )
     assert lab.keys() == ["a"]
-    assert lab.keys(scope=Scope("elsewhere")) == []
+    assert lab.keys(scope=ScopePath("elsewhere")) == []
     found = lab.get("a")
     assert found is not None
     assert found.text == "old"
@@ -113,7 +113,7 @@ def test_expect_guards_a_stream(lab: Lab) -> None:
 def test_purge_empties_a_stream_but_for_some_keys(lab: Lab) -> None:
     for n in range(10):
         lab.put(f"k{n}", weight=n, labels={"n": str(n)})
-    lab.put("other", kind="entry")
+    lab.put("other", kind="note")
     assert lab.write(Purge(HOME, KIND, keep=("k3", "k7", "no")))[0].count == 8
     assert lab.keys() == ["k3", "k7"]
     stream = lab.stream()
@@ -121,7 +121,7 @@ def test_purge_empties_a_stream_but_for_some_keys(lab: Lab) -> None:
     assert (stream.count, stream.weight, stream.last_seq) == (2, 10, 10)
     assert lab.keys(where=(Condition("labels.n", "eq", "5"),)) == []
     assert lab.keys(where=(Condition("labels.n", "eq", "7"),)) == ["k7"]
-    assert lab.keys(kinds=("entry",)) == ["other"]
+    assert lab.keys(kinds=("note",)) == ["other"]
     assert lab.write(Purge(HOME, KIND))[0].count == 2
     assert lab.stream() is None
 

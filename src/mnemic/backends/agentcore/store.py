@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from ...checks import check_count, check_text, shown
 from ...errors import InvalidValueError
-from ...records import Record, Ref, Scope, Stream, known_scope
+from ...records import Record, Ref, ScopePath, Stream, known_scope
 from ...store.protocol import Capability, Page
 from ...store.query import Derive, Outcome, Put, Scan, StreamScan, Write
 from ...store.registry import Backend, StoreURL
@@ -67,7 +67,7 @@ class AgentCoreStore(KeyValueStore):
         with _Fresh(WALK_AGE if scan.below else 0):
             return await super().streams(scan)
 
-    async def retrieve(self, scope: Scope, query: str, limit: int = 10) -> list[tuple[Record, float]]:
+    async def retrieve(self, scope: ScopePath, query: str, limit: int = 10) -> list[tuple[Record, float]]:
         """Return the records at and below a scope that the service's own search finds, best first.
 
         What was said is not among them, nor, for a minute or so, what was just written.

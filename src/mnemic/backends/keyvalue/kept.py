@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct, field, json
 
 from ...checks import from_microseconds, to_microseconds
-from ...records import Record, Scope
+from ...records import Record, ScopePath
 from ...store.planning import Head, Name, Slot
 
 
@@ -55,7 +55,9 @@ class Kept(Struct, array_like=True):
             _micro(record.valid_to),
         )
 
-    def record(self, scope: Scope, kind: str, derived: dict[str, bytes], *, bodies: bool = True) -> Record:
+    def record(
+        self, scope: ScopePath, kind: str, derived: dict[str, bytes], *, bodies: bool = True
+    ) -> Record:
         """Return the record."""
         return Record(
             scope,

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from ...checks import to_microseconds
 from ...errors import ClosedError
-from ...records import Hit, Record, Ref, Scope, Stream, known_scope, now
+from ...records import Hit, Record, Ref, ScopePath, Stream, known_scope, now
 from ...store.matching import Position, from_cursor, seen, to_cursor
 from ...store.planning import Name
 from ...store.protocol import Capability, Page
@@ -45,7 +45,7 @@ class KeyValueStore:
 
     async def read(self, refs: Sequence[Ref]) -> list[Record | None]:
         self._check_open()
-        asked: dict[tuple[Scope, str], dict[str, None]] = {}
+        asked: dict[tuple[ScopePath, str], dict[str, None]] = {}
         for ref in refs:
             asked.setdefault((ref.scope, ref.kind), {})[ref.key] = None
         found: dict[Ref, Record] = {}
@@ -132,7 +132,7 @@ class KeyValueStore:
                     yield record
 
     async def _stream(
-        self, scan: Scan, scope: Scope, kind: str, after: int | None, head: KeptHead | None
+        self, scan: Scan, scope: ScopePath, kind: str, after: int | None, head: KeptHead | None
     ) -> AsyncGenerator[Record, None]:
         """Yield what a scan may return of one stream, whose head may be known already."""
         name = (scope.path, kind)

@@ -16,7 +16,7 @@ from msgspec import json
 from ...errors import StoreError, StoreUnavailableError
 from ...recall.entry import unpack
 from ...recall.strength import USE
-from ...records import Record, Scope, known_scope
+from ...records import Record, ScopePath, known_scope
 from ...store.nearest import Mark, Near, Nearby
 from ...store.planning import Name
 from ...store.protocol import Capability
@@ -105,7 +105,7 @@ class RedisIndex:
         found = await asyncio.gather(*(self._read(near, name, seqs) for name, seqs in places.items()))
         return [record for records in found for record in records]
 
-    async def marks(self, name: str, scope: Scope) -> dict[Name, Mark]:
+    async def marks(self, name: str, scope: ScopePath) -> dict[Name, Mark]:
         """Return how far it has come with the streams of a scope and of those below it."""
         near = Near(scope=scope, name=name)
         asked: list[Command] = [
@@ -262,9 +262,9 @@ def _tenant(path: str) -> str:
     return _hash(path.partition("/")[0])
 
 
-def _above(scope: Scope) -> list[Scope]:
+def _above(scope: ScopePath) -> list[ScopePath]:
     """Return a scope after all that hold it, the root first."""
-    return [Scope("/".join(scope.segments[:n])) for n in range(len(scope.segments) + 1)]
+    return [ScopePath("/".join(scope.segments[:n])) for n in range(len(scope.segments) + 1)]
 
 
 def _hash(text: str) -> str:

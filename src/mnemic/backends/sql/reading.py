@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 from ...checks import to_microseconds
-from ...records import Hit, Record, Ref, Scope, Stream, known_scope, now
+from ...records import Hit, Record, Ref, ScopePath, Stream, known_scope, now
 from ...store.matching import Position, from_cursor, to_cursor
 from ...store.planning import Head
 from ...store.protocol import Capability, Page
@@ -60,7 +60,7 @@ class SqlReads(ABC):
     async def read(self, refs: Sequence[Ref]) -> list[Record | None]:
         if not refs:
             return []
-        asked: dict[tuple[Scope, str], dict[str, None]] = {}
+        asked: dict[tuple[ScopePath, str], dict[str, None]] = {}
         for ref in refs:
             asked.setdefault((ref.scope, ref.kind), {})[ref.key] = None
         found = await self._read(lambda connection: self._find(connection, asked))
@@ -81,7 +81,7 @@ class SqlReads(ABC):
         return to_microseconds(self._clock())
 
     async def _find(
-        self, connection: Connection, asked: dict[tuple[Scope, str], dict[str, None]]
+        self, connection: Connection, asked: dict[tuple[ScopePath, str], dict[str, None]]
     ) -> dict[Ref, Record]:
         values: dict[str, Any] = {"now": self._moment()}
         found: dict[Ref, Record] = {}

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import json
 
 from ...checks import from_microseconds, to_microseconds
-from ...records import Record, Scope
+from ...records import Record, ScopePath
 from .schema import records
 
 COLUMNS = tuple(column.name for column in records.columns)
@@ -37,7 +37,7 @@ def to_row(record: Record) -> dict[str, Any]:
     }
 
 
-def to_record(scope: Scope, kind: str, row: Sequence[Any], derived: Sequence[str] = ()) -> Record:
+def to_record(scope: ScopePath, kind: str, row: Sequence[Any], derived: Sequence[str] = ()) -> Record:
     """Return the record of a row: values in the order of COLUMNS, then those of the `derived` names."""
     found: dict[str, bytes] = {}
     if derived:

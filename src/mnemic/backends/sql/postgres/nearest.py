@@ -16,7 +16,7 @@ from sqlalchemy import text
 
 from ....recall.entry import unpack
 from ....recall.strength import USE
-from ....records import Record, Scope, known_scope
+from ....records import Record, ScopePath, known_scope
 from ....store.nearest import Mark, Near, Nearby
 from ....store.planning import Head, Name
 from ..rows import COLUMNS, to_record
@@ -83,7 +83,7 @@ class PostgresIndex:
         """Return records by words and by vectors."""
         return (await self.nearby(near)).records
 
-    async def marks(self, name: str, scope: Scope) -> dict[Name, Mark]:
+    async def marks(self, name: str, scope: ScopePath) -> dict[Name, Mark]:
         """Return how far it has come with the streams of a scope and of those below it."""
         await self._make(name, 0)
         reach = "below" if scope.path else "everywhere"
@@ -329,7 +329,7 @@ def _reach(near: Near) -> str:
     return "here" if not near.below else "below" if near.scope.path else "everywhere"
 
 
-def _values(scope: Scope, kinds: Sequence[str]) -> dict[str, Any]:
+def _values(scope: ScopePath, kinds: Sequence[str]) -> dict[str, Any]:
     return {"scope": scope.path, "first": f"{scope.path}/", "beyond": f"{scope.path}0", "kinds": list(kinds)}
 
 

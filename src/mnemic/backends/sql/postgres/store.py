@@ -16,7 +16,7 @@ from msgspec import Struct
 from ....driving import running_loop
 from ....errors import ClosedError, UnreadableStoreError
 from ....forking import mind_forks
-from ....records import Record, Ref, Scope, now
+from ....records import Record, Ref, ScopePath, now
 from ....store.protocol import Capability
 from ....store.query import Outcome, Put, Write
 from ..reading import Connection, SqlReads
@@ -161,7 +161,7 @@ class PostgresStore(SqlReads):
             raise explain(error, self._address.shown) from error
 
     async def _find(
-        self, connection: Connection, asked: dict[tuple[Scope, str], dict[str, None]]
+        self, connection: Connection, asked: dict[tuple[ScopePath, str], dict[str, None]]
     ) -> dict[Ref, Record]:
         """Read keys of any streams in one statement: a round trip costs more than what it asks for."""
         refs = [Ref(scope, kind, key) for (scope, kind), keys in asked.items() for key in keys]

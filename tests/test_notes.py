@@ -13,20 +13,20 @@ import mnemic
 
 
 @pytest.fixture
-def notes(alice: mnemic.Space) -> mnemic.Catalogue:
+def notes(alice: mnemic.Scope) -> mnemic.Notes:
     return alice.catalogue()
 
 
 @pytest.mark.parametrize(
     "value", [None, "", "text", 0, 1.5, True, [], {}, {"a": [1, {"b": None}]}, "x" * 100_000]
 )
-def test_any_json_is_kept(notes: mnemic.Catalogue, value: Any) -> None:
+def test_any_json_is_kept(notes: mnemic.Notes, value: Any) -> None:
     notes.write("k", value)
     assert notes.read("k") == value
     assert notes.read_all() == {"k": value}
 
 
-def test_the_list_tells_all_but_the_values(notes: mnemic.Catalogue) -> None:
+def test_the_list_tells_all_but_the_values(notes: mnemic.Notes) -> None:
     notes.write("prefs", {"unit": "celsius"}, description="What she likes", metadata={"topic": "weather"})
     notes.write("tasks", ["secret"])
     first, second = notes.list()
@@ -38,7 +38,7 @@ def test_the_list_tells_all_but_the_values(notes: mnemic.Catalogue) -> None:
     assert [entry.key for entry in notes.list(metadata={"topic": "weather"})] == ["prefs"]
 
 
-def test_some_or_all_are_read(notes: mnemic.Catalogue) -> None:
+def test_some_or_all_are_read(notes: mnemic.Notes) -> None:
     for key in "abc":
         notes.write(key, key.upper())
     assert notes.read_many(["c", "a", "no"]) == {"c": "C", "a": "A"}
@@ -50,7 +50,7 @@ def test_some_or_all_are_read(notes: mnemic.Catalogue) -> None:
         notes.get("no")
 
 
-def test_a_new_value_keeps_what_is_not_said_anew(notes: mnemic.Catalogue) -> None:
+def test_a_new_value_keeps_what_is_not_said_anew(notes: mnemic.Notes) -> None:
     notes.write("k", 1, description="one", metadata={"a": 1})
     notes.write("k", 2)
     entry = notes.get("k")
@@ -60,7 +60,7 @@ def test_a_new_value_keeps_what_is_not_said_anew(notes: mnemic.Catalogue) -> Non
     assert (entry.value, entry.info.description, entry.info.metadata) == (3, "", {})
 
 
-def test_delete_and_clear(notes: mnemic.Catalogue) -> None:
+def test_delete_and_clear(notes: mnemic.Notes) -> None:
     notes.write("a", 1)
     assert notes.delete("a")
     assert not notes.delete("a")
@@ -70,7 +70,7 @@ def test_delete_and_clear(notes: mnemic.Catalogue) -> None:
     assert notes.usage() == (0, 0)
 
 
-def test_rename_keeps_all_else(notes: mnemic.Catalogue) -> None:
+def test_rename_keeps_all_else(notes: mnemic.Notes) -> None:
     before = notes.write("old", {"x": 1}, description="d", metadata={"m": 1})
     notes.write("taken", 2)
     renamed = notes.rename("old", "new")
@@ -84,7 +84,7 @@ def test_rename_keeps_all_else(notes: mnemic.Catalogue) -> None:
     assert notes.rename("new", "new").key == "new"
 
 
-def test_limits_refuse_with_a_clear_error_and_lose_nothing(alice: mnemic.Space) -> None:
+def test_limits_refuse_with_a_clear_error_and_lose_nothing(alice: mnemic.Scope) -> None:
     notes = alice.catalogue(max_entries=2, max_bytes=40)
     notes.write("a", "x" * 10)
     notes.write("b", "x" * 10)
@@ -103,7 +103,7 @@ def test_limits_refuse_with_a_clear_error_and_lose_nothing(alice: mnemic.Space) 
             alice.catalogue(**bad)
 
 
-def test_stale_notes_are_found_and_pruned(notes: mnemic.Catalogue) -> None:
+def test_stale_notes_are_found_and_pruned(notes: mnemic.Notes) -> None:
     notes.write("old", 1)
     notes.write("renewed", 1)
     time.sleep(1.2)
@@ -118,7 +118,7 @@ def test_stale_notes_are_found_and_pruned(notes: mnemic.Catalogue) -> None:
         notes.stale(timedelta(days=-1))
 
 
-def test_two_writers_of_one_key_notice_each_other(notes: mnemic.Catalogue) -> None:
+def test_two_writers_of_one_key_notice_each_other(notes: mnemic.Notes) -> None:
     first = notes.write("plan", ["a"], if_version=0)
     with pytest.raises(mnemic.ConflictError) as caught:
         notes.write("plan", ["b"], if_version=0)
@@ -160,13 +160,13 @@ def test_scopes_have_their_own_notes(memory: mnemic.Memory) -> None:
 
 
 @pytest.mark.parametrize("key", ["", "\x00", "a\nb", "x" * 501, "\ud800", None, 3])
-def test_a_key_that_is_none_is_refused(notes: mnemic.Catalogue, key: Any) -> None:
+def test_a_key_that_is_none_is_refused(notes: mnemic.Notes, key: Any) -> None:
     for use in (lambda: notes.write(key, 1), lambda: notes.read(key), lambda: notes.delete(key)):
         with pytest.raises(mnemic.InvalidValueError, match="key"):
             use()
 
 
 @pytest.mark.parametrize("key", ["../../etc/passwd", "C:\\x", "a/b", "user preferences", "%", "ключ"])
-def test_a_key_is_never_a_path(notes: mnemic.Catalogue, key: str) -> None:
+def test_a_key_is_never_a_path(notes: mnemic.Notes, key: str) -> None:
     notes.write(key, 1)
     assert notes.read_all() == {key: 1}

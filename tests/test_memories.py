@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 import mnemic
-from mnemic import Experience, Message
+from mnemic import MemoryItem, Message
 
 
 def found(hits: list[mnemic.Hit]) -> list[str | None]:
     return [hit.record.text for hit in hits]
 
 
-def test_what_is_remembered_comes_back(alice: mnemic.Space) -> None:
+def test_what_is_remembered_comes_back(alice: mnemic.Scope) -> None:
     start, end = datetime(2025, 1, 1, tzinfo=UTC), datetime(2027, 1, 1, tzinfo=UTC)
     kept = alice.remember(
         "Alice is allergic to peanuts",
@@ -33,16 +33,16 @@ def test_what_is_remembered_comes_back(alice: mnemic.Space) -> None:
     assert (kept.valid_from, kept.valid_to, kept.pinned) == (start, end, True)
 
 
-def test_many_are_remembered_at_once(alice: mnemic.Space) -> None:
-    kept = alice.remember_many(["one", Experience(text="two", importance=3, key="second")])
+def test_many_are_remembered_at_once(alice: mnemic.Scope) -> None:
+    kept = alice.remember_many(["one", MemoryItem(text="two", importance=3, key="second")])
     assert [record.text for record in alice.all()] == ["one", "two"]
     assert kept[1].key == "second"
     with pytest.raises(mnemic.InvalidValueError):
-        alice.remember_many(["three", Experience(text="four", importance=float("nan"))])
+        alice.remember_many(["three", MemoryItem(text="four", importance=float("nan"))])
     assert len(alice.all()) == 2
 
 
-def test_keys_are_not_used_again_after_forgetting(alice: mnemic.Space) -> None:
+def test_keys_are_not_used_again_after_forgetting(alice: mnemic.Scope) -> None:
     kept = [alice.remember(f"fact {n}") for n in range(3)]
     alice.forget(kept[1].key)
     fresh = alice.remember("fact 3")
@@ -50,14 +50,14 @@ def test_keys_are_not_used_again_after_forgetting(alice: mnemic.Space) -> None:
     assert [record.text for record in alice.all()] == ["fact 0", "fact 2", "fact 3"]
 
 
-def test_a_key_of_ones_own_is_replaced(alice: mnemic.Space) -> None:
+def test_a_key_of_ones_own_is_replaced(alice: mnemic.Scope) -> None:
     alice.remember("likes tea", key="drink")
     alice.remember("likes coffee", key="drink")
     assert [record.text for record in alice.all()] == ["likes coffee"]
     assert found(alice.recall("tea")) == []
 
 
-def test_update_changes_what_is_given(alice: mnemic.Space) -> None:
+def test_update_changes_what_is_given(alice: mnemic.Scope) -> None:
     kept = alice.remember("likes tea", metadata={"a": 1}, source="chat", importance=2)
     changed = alice.update(kept.key, text="likes green tea", importance=5)
     assert (changed.text, changed.importance, changed.meta, changed.labels) == (
@@ -72,14 +72,14 @@ def test_update_changes_what_is_given(alice: mnemic.Space) -> None:
         alice.update("no", text="x")
 
 
-def test_what_is_returned_is_what_is_stored(alice: mnemic.Space) -> None:
+def test_what_is_returned_is_what_is_stored(alice: mnemic.Scope) -> None:
     naive = datetime(2026, 1, 1)  # noqa: DTZ001
     kept = alice.remember("tea", metadata={"pair": (1, 2)}, valid_from=naive)
     assert kept == alice.get(kept.key)
     assert alice.update(kept.key, importance=2) == alice.get(kept.key)
 
 
-def test_forget_by_key_or_filter(alice: mnemic.Space) -> None:
+def test_forget_by_key_or_filter(alice: mnemic.Scope) -> None:
     day = datetime(2026, 1, 1, tzinfo=UTC)
     for n in range(6):
         alice.remember(
@@ -101,7 +101,7 @@ def test_forget_by_key_or_filter(alice: mnemic.Space) -> None:
     assert alice.forget(since=day) == 3
 
 
-def test_what_has_a_time_to_live_is_forgotten_by_itself(alice: mnemic.Space) -> None:
+def test_what_has_a_time_to_live_is_forgotten_by_itself(alice: mnemic.Scope) -> None:
     alice.remember("the code is 1234", ttl=timedelta(seconds=1))
     assert found(alice.recall("code")) == ["the code is 1234"]
     time.sleep(1.1)
@@ -109,7 +109,7 @@ def test_what_has_a_time_to_live_is_forgotten_by_itself(alice: mnemic.Space) -> 
     assert alice.all() == []
 
 
-def test_recent_is_the_newest_oldest_first(alice: mnemic.Space) -> None:
+def test_recent_is_the_newest_oldest_first(alice: mnemic.Scope) -> None:
     alice.remember_many([f"fact {n}" for n in range(20)])
     assert [record.text for record in alice.recent(3)] == ["fact 17", "fact 18", "fact 19"]
 
@@ -117,7 +117,7 @@ def test_recent_is_the_newest_oldest_first(alice: mnemic.Space) -> None:
 # ---------------------------------------------------------------- recall
 
 
-def test_recall_finds_words_in_any_form(alice: mnemic.Space) -> None:
+def test_recall_finds_words_in_any_form(alice: mnemic.Scope) -> None:
     alice.remember("Alice is allergic to peanuts")
     alice.remember("She went hiking in the mountains last summer")
     alice.remember("Her favourite colour is blue")
@@ -128,7 +128,7 @@ def test_recall_finds_words_in_any_form(alice: mnemic.Space) -> None:
     assert alice.recall("the of and") == []
 
 
-def test_a_hit_says_why(alice: mnemic.Space) -> None:
+def test_a_hit_says_why(alice: mnemic.Scope) -> None:
     alice.remember("peanuts")
     (hit,) = alice.recall("peanut")
     assert hit.score > 0
@@ -144,9 +144,9 @@ def test_recall_reaches_everything_below_the_scope(memory: mnemic.Memory) -> Non
     memory.scope("acme", "alice2").remember("Lisbon is not hers")
     memory.scope("acme").remember("Lisbon of the tenant")
     kinds = {hit.record.kind for hit in alice.recall("Lisbon", k=10)}
-    assert kinds == {"message", "experience", "entry", "link"}
+    assert kinds == {"message", "memory", "note", "fact"}
     assert len(alice.recall("Lisbon", k=10)) == 4
-    assert [hit.record.kind for hit in alice.recall("Lisbon", kinds=["link"])] == ["link"]
+    assert [hit.record.kind for hit in alice.recall("Lisbon", kinds=["fact"])] == ["fact"]
     assert len(memory.scope("acme").recall("Lisbon", k=10)) == 6
 
 
@@ -159,7 +159,7 @@ def test_rare_words_count_more_and_only_those_of_the_scope_are_counted(memory: m
     assert found(alice.recall("zebra meeting", k=2)) == ["meeting with a zebra", "zebra crossing"]
 
 
-def test_filters_narrow_recall(alice: mnemic.Space) -> None:
+def test_filters_narrow_recall(alice: mnemic.Scope) -> None:
     day = datetime(2026, 1, 1, tzinfo=UTC)
     for n in range(200):
         alice.remember(
@@ -174,7 +174,7 @@ def test_filters_narrow_recall(alice: mnemic.Space) -> None:
     assert found(alice.recall("tea", metadata={"n": 150})) == ["tea number 150"]
     assert found(alice.recall("tea", min_importance=19.9)) == ["tea number 199"]
     assert found(alice.recall("tea", roles=["assistant"])) == ["tea it is"]
-    until = alice.recall("tea", k=99, until=day + timedelta(days=4), kinds=["experience"])
+    until = alice.recall("tea", k=99, until=day + timedelta(days=4), kinds=["memory"])
     assert sorted(map(str, found(until))) == [f"tea number {n}" for n in range(5)]
     assert len(alice.recall("tea", k=0)) == 0
     for bad in (-1, 1.5):
@@ -182,7 +182,7 @@ def test_filters_narrow_recall(alice: mnemic.Space) -> None:
             alice.recall("tea", k=bad)  # type: ignore[arg-type]
 
 
-def test_recall_as_of_a_date(alice: mnemic.Space) -> None:
+def test_recall_as_of_a_date(alice: mnemic.Scope) -> None:
     year = {n: datetime(n, 1, 1, tzinfo=UTC) for n in (2020, 2022, 2024)}
     alice.remember("lives in Paris", valid_from=year[2020], valid_to=year[2022])
     alice.remember("lives in Rome", valid_from=year[2022])
@@ -190,7 +190,7 @@ def test_recall_as_of_a_date(alice: mnemic.Space) -> None:
     assert found(alice.recall("lives", as_of=year[2020])) == ["lives in Paris"]
 
 
-def test_recall_sees_changes_at_once(alice: mnemic.Space) -> None:
+def test_recall_sees_changes_at_once(alice: mnemic.Scope) -> None:
     kept = alice.remember("green tea")
     assert found(alice.recall("tea")) == ["green tea"]
     alice.update(kept.key, text="black coffee")
@@ -241,7 +241,7 @@ def test_recall_sees_what_another_handle_wrote(file_url: str) -> None:
         ("Don’t call before 9", "call"),
     ],
 )
-def test_recall_in_many_scripts(alice: mnemic.Space, text: str, query: str) -> None:
+def test_recall_in_many_scripts(alice: mnemic.Scope, text: str, query: str) -> None:
     alice.remember(text)
     alice.remember("something else altogether 別のこと 另外")
     assert found(alice.recall(query))[:1] == [text]
@@ -269,8 +269,8 @@ def test_a_scope_that_was_erased_begins_anew(memory: mnemic.Memory) -> None:
     assert len(space.recall("coffee", k=20)) == 9
 
 
-def test_an_index_that_is_mostly_gone_is_built_anew(alice: mnemic.Space) -> None:
-    alice.remember_many([Experience(text=f"tea {n}", key=f"k{n}") for n in range(1500)])
+def test_an_index_that_is_mostly_gone_is_built_anew(alice: mnemic.Scope) -> None:
+    alice.remember_many([MemoryItem(text=f"tea {n}", key=f"k{n}") for n in range(1500)])
     assert len(alice.recall("tea", k=5000)) == 1500
     alice.forget(since=datetime(2000, 1, 1, tzinfo=UTC))
     alice.remember("tea again")
@@ -296,23 +296,23 @@ def test_erase_leaves_nothing_behind(memory: mnemic.Memory, tmp_path: Path) -> N
     assert len(bob.recall("tea", k=99)) == 7
 
 
-def everything(alice: mnemic.Space) -> dict[str, mnemic.Hit]:
+def everything(alice: mnemic.Scope) -> dict[str, mnemic.Hit]:
     """Store one record of each kind that recall finds, in a scope below, and return the hits by kind."""
     below = alice.scope("work")
     below.remember("The zebra has stripes", key="z")
     below.catalogue().write("stripes", "A zebra has many")
     below.graph().add("zebra", "lives_in", "Kenya")
-    chat = below.session("s", max_messages=2, overflow=mnemic.Summarise(lambda messages: "a zebra was seen"))
+    chat = below.session("s", max_messages=2, overflow=mnemic.Summarize(lambda messages: "a zebra was seen"))
     chat.add_many([Message("user", f"I saw zebra number {n}") for n in range(4)])
     hits = alice.recall("zebra", k=50)
     found = {hit.record.kind: hit for hit in hits}
-    assert found.keys() >= {"experience", "entry", "link", "message"}
+    assert found.keys() >= {"memory", "note", "fact", "message"}
     return found
 
 
 @pytest.mark.parametrize("named", ["hit", "record", "ref", "key"])
 def test_what_recall_returns_can_be_used_updated_and_forgotten_wherever_it_lies(
-    alice: mnemic.Space, named: str
+    alice: mnemic.Scope, named: str
 ) -> None:
     for kind, hit in everything(alice).items():
         record = hit.record
@@ -321,7 +321,7 @@ def test_what_recall_returns_can_be_used_updated_and_forgotten_wherever_it_lies(
         assert alice.used(given) == 1
         changed = alice.update(given, importance=7, metadata={"seen": True})
         assert (changed.ref, changed.text, changed.importance) == (record.ref, record.text, 7)
-        if kind == "experience":
+        if kind == "memory":
             assert alice.update(given, text="The zebra sleeps").scope.path.endswith("work")
         else:
             with pytest.raises(mnemic.InvalidValueError, match="text"):
@@ -330,10 +330,10 @@ def test_what_recall_returns_can_be_used_updated_and_forgotten_wherever_it_lies(
         assert alice.forget(given) == 0
         with pytest.raises(mnemic.NotFoundError):
             alice.get(given)
-    assert "experience" not in {hit.record.kind for hit in alice.recall("zebra", k=50)}
+    assert "memory" not in {hit.record.kind for hit in alice.recall("zebra", k=50)}
 
 
-def test_a_key_alone_is_this_scopes_own_before_one_below(alice: mnemic.Space) -> None:
+def test_a_key_alone_is_this_scopes_own_before_one_below(alice: mnemic.Scope) -> None:
     alice.remember("mine", key="k")
     alice.scope("work").remember("of work", key="k")
     alice.scope("home").catalogue().write("k", "of home")

@@ -17,15 +17,15 @@ DAY = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture
-def graph(alice: mnemic.Space) -> mnemic.Graph:
+def graph(alice: mnemic.Scope) -> mnemic.Facts:
     return alice.graph()
 
 
-def triples(links: list[mnemic.Link]) -> list[tuple[str, str, str]]:
+def triples(links: list[mnemic.Fact]) -> list[tuple[str, str, str]]:
     return [(link.subject, link.predicate, link.object) for link in links]
 
 
-def test_facts_are_asked_for_by_any_part(graph: mnemic.Graph) -> None:
+def test_facts_are_asked_for_by_any_part(graph: mnemic.Facts) -> None:
     facts = [
         ("alice", "likes", "tea"),
         ("alice", "likes", "cake"),
@@ -44,20 +44,20 @@ def test_facts_are_asked_for_by_any_part(graph: mnemic.Graph) -> None:
     assert triples(graph.ask(limit=2)) == facts[:2]
 
 
-def test_a_fact_keeps_source_confidence_and_metadata(graph: mnemic.Graph) -> None:
+def test_a_fact_keeps_source_confidence_and_metadata(graph: mnemic.Facts) -> None:
     kept = graph.add("a", "p", "b", source="chat", confidence=0.7, metadata={"x": [1]}, valid_from=DAY)
     assert graph.ask("a") == [kept]
     assert (kept.source, kept.confidence, kept.metadata, kept.valid_from) == ("chat", 0.7, {"x": [1]}, DAY)
 
 
-def test_a_fact_stated_again_is_kept_once(graph: mnemic.Graph) -> None:
+def test_a_fact_stated_again_is_kept_once(graph: mnemic.Facts) -> None:
     first = graph.add("a", "p", "b", confidence=0.5)
     graph.add("a", "p", "b", confidence=0.9, source="again")
     (kept,) = graph.ask("a")
     assert (kept.confidence, kept.source, kept.valid_from) == (0.9, "again", first.valid_from)
 
 
-def test_a_single_predicate_has_one_object_at_a_time(graph: mnemic.Graph) -> None:
+def test_a_single_predicate_has_one_object_at_a_time(graph: mnemic.Facts) -> None:
     for n, city in enumerate(["Paris", "Rome", "Oslo"]):
         graph.add("alice", "lives_in", city, single=True, valid_from=DAY + n * timedelta(days=10))
     assert triples(graph.ask("alice", "lives_in")) == [("alice", "lives_in", "Oslo")]
@@ -72,14 +72,14 @@ def test_a_single_predicate_has_one_object_at_a_time(graph: mnemic.Graph) -> Non
     assert graph.ask("alice", as_of=DAY - timedelta(days=1)) == []
 
 
-def test_the_same_object_again_closes_nothing(graph: mnemic.Graph) -> None:
+def test_the_same_object_again_closes_nothing(graph: mnemic.Facts) -> None:
     graph.add("a", "p", "x", single=True, valid_from=DAY)
     graph.add("a", "p", "x", single=True, confidence=0.3)
     (kept,) = graph.ask("a", history=True)
     assert (kept.valid_from, kept.valid_to, kept.confidence) == (DAY, None, 0.3)
 
 
-def test_news_from_the_past_goes_into_the_history(graph: mnemic.Graph) -> None:
+def test_news_from_the_past_goes_into_the_history(graph: mnemic.Facts) -> None:
     graph.add("a", "lives_in", "Rome", single=True, valid_from=DAY)
     graph.add("a", "lives_in", "Paris", single=True, valid_from=DAY - timedelta(days=10))
     assert [link.object for link in graph.ask("a")] == ["Rome"]
@@ -93,7 +93,7 @@ def test_news_from_the_past_goes_into_the_history(graph: mnemic.Graph) -> None:
     "order", [("Rome", "Oslo", "Paris"), ("Paris", "Oslo", "Rome"), ("Oslo", "Rome", "Paris")]
 )
 def test_a_single_predicate_has_one_object_at_every_moment(
-    graph: mnemic.Graph, order: tuple[str, ...]
+    graph: mnemic.Facts, order: tuple[str, ...]
 ) -> None:
     year = {"Rome": 2020, "Paris": 2022, "Oslo": 2040}
     for city in order:
@@ -104,7 +104,7 @@ def test_a_single_predicate_has_one_object_at_every_moment(
     assert [link.object for link in graph.ask("a", history=True)] == ["Rome", "Paris", "Oslo"]
 
 
-def test_a_fact_for_a_time_replaces_what_was_open(graph: mnemic.Graph) -> None:
+def test_a_fact_for_a_time_replaces_what_was_open(graph: mnemic.Facts) -> None:
     graph.add("a", "is", "open", valid_from=DAY)
     graph.add(
         "a",
@@ -119,7 +119,7 @@ def test_a_fact_for_a_time_replaces_what_was_open(graph: mnemic.Graph) -> None:
     assert graph.ask("a") == []
 
 
-def test_an_end_concerns_only_what_is_true_then(graph: mnemic.Graph) -> None:
+def test_an_end_concerns_only_what_is_true_then(graph: mnemic.Facts) -> None:
     graph.add("a", "works_at", "X", valid_from=DAY)
     graph.add("a", "works_at", "Y", valid_from=DAY + timedelta(days=9999))
     assert graph.end("a", "works_at") == 1
@@ -128,7 +128,7 @@ def test_an_end_concerns_only_what_is_true_then(graph: mnemic.Graph) -> None:
         graph.ask("a", as_of=DAY, history=True)
 
 
-def test_a_predicate_that_becomes_single_closes_all_that_was_open(graph: mnemic.Graph) -> None:
+def test_a_predicate_that_becomes_single_closes_all_that_was_open(graph: mnemic.Facts) -> None:
     graph.add("a", "p", "x", valid_from=DAY)
     graph.add("a", "p", "y", valid_from=DAY)
     graph.add("a", "p", "z", single=True, valid_from=DAY + timedelta(days=1))
@@ -138,7 +138,7 @@ def test_a_predicate_that_becomes_single_closes_all_that_was_open(graph: mnemic.
     assert sorted(link.object for link in graph.ask("a", history=True)) == ["x", "x", "y", "z"]
 
 
-def test_facts_end_and_are_removed(graph: mnemic.Graph) -> None:
+def test_facts_end_and_are_removed(graph: mnemic.Facts) -> None:
     for thing in ("tea", "cake"):
         graph.add("alice", "likes", thing, valid_from=DAY)
     assert graph.end("alice", "likes", "tea", at=DAY + timedelta(days=1)) == 1
@@ -167,28 +167,28 @@ def test_two_writers_of_a_single_predicate_leave_one_fact(memory: mnemic.Memory)
     assert len(graph.ask("door", "is", history=True)) == 40
 
 
-def test_neighbours_to_a_depth(graph: mnemic.Graph) -> None:
+def test_neighbours_to_a_depth(graph: mnemic.Facts) -> None:
     for n in range(5):
         graph.add(f"n{n}", "next", f"n{n + 1}")
     graph.add("x", "likes", "n1")
-    near = graph.neighbours("n1")
+    near = graph.neighbors("n1")
     assert near.distances == {"n1": 0, "n2": 1, "n0": 1, "x": 1}
     assert near.complete
-    assert graph.neighbours("n1", 3).distances == {"n1": 0, "n2": 1, "n0": 1, "x": 1, "n3": 2, "n4": 3}
-    assert graph.neighbours("n1", 9, predicates=["likes"]).distances == {"n1": 0, "x": 1}
-    assert graph.neighbours("alone").distances == {"alone": 0}
+    assert graph.neighbors("n1", 3).distances == {"n1": 0, "n2": 1, "n0": 1, "x": 1, "n3": 2, "n4": 3}
+    assert graph.neighbors("n1", 9, predicates=["likes"]).distances == {"n1": 0, "x": 1}
+    assert graph.neighbors("alone").distances == {"alone": 0}
 
 
-def test_a_walk_is_bounded_and_says_so(graph: mnemic.Graph) -> None:
+def test_a_walk_is_bounded_and_says_so(graph: mnemic.Facts) -> None:
     for n in range(30):
         graph.add("hub", "to", f"n{n}")
-    near = graph.neighbours("hub", 2, max_links=10)
+    near = graph.neighbors("hub", 2, max_facts=10)
     assert not near.complete
-    assert len(near.links) == 10
-    assert graph.neighbours("hub", 2, max_links=30).complete
+    assert len(near.facts) == 10
+    assert graph.neighbors("hub", 2, max_facts=30).complete
 
 
-def test_a_path_is_the_shortest(graph: mnemic.Graph) -> None:
+def test_a_path_is_the_shortest(graph: mnemic.Facts) -> None:
     for chain in (["a", "b", "c", "d", "e"], ["a", "x", "e"], ["lonely", "island"]):
         for start, end in pairwise(chain):
             graph.add(start, "to", end)
@@ -204,27 +204,27 @@ def test_a_path_is_the_shortest(graph: mnemic.Graph) -> None:
     assert len(graph.path("a", "d") or []) == 3
 
 
-def test_a_path_among_too_many_links_says_so(graph: mnemic.Graph) -> None:
+def test_a_path_among_too_many_links_says_so(graph: mnemic.Facts) -> None:
     for n in range(20):
         graph.add("a", "to", f"n{n}")
         graph.add("b", "to", f"m{n}")
     with pytest.raises(mnemic.LimitError, match="first 5 links"):
-        graph.path("a", "b", max_links=5)
-    found = graph.path("a", "n1", max_links=5) or graph.path("n1", "a", max_links=5)
+        graph.path("a", "b", max_facts=5)
+    found = graph.path("a", "n1", max_facts=5) or graph.path("n1", "a", max_facts=5)
     assert found is not None
     assert len(found) == 1
 
 
-def test_walks_see_the_present_or_a_past_moment(graph: mnemic.Graph) -> None:
+def test_walks_see_the_present_or_a_past_moment(graph: mnemic.Facts) -> None:
     graph.add("a", "to", "b", valid_from=DAY, valid_to=DAY + timedelta(days=1))
     graph.add("a", "to", "c", valid_from=DAY)
-    assert graph.neighbours("a").distances == {"a": 0, "c": 1}
-    assert graph.neighbours("a", as_of=DAY).distances == {"a": 0, "b": 1, "c": 1}
+    assert graph.neighbors("a").distances == {"a": 0, "c": 1}
+    assert graph.neighbors("a", as_of=DAY).distances == {"a": 0, "b": 1, "c": 1}
     assert graph.path("a", "b") is None
     assert graph.path("a", "b", as_of=DAY) is not None
 
 
-def test_export_to_networkx_and_graphml(graph: mnemic.Graph, tmp_path: Path) -> None:
+def test_export_to_networkx_and_graphml(graph: mnemic.Facts, tmp_path: Path) -> None:
     graph.add("a", "likes", "b", source="s", confidence=0.5, metadata={"k": 1}, valid_from=DAY)
     graph.add("a", "knows", "b")
     graph.add("b", "is", "old", valid_from=DAY, valid_to=DAY + timedelta(days=1))
@@ -242,7 +242,7 @@ def test_export_to_networkx_and_graphml(graph: mnemic.Graph, tmp_path: Path) -> 
 
 
 def test_export_without_networkx_names_the_extra(
-    graph: mnemic.Graph, monkeypatch: pytest.MonkeyPatch
+    graph: mnemic.Facts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "networkx", None)
     with pytest.raises(mnemic.MissingExtraError, match=r"pip install 'mnemic\[graph\]'"):
@@ -264,7 +264,7 @@ def test_export_without_networkx_names_the_extra(
         {"source": ""},
     ],
 )
-def test_a_fact_that_is_none_is_refused(graph: mnemic.Graph, bad: dict[str, Any]) -> None:
+def test_a_fact_that_is_none_is_refused(graph: mnemic.Facts, bad: dict[str, Any]) -> None:
     with pytest.raises(mnemic.InvalidValueError):
         graph.add(**{"subject": "a", "predicate": "p", "object": "b", **bad})
     assert graph.ask() == []

@@ -13,25 +13,25 @@ from msgspec.structs import replace
 from ..checks import check_count, check_name, check_number, check_time, shown, to_microseconds
 from ..driving import off_loop
 from ..errors import InvalidValueError, LimitError
-from ..records import Record, Ref, Scope, now
+from ..records import Record, Ref, ScopePath, now
 from ..store.matching import true_at
 from ..store.protocol import Store, scan_all
 from ..store.query import Condition, Delete, Op, Put, Scan, Write
 from ..store.retry import retried
 from .filters import names
+from .kinds import FACT as FACT
 from .kinds import GUARD as GUARD
-from .kinds import LINK as LINK
 
 if TYPE_CHECKING:
     import networkx
 
-MAX_LINKS = 1000
+MAX_FACTS = 1000
 """How many links a walk looks at unless it is told otherwise."""
 NAMES_AT_ONCE = 50
 """How many things are looked up by one scan."""
 
 
-class Link(Struct, frozen=True, kw_only=True):
+class Fact(Struct, frozen=True, kw_only=True):
     """A fact: the subject stands in this relation, the predicate, to the object.
 
     It was true from `valid_from` until `valid_to`, and is true still while that is None.
@@ -47,20 +47,20 @@ class Link(Struct, frozen=True, kw_only=True):
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
-class Neighbourhood(Struct, frozen=True, kw_only=True):
+class Neighborhood(Struct, frozen=True, kw_only=True):
     """What a walk found: how far each thing is away, the links, and whether the walk saw them all."""
 
     distances: dict[str, int]
-    links: list[Link]
+    facts: list[Fact]
     complete: bool
 
 
-class AsyncGraph:
+class AsyncFacts:
     """The facts of one scope. Questions are answered from indexes, and walks are bounded."""
 
-    home: Scope
+    home: ScopePath
 
-    def __init__(self, store: Store, home: Scope) -> None:
+    def __init__(self, store: Store, home: ScopePath) -> None:
         self.home = home
         self._store = store
 
@@ -76,7 +76,7 @@ class AsyncGraph:
         source: str | None = None,
         confidence: float = 1.0,
         metadata: Mapping[str, Any] | None = None,
-    ) -> Link:
+    ) -> Fact:
         """State a fact, true from now on unless told otherwise; return it as it is kept.
 
         Stated again, it is kept once, with what was said of it last. A `single` predicate has one
@@ -84,7 +84,7 @@ class AsyncGraph:
         and this one ends when the next begins. Raises InvalidValueError for names or numbers that
         are none, ConflictError if others wrote the same facts first at every attempt.
         """
-        given = Link(
+        given = Fact(
             subject=check_name(subject, "subject"),
             predicate=check_name(predicate, "predicate"),
             object=check_name(object, "object"),
@@ -98,19 +98,19 @@ class AsyncGraph:
             raise InvalidValueError(f"valid_to {given.valid_to} is not after valid_from {given.valid_from}")
         guard = Ref(self.home, GUARD, _key(given.subject, given.predicate))
 
-        async def state() -> Link:
+        async def state() -> Fact:
             if single:
                 (held,) = await self._store.read([guard])
                 known = await self._known("pair", guard.key)
-                link, ops = self._in_line(given, known)
+                fact, ops = self._in_line(given, known)
                 # Two writers must not both find nothing that has to end.
                 record = Record(scope=guard.scope, kind=guard.kind, key=guard.key)
                 ops.append(Put(record, held.version if held is not None else 0))
             else:
                 known = await self._known("fact", _key(*_names(given)))
-                link, ops = self._beside(given, known)
+                fact, ops = self._beside(given, known)
             await self._store.write(Write(tuple(ops)))
-            return link
+            return fact
 
         return await retried(state, f"stating a fact of {shown(subject)} in {self.home.path!r}")
 
@@ -156,7 +156,7 @@ class AsyncGraph:
         as_of: datetime | None = None,
         history: bool = False,
         limit: int | None = None,
-    ) -> list[Link]:
+    ) -> list[Fact]:
         """Return the facts with this subject, predicate and object, or any where one is left out.
 
         They are those that are true now, or were true at `as_of`, or with `history` at any time,
@@ -171,24 +171,24 @@ class AsyncGraph:
             found = list((await self._store.scan(scan)).items)
         else:
             found = [record async for record in self._scan(where, moment)]
-        return sorted(map(_link, found), key=lambda link: link.valid_from)
+        return sorted(map(_fact, found), key=lambda fact: fact.valid_from)
 
-    async def neighbours(
+    async def neighbors(
         self,
         name: str,
         depth: int = 1,
         *,
         predicates: Sequence[str] | str | None = None,
         as_of: datetime | None = None,
-        max_links: int = MAX_LINKS,
-    ) -> Neighbourhood:
+        max_facts: int = MAX_FACTS,
+    ) -> Neighborhood:
         """Return what is linked with a thing, in either direction, in up to `depth` steps."""
         check_count(depth, "depth", least=1)
-        walk = _Walk(self, check_name(name, "name"), predicates, _moment(as_of), max_links)
+        walk = _Walk(self, check_name(name, "name"), predicates, _moment(as_of), max_facts)
         for _ in range(depth):
             if not await walk.step():
                 break
-        return Neighbourhood(distances=walk.distances, links=walk.links, complete=walk.complete)
+        return Neighborhood(distances=walk.distances, facts=walk.facts, complete=walk.complete)
 
     async def path(
         self,
@@ -198,15 +198,15 @@ class AsyncGraph:
         max_depth: int = 6,
         predicates: Sequence[str] | str | None = None,
         as_of: datetime | None = None,
-        max_links: int = 10 * MAX_LINKS,
-    ) -> list[Link] | None:
+        max_facts: int = 10 * MAX_FACTS,
+    ) -> list[Fact] | None:
         """Return a shortest chain of links between two things, in either direction; None if there is none.
 
-        Raises LimitError if more than `max_links` links would have to be looked at to tell.
+        Raises LimitError if more than `max_facts` links would have to be looked at to tell.
         """
         moment = _moment(as_of)
         here, there = (
-            _Walk(self, check_name(name, "name"), predicates, moment, max_links) for name in (start, end)
+            _Walk(self, check_name(name, "name"), predicates, moment, max_facts) for name in (start, end)
         )
         for step in range(check_count(max_depth, "max_depth", least=1) + 1):
             if met := here.distances.keys() & there.distances.keys():
@@ -215,8 +215,8 @@ class AsyncGraph:
             walk = here if len(here.frontier) <= len(there.frontier) else there
             if not walk.complete:
                 raise LimitError(
-                    f"no path from {start!r} to {end!r} among the first {max_links:,} links looked at",
-                    count=len(walk.links),
+                    f"no path from {start!r} to {end!r} among the first {max_facts:,} links looked at",
+                    count=len(walk.facts),
                     weight=0,
                 )
             if (step == max_depth or not await walk.step()) and walk.complete:
@@ -245,7 +245,7 @@ class AsyncGraph:
         """Return all that was ever stated under a label that stands for several names at once."""
         return [record async for record in self._scan((Condition(f"labels.{label}", "eq", key),), None)]
 
-    def _beside(self, given: Link, known: list[Record]) -> tuple[Link, list[Op]]:
+    def _beside(self, given: Fact, known: list[Record]) -> tuple[Fact, list[Op]]:
         """Keep a fact beside the others of its predicate; `known` are the times that it was stated before."""
         present = next((record for record in known if record.valid_to is None), None)
         if present is not None and given.valid_to is None:
@@ -253,7 +253,7 @@ class AsyncGraph:
             given = replace(given, valid_from=min(present.valid_from, given.valid_from))
         return self._keep(given, known)
 
-    def _in_line(self, given: Link, known: list[Record]) -> tuple[Link, list[Op]]:
+    def _in_line(self, given: Fact, known: list[Record]) -> tuple[Fact, list[Op]]:
         """Keep a fact as the only one of its predicate for its time; `known` are all others, ever."""
         ops: list[Op] = []
         before = [record for record in known if true_at(record, given.valid_from)]
@@ -268,42 +268,42 @@ class AsyncGraph:
         later = [r.valid_from for r in known if r.valid_from is not None and r.valid_from > given.valid_from]
         if later:
             given = replace(given, valid_to=min([*later, *filter(None, [given.valid_to])]))
-        link, kept = self._keep(given, known)
-        return link, [*ops, *kept]
+        fact, kept = self._keep(given, known)
+        return fact, [*ops, *kept]
 
-    def _keep(self, link: Link, known: list[Record]) -> tuple[Link, list[Op]]:
+    def _keep(self, fact: Fact, known: list[Record]) -> tuple[Fact, list[Op]]:
         """Write a link in place of what was stated of it before, and return it as it is kept."""
-        put = Put(self._record(link))
+        put = Put(self._record(fact))
         held = next((record for record in known if record.key == put.record.key), None)
-        return _link(put.record), [Put(put.record, held.version if held is not None else 0)]
+        return _fact(put.record), [Put(put.record, held.version if held is not None else 0)]
 
     def _close(self, record: Record, moment: datetime) -> list[Op]:
         """Let a fact end; what has no end, and what has one, have different keys."""
-        past = self._record(replace(_link(record), valid_to=moment))
+        past = self._record(replace(_fact(record), valid_to=moment))
         if past.key == record.key:
             return [Put(past, record.version)]
         return [Delete(record.ref, record.version), Put(past)]
 
-    def _record(self, link: Link) -> Record:
-        labels = {"subject": link.subject, "predicate": link.predicate, "object": link.object}
-        labels |= {"pair": _key(link.subject, link.predicate), "fact": _key(*_names(link))}
-        if link.source is not None:
-            labels["source"] = link.source
-        since = "" if link.valid_to is None else f"@{to_microseconds(link.valid_from)}"
+    def _record(self, fact: Fact) -> Record:
+        labels = {"subject": fact.subject, "predicate": fact.predicate, "object": fact.object}
+        labels |= {"pair": _key(fact.subject, fact.predicate), "fact": _key(*_names(fact))}
+        if fact.source is not None:
+            labels["source"] = fact.source
+        since = "" if fact.valid_to is None else f"@{to_microseconds(fact.valid_from)}"
         return Record(
             scope=self.home,
-            kind=LINK,
+            kind=FACT,
             key=f"{labels['fact']}{since}",
-            text=f"{link.subject} {link.predicate} {link.object}",
-            data={"confidence": link.confidence},
-            meta=link.metadata,
+            text=f"{fact.subject} {fact.predicate} {fact.object}",
+            data={"confidence": fact.confidence},
+            meta=fact.metadata,
             labels=labels,
-            valid_from=link.valid_from,
-            valid_to=link.valid_to,
+            valid_from=fact.valid_from,
+            valid_to=fact.valid_to,
         )
 
     def _question(self, where: tuple[Condition, ...], moment: datetime | None) -> Scan:
-        return Scan(scope=self.home, kinds=(LINK,), where=where, as_of=moment)
+        return Scan(scope=self.home, kinds=(FACT,), where=where, as_of=moment)
 
     def _scan(self, where: tuple[Condition, ...], moment: datetime | None) -> AsyncIterator[Record]:
         return scan_all(self._store, self._question(where, moment))
@@ -314,15 +314,15 @@ class _Walk:
 
     def __init__(
         self,
-        graph: AsyncGraph,
+        graph: AsyncFacts,
         start: str,
         predicates: Sequence[str] | str | None,
         moment: datetime,
-        max_links: int,
+        max_facts: int,
     ) -> None:
         self.graph = graph
         self.moment = moment
-        self.room = check_count(max_links, "max_links", least=1)
+        self.room = check_count(max_facts, "max_links", least=1)
         self.narrowed = (
             ()
             if predicates is None
@@ -331,11 +331,11 @@ class _Walk:
         self.distances = {start: 0}
         self.frontier = [start]
         self.complete = True
-        self._found: dict[str, Link] = {}
-        self._back: dict[str, tuple[str, Link]] = {}
+        self._found: dict[str, Fact] = {}
+        self._back: dict[str, tuple[str, Fact]] = {}
 
     @property
-    def links(self) -> list[Link]:
+    def facts(self) -> list[Fact]:
         """The links that were found, in the order in which they were."""
         return list(self._found.values())
 
@@ -351,28 +351,28 @@ class _Walk:
                         self.complete = False
                         self.frontier = reached
                         return bool(reached)
-                    link = self._found.setdefault(record.key, _link(record))
+                    fact = self._found.setdefault(record.key, _fact(record))
                     name, origin = record.labels[other], record.labels[end]
                     if name not in self.distances:
                         self.distances[name] = self.distances[origin] + 1
-                        self._back[name] = (origin, link)
+                        self._back[name] = (origin, fact)
                         reached.append(name)
         self.frontier = reached
         return bool(reached)
 
-    def way_from(self, name: str) -> list[Link]:
+    def way_from(self, name: str) -> list[Fact]:
         """Return the links from `name` back to where the walk began."""
         way = []
         while name in self._back:
-            name, link = self._back[name]
-            way.append(link)
+            name, fact = self._back[name]
+            way.append(fact)
         return way
 
 
-def _link(record: Record) -> Link:
+def _fact(record: Record) -> Fact:
     data: Any = record.data
     assert record.valid_from is not None
-    return Link(
+    return Fact(
         subject=record.labels["subject"],
         predicate=record.labels["predicate"],
         object=record.labels["object"],
@@ -384,8 +384,8 @@ def _link(record: Record) -> Link:
     )
 
 
-def _names(link: Link) -> tuple[str, str, str]:
-    return (link.subject, link.predicate, link.object)
+def _names(fact: Fact) -> tuple[str, str, str]:
+    return (fact.subject, fact.predicate, fact.object)
 
 
 def _key(*names: str) -> str:

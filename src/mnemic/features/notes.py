@@ -11,15 +11,15 @@ from msgspec.structs import replace
 
 from ..checks import JSON, MAX_TTL, check_count, check_json, check_name, check_text, shown
 from ..errors import ConflictError, InvalidValueError, LimitError, NotFoundError
-from ..records import Record, Ref, Scope, now, texts_in
+from ..records import Record, Ref, ScopePath, now, texts_in
 from ..store.protocol import Store, scan_all
 from ..store.query import Condition, Delete, Limit, Op, Purge, Put, Scan, StreamScan, Write
 from ..store.retry import retried
 from .filters import conditions, names
-from .kinds import ENTRY as ENTRY
+from .kinds import NOTE as NOTE
 
 
-class EntryInfo(Struct, frozen=True, kw_only=True):
+class NoteInfo(Struct, frozen=True, kw_only=True):
     """What the list of a catalogue shows of a note: all but its value."""
 
     key: str
@@ -31,7 +31,7 @@ class EntryInfo(Struct, frozen=True, kw_only=True):
     updated: datetime
 
     @classmethod
-    def of(cls, record: Record) -> EntryInfo:
+    def of(cls, record: Record) -> NoteInfo:
         """Return what there is to show of a record."""
         assert record.created is not None
         assert record.updated is not None
@@ -46,25 +46,25 @@ class EntryInfo(Struct, frozen=True, kw_only=True):
         )
 
 
-class Entry(Struct, frozen=True):
+class Note(Struct, frozen=True):
     """A note of the catalogue with its value."""
 
-    info: EntryInfo
+    info: NoteInfo
     value: JSON
 
 
-class AsyncCatalogue:
+class AsyncNotes:
     """The notes of one scope: any JSON value under a key, with a description.
 
     With limits, a write that would go past them raises LimitError and changes nothing.
     """
 
-    home: Scope
+    home: ScopePath
     max_entries: int | None
     max_bytes: int | None
 
     def __init__(
-        self, store: Store, home: Scope, max_entries: int | None = None, max_bytes: int | None = None
+        self, store: Store, home: ScopePath, max_entries: int | None = None, max_bytes: int | None = None
     ) -> None:
         """Raise InvalidValueError for a limit below 1."""
         self.home = home
@@ -80,7 +80,7 @@ class AsyncCatalogue:
         description: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         if_version: int | None = None,
-    ) -> EntryInfo:
+    ) -> NoteInfo:
         """Write a value under a key, in place of the one before.
 
         A description or metadata that is not given stays as it was. With `if_version` the note must
@@ -89,9 +89,9 @@ class AsyncCatalogue:
         if the catalogue would be too large, and InvalidValueError for what JSON cannot hold.
         """
 
-        async def replace_entry() -> EntryInfo:
+        async def replace_entry() -> NoteInfo:
             old = await self._find(key)
-            kept = old or Record(scope=self.home, kind=ENTRY, key=key)
+            kept = old or Record(scope=self.home, kind=NOTE, key=key)
             entry = replace(
                 kept,
                 data=value,
@@ -119,30 +119,30 @@ class AsyncCatalogue:
         """Return every key with its value, in the order in which they were first written."""
         return {record.key: record.data async for record in self._scan(bodies=True)}
 
-    async def get(self, key: str) -> Entry:
+    async def get(self, key: str) -> Note:
         """Return a note with its value, its description and its version; raises NotFoundError."""
         record = await self._find(key)
         if record is None:
             raise NotFoundError(f"the catalogue of {self.home.path!r} has no entry {shown(key)}")
-        return Entry(EntryInfo.of(record), record.data)
+        return Note(NoteInfo.of(record), record.data)
 
     async def delete(self, key: str) -> bool:
         """Remove a note; tell whether it was there."""
         outcomes = await self._store.write(Write((Delete(self._ref(key)),)))
         return bool(outcomes[0].removed)
 
-    async def rename(self, key: str, to: str) -> EntryInfo:
+    async def rename(self, key: str, to: str) -> NoteInfo:
         """Give a note another key, and keep all else.
 
         Raises NotFoundError if it is not there, ConflictError if the new key is taken.
         """
 
-        async def move() -> EntryInfo:
+        async def move() -> NoteInfo:
             old = await self._find(key)
             if old is None:
                 raise NotFoundError(f"the catalogue of {self.home.path!r} has no entry {shown(key)}")
             if to == key:
-                return EntryInfo.of(old)
+                return NoteInfo.of(old)
             return await self._put(replace(old, key=to), 0, old, Delete(old.ref, old.version))
 
         return await retried(
@@ -151,9 +151,9 @@ class AsyncCatalogue:
             retry_on=lambda error: error.key != to,
         )
 
-    async def stale(self, older_than: timedelta) -> list[EntryInfo]:
+    async def stale(self, older_than: timedelta) -> list[NoteInfo]:
         """Return the notes that were last written longer ago than that."""
-        return [EntryInfo.of(record) async for record in self._scan(_older(older_than))]
+        return [NoteInfo.of(record) async for record in self._scan(_older(older_than))]
 
     async def prune(self, older_than: timedelta) -> list[str]:
         """Remove the notes that were last written longer ago than that; return their keys."""
@@ -168,19 +168,19 @@ class AsyncCatalogue:
 
     async def usage(self) -> tuple[int, int]:
         """Return how many notes there are, and how many bytes their values take as JSON."""
-        page = await self._store.streams(StreamScan(scope=self.home, kinds=(ENTRY,), below=False))
+        page = await self._store.streams(StreamScan(scope=self.home, kinds=(NOTE,), below=False))
         return (page.items[0].count, page.items[0].weight) if page.items else (0, 0)
 
     async def clear(self) -> None:
         """Remove all notes."""
-        await self._store.write(Write((Purge(self.home, ENTRY),)))
+        await self._store.write(Write((Purge(self.home, NOTE),)))
 
     # Last among the public methods, since its name hides the type of that name from the annotations.
-    async def list(self, metadata: Mapping[str, Any] | None = None) -> list[EntryInfo]:
+    async def list(self, metadata: Mapping[str, Any] | None = None) -> list[NoteInfo]:
         """Return what there is, without the values, in the order in which it was first written."""
-        return [EntryInfo.of(record) async for record in self._scan(conditions(metadata))]
+        return [NoteInfo.of(record) async for record in self._scan(conditions(metadata))]
 
-    async def _put(self, entry: Record, if_version: int, old: Record | None, *before: Op) -> EntryInfo:
+    async def _put(self, entry: Record, if_version: int, old: Record | None, *before: Op) -> NoteInfo:
         """Write an entry in place of the old one; one that is no larger is never refused."""
         value, _ = check_json(entry.data, "value")
         title = None if entry.title is None else check_text(entry.title, "description")
@@ -192,7 +192,7 @@ class AsyncCatalogue:
         ops: list[Op] = [*before, put]
         limited = self.max_entries is not None or self.max_bytes is not None
         if limited and (old is None or put.record.weight > old.weight):
-            ops.append(Limit(self.home, ENTRY, self.max_entries, self.max_bytes))
+            ops.append(Limit(self.home, NOTE, self.max_entries, self.max_bytes))
         try:
             did = (await self._store.write(Write(tuple(ops))))[len(before)]
         except LimitError as error:
@@ -202,19 +202,17 @@ class AsyncCatalogue:
                 count=error.count,
                 weight=error.weight,
             ) from None
-        return EntryInfo.of(
-            replace(put.record, version=did.version, created=did.created, updated=did.updated)
-        )
+        return NoteInfo.of(replace(put.record, version=did.version, created=did.created, updated=did.updated))
 
     async def _find(self, key: str) -> Record | None:
         (record,) = await self._store.read([self._ref(key)])
         return record
 
     def _ref(self, key: str) -> Ref:
-        return Ref(self.home, ENTRY, check_name(key, "key"))
+        return Ref(self.home, NOTE, check_name(key, "key"))
 
     def _scan(self, where: tuple[Condition, ...] = (), *, bodies: bool = False) -> AsyncIterator[Record]:
-        return scan_all(self._store, Scan(scope=self.home, kinds=(ENTRY,), where=where, bodies=bodies))
+        return scan_all(self._store, Scan(scope=self.home, kinds=(NOTE,), where=where, bodies=bodies))
 
 
 def _shown(limit: int | None) -> str:

@@ -23,14 +23,14 @@ from ..errors import ConflictError, InvalidValueError, NotFoundError
 from ..recall.entry import RECALL
 from ..recall.likeness import NEAR, content_words, likeness
 from ..recall.strength import ONE_MORE, USE
-from ..records import Hit, Record, Ref, Role, Scope, new_id, now
+from ..records import Hit, Record, Ref, Role, ScopePath, new_id, now
 from ..store.batches import write_each
 from ..store.protocol import Store, scan_all
 from ..store.query import Condition, Delete, Derive, Put, Scan, Search, Write, stored
 from ..store.retry import retried
 from .duplicates import Duplicates, check_policy, merged
 from .filters import conditions, names
-from .kinds import EXPERIENCE as EXPERIENCE
+from .kinds import MEMORY as MEMORY
 from .kinds import check_kinds
 from .references import Reference, find_key, ref_of
 
@@ -38,7 +38,7 @@ FORGOTTEN_AT_ONCE = 500
 """How many records one write removes when a filter says what to forget."""
 
 
-class Experience(Struct, frozen=True, kw_only=True):
+class MemoryItem(Struct, frozen=True, kw_only=True):
     """A text to remember, and all that `remember` may be told of it."""
 
     text: str
@@ -56,9 +56,9 @@ class Experience(Struct, frozen=True, kw_only=True):
 class AsyncLongTerm:
     """The remembered texts of one scope."""
 
-    home: Scope
+    home: ScopePath
 
-    def __init__(self, store: Store, home: Scope) -> None:
+    def __init__(self, store: Store, home: ScopePath) -> None:
         self.home = home
         self._store = store
 
@@ -87,7 +87,7 @@ class AsyncLongTerm:
         data), "skip" it (the old record is returned), or "refuse" it with a ConflictError. Raises
         InvalidValueError for what cannot be stored.
         """
-        experience = Experience(
+        experience = MemoryItem(
             text=text,
             key=key,
             importance=importance,
@@ -103,7 +103,7 @@ class AsyncLongTerm:
 
     async def remember_many(
         self,
-        experiences: Iterable[str | Experience],
+        experiences: Iterable[str | MemoryItem],
         *,
         once: str | None = None,
         duplicates: Duplicates = "keep",
@@ -141,7 +141,7 @@ class AsyncLongTerm:
         search = Search(
             scope=self.home,
             query=check_text(text, "text"),
-            kinds=(EXPERIENCE,),
+            kinds=(MEMORY,),
             below=False,
             as_of=now(),
             limit=4 * check_count(k, "k"),
@@ -197,7 +197,7 @@ class AsyncLongTerm:
 
         async def change() -> Record:
             old = await self._found(key, derived=(RECALL,))
-            if old.kind != EXPERIENCE and (fixed := given.keys() - {"importance", "meta", "pinned"}):
+            if old.kind != MEMORY and (fixed := given.keys() - {"importance", "meta", "pinned"}):
                 raise InvalidValueError(
                     f"{', '.join(sorted(fixed))} of a record of the kind {old.kind!r} cannot be updated: "
                     "only of a remembered text"
@@ -238,7 +238,7 @@ class AsyncLongTerm:
             where += (Condition("labels.source", "eq", source),)
         if not where:
             raise InvalidValueError("forget needs a filter that says something: it never forgets all unasked")
-        scan = Scan(scope=self.home, kinds=(EXPERIENCE,), where=where, bodies=False, limit=FORGOTTEN_AT_ONCE)
+        scan = Scan(scope=self.home, kinds=(MEMORY,), where=where, bodies=False, limit=FORGOTTEN_AT_ONCE)
         forgotten = 0
 
         async def forget_matching() -> int:
@@ -266,7 +266,7 @@ class AsyncLongTerm:
         min_importance: float | None = None,
         min_score: float | None = None,
         as_of: datetime | None = None,
-        neighbours: int = 0,
+        neighbors: int = 0,
         diverse: bool = True,
         signals: Sequence[str] | str | None = None,
         uses: bool = True,
@@ -275,7 +275,7 @@ class AsyncLongTerm:
 
         Everything with text is searched: messages, remembered texts, notes, summaries and links, or
         only the `kinds` given. `as_of` keeps what was true then, which is now unless it is given.
-        `neighbours` brings that many turns before and after each hit along; `diverse` leaves copies of
+        `neighbors` brings that many turns before and after each hit along; `diverse` leaves copies of
         a better hit for last; `signals` are the only ones that count, all unless they are given. A hit
         counts as a use of what was remembered, unless `uses` is false.
         """
@@ -290,7 +290,7 @@ class AsyncLongTerm:
             limit=check_count(k, "k"),
             signals=() if signals is None else names(signals, "signals"),
             min_score=min_score,
-            neighbours=neighbours,
+            neighbors=neighbors,
             diverse=diverse,
             uses=uses,
         )
@@ -298,12 +298,12 @@ class AsyncLongTerm:
 
     async def recent(self, n: int = 10) -> list[Record]:
         """Return what was remembered last in this scope, oldest first."""
-        scan = Scan(scope=self.home, kinds=(EXPERIENCE,), reverse=True, limit=check_count(n, "n"))
+        scan = Scan(scope=self.home, kinds=(MEMORY,), reverse=True, limit=check_count(n, "n"))
         return list(reversed((await self._store.scan(scan)).items))
 
     async def all(self) -> list[Record]:
         """Return everything that is remembered in this scope, oldest first."""
-        return [record async for record in scan_all(self._store, Scan(scope=self.home, kinds=(EXPERIENCE,)))]
+        return [record async for record in scan_all(self._store, Scan(scope=self.home, kinds=(MEMORY,)))]
 
     async def _remember(self, puts: list[Put], once: str | None) -> list[Record]:
         outcomes = await self._store.write(Write(tuple(puts), once))
@@ -389,12 +389,12 @@ class AsyncLongTerm:
                 distinct.append(Put(merged(known.record, put.record), known.record.version))
         return places, distinct, kept
 
-    def _record(self, given: str | Experience, key: str | None = None) -> Record:
-        item = given if isinstance(given, Experience) else Experience(text=given)
+    def _record(self, given: str | MemoryItem, key: str | None = None) -> Record:
+        item = given if isinstance(given, MemoryItem) else MemoryItem(text=given)
         return _checked(
             Record(
                 scope=self.home,
-                kind=EXPERIENCE,
+                kind=MEMORY,
                 key=item.key if item.key is not None else key or new_id(),
                 text=check_text(item.text, "text"),
                 importance=_importance(item.importance),
@@ -409,7 +409,7 @@ class AsyncLongTerm:
         )
 
     def _ref(self, key: str) -> Ref:
-        return Ref(self.home, EXPERIENCE, check_name(key, "key"))
+        return Ref(self.home, MEMORY, check_name(key, "key"))
 
 
 def _importance(value: float) -> float:

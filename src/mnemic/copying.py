@@ -155,8 +155,9 @@ class _Copy:
             if page.cursor is None:
                 break
             scan = replace(scan, cursor=page.cursor)
-        if stream.ttl is not None:
-            await self.target.write(Write((Touch(stream.scope, stream.kind, stream.ttl),)))
+        if stream.ttl is not None or stream.settings is not None:
+            touch = Touch(stream.scope, stream.kind, stream.ttl, stream.settings)
+            await self.target.write(Write((touch,)))
         await self._verify(stream)
 
     async def _page(self, records: Sequence[Record], through: Store) -> None:

@@ -6,6 +6,7 @@ MnemicError
 │   └── UnknownSchemeError                  a URL whose scheme no installed back-end serves
 ├── NotFoundError (LookupError)             a key that is not there
 ├── ConflictError                           someone else wrote first, or the key exists already
+│   └── SettingsChangedError                a stream has other settings than the writer knew
 ├── LimitError                              a write that would leave a stream over its limit
 ├── BudgetError (ValueError)                a token budget too small for what must be in it
 ├── EmbedderError                           an embedder that failed, or is not the one of the stored vectors
@@ -56,6 +57,15 @@ class ConflictError(MnemicError):
         super().__init__(message)
         self.key = key
         self.current = current
+
+
+class SettingsChangedError(ConflictError):
+    """The stream has other settings than those that the writer knew; `settings` are its own."""
+
+    def __init__(self, message: str, *, settings: str | None) -> None:
+        """Take what the stream has as `settings`, None if it has none."""
+        super().__init__(message)
+        self.settings = settings
 
 
 class LimitError(MnemicError):

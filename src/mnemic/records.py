@@ -169,6 +169,7 @@ class Stream(Struct, frozen=True, kw_only=True):
     updated: datetime
     expires: datetime | None = None
     ttl: timedelta | None = None
+    settings: str | None = None
 
 
 class Hit(Struct, frozen=True, kw_only=True):

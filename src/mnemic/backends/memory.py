@@ -53,6 +53,7 @@ class _Stream:
         self.created = self.updated = created
         self.ttl: timedelta | None = None
         self.expires: datetime | None = None
+        self.settings: str | None = None
         self.soonest: datetime | None = None
         """When the first of the records expires, or earlier."""
 
@@ -210,6 +211,7 @@ class MemoryStore:
                         updated=held.updated,
                         expires=held.expires,
                         ttl=held.ttl,
+                        settings=held.settings,
                     )
                 )
         return Page(tuple(items))
@@ -267,10 +269,10 @@ class _Change:
         if isinstance(op, Expect):
             record = stream.get(op.key) if op.key is not None else None
             version = stream.version if op.key is None else record.version if record else 0
-            check_expected(op, version)
+            check_expected(op, version, stream.settings)
             return Outcome(version=version)
         if isinstance(op, Touch):
-            self.note(stream, ttl=op.ttl)
+            self.note(stream, op)
             return Outcome()
         if isinstance(op, Purge):
             if op.drop or not op.expired_only:
@@ -355,21 +357,24 @@ class _Change:
         if name not in self.entered:
             gone = stream.expired(self.moment)
             if _live(stream, self.moment) is None:
-                self.note(stream, ttl=None)
+                self.note(stream, Touch(scope, kind))
             self.remove(stream, gone)
         self.entered.add(name)
         return stream
 
-    def note(self, stream: _Stream, **changed: timedelta | None) -> None:
-        """Note that the stream is written now, with another time to live if given, and what it was before."""
-        before = (stream.last_seq, stream.version, stream.updated, stream.expires, stream.ttl)
+    def note(self, stream: _Stream, touch: Touch | None = None) -> None:
+        """Note that the stream is written now, with what a Touch changes, and what it was before."""
+        names = ("last_seq", "version", "updated", "expires", "ttl", "settings")
+        before = {name: getattr(stream, name) for name in names}
 
         def put_back() -> None:
-            stream.last_seq, stream.version, stream.updated, stream.expires, stream.ttl = before
+            for name, value in before.items():
+                setattr(stream, name, value)
 
         self.undone.append(put_back)
         stream.updated = self.moment
-        stream.ttl = changed.get("ttl", stream.ttl)
+        if touch is not None:
+            stream.ttl, stream.settings = touch.ttl, touch.settings
         stream.expires = None if stream.ttl is None else self.moment + stream.ttl
 
 

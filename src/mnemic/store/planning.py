@@ -32,15 +32,15 @@ class Head:
     """The totals of a stream, as the writes on this ground will leave them; times are microseconds."""
 
     __slots__ = (
-        "count", "created", "expires", "id", "kind", "last_seq", "scope", "soonest", "ttl", "updated",
-        "version", "weight",
+        "count", "created", "expires", "id", "kind", "last_seq", "scope", "settings", "soonest", "ttl",
+        "updated", "version", "weight",
     )  # fmt: skip
 
     def __init__(self, row: Sequence[Any]) -> None:
         """Take the values in the order of the columns; `id` is the back-end's own."""
         (
             self.id, self.scope, self.kind, self.last_seq, self.version, self.count, self.weight,
-            self.created, self.updated, self.ttl, self.expires, self.soonest,
+            self.created, self.updated, self.ttl, self.expires, self.soonest, self.settings,
         ) = row  # fmt: skip
 
     def row(self) -> dict[str, Any]:
@@ -71,6 +71,7 @@ class Head:
             updated=from_microseconds(self.updated),
             expires=None if self.expires is None else from_microseconds(self.expires),
             ttl=None if self.ttl is None else self.ttl * MICROSECOND,
+            settings=self.settings,
         )
 
 
@@ -148,7 +149,7 @@ class Ground(ABC):
         """Return the stream's head, made if there is none."""
         head = self.heads[name]
         if head is None:
-            head = Head((0, *name, 0, 0, 0, 0, self.moment, self.moment, None, None, None))
+            head = Head((0, *name, 0, 0, 0, 0, self.moment, self.moment, None, None, None, None))
             self.add_head(head)
             self.heads[name] = head
         return head
@@ -221,11 +222,12 @@ class Plan(ABC):
             if op.key is not None:
                 slot = self._slot(head, op.key) if head else None
                 version = slot.version if slot else 0
-            check_expected(op, version)
+            check_expected(op, version, head.settings if head else None)
             return Outcome(version=version)
         if isinstance(op, Touch):
             head = head or self.ground.make((op.scope.path, op.kind))
             head.ttl = None if op.ttl is None else op.ttl // MICROSECOND
+            head.settings = op.settings
             self.ground.touch(head)
             return Outcome()
         if head is None:
@@ -250,7 +252,7 @@ class Plan(ABC):
             return 0
         moment = self.ground.moment
         if head.ended(moment):
-            head.ttl = None
+            head.ttl = head.settings = None
             self.ground.touch(head)
             return self._wipe(head, ())
         if head.soonest is not None and head.soonest <= moment:

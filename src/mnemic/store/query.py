@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import force_setattr
 
 from ..checks import (
@@ -109,30 +109,36 @@ class Purge(Struct, frozen=True):
 class Touch(Struct, frozen=True):
     """From now on, let a whole stream expire that long after its last write; None for never.
 
-    This counts as a write. An expired stream reads as empty.
+    It also gives the stream its `settings`, a text that means something to the writers alone; they go
+    with the stream. This counts as a write. An expired stream reads as empty.
     """
 
     scope: ScopePath
     kind: str
     ttl: timedelta | None = None
+    settings: str | None = None
 
     def __post_init__(self) -> None:
-        """Raise InvalidValueError for a time to live that is not positive, or longer than time."""
+        """Raise InvalidValueError for a time to live that is not positive, or settings that are no text."""
         if self.ttl is not None:
             check_ttl(self.ttl)
+        if self.settings is not None:
+            check_text(self.settings, "settings")
 
 
 class Expect(Struct, frozen=True):
     """Raise ConflictError, and store nothing, unless all is as expected.
 
     Without a key, the stream must be at `version`; 0 is one that never was. With a key, that record
-    must be at `version`, or merely be there if that is None.
+    must be at `version`, or merely be there if that is None. With `settings`, the stream must have
+    these, None for none; if it has others, the error is a SettingsChangedError that tells them.
     """
 
     scope: ScopePath
     kind: str
     version: int | None = None
     key: str | None = None
+    settings: str | None | UnsetType = UNSET
 
 
 Op: TypeAlias = Put | Delete | Derive | Limit | Purge | Touch | Expect

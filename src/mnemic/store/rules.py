@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ..errors import ConflictError, LimitError
+from msgspec import UNSET
+
+from ..errors import ConflictError, LimitError, SettingsChangedError
 from ..records import Ref
 from .query import Expect, Limit
 
@@ -20,8 +22,17 @@ def check_version(ref: Ref, expected: int | None, current: int) -> None:
     )
 
 
-def check_expected(op: Expect, current: int) -> None:
-    """Raise ConflictError unless the stream, or the record, is at the version that `op` expects."""
+def check_expected(op: Expect, current: int, settings: str | None) -> None:
+    """Raise ConflictError unless the stream, or the record, is at the version that `op` expects.
+
+    Raises SettingsChangedError if the stream has other settings than those that it expects.
+    """
+    if op.settings is not UNSET and op.settings != settings:
+        raise SettingsChangedError(
+            f"the {op.kind} stream of scope {op.scope.path!r} has the settings {settings!r}; "
+            f"the writer expected {op.settings!r}",
+            settings=settings,
+        )
     if op.key is not None:
         ref = Ref(op.scope, op.kind, op.key)
         if op.version is None and not current:

@@ -61,6 +61,7 @@ refs = st.builds(Ref, scopes, kinds, keys)
 groups = st.lists(st.lists(keys, min_size=1, max_size=2).map(tuple), max_size=4).map(tuple)
 counts = st.none() | st.integers(0, 4)
 rarely = st.sampled_from([False, False, False, True])
+stream_settings = st.sampled_from([None, None, "", "{}"])
 operations = st.one_of(
     st.builds(Put, records, versions),
     st.builds(Put, records, versions),
@@ -68,9 +69,12 @@ operations = st.one_of(
     st.builds(Derive, refs, st.sampled_from(["x", "y"]), st.none() | values, versions),
     st.builds(Limit, scopes, kinds, counts, counts, groups, st.booleans()),
     st.builds(Purge, scopes, kinds, st.lists(keys, max_size=2).map(tuple), st.booleans(), rarely),
-    st.builds(Touch, scopes, kinds, st.sampled_from([None, timedelta(days=1), timedelta(days=2)])),
+    st.builds(
+        Touch, scopes, kinds, st.sampled_from([None, timedelta(days=1), timedelta(days=2)]), stream_settings
+    ),
     st.builds(Expect, scopes, kinds, st.integers(0, 6)),
     st.builds(Expect, scopes, kinds, st.none() | st.integers(0, 6), keys),
+    st.builds(Expect, scopes, kinds, settings=stream_settings),
 )
 fields = st.one_of(
     st.builds("{}.{}".format, st.sampled_from(["meta", "data", "labels"]), names),
@@ -143,7 +147,17 @@ class StoreMachine(RuleBasedStateMachine):
         assert [without_times(item) for item in everything[0]] == [without_times(i) for i in everything[1]]
         totals = [
             [
-                (s.scope, s.kind, s.count, s.weight, s.last_seq, s.version, s.ttl, s.expires is None)
+                (
+                    s.scope,
+                    s.kind,
+                    s.count,
+                    s.weight,
+                    s.last_seq,
+                    s.version,
+                    s.ttl,
+                    s.expires is None,
+                    s.settings,
+                )
                 for s in lab.streams(empty=True)
             ]
             for lab in self.both

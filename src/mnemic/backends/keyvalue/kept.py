@@ -106,6 +106,7 @@ class KeptHead(Struct, array_like=True):
     """The version of the last change of a record that was there before: what came after is new."""
     pending: str | None = None
     """The journal of a write that is about to change the stream, if there is one."""
+    settings: str | None = None
 
     @classmethod
     def of(cls, head: Head, before: KeptHead | None, *, edited: bool) -> KeptHead:
@@ -113,7 +114,7 @@ class KeptHead(Struct, array_like=True):
         return cls(
             head.scope, head.kind, head.last_seq, head.version, head.count, head.weight, head.created,
             head.updated, head.ttl, head.expires, head.soonest, next_revision(before),
-            head.version if edited else before.edited if before else 0,
+            head.version if edited else before.edited if before else 0, settings=head.settings,
         )  # fmt: skip
 
     @property
@@ -131,7 +132,7 @@ class KeptHead(Struct, array_like=True):
         return Head(
             (
                 self.revision, self.scope, self.kind, self.last_seq, self.version, self.count, self.weight,
-                self.created, self.updated, self.ttl, self.expires, self.soonest,
+                self.created, self.updated, self.ttl, self.expires, self.soonest, self.settings,
             )
         )  # fmt: skip
 

@@ -16,7 +16,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-HEAD = "0003"
+HEAD = "0004"
 """The newest revision in `migrations/versions`."""
 VERSION_TABLE = "mnemic_schema"
 """Where Alembic notes the revision of a database; ours alone, so that we may share one."""
@@ -44,6 +44,7 @@ streams = Table(
     Column("ttl", BigInteger),
     Column("expires", BigInteger),
     Column("soonest", BigInteger),
+    Column("settings", Text),
     UniqueConstraint("scope", "kind", name="mnemic_streams_scope_kind"),
 )
 """Totals of each scope and kind. `soonest` is when the first of its records expires, or earlier."""

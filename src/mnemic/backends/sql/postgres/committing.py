@@ -10,13 +10,14 @@ from functools import partial
 from typing import Any, TypeVar
 
 import psycopg
+from msgspec import UNSET, Struct
 
 from ....checks import MICROSECOND, from_microseconds
 from ....driving import off_loop, pause
 from ....errors import StoreBusyError, StoreUnavailableError
 from ....store.loaded import LoadedGround, Needs, UnknownError
 from ....store.planning import Name
-from ....store.query import Limit, Outcome, Put, Touch, Write
+from ....store.query import Expect, Limit, Outcome, Put, Touch, Write
 from .address import Address
 from .errors import RETRYABLE, STALE, explain, state_of
 from .lanes import Pending
@@ -34,7 +35,15 @@ MOST_OVERWRITTEN = 10_000
 """How many streams are remembered whose records are overwritten."""
 
 Result = TypeVar("Result")
-Append = tuple[Put, Touch | None, Limit | None]
+
+
+class Append(Struct, frozen=True):
+    """The parts of a write that may do no more than add one record to the end of its stream."""
+
+    put: Put
+    expect: Expect | None = None
+    touch: Touch | None = None
+    limit: Limit | None = None
 
 
 class Committer:
@@ -61,7 +70,7 @@ class Committer:
         lost = False
         for number in range(TRIES):
             ops = appending(batch[0].write) if len(batch) == 1 and not number else None
-            if ops is not None and ops[0].if_version is None and _stream(ops[0]) in self._overwritten:
+            if ops is not None and ops.put.if_version is None and _stream(ops.put) in self._overwritten:
                 ops = None
             attempt = _Attempt(self._sql, batch, self._moment, self._patience, ops)
             try:
@@ -128,7 +137,7 @@ class _Attempt:
 
     async def run(self, link: Link) -> None:
         """Do the writes, and settle each."""
-        if self.ops is not None and await self._append(link, self.batch[0], *self.ops):
+        if self.ops is not None and await self._append(link, self.batch[0], self.ops):
             return
         needs = Needs.of(pending.write for pending in self.batch)
         found = await load(link, self.sql, needs, self.patience)
@@ -158,11 +167,10 @@ class _Attempt:
         size = sum(len(pending.write.ops) for pending in self.batch)
         return await off_loop(work) if size > MUCH else work()
 
-    async def _append(
-        self, link: Link, pending: Pending, put: Put, touch: Touch | None, limit: Limit | None
-    ) -> bool:
+    async def _append(self, link: Link, pending: Pending, ops: Append) -> bool:
         """Try to add one record to the end of its stream; tell whether that was all there was to do."""
-        record, moment = put.record, self.moment()
+        record, moment = ops.put.record, self.moment()
+        expect, touch, limit = ops.expect, ops.touch, ops.limit
         now = from_microseconds(moment)
         values = {**pending.rows[0], "scope": record.scope.path, "kind": record.kind}
         values["moment"] = values["updated"] = moment
@@ -175,12 +183,16 @@ class _Attempt:
             values["derived_values"] = list(record.derived.values())
         if touch is not None:
             values["ttl"] = None if touch.ttl is None else touch.ttl // MICROSECOND
+            values["settings"] = touch.settings
+        if expect is not None:
+            values["expected_settings"] = expect.settings
         if limit is not None:
             values["max_count"], values["max_weight"] = limit.max_count, limit.max_weight
         shape = AppendShape(
             bool(record.labels),
             bool(record.derived),
             touch is not None,
+            expect is not None,
             limit is not None and limit.max_count is not None,
             limit is not None and limit.max_weight is not None,
         )
@@ -191,6 +203,8 @@ class _Attempt:
             return False
         seq, version, count, weight = rows[0]
         outcomes = [Outcome(seq, version, record.created or now, now)]
+        if expect is not None:
+            outcomes.append(Outcome(version=version))
         if touch is not None:
             outcomes.append(Outcome())
         if limit is not None:
@@ -204,15 +218,18 @@ class _Attempt:
 
 def appending(write: Write) -> Append | None:
     """Return the parts of a write that may do no more than add one record to the end of its stream."""
-    if write.id is not None or not 1 <= len(write.ops) <= 3:
+    if write.id is not None or not 1 <= len(write.ops) <= 4:
         return None
     put, *rest = write.ops
     if not isinstance(put, Put) or put.if_version:
         return None
+    expect: Expect | None = None
     touch: Touch | None = None
     limit: Limit | None = None
     for op in rest:
-        if isinstance(op, Touch) and touch is None and limit is None:
+        if isinstance(op, Expect) and rest[0] is op and _of_settings(op):
+            expect = op
+        elif isinstance(op, Touch) and touch is None and limit is None:
             touch = op
         elif isinstance(op, Limit) and limit is None:
             limit = op
@@ -220,7 +237,11 @@ def appending(write: Write) -> Append | None:
             return None
         if op.scope != put.record.scope or op.kind != put.record.kind:
             return None
-    return put, touch, limit
+    return Append(put, expect, touch, limit)
+
+
+def _of_settings(op: Expect) -> bool:
+    return op.settings is not UNSET and op.key is None and op.version is None
 
 
 def _stream(op: Any) -> Name:

@@ -60,7 +60,9 @@ class AppendShape(NamedTuple):
     labelled: bool
     deriving: bool
     touched: bool
-    """Whether the stream's time to live is set with it."""
+    """Whether the stream's time to live and settings are set with it."""
+    expecting: bool
+    """Whether the stream must have certain settings."""
     counted: bool
     """Whether the stream is held to a number of records."""
     weighed: bool
@@ -170,6 +172,9 @@ class PostgresStatements(Statements):
             or_(here.soonest.is_(None), here.soonest > moment),
             taken.scalar_subquery().is_(None),
         )
+        if shape.expecting:
+            expected = bindparam("expected_settings", type_=Text)
+            changed = changed.where(here.settings.is_not_distinct_from(expected))
         if shape.counted:
             changed = changed.where(here.count < bindparam("max_count", type_=BigInteger))
         if shape.weighed:
@@ -182,6 +187,7 @@ class PostgresStatements(Statements):
                 weight=here.weight + weight,
                 updated=moment,
                 ttl=ttl,
+                settings=bindparam("settings", type_=Text) if shape.touched else here.settings,
                 expires=moment + ttl,
                 soonest=func.least(here.soonest, expires),
             )

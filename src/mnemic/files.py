@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from contextlib import suppress
 from os import PathLike
 from pathlib import Path
@@ -16,12 +17,15 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 def replace_file(path: str | PathLike[str], content: bytes) -> None:
     """Write a file; a crash leaves the old one or the new one, never half of it.
 
-    Raises StoreFullError if there is no space, StorePermissionError if it may not be written there.
+    Only its owner may read it. Raises StoreFullError if there is no space, StorePermissionError if it may not
+    be written there, or if something other than a regular file is there: a symbolic link, a device.
     """
     import tempfile
 
     target = Path(path)
     try:
+        with suppress(FileNotFoundError):
+            _check_regular(target.lstat().st_mode, target)
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=".mnemic-")
         try:
             with os.fdopen(handle, "wb") as file:
@@ -39,16 +43,44 @@ def replace_file(path: str | PathLike[str], content: bytes) -> None:
 
 
 def read_file(path: str | PathLike[str]) -> bytes:
-    """Return what a file holds; raises NotFoundError, or StorePermissionError if it may not be read."""
+    """Return what a file holds.
+
+    Raises NotFoundError, or StorePermissionError if it may not be read or is not a regular file.
+    """
     try:
-        return Path(path).read_bytes()
+        # Without waiting: opening a pipe would last until someone writes into it.
+        with open(path, "rb", opener=_without_waiting) as file:
+            _check_regular(os.fstat(file.fileno()).st_mode, Path(path))
+            return file.read()
     except FileNotFoundError:
         raise NotFoundError(f"there is no file {os.fspath(path)}") from None
     except (OSError, ValueError) as error:
         raise _explained(error, Path(path)) from error
 
 
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def _check_regular(mode: int, path: Path) -> None:
+    if not stat.S_ISREG(mode):
+        what = next((words for test, words in _KINDS if test(mode)), "something else")
+        raise StorePermissionError(f"{path} is {what}, not a regular file")
+
+
+_KINDS = (
+    (stat.S_ISLNK, "a symbolic link"),
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISBLK, "a device"),
+    (stat.S_ISCHR, "a device"),
+)
+
+
 def _explained(error: OSError | ValueError, path: Path) -> StoreError:
+    if isinstance(error, StorePermissionError):
+        return error
     if isinstance(error, OSError) and error.errno in _FULL:
         return StoreFullError(f"{path}: no space left ({error})")
     return StorePermissionError(f"{path}: the file cannot be read or written there ({error})")

@@ -25,7 +25,7 @@ from .recall.entry import INDEX_BYTES
 from .recall.meter import Metrics
 from .records import AUDIT_KIND, EMBEDDER_KIND, ScopePath
 from .store.nearest import Companion
-from .store.protocol import Capability, Store, all_streams
+from .store.protocol import Capability, Store, all_streams, scrub
 from .store.query import Purge, StreamScan, Write
 from .tokens import DEFAULT_ENCODING, TokenCounter, counter
 
@@ -348,9 +348,13 @@ class AsyncScope(AsyncFading):
     async def erase(self) -> int:
         """Remove everything in this scope and below it, of every kind; return how many records.
 
-        Not even the names of the scopes are left behind, but for what an audit trail tells of them.
+        Not even the names of the scopes are left behind, but for what an audit trail tells of them. When it
+        returns, SQLite's files hold nothing of it either. Raises StoreBusyError if another process keeps the
+        database busy for so long that the texts, though removed, stay in its write-ahead file: call it again.
         """
-        return await _purge_all(self._store, self.home, drop=True)
+        removed = await _purge_all(self._store, self.home, drop=True)
+        await scrub(self._store)
+        return removed
 
 
 async def _purge_all(

@@ -907,7 +907,9 @@ class Scope(Fading):
     def erase(self) -> int:
         """Remove everything in this scope and below it, of every kind; return how many records.
 
-        Not even the names of the scopes are left behind, but for what an audit trail tells of them.
+        Not even the names of the scopes are left behind, but for what an audit trail tells of them. When it
+        returns, SQLite's files hold nothing of it either. Raises StoreBusyError if another process keeps the
+        database busy for so long that the texts, though removed, stay in its write-ahead file: call it again.
         """
         return self._driver.run(self._twin.erase())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..records import Hit, Record, Ref, Stream
-from ..store.protocol import Capability, Page, Store
+from ..store.protocol import Capability, Page, Store, scrub
 from ..store.query import Outcome, Scan, Search, StreamScan, Write
 
 
@@ -39,6 +39,10 @@ class Layer:
     async def search(self, search: Search) -> list[Hit]:
         """Pass on."""
         return await self._below.search(search)
+
+    async def scrub(self) -> None:
+        """Pass on."""
+        await scrub(self._below)
 
     async def close(self) -> None:
         """Pass on."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from enum import Enum
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -83,6 +83,21 @@ class Store(Protocol):
     async def close(self) -> None:
         """Let go of files, connections and threads; calling it twice does nothing."""
         ...
+
+
+@runtime_checkable
+class Scrubbing(Protocol):
+    """A store whose files show for a while what was deleted from it; most do not, and lack this."""
+
+    async def scrub(self) -> None:
+        """Make what was deleted unreadable; raises StoreBusyError if other users of the store prevent it."""
+        ...
+
+
+async def scrub(store: Store) -> None:
+    """Make what was deleted unreadable in the store's files; raises StoreBusyError if others prevent it."""
+    if isinstance(store, Scrubbing):
+        await store.scrub()
 
 
 async def scan_all(store: Store, scan: Scan) -> AsyncGenerator[Record, None]:

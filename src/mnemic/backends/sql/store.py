@@ -41,6 +41,10 @@ class SqlStore(SqlReads):
         rows = [to_row(op.record) if isinstance(op, Put) else None for op in write.ops]
         return await self._threads.commit(self._commits, lambda tx: SqlPlan(tx).write(write, rows))
 
+    async def scrub(self) -> None:
+        """Make what was deleted unreadable in the write-ahead file too; raises StoreBusyError."""
+        await self._threads.read(self._file.scrub)
+
     async def close(self) -> None:
         def work() -> None:
             self._threads.close()

@@ -20,6 +20,7 @@ from mnemic.dialects.enhanced import (
     VectorMemoryStore,
     open_store,
 )
+from mnemic.models.finding import find_embedder
 from mnemic.testing.servers import valkey
 
 
@@ -168,3 +169,80 @@ def test_another_model_is_asked_for_by_its_name() -> None:
     assert isinstance(VectorMemoryStore("static").memory, mnemic.Memory)
     with pytest.raises(mnemic.MnemicError, match="sentence"):
         VectorMemoryStore("some/other-model")
+
+
+class Letters:
+    """A model as the page uses one: `encode` of one text."""
+
+    model_name = "letters"
+
+    def __init__(self) -> None:
+        self.encoded: list[str] = []
+
+    def encode(self, txt: str, normalize_embeddings: bool = True) -> list[float]:
+        self.encoded.append(txt)
+        return [float(txt.lower().count(letter)) + 0.01 for letter in "abcdefghijklmnopqrstuvwxyz"]
+
+
+def test_a_model_may_be_given_itself() -> None:
+    class Async:
+        async def embed(self, text: str) -> list[float]:
+            return Letters().encode(text)
+
+    static = find_embedder("static")
+    for model in (Letters(), Async(), lambda text: Letters().encode(text), static):
+        store = VectorMemoryStore(model)
+        store.add("a", "fish chief")
+        store.add("b", "jig jag jog")
+        assert store.search("jog jig jag", top_k=1)[0][0] == "b"
+        store.close()
+    with pytest.raises(mnemic.InvalidValueError, match="embedding model"):
+        VectorMemoryStore(5)
+
+
+def test_without_vectors_only_words_are_compared() -> None:
+    asked = "what are the dinner plans?"
+    for vector, found in ((True, ["Alice eats pasta in the evening"]), (False, [])):
+        memory = EnhancedAgentMemory(vector=vector)
+        memory.add_experience("Alice eats pasta in the evening")
+        assert [text for _, text, _ in memory.recall(asked)] == found, vector
+        assert memory.recall("pasta")[0][1] == "Alice eats pasta in the evening"
+
+
+def test_an_own_store_that_is_empty_is_kept() -> None:
+    class Sized(PluginStore):
+        def __len__(self) -> int:
+            return 0
+
+    own = Sized()
+    assert EnhancedAgentMemory(long_term=own).long_term is own
+
+
+@pytest.mark.parametrize("name", ["c%20d.db", "c d.db", "a?b=c.db", "a#b.db", "ü.db"])
+def test_a_file_may_have_any_name(tmp_path: Path, name: str) -> None:
+    store = SqliteStore(tmp_path / name)
+    store.add("a", "kept")
+    store.close()
+    EnhancedAgentMemory(persistent=True, path=tmp_path / name).add_message("user", "hi")
+    assert {file.name.removesuffix("-wal").removesuffix("-shm") for file in tmp_path.iterdir()} == {name}
+
+
+def test_adding_again_without_metadata_keeps_it(store: Any) -> None:
+    store.add("tea", "green", {"topic": "drinks", "importance": 3})
+    store.add("tea", "black")
+    assert store.get("tea") == "black"
+    assert store.meta["tea"] == {"topic": "drinks", "importance": 3}
+    store.add("tea", "white", {"topic": "plants"})
+    assert store.meta["tea"] == {"topic": "plants"}
+    store.close()
+
+
+def test_texts_are_encrypted(tmp_path: Path) -> None:
+    path, key = tmp_path / "agent.db", bytes(range(32))
+    memory = EnhancedAgentMemory(persistent=True, path=path, encryption_key=key)
+    memory.add_experience("The treasure is under the oak")
+    memory.add_message("user", "Dig at the oak")
+    assert memory.recall("treasure")[0][1] == "The treasure is under the oak"
+    with pytest.raises(mnemic.DecryptionError):
+        SqliteStore(path)
+    assert not [file for file in tmp_path.iterdir() if b"oak" in file.read_bytes()]

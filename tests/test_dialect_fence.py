@@ -91,13 +91,29 @@ def test_every_memory_has_the_same_interface(memory: BaseMemory) -> None:
     memory.add_message(role="system", content="You are a helpful assistant")
     memory.set_system_message("You are a helpful coding assistant")
     messages = memory.get_messages()
-    assert [(m.role, m.content) for m in messages if m.role != "system"] == [
+    assert [(m.role, m.content) for m in messages] == [
+        ("system", "You are a helpful coding assistant"),
         ("user", "Hello!"),
         ("assistant", "Hi there!"),
     ]
-    assert messages[-3].content == "You are a helpful coding assistant"
     memory.clear()
-    assert {m.role for m in memory.get_messages()} == {"system"}
+    assert [m.content for m in memory.get_messages()] == ["You are a helpful coding assistant"]
+
+
+def test_system_messages_do_not_pile_up(memory: BaseMemory) -> None:
+    memory.set_system_message("Be kind.")
+    for n in range(3):
+        memory.add_message(role="user", content="Hello!")
+        memory.add_message(role="system", content=f"Summary {n}")
+        assert [m.content for m in memory.get_messages() if m.role == "system"] == [
+            "Be kind.",
+            f"Summary {n}",
+        ]
+    memory.clear()
+    assert [m.content for m in memory.get_messages()] == ["Be kind."]
+    memory.add_message(role="system", content="Previous conversation summarized: ...")
+    memory.set_system_message("Be kinder.")
+    assert [m.content for m in memory.get_messages()] == ["Be kinder."]
 
 
 def test_an_agent_remembers_within_a_process() -> None:
@@ -256,6 +272,40 @@ def test_a_memory_of_ones_own_keeps_working() -> None:
     agent.run("My name is Bob")
     assert agent.run("What's my name?") == "Bob"
     assert [m.role for m in memory.held] == ["user", "assistant"] * 2
+
+
+@pytest.mark.parametrize("kind", [UsersOwn, FleetingMemory])
+@pytest.mark.parametrize(("size", "most"), [(200, 200), (None, 16_000)])
+def test_what_is_shown_is_limited_for_every_memory(kind: Any, size: int | None, most: int) -> None:
+    shown: list[str] = []
+
+    def answer(question: str, everything: str) -> str:
+        shown.append(everything)
+        return "word " * (most // 10)
+
+    agent = Agent("limited", says(answer), kind(), max_memory_size=size)
+    for n in range(20):
+        agent.run(f"message {n}")
+    assert "message 19" in shown[-1]
+    assert most // 2 < max(len(one.split()) for one in shown) <= most + 10
+
+
+@pytest.mark.parametrize("kind", [UsersOwn, FleetingMemory])
+def test_one_message_that_is_too_long_is_not_the_end(kind: Any) -> None:
+    agent = Agent("limited", MODEL, kind(), max_memory_size=100)
+    agent.run("My name is Alice")
+    agent.run("long " * 1000)
+    assert agent.run("What's my name?") == "Alice"
+
+
+def test_a_conversation_in_a_file_is_encrypted(tmp_path: Path) -> None:
+    path, key = tmp_path / "secret 100%.db", bytes(range(32))
+    SQLiteMemory(path, "s", encryption_key=key).add_message("user", "under the oak")
+    assert SQLiteMemory(path, "s", encryption_key=key).get_messages()[0].content == "under the oak"
+    with pytest.raises(mnemic.DecryptionError):
+        SQLiteMemory(path, "s")
+    assert path.exists()
+    assert not [file for file in tmp_path.iterdir() if b"oak" in file.read_bytes()]
 
 
 def test_an_empty_memory_is_not_replaced() -> None:

@@ -150,6 +150,104 @@ def test_policies_act(tmp_path: Path) -> None:
         manager.set_retention_policy("Kept", "forever")
 
 
+def test_an_older_handle_follows_its_agents_policy(tmp_path: Path) -> None:
+    manager = MemoryManager(store=f"sqlite:///{tmp_path / 'kept.db'}")
+    older = manager.get_memory("Analyzer")
+    listed = older.messages
+    older.add_message(Message("user", "a"))
+    manager.set_retention_policy("Analyzer", "persistent")
+    older.add_message(Message("user", "b"))
+    listed.append(Message("user", "c"))
+    assert manager.get_memory("Analyzer") is older
+    assert contents(manager.get_memory("Analyzer").get_messages()) == ["a", "b", "c"]
+    assert older.retention_policy == "persistent"
+    manager.set_retention_policy("Analyzer", "session")
+    older.add_message(Message("user", "d"))
+    assert contents(manager.get_memory("Analyzer").get_messages()) == ["a", "b", "c", "d"]
+    manager.end_session()
+    assert contents(listed) == []
+
+
+def test_all_memories_are_cleared_also_those_that_nobody_opened(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path / 'kept.db'}"
+    before = MemoryManager("persistent", store=store)
+    for name in ("Analyzer", "Writer"):
+        before.get_memory(name).add_message(Message("user", name))
+    later = MemoryManager("persistent", store=store)
+    later.get_memory("Analyzer")
+    later.clear_all()
+    assert before.get_memory("Analyzer").get_messages() == before.get_memory("Writer").get_messages() == []
+
+
+def test_a_manager_that_keeps_nothing_makes_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    manager = MemoryManager(retention_policy="session")
+    manager.get_memory("Agent1").add_message(Message("user", "hi"))
+    manager.clear_all()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_persistent_memories_are_encrypted(tmp_path: Path) -> None:
+    store, key = f"sqlite:///{tmp_path / 'kept.db'}", bytes(range(32))
+    manager = MemoryManager("persistent", store=store, encryption_key=key)
+    manager.get_memory("Analyzer").add_message(Message("user", "under the oak"))
+    again = MemoryManager("persistent", store=store, encryption_key=key)
+    assert contents(again.get_memory("Analyzer").get_messages()) == ["under the oak"]
+    with pytest.raises(mnemic.DecryptionError):
+        MemoryManager("persistent", store=store).get_memory("Analyzer")
+    assert not [file for file in tmp_path.iterdir() if b"oak" in file.read_bytes()]
+
+
+def test_one_image_may_be_given_as_text() -> None:
+    message = Message("user", "look", images="https://example.org/a.png")  # type: ignore[arg-type]
+    assert message.images == ["https://example.org/a.png"]
+    memory = ConversationMemory()
+    memory.add_message(message)
+    assert memory.get_messages() == [message]
+
+
+def test_calls_may_be_given_as_dicts() -> None:
+    call = ToolCallMsg("c1", "c1", "function", "search", '{"q": 1}')
+    own = Message("assistant", tool_calls=[call.to_dict()])  # type: ignore[list-item]
+    openai = {"id": "c1", "type": "function", "function": {"name": "search", "arguments": '{"q": 1}'}}
+    assert own.tool_calls == Message("assistant", tool_calls=[openai]).tool_calls == [call]  # type: ignore[list-item]
+    asked = Message("assistant", agent_calls=[{"agent_name": "Writer", "request": 1}])  # type: ignore[list-item]
+    assert asked.agent_calls == [AgentCallMsg("Writer", 1)]
+    memory = ConversationMemory()
+    memory.add_message(own)
+    assert memory.get_messages() == [own]
+    wrong: Any
+    for wrong in ({"id": "c1"}, "c1", 5, {"function": {}}):
+        with pytest.raises(mnemic.InvalidValueError, match="a tool call has"):
+            Message("assistant", tool_calls=[wrong])
+        with pytest.raises(mnemic.InvalidValueError, match="an agent call has"):
+            Message("assistant", agent_calls=[wrong])
+    with pytest.raises(mnemic.InvalidValueError, match="list of ToolCallMsg"):
+        Message("assistant", tool_calls=openai)  # type: ignore[arg-type]
+
+
+def test_empty_ids_are_refused() -> None:
+    for make in (
+        lambda: Message("user", "hi", message_id=""),
+        lambda: Message("tool", "found", tool_call_id=""),
+        lambda: ToolCallMsg("", "c1", "function", "search", "{}"),
+        lambda: ToolCallMsg("c1", "", "function", "search", "{}"),
+        lambda: AgentCallMsg("", None),
+        lambda: MemoryManager().get_memory(""),
+    ):
+        with pytest.raises(mnemic.InvalidValueError, match="empty"):
+            make()
+
+
+def test_changing_the_list_keeps_what_the_messages_of_a_session_know() -> None:
+    memory = ConversationMemory()
+    memory.session.add("user", "a", metadata={"tag": 1})
+    memory.session.add("user", "b")
+    before = memory.session.messages()
+    memory.messages.reverse()
+    assert memory.session.messages() == before[::-1]
+
+
 def test_structured_content() -> None:
     content = MessageContent(
         thought="I need to analyze this data",

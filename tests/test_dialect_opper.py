@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import mnemic
 from mnemic.dialects.opper import Agent, MemoryBackend, RedisMemory, UrlMemory
 from mnemic.dialects.talking import Talker
 from mnemic.testing.servers import valkey
@@ -95,6 +96,43 @@ def test_without_memory_there_are_no_tools_for_it() -> None:
     assert asyncio.run(agent.process("What do you remember?")) == "I remember nothing."
 
 
+def test_without_memory_no_call_knows_of_another() -> None:
+    shown: list[str] = []
+
+    def answer(question: str, everything: str) -> str:
+        shown.append(everything)
+        return "ok"
+
+    agent = Agent(name="Kiosk", instructions="Help.", model=says(answer), enable_memory=False)
+
+    async def main() -> None:
+        await agent.process("I am user A, my PIN is 4711")
+        await asyncio.gather(agent.process("I am user B"), agent.process("I am user C"))
+
+    asyncio.run(main())
+    assert "4711" in shown[0]
+    assert [one for one in shown[1:] if "user A" in one or "4711" in one] == []
+    assert not any("user B" in one and "user C" in one for one in shown)
+
+
+def test_what_an_agent_is_shown_is_bounded() -> None:
+    shown: list[str] = []
+
+    def answer(question: str, everything: str) -> str:
+        shown.append(everything)
+        return "word " * 3000
+
+    def sizes(agent: Agent) -> list[int]:
+        shown.clear()
+        for n in range(9):
+            asyncio.run(agent.process(f"question {n}"))
+        return [len(one.split()) for one in shown]
+
+    by_default = sizes(Agent("Wordy", model=says(answer), enable_memory=True))
+    assert 12_000 < max(by_default) < 18_000
+    assert max(sizes(Agent("Terse", model=says(answer), enable_memory=True, max_context_tokens=100))) < 100
+
+
 class Dictionary(MemoryBackend):
     """A back-end of one's own."""
 
@@ -163,3 +201,20 @@ def test_any_url_will_do(tmp_path: Path) -> None:
         return found
 
     assert asyncio.run(main()) == "1"
+
+
+def test_entries_are_encrypted(tmp_path: Path) -> None:
+    url, key = f"sqlite:///{tmp_path / 'agent.db'}", bytes(range(32))
+
+    async def main() -> None:
+        memory = UrlMemory(url, encryption_key=key)
+        await memory.write("place", "under the oak")
+        await memory.close()
+        with pytest.raises(mnemic.DecryptionError):
+            await UrlMemory(url).read("place")
+        again = UrlMemory(url, encryption_key=key)
+        assert await again.read("place") == "under the oak"
+        await again.close()
+
+    asyncio.run(main())
+    assert not [file for file in tmp_path.iterdir() if b"oak" in file.read_bytes()]

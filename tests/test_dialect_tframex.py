@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Coroutine
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -357,5 +358,194 @@ def test_stores_of_ones_own_keep_working() -> None:
         assert (await own.get_context_window())[0].content == "My name is Eve"
         limited = UsersLimit(2)
         assert await fill(limited, *"abcde") == ["d", "e"]
+
+    run(main())
+
+
+def test_one_message_that_is_too_long_is_not_the_end() -> None:
+    async def main() -> None:
+        for store in (InMemoryMemoryStore(), UsersOwn()):
+            agent = LLMAgent(name="Long", llm=llm, memory_store=store, max_context_tokens=200)
+            await agent.ask("My name is Alice")
+            await agent.ask("long " * 5000)
+            assert await agent.ask("What's my name?") == "Alice"
+            window = await store.get_context_window(max_tokens=200)
+            assert "My name is Alice" in [message.content for message in window]
+
+    run(main())
+
+
+def test_an_async_client_is_used_on_the_event_loop_that_it_was_made_on() -> None:
+    class Client:
+        """A client that is bound to the loop on which it was first used, as those of HTTP libraries are."""
+
+        loop: Any = None
+
+        async def embed(self, text: str) -> list[float]:
+            loop = asyncio.get_running_loop()
+            self.loop = self.loop or loop
+            await asyncio.sleep(0)
+            if self.loop is not loop:
+                raise RuntimeError("attached to a different loop")
+            food = any(word in text.lower() for word in ("pasta", "dinner"))
+            return [1.0, 0.0] if food else [0.0, 1.0]
+
+    async def main() -> None:
+        client = Client()
+        await client.embed("warm up")
+        memory = SemanticMemoryStore(client)
+        await fill(memory, "The train leaves at nine", "Alice had pasta", "It rains")
+        for _ in range(2):
+            assert [m.content for m in await memory.search("dinner", top_k=1)] == ["Alice had pasta"]
+        await fill(memory, "They cooked pasta again")
+        found = {m.content for m in await memory.search("dinner", top_k=2)}
+        assert found == {"Alice had pasta", "They cooked pasta again"}
+
+    run(main())
+
+
+def test_an_embedding_model_may_be_sync() -> None:
+    class Model:
+        def embed(self, text: str) -> list[float]:
+            return [1.0, 0.0] if "pasta" in text or "dinner" in text else [0.0, 1.0]
+
+    async def main() -> None:
+        memory = SemanticMemoryStore(Model())
+        await fill(memory, "The train leaves at nine", "Alice had pasta")
+        assert [m.content for m in await memory.search("dinner", top_k=1)] == ["Alice had pasta"]
+
+    run(main())
+
+
+def test_compliance_is_checked_as_a_subclass_says() -> None:
+    class Strict(AuditMemoryStore):
+        def check_compliance(self, message: Message) -> list[str]:
+            return ["checked", *super().check_compliance(message)]
+
+    async def main() -> None:
+        for memory in (Strict(), Strict(check_compliance=lambda message: ["own"])):
+            await memory.add_message(Message("user", "hi"))
+            (audited,) = await memory.audit_store.get_history()
+            assert audited.metadata["compliance_flags"][0] == "checked"
+        assert audited.metadata["compliance_flags"] == ["checked", "own"]
+
+    run(main())
+
+
+def test_stores_that_are_empty_are_not_replaced() -> None:
+    class Sized(UsersOwn):
+        def __len__(self) -> int:
+            return len(self.messages)
+
+    own, other = Sized(), Sized()
+    audit = AuditMemoryStore(own, other)
+    assert (audit.operational_store, audit.audit_store) == (own, other)
+    assert AutoCleanupMemory(archive=own).archive_store is own
+
+
+def test_a_scope_is_opened_once() -> None:
+    made: list[InMemoryMemoryStore] = []
+
+    def make() -> InMemoryMemoryStore:
+        made.append(InMemoryMemoryStore())
+        return made[-1]
+
+    async def main() -> None:
+        memory = ScopedMemoryStore(make)
+        for n in range(20):
+            await memory.add_message(Message("user", str(n)), scope="a")
+        memory.add_message(Message("user", "last"), scope="a")
+        history = await memory.get_history(scope="a")
+        assert [m.content for m in history] == [*map(str, range(20)), "last"]
+
+    run(main())
+    assert len(made) == 1
+
+
+def test_an_app_holds_its_agents() -> None:
+    app = TFrameXApp()
+    app.register_agent(LLMAgent("Registered", llm=llm))
+    LLMAgent("Found", llm=llm)
+    gc.collect()
+    for name in ("Registered", "Found"):
+        assert run(app.call_agent(name, "hello")) == "Noted."
+
+
+def test_apps_do_not_share_agents() -> None:
+    one, two = TFrameXApp(), TFrameXApp()
+    for app, answer in ((one, "I am of one"), (two, "I am of two")):
+        app.register_agent(LLMAgent("Bot", llm=lambda messages, answer=answer: answer))
+    one.register_agent(LLMAgent("Single", llm=llm))
+    assert run(one.call_agent("Bot", "who?")) == "I am of one"
+    assert run(two.call_agent("Bot", "who?")) == "I am of two"
+    with pytest.raises(mnemic.NotFoundError, match="'Single' in this app"):
+        run(two.call_agent("Single", "hello"))
+
+
+def test_a_summary_is_made_by_an_agent_of_the_app_that_is_asked() -> None:
+    one, two = TFrameXApp(), TFrameXApp()
+    for app, name in ((one, "one"), (two, "two")):
+        app.register_agent(LLMAgent("Summariser", llm=lambda messages, name=name: f"made by {name}"))
+        memory = SummaryMemory("Summariser", threshold=4, keep=2)
+        app.register_agent(LLMAgent("Talker", llm=llm, memory_store=memory))
+
+    async def main() -> None:
+        for app, name in ((one, "one"), (two, "two")):
+            for n in range(4):
+                await app.call_agent("Talker", f"message {n}")
+            store: Any = app.agents["Talker"].memory_store
+            assert [m.content for m in await store.get_summaries()] == [
+                f"Previous conversation summary: made by {name}"
+            ]
+        with pytest.raises(mnemic.InvalidValueError, match="2 apps"):
+            await fill(SummaryMemory("Summariser", threshold=2, keep=1), *"abc")
+
+    run(main())
+
+
+class UsersCleanup(InMemoryMemoryStore):
+    """Dates as the framework's page compares them."""
+
+    async def cleanup(self) -> None:
+        cutoff_date = datetime.now() - timedelta(days=30)  # noqa: DTZ005
+        self.messages = [msg for msg in self.messages if msg.timestamp > cutoff_date]
+
+    async def get_messages_by_date_range(self, start_date: datetime, end_date: datetime) -> list[Message]:
+        return [msg for msg in self.messages if start_date <= msg.timestamp <= end_date]
+
+
+def test_times_compare_as_the_framework_compares_them() -> None:
+    async def main() -> None:
+        memory = UsersCleanup()
+        days_ago = datetime.now() - timedelta(days=40)  # noqa: DTZ005
+        await memory.add_message(Message("user", "old", timestamp=days_ago))
+        await fill(memory, "new")
+        hour = timedelta(hours=1)
+        for moment in (datetime.now(), now()):  # noqa: DTZ005
+            found = await memory.get_messages_by_date_range(moment - hour, moment + hour)
+            assert [m.content for m in found] == ["new"]
+            assert moment - memory.messages[0].timestamp > timedelta(days=39)
+            assert memory.messages[1].timestamp - moment < hour
+        await memory.cleanup()
+        assert [m.content for m in await memory.get_history()] == ["new"]
+        own = UsersOwn()
+        await own.add_message(Message("user", "fresh"))
+        assert own.messages[0].timestamp > days_ago
+
+    run(main())
+
+
+def test_every_store_may_be_encrypted(tmp_path: Path) -> None:
+    key = bytes(range(32))
+
+    async def main() -> None:
+        with valkey.empty_keyspace(tmp_path) as url:
+            store = RedisMemoryStore(url, encryption_key=key)
+            assert await fill(store, "under the oak") == ["under the oak"]
+            plain = RedisMemoryStore(url)
+            with pytest.raises(mnemic.DecryptionError):
+                await plain.get_history()
+            await store.close()
+        assert await fill(TokenLimitedMemoryStore(encryption_key=key), "a") == ["a"]
 
     run(main())

@@ -91,3 +91,5 @@ def test_a_partial_window_leaves_out_what_is_too_long(chat: mnemic.Session) -> N
     with pytest.raises(mnemic.BudgetError):
         chat.window(100)
     assert texts(chat.window(100, partial=True)) == ["Be brief.", "My name is Alice", "That was long."]
+    chat.add("user", "And my dog is Rex")
+    assert texts(chat.window(100, partial=True))[1] == "My name is Alice"

@@ -1,1 +1,1 @@
-"""The memory APIs of other agent frameworks over Mnemic, one thin file each: an import is all to change."""
+"""The documented memory APIs of other agent frameworks over Mnemic: what uses those changes its imports."""

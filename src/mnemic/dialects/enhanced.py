@@ -6,14 +6,29 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from datetime import timedelta
 from importlib.metadata import entry_points
+from os import PathLike
 from typing import Any, Generic, TypeVar
 
 import mnemic
 
 from ..checks import shown
 from ..features.extractive import extractive
+from ..layers.sealing import Keys
 from ..models.finding import find_embedder
-from .live import blocking
+from .embedding import embedder_from
+from .live import blocking, sqlite_url
+
+__all__ = [
+    "AgentMemory",
+    "EnhancedAgentMemory",
+    "InMemoryStore",
+    "MemoryStore",
+    "RedisStore",
+    "SqliteStore",
+    "UrlStore",
+    "VectorMemoryStore",
+    "open_store",
+]
 
 T = TypeVar("T")
 
@@ -51,14 +66,26 @@ class UrlStore(MemoryStore[str]):
     def __init__(
         self, url: str, name: str = "memories", *, ttl: timedelta | None = None, **options: Any
     ) -> None:
+        """`options` are those of `mnemic.open`, such as `encryption_key` and `embedder`."""
         self.ttl = ttl
         self.memory = blocking(lambda: mnemic.open(url, **options))
         self.space = self.memory.scope("enhanced", name)
 
     def add(self, key: str, value: str, meta: dict[str, Any] | None = None) -> None:
-        meta = dict(meta or {})
-        weight = float(meta.get("importance", 1))
-        blocking(lambda: self.space.remember(value, key=key, importance=weight, metadata=meta, ttl=self.ttl))
+        """Keep a value under a key; without `meta`, with that of the value before."""
+
+        def work() -> None:
+            known = meta or self._meta_of(key)
+            weight = float(known.get("importance", 1))
+            self.space.remember(value, key=key, importance=weight, metadata=known, ttl=self.ttl)
+
+        blocking(work)
+
+    def _meta_of(self, key: str) -> dict[str, Any]:
+        try:
+            return self.space.get(key).meta
+        except mnemic.NotFoundError:
+            return {}
 
     def get(self, key: str) -> str | None:
         try:
@@ -94,24 +121,30 @@ class UrlStore(MemoryStore[str]):
 class InMemoryStore(UrlStore):
     """Texts in this process."""
 
-    def __init__(self) -> None:
-        super().__init__("memory://")
+    def __init__(self, **options: Any) -> None:
+        super().__init__("memory://", **options)
 
 
 class SqliteStore(UrlStore):
     """Texts in a file, whose schema is brought up to date by itself."""
 
-    def __init__(self, path: str = "agent_memory.db", name: str = "memories") -> None:
-        super().__init__(f"sqlite:///{path}", name)
+    def __init__(
+        self, path: str | PathLike[str] = "agent_memory.db", name: str = "memories", **options: Any
+    ) -> None:
+        super().__init__(sqlite_url(path), name, **options)
 
 
 class RedisStore(UrlStore):
     """Texts on a Redis or Valkey server, each gone `ttl` seconds after it was added."""
 
     def __init__(
-        self, url: str = "redis://localhost:6379", ttl: float | None = None, name: str = "memories"
+        self,
+        url: str = "redis://localhost:6379",
+        ttl: float | None = None,
+        name: str = "memories",
+        **options: Any,
     ) -> None:
-        super().__init__(url, name, ttl=None if ttl is None else timedelta(seconds=ttl))
+        super().__init__(url, name, ttl=None if ttl is None else timedelta(seconds=ttl), **options)
 
 
 class VectorMemoryStore(UrlStore):
@@ -120,13 +153,22 @@ class VectorMemoryStore(UrlStore):
     signals = ("dense",)
 
     def __init__(
-        self, model_name: str = "all-MiniLM-L6-v2", url: str = "memory://", name: str = "vectors"
+        self,
+        model_name: Any = "all-MiniLM-L6-v2",
+        url: str = "memory://",
+        name: str = "vectors",
+        **options: Any,
     ) -> None:
-        """Raise MissingExtraError for a model that is not installed; the default one has a stand-in."""
-        super().__init__(url, name, embedder=_model(model_name))
+        """Take a model by its name, or itself: with `encode` or `embed`, or an embedder of ours.
+
+        Raises MissingExtraError for a model that is not installed; the default one has a stand-in.
+        """
+        super().__init__(url, name, embedder=_model(model_name), **options)
 
 
-def _model(name: str) -> mnemic.Embedder | None:
+def _model(name: Any) -> mnemic.Embedder | None:
+    if not isinstance(name, str):
+        return embedder_from(name)
     if name in ("static", "transformer") or ":" in name:
         return find_embedder(name)
     try:
@@ -155,16 +197,26 @@ class EnhancedAgentMemory:
         persistent: bool = False,
         vector: bool = True,
         *,
-        path: str = "agent_memory.db",
+        path: str | PathLike[str] = "agent_memory.db",
         long_term: MemoryStore[str] | None = None,
         max_messages: int | None = None,
+        encryption_key: Keys | None = None,
     ) -> None:
-        """`long_term` is any store; otherwise it is a file if `persistent`, and else in this process."""
-        url = f"sqlite:///{path}" if persistent else "memory://"
-        self.working = (
-            blocking(lambda: mnemic.open(url)).scope("enhanced").session("working", max_messages=max_messages)
-        )
-        self.long_term = long_term or (SqliteStore(path) if persistent else InMemoryStore())
+        """`long_term` is any store; otherwise it is a file if `persistent`, and else in this process.
+
+        With `vector`, what is recalled is found by its words and its meaning; without, by its words alone.
+        With `encryption_key`, a file is encrypted.
+        """
+        url = sqlite_url(path) if persistent else "memory://"
+        memory = blocking(lambda: mnemic.open(url, encryption_key=encryption_key))
+        self.working = memory.scope("enhanced").session("working", max_messages=max_messages)
+        if long_term is None:
+            options: dict[str, Any] = {
+                "embedder": "auto" if vector else None,
+                "encryption_key": encryption_key,
+            }
+            long_term = SqliteStore(path, **options) if persistent else InMemoryStore(**options)
+        self.long_term = long_term
         # Words and meanings are compared by the same store, so nothing is kept twice.
         self.vector = self.long_term if vector else None
         self.tool_call_history: list[dict[str, Any]] = []

@@ -6,17 +6,33 @@ import os
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import mnemic
 from mnemic import Message
 
+from ..features.messages import SYSTEM_ID
+from ..features.turns import fitting
+from ..layers.sealing import Keys
 from ..records import now
-from .live import blocking, shared
+from ..tokens import encoding
+from .live import blocking, shared, sqlite_url
 from .talking import Talker
+
+__all__ = [
+    "Agent",
+    "AgentCoreMemory",
+    "BaseMemory",
+    "DynamoDBMemory",
+    "FleetingMemory",
+    "SQLiteMemory",
+    "cleanup_old_sessions",
+]
 
 MEMORY_ID = "BEDROCK_AGENTCORE_MEMORY_ID"
 """The environment variable that names the memory of AgentCore, unless one is given."""
+ADDED_SYSTEM_ID = "fence-system"
+"""The id of the system message that was added, beside the one that was set."""
 
 
 class BaseMemory:
@@ -24,9 +40,13 @@ class BaseMemory:
 
     session: mnemic.Session | None = None
 
-    def __init__(self, url: str, name: str, *scope: str) -> None:
-        """`url` is any of Mnemic's."""
-        memory = blocking(lambda: mnemic.open(url)) if url == "memory://" else shared(url)
+    def __init__(self, url: str, name: str, *scope: str, encryption_key: Keys | None = None) -> None:
+        """`url` is any of Mnemic's; with `encryption_key`, all that is said is encrypted there."""
+        memory = (
+            blocking(lambda: mnemic.open(url, encryption_key=encryption_key))
+            if url == "memory://"
+            else shared(url, encryption_key)
+        )
         self.space = memory.scope("fence", *scope)
         self.session = self.space.session(name)
 
@@ -39,57 +59,98 @@ class BaseMemory:
         return self.session
 
     def add_message(self, role: Any, content: str) -> None:
-        blocking(lambda: self._session.add(role, content))
+        """Add a message; a system message takes the place of the one that was added before."""
+        if role != "system":
+            blocking(lambda: self._session.add(role, content))
+            return
+        added = Message("system", content, ADDED_SYSTEM_ID)
+
+        def change(held: list[Message]) -> list[Message]:
+            if any(message.id == added.id for message in held):
+                return [added if message.id == added.id else message for message in held]
+            return [*held, added]
+
+        blocking(lambda: self._session.rewrite(change))
 
     def set_system_message(self, content: str) -> None:
-        blocking(lambda: self._session.set_system(content))
+        """Set the system message, in place of all before."""
+
+        def work() -> None:
+            self._session.set_system(content)
+            self._remove_added()
+
+        blocking(work)
 
     def get_messages(self) -> list[Message]:
+        """Return all messages, the system messages first."""
         found = blocking(self._session.messages)
         return [m for m in found if m.role == "system"] + [m for m in found if m.role != "system"]
 
     def clear(self) -> None:
-        blocking(lambda: self._session.clear(keep_system=True))
+        """Remove all messages but the system message that was set."""
+
+        def work() -> None:
+            self._remove_added()
+            self._session.clear(keep_system=True)
+
+        blocking(work)
+
+    def _remove_added(self) -> None:
+        added = [m.id for m in self._session.messages(roles="system") if m.id != SYSTEM_ID]
+        if added:
+            self._session.remove(added)
 
 
 class FleetingMemory(BaseMemory):
     """A conversation that is gone with the process."""
 
-    def __init__(self) -> None:
-        super().__init__("memory://", "fleeting")
+    def __init__(self, *, encryption_key: Keys | None = None) -> None:
+        super().__init__("memory://", "fleeting", encryption_key=encryption_key)
 
 
 class SQLiteMemory(BaseMemory):
     """A conversation in a file."""
 
-    def __init__(self, db_path: str, session_id: str) -> None:
-        super().__init__(f"sqlite:///{quote(str(db_path))}", session_id)
+    def __init__(
+        self, db_path: str | os.PathLike[str], session_id: str, *, encryption_key: Keys | None = None
+    ) -> None:
+        super().__init__(sqlite_url(db_path), session_id, encryption_key=encryption_key)
 
 
 class DynamoDBMemory(BaseMemory):
     """A conversation in a table whose hash key is `primary_key_name`; it may be as long as you like."""
 
     def __init__(
-        self, table_name: str, primary_key_name: str, primary_key_value: str, region: str | None = None
+        self,
+        table_name: str,
+        primary_key_name: str,
+        primary_key_value: str,
+        region: str | None = None,
+        *,
+        encryption_key: Keys | None = None,
     ) -> None:
-        super().__init__(
-            _aws("dynamodb", table_name, region, "AWS_ENDPOINT_URL_DYNAMODB", key=primary_key_name),
-            primary_key_value,
-        )
+        url = _aws("dynamodb", table_name, region, "AWS_ENDPOINT_URL_DYNAMODB", key=primary_key_name)
+        super().__init__(url, primary_key_value, encryption_key=encryption_key)
 
 
 class AgentCoreMemory(BaseMemory):
     """A conversation in a memory of AWS's AgentCore, in which the agent is the actor."""
 
     def __init__(
-        self, agent_id: str, session_id: str, memory_id: str | None = None, region: str | None = None
+        self,
+        agent_id: str,
+        session_id: str,
+        memory_id: str | None = None,
+        region: str | None = None,
+        *,
+        encryption_key: Keys | None = None,
     ) -> None:
         """Raise InvalidValueError if neither `memory_id` nor the environment names a memory."""
         memory_id = memory_id or os.environ.get(MEMORY_ID)
         if not memory_id:
             raise mnemic.InvalidValueError(f"AgentCoreMemory needs a memory_id, or {MEMORY_ID} to name one")
         url = _aws("agentcore", memory_id, region, "AWS_ENDPOINT_URL_BEDROCK_AGENTCORE")
-        super().__init__(url, session_id, agent_id)
+        super().__init__(url, session_id, agent_id, encryption_key=encryption_key)
 
 
 def _aws(scheme: str, name: str, region: str | None, endpoint: str, **options: str) -> str:
@@ -113,7 +174,10 @@ class Agent:
         prefill: str | None = None,
         tools: Sequence[Any] = (),
     ) -> None:
-        """`max_memory_size` is in tokens; `prefill` is what the agent has said before anyone speaks."""
+        """`max_memory_size` is how many tokens of the conversation the model is shown, whatever the memory.
+
+        `prefill` is what the agent has said before anyone speaks.
+        """
         self.identifier = identifier
         self.memory = FleetingMemory() if memory is None else memory
         self.role = role
@@ -125,7 +189,7 @@ class Agent:
             model,
             tools,
             session=session,
-            history=self._history if session is None else None,
+            history=self._history,
             keep=self._keep,
             max_tokens=max_memory_size,
         )
@@ -133,11 +197,12 @@ class Agent:
     def run(self, prompt: str) -> str:
         if self._prefill is not None and not [m for m in self.memory.get_messages() if m.role != "system"]:
             self.memory.add_message(role="assistant", content=self._prefill)
-        answer: str = blocking(lambda: self._talker.agent.drive(self._talker.say(prompt)))
+        answer: str = self._talker.drive(self._talker.say(prompt))
         return answer
 
     async def _history(self) -> list[Message]:
-        return [Message(one.role, one.content) for one in self.memory.get_messages()]
+        held = [Message(one.role, one.content) for one in self.memory.get_messages()]
+        return fitting(held, self._talker.max_tokens, encoding())
 
     async def _keep(self, message: Message) -> None:
         self.memory.add_message(role=message.role, content=message.text or "")

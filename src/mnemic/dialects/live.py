@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, MutableSequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence
+from concurrent.futures import Future
+from contextvars import copy_context
 from functools import cache
+from os import PathLike, fspath
+from threading import Thread
 from typing import Any, Generic, TypeVar, overload
+from urllib.parse import quote
 
 import mnemic
 
 from ..driving import running_loop
+from ..layers.sealing import Keys
 
 Result = TypeVar("Result")
 Item = TypeVar("Item")
@@ -17,29 +22,51 @@ Item = TypeVar("Item")
 
 def blocking(work: Callable[[], Result]) -> Result:
     """Return what `work` returns, also on an event loop, where these APIs have always blocked."""
-    return work() if running_loop() is None else _thread().submit(work).result()
+    if running_loop() is None:
+        return work()
+    # A thread for each call: one that was kept would be gone after a fork, and wait for itself if
+    # `work` came back here.
+    done: Future[Result] = Future()
+    context = copy_context()
+
+    def run() -> None:
+        try:
+            done.set_result(context.run(work))
+        except BaseException as error:
+            done.set_exception(error)
+
+    Thread(target=run, name="mnemic-dialect", daemon=True).start()
+    return done.result()
+
+
+def sqlite_url(path: str | PathLike[str]) -> str:
+    """Return the URL of a SQLite file, whatever characters its path has."""
+    return f"sqlite:///{quote(fspath(path))}"
+
+
+def shared(url: str, encryption_key: Keys | None = None) -> mnemic.Memory:
+    """Return the memory at a URL, opened once in this process for all who ask by it and with that key."""
+    return _shared(url, tuple(encryption_key) if isinstance(encryption_key, list) else encryption_key)
 
 
 @cache
-def _thread() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(1, "mnemic-dialect")
-
-
-@cache
-def shared(url: str) -> mnemic.Memory:
-    """Return the memory at a URL, opened once in this process for all who ask by it."""
-    return blocking(lambda: mnemic.open(url))
+def _shared(url: str, key: Any) -> mnemic.Memory:
+    return blocking(lambda: mnemic.open(url, encryption_key=key))
 
 
 class Live(MutableSequence[Item], Generic[Item]):
-    """A session's messages as a list: what is done to it is done to the session."""
+    """A session's messages as a list: each operation reads them once, and changes them in one write or none.
+
+    The messages that it returns are copies: to change one, assign it.
+    """
 
     def __init__(
         self,
-        session: mnemic.Session,
-        encode: Callable[[Item], mnemic.Message],
+        session: Callable[[], mnemic.Session],
+        encode: Callable[[Item, Mapping[str, mnemic.Message]], mnemic.Message],
         decode: Callable[[mnemic.Message], Item],
     ) -> None:
+        """`encode` takes an item and the stored messages by id, since these may know more of it."""
         self._session = session
         self._encode = encode
         self._decode = decode
@@ -49,57 +76,90 @@ class Live(MutableSequence[Item], Generic[Item]):
     @overload
     def __getitem__(self, index: slice) -> list[Item]: ...
     def __getitem__(self, index: Any) -> Any:
-        return self._read()[index]
+        return self.copy()[index]
 
     @overload
     def __setitem__(self, index: int, value: Item) -> None: ...
     @overload
     def __setitem__(self, index: slice, value: Iterable[Item]) -> None: ...
     def __setitem__(self, index: Any, value: Any) -> None:
-        items = self._read()
-        items[index] = value
-        self.replace(items)
+        given = list(value) if isinstance(index, slice) else value
+        self._change(lambda items: items.__setitem__(index, given))
 
     def __delitem__(self, index: int | slice) -> None:
-        items = self._read()
-        del items[index]
-        self.replace(items)
+        self._change(lambda items: items.__delitem__(index))
+
+    def __iter__(self) -> Iterator[Item]:
+        return iter(self.copy())
+
+    def __reversed__(self) -> Iterator[Item]:
+        return reversed(self.copy())
 
     def __len__(self) -> int:
-        info = blocking(self._session.info)
+        info = blocking(self._session().info)
         return info.messages if info is not None else 0
 
-    def __eq__(self, other: object) -> bool:
-        return self._read() == list(other) if isinstance(other, list | Live) else NotImplemented
+    def __add__(self, other: Iterable[Item]) -> list[Item]:
+        return [*self, *other]
 
-    def __hash__(self) -> int:
-        return id(self)
+    def __radd__(self, other: Iterable[Item]) -> list[Item]:
+        return [*other, *self]
+
+    def __eq__(self, other: object) -> bool:
+        return self.copy() == list(other) if isinstance(other, list | Live) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return repr(self._read())
+        return repr(self.copy())
+
+    def copy(self) -> list[Item]:
+        return [self._decode(message) for message in blocking(self._session().messages)]
+
+    def index(self, value: Any, start: int = 0, stop: int | None = None) -> int:
+        items = self.copy()
+        return items.index(value, start, len(items) if stop is None else stop)
+
+    def append(self, value: Item) -> None:
+        self.extend([value])
+
+    def extend(self, values: Iterable[Item]) -> None:
+        added = [self._encode(value, {}) for value in values]
+        blocking(lambda: self._session().add_many(added))
 
     def insert(self, index: int, value: Item) -> None:
-        if index >= len(self):
-            blocking(lambda: self._session.add(self._encode(value)))
-            return
-        items = self._read()
-        items.insert(index, value)
-        self.replace(items)
+        self._change(lambda items: items.insert(index, value))
 
-    def replace(self, items: Iterable[Item]) -> None:
-        messages = [self._encode(item) for item in items]
-        kept = {message.id for message in messages}
+    def pop(self, index: int = -1) -> Item:
+        return self._change(lambda items: items.pop(index))
 
-        def work() -> None:
-            # What stays is not taken out: only a change of order makes it necessary to begin anew.
-            there = [message.id for message in self._session.messages()]
-            if [id for id in there if id in kept] == [message.id for message in messages]:
-                self._session.remove([id for id in there if id not in kept])
-            else:
-                self._session.clear()
-                self._session.add_many(messages)
+    def remove(self, value: Item) -> None:
+        self._change(lambda items: items.remove(value))
 
-        blocking(work)
+    def clear(self) -> None:
+        self._change(lambda items: items.clear())
 
-    def _read(self) -> list[Item]:
-        return [self._decode(message) for message in blocking(self._session.messages)]
+    def reverse(self) -> None:
+        self._change(lambda items: items.reverse())
+
+    def sort(self, *, key: Callable[[Item], Any] | None = None, reverse: bool = False) -> None:
+        sortable: Any = key
+        self._change(lambda items: items.sort(key=sortable, reverse=reverse))
+
+    def replace(self, values: Iterable[Item]) -> None:
+        """Put these in place of all; a list of the same session is what is there already."""
+        if not isinstance(values, Live) or values._session().home != self._session().home:
+            given = list(values)
+            self._change(lambda items: items.__setitem__(slice(None), given))
+
+    def _change(self, change: Callable[[list[Item]], Result]) -> Result:
+        changed: list[Result] = []
+
+        def rewrite(stored: list[mnemic.Message]) -> list[mnemic.Message]:
+            known = {message.id: message for message in stored}
+            items = [self._decode(message) for message in stored]
+            changed.append(change(items))
+            return [self._encode(item, known) for item in items]
+
+        blocking(lambda: self._session().rewrite(rewrite))
+        return changed[-1]

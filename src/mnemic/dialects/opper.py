@@ -10,7 +10,10 @@ from pydantic_ai.toolsets import FunctionToolset
 import mnemic
 from mnemic import AsyncMemory, AsyncNotes
 
+from ..layers.sealing import Keys
 from .talking import Talker
+
+__all__ = ["Agent", "MemoryBackend", "RedisMemory", "UrlMemory"]
 
 
 class MemoryBackend:
@@ -32,9 +35,16 @@ class MemoryBackend:
 class UrlMemory(MemoryBackend):
     """Entries at any URL of Mnemic's; `prefix` keeps those of different agents apart."""
 
-    def __init__(self, url: str = "memory://", prefix: str = "agent_memory") -> None:
+    def __init__(
+        self,
+        url: str = "memory://",
+        prefix: str = "agent_memory",
+        *,
+        encryption_key: Keys | None = None,
+    ) -> None:
         self.url = url
         self.prefix = prefix
+        self._encryption_key = encryption_key
         self._memory: AsyncMemory | None = None
 
     async def list_keys(self) -> list[str]:
@@ -59,15 +69,17 @@ class UrlMemory(MemoryBackend):
 
     async def _notes(self) -> AsyncNotes:
         if self._memory is None:
-            self._memory = await mnemic.open_async(self.url)
+            self._memory = await mnemic.open_async(self.url, encryption_key=self._encryption_key)
         return self._memory.scope(self.prefix).catalogue()
 
 
 class RedisMemory(UrlMemory):
     """Entries on a Redis or Valkey server."""
 
-    def __init__(self, redis_url: str, prefix: str = "agent_memory") -> None:
-        super().__init__(redis_url, prefix)
+    def __init__(
+        self, redis_url: str, prefix: str = "agent_memory", *, encryption_key: Keys | None = None
+    ) -> None:
+        super().__init__(redis_url, prefix, encryption_key=encryption_key)
 
 
 class Agent:
@@ -82,8 +94,13 @@ class Agent:
         *,
         model: Any = None,
         memory: MemoryBackend | None = None,
+        max_context_tokens: int | None = None,
     ) -> None:
-        """`memory` is any back-end; with `enable_memory` alone, one that is gone with the process."""
+        """`memory` is any back-end; with `enable_memory` alone, one that is gone with the process.
+
+        With either, the agent is also shown the turns before, up to `max_context_tokens` of them; without,
+        no call of `process` knows what another was told.
+        """
         self.name = name
         self.memory = UrlMemory() if memory is None and enable_memory else memory
         given = [tool for one in tools or () for tool in (one if isinstance(one, list | tuple) else [one])]
@@ -92,7 +109,15 @@ class Agent:
             for own in (self.list_memories, self.read_memory, self.write_memory, self.delete_memory):
                 toolset.add_function(own)
             toolset.instructions(self._catalogue)
-        self._talker = Talker(name, instructions, model, given, toolsets=[toolset])
+        self._talker = Talker(
+            name,
+            instructions,
+            model,
+            given,
+            session=None if self.memory is None else "main",
+            max_tokens=max_context_tokens,
+            toolsets=[toolset],
+        )
 
     async def process(self, input: str) -> Any:
         return await self._talker.say(input)

@@ -1,26 +1,39 @@
-"""What the agents of dialects share: one of `mnemic.agents`, over a session or a memory of one's own."""
+"""What the agents of dialects share: answering with a session, a memory of the caller's own, or neither."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
+
+import pydantic_ai
 
 import mnemic
 
 from ..agents.agent import Agent
 from ..agents.conversion import from_pydantic_ai, to_pydantic_ai
+from ..agents.models import model_of
 from ..agents.prompts import Budget
+from ..checks import check_count
+from ..driving import Portal
+from .live import blocking
 
 MODEL = "MNEMIC_MODEL"
 """The environment variable that names the model of agents that were given none."""
+WINDOW = 16_000
+"""How many tokens of its conversation an agent is shown, unless it is told."""
 
 History = Callable[[], Awaitable[list[mnemic.Message]]]
 Keep = Callable[[mnemic.Message], Awaitable[object]]
 
 
 class Talker:
-    """An agent that answers: with one of our sessions, or with what `history` and `keep` lead to."""
+    """An agent that answers.
+
+    With a `session`, its name or one of ours, it is shown up to `max_tokens` of that conversation and adds
+    to it. Otherwise it is shown what `history` returns and hands each new message to `keep`; without these,
+    no call knows of any other.
+    """
 
     default_model: Any = None
     """The model of agents that were given none, before that of the environment."""
@@ -36,29 +49,55 @@ class Talker:
         history: History | None = None,
         keep: Keep | None = None,
         max_tokens: int | None = None,
-        **options: Any,
+        toolsets: Sequence[Any] = (),
     ) -> None:
+        """Raise InvalidValueError for a name or a model that cannot be used, or a window below 1."""
+        self.max_tokens = WINDOW if max_tokens is None else check_count(max_tokens, "max_tokens", least=1)
         self._history, self._keep = history, keep
-        # These frameworks show an agent its conversation, and nothing else.
-        budget = Budget(max_tokens=max_tokens or 1_000_000, share=0.0, recall=0, notes=False)
-        self.agent = Agent(
-            name,
-            instructions,
-            tools,
-            model=model or Talker.default_model or os.environ.get(MODEL),
-            session="main" if session is None else session,
-            budget=budget,
-            memory_tools=False,
-            **options,
+        self._portal: Portal | None = None
+        chosen = model or Talker.default_model or os.environ.get(MODEL)
+        self._with_session: Agent | None = None
+        if session is not None:
+            # These frameworks show an agent its conversation, and nothing else.
+            budget = Budget(max_tokens=self.max_tokens, share=0.0, recall=0, notes=False)
+            self._with_session = Agent(
+                name,
+                instructions,
+                tools,
+                model=chosen,
+                session=session,
+                budget=budget,
+                memory_tools=False,
+                toolsets=toolsets,
+            )
+            return
+        self._plain: pydantic_ai.Agent[Any, Any] = pydantic_ai.Agent(
+            None if chosen is None else model_of(chosen),
+            name=name,
+            instructions=instructions,
+            tools=tools,
+            toolsets=toolsets,
         )
 
     async def say(self, prompt: str) -> Any:
-        if self._history is None or self._keep is None:
-            return (await self.agent.run(prompt)).output
-        before = await self._history()
-        await self._keep(mnemic.Message("user", prompt))
-        done = await self.agent.run(prompt, message_history=to_pydantic_ai(before))
-        for message in from_pydantic_ai(done.new_messages()):
-            if message.role not in ("user", "system"):
-                await self._keep(message)
+        """Answer; raises InvalidValueError if the agent has no model, and what that raises."""
+        if self._with_session is not None:
+            return (await self._with_session.run(prompt)).output
+        if self._plain.model is None:
+            raise mnemic.InvalidValueError(
+                f"agent {self._plain.name!r} has no model: give it one, or name one in {MODEL}"
+            )
+        before = [] if self._history is None else await self._history()
+        if self._keep is not None:
+            await self._keep(mnemic.Message("user", prompt))
+        done = await self._plain.run(prompt, message_history=to_pydantic_ai(before))
+        if self._keep is not None:
+            for message in from_pydantic_ai(done.new_messages()):
+                if message.role not in ("user", "system"):
+                    await self._keep(message)
         return done.output
+
+    def drive(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Run a coroutine on an event loop of the agent's own, whether or not one runs here."""
+        portal = self._portal = self._portal or Portal()
+        return blocking(lambda: portal.run(work))

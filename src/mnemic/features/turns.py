@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -11,6 +11,8 @@ from msgspec.structs import replace
 from ..errors import BudgetError
 from ..records import Message
 from ..tokens import TokenCounter, count_message
+
+AnyMessage = TypeVar("AnyMessage", bound=Message)
 
 
 class Entry(Struct, frozen=True):
@@ -120,7 +122,7 @@ def _kept(entry: Entry, spare: str | None) -> bool:
     return entry.key == spare or entry.message.role == "system"
 
 
-def fitting(messages: Sequence[Message], max_tokens: int, tokens: TokenCounter) -> list[Message]:
+def fitting(messages: Sequence[AnyMessage], max_tokens: int, tokens: TokenCounter) -> list[AnyMessage]:
     """Return those of a conversation's messages that a session's window of `max_tokens` would show.
 
     What is too long for the window is left out.
@@ -136,7 +138,7 @@ def fitting(messages: Sequence[Message], max_tokens: int, tokens: TokenCounter) 
     for entry in reversed(entries):
         if entry.key not in present and not window.full:
             window.offer(entry)
-    return window.messages(required)
+    return cast("list[AnyMessage]", window.messages(required))
 
 
 def _stand_in(interrupted: Entry, asked: Entry, call: str) -> Entry:
@@ -149,12 +151,12 @@ class Window:
     """Fills a prompt's budget with messages that are given to it newest first.
 
     A call stands in it only with all its answers, an answer only with its call. `interrupted` stands
-    in for an answer that is not there; without it, such a call is left out. With `partial`, what must be
-    in but does not fit is left out too.
+    in for an answer that is not there; without it, such a call is left out. With `partial`, so is what must
+    be in but does not fit, and what is longer than the whole budget.
     """
 
     def __init__(self, budget: int, interrupted: Entry | None = None, *, partial: bool = False) -> None:
-        self.left = budget
+        self.left = self._budget = budget
         self.full = False
         self._partial = partial
         self._interrupted = interrupted
@@ -193,7 +195,8 @@ class Window:
             group[answer.key] = answer
         cost = sum(one.tokens for one in group.values())
         if cost > self.left:
-            self.full = True
+            # What no window of this size could hold does not end a partial one.
+            self.full = not self._partial or cost <= self._budget
             return
         self.left -= cost
         self._taken.extend(group.values())

@@ -1,0 +1,96 @@
+"""Embedding models of other libraries as embedders of Mnemic."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from ..checks import shown
+from ..driving import Portal, running_loop
+from ..errors import InvalidValueError
+from ..models.embedder import Embedder
+from ..models.local import SentenceTransformerEmbedder
+from .live import blocking
+
+if TYPE_CHECKING:
+    from ..models.embedder import Vectors
+
+AT_ONCE = 8
+"""How many texts an async model is given at the same time."""
+
+_caller: ContextVar[asyncio.AbstractEventLoop | None] = ContextVar("caller", default=None)
+
+
+@contextmanager
+def embedding_here() -> Iterator[None]:
+    """Let async models be called on the event loop that runs here, on which their clients were made."""
+    token = _caller.set(running_loop())
+    try:
+        yield
+    finally:
+        _caller.reset(token)
+
+
+def embedder_from(model: Any) -> Embedder:
+    """Return an embedding model as an embedder; raises InvalidValueError for what is none.
+
+    It may be an embedder already, a model of sentence-transformers, or have `embed` or `encode`, sync or
+    async, from one text to its vector, or be such a function.
+    """
+    if isinstance(model, Embedder):
+        return model
+    if type(model).__module__.partition(".")[0] == "sentence_transformers":
+        return SentenceTransformerEmbedder(model, id=_name(model))
+    for function in (getattr(model, "embed", None), getattr(model, "encode", None), model):
+        if callable(function) and not isinstance(function, type):
+            return _OneByOne(function, _name(model))
+    raise InvalidValueError(
+        f"an embedding model has embed or encode, from a text to a vector: {shown(model)}"
+    )
+
+
+def _name(model: Any) -> str:
+    """Return a name by which vectors of this model are told from those of others."""
+    known = (getattr(model, name, None) for name in ("id", "model_name", "model", "name", "__name__"))
+    own = next((name for name in known if isinstance(name, str) and name), None)
+    kind = type(model)
+    return ":".join([f"{kind.__module__}.{kind.__qualname__}", *([own] if own else [])])
+
+
+class _OneByOne:
+    """A function from one text to its vector, as an embedder."""
+
+    def __init__(self, function: Callable[[str], Any], name: str) -> None:
+        self.id = name
+        self._function = function
+        self._portal: Portal | None = None
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        import numpy as np
+
+        made = [self._function(text) for text in texts]
+        if any(inspect.isawaitable(one) for one in made):
+            made = self._waited(made)
+        return np.array(made, dtype=np.float32)
+
+    def embed_query(self, query: str) -> Vectors:
+        row: Vectors = self.embed([query])[0]
+        return row
+
+    def _waited(self, promised: list[Any]) -> list[Any]:
+        async def all_of_them() -> list[Any]:
+            made: list[Any] = []
+            for start in range(0, len(promised), AT_ONCE):
+                made += await asyncio.gather(*promised[start : start + AT_ONCE])
+            return made
+
+        loop = _caller.get()
+        if loop is not None and loop.is_running() and running_loop() is None:
+            return asyncio.run_coroutine_threadsafe(all_of_them(), loop).result()
+        # A client stays bound to the event loop that it was first used on, so there is one for all calls.
+        portal = self._portal = self._portal or Portal()
+        return blocking(lambda: portal.run(all_of_them()))

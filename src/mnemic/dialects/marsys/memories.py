@@ -1,0 +1,260 @@
+"""The memories of MARSYS: of one conversation, of several agents, with summaries, in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from os import PathLike
+from pathlib import Path
+from typing import Any, get_args
+
+from msgspec import DecodeError, json
+
+import mnemic
+
+from ...checks import check_segment, shown
+from ...features.extractive import extractive
+from ...features.sessions import Retention
+from ...layers.sealing import Keys
+from ..live import Live, blocking, shared
+from .messages import Message, decode, encode
+
+KEPT = "sqlite:///agent_memory.db"
+"""Where a manager keeps what is persistent, unless it is told."""
+SCOPE = "marsys"
+"""The scope in which the agents' memories lie."""
+
+
+class ConversationMemory:
+    """The history of one agent's conversation."""
+
+    def __init__(
+        self,
+        max_messages: int | None = None,
+        retention_policy: str = "session",
+        *,
+        session: mnemic.Session | None = None,
+    ) -> None:
+        """`session` is where it lies: in this process, unless one is given."""
+        self.max_messages = max_messages
+        self.retention_policy: str = _policy(retention_policy)
+        if session is None:
+            session = _session(blocking(lambda: mnemic.open("memory://")), (), max_messages, retention_policy)
+        self.session = session
+
+    @property
+    def messages(self) -> Live[Message]:
+        return Live(lambda: self.session, encode, decode)
+
+    @messages.setter
+    def messages(self, messages: Iterable[Message]) -> None:
+        self.messages.replace(messages)
+
+    def add_message(self, message: Message) -> None:
+        blocking(lambda: self.session.add(encode(message)))
+
+    def get_messages(self) -> list[Message]:
+        return self.messages[:]
+
+    def get_recent(self, n: int = 10) -> list[Message]:
+        return [decode(message) for message in blocking(lambda: self.session.recent(n))]
+
+    def clear(self) -> None:
+        blocking(self.session.clear)
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        return [message.to_dict() for message in self.get_messages()]
+
+    def save_to_file(self, filepath: str | PathLike[str]) -> None:
+        blocking(lambda: self.session.save(filepath))
+
+    def load_from_file(self, filepath: str | PathLike[str]) -> None:
+
+        def work() -> None:
+            try:
+                listed: Any = json.decode(Path(filepath).read_bytes())
+            except (DecodeError, OSError):
+                listed = None
+            if isinstance(listed, list):
+                self.messages = [Message.from_dict(one) for one in listed]
+            else:
+                self.session.load(filepath)
+
+        blocking(work)
+
+
+class MemoryManager:
+    """The memories of several agents; with `with`, the session of all of them ends at its end."""
+
+    def __init__(
+        self,
+        retention_policy: str = "session",
+        max_messages_per_agent: int = 1000,
+        *,
+        store: str | None = None,
+        encryption_key: Keys | None = None,
+    ) -> None:
+        """`store` is the URL at which persistent memories are kept, opened when the first is needed.
+
+        With `encryption_key`, they are encrypted there.
+        """
+        self.retention_policy = _policy(retention_policy)
+        self.max_messages_per_agent = max_messages_per_agent
+        self._store = store
+        self._encryption_key = encryption_key
+        self._scratch = blocking(lambda: mnemic.open("memory://"))
+        self._memories: dict[str, ConversationMemory] = {}
+
+    def get_memory(self, agent_name: str) -> ConversationMemory:
+        """Return an agent's memory: always the same object, also after its policy was changed."""
+        if agent_name not in self._memories:
+            self._memories[agent_name] = ConversationMemory(
+                self.max_messages_per_agent,
+                self.retention_policy,
+                session=self._session(agent_name, self.retention_policy),
+            )
+        return self._memories[agent_name]
+
+    def clear_agent_memory(self, agent_name: str) -> None:
+        self.get_memory(agent_name).clear()
+
+    def clear_all(self) -> None:
+        """Clear the memories of all agents, also the persistent ones that nobody has opened.
+
+        A manager that was given no `store` and keeps nothing persistent looks for none.
+        """
+        for memory in list(self._memories.values()):
+            memory.clear()
+        policies = {self.retention_policy, *(memory.retention_policy for memory in self._memories.values())}
+        if self._store is None and "persistent" not in policies:
+            return
+
+        def work() -> None:
+            kept = self._persistent().scope(SCOPE)
+            for info in kept.sessions():
+                kept.scope(*info.scope.parent.segments[1:]).session(info.name).clear()
+
+        blocking(work)
+
+    def set_retention_policy(self, agent_name: str, policy: str) -> None:
+        """Change an agent's policy; its messages move to where that keeps them, and its memory with them."""
+        _policy(policy)
+        memory = self.get_memory(agent_name)
+        before, after = memory.session, self._session(agent_name, policy)
+        moves = (memory.retention_policy == "persistent") != (policy == "persistent")
+        memory.session, memory.retention_policy = after, policy
+
+        def move() -> None:
+            # Again until nothing is left: others may still be adding where they began to.
+            while held := before.messages():
+                after.add_many(held)
+                before.remove([message.id for message in held])
+
+        if moves:
+            blocking(move)
+
+    def _session(self, agent_name: str, policy: str) -> mnemic.Session:
+        memory = self._persistent() if policy == "persistent" else self._scratch
+        return _session(memory, (agent_name,), self.max_messages_per_agent, policy)
+
+    def _persistent(self) -> mnemic.Memory:
+        return shared(KEPT if self._store is None else self._store, self._encryption_key)
+
+    @contextmanager
+    def run(self) -> Iterator[MemoryManager]:
+        try:
+            yield self
+        finally:
+            for memory in self._memories.values():
+                if memory.retention_policy == "single_run":
+                    memory.clear()
+
+    def end_session(self) -> None:
+        for memory in self._memories.values():
+            blocking(memory.session.end)
+
+    def __enter__(self) -> MemoryManager:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.end_session()
+
+
+class ConversationTracker:
+    """A conversation by turns: what a user said, and what was answered."""
+
+    def __init__(self) -> None:
+        self.memory = ConversationMemory()
+        self.turn_count = 0
+
+    def add_turn(self, user_msg: str, assistant_msg: str) -> None:
+        pair = [Message("user", user_msg), Message("assistant", assistant_msg)]
+        blocking(lambda: self.memory.session.add_many([encode(message) for message in pair]))
+        self.turn_count += 1
+
+    def get_context(self, max_turns: int = 5) -> list[Message]:
+        return self.memory.get_recent(max_turns * 2)
+
+
+class SummarizingMemory(ConversationMemory):
+    """A memory that summarises its oldest messages: with `model`, from messages to text, or by extracts."""
+
+    def __init__(
+        self, max_messages: int = 50, model: Callable[[list[Message]], str] | None = None, **given: Any
+    ) -> None:
+        super().__init__(max_messages, **given)
+        self.max_messages: int = max_messages
+        self.summaries: list[str] = []
+        self._model = model
+
+    def add_message(self, message: Message) -> None:
+        super().add_message(message)
+        held = self.get_messages()
+        if len(held) >= self.max_messages:
+            oldest = held[: max(1, self.max_messages // 2)]
+            self.summaries.append(self._summarize(oldest))
+            # Removed by their ids: what came while the model was thinking stays.
+            blocking(lambda: self.session.remove([message.message_id for message in oldest]))
+
+    def _summarize(self, messages: list[Message]) -> str:
+        if self._model is not None:
+            return self._model(messages)
+        return extractive([encode(message) for message in messages])
+
+
+class PersistentMemory:
+    """A memory in a file of its own, which is written with every message."""
+
+    def __init__(self, agent_name: str, base_path: str | PathLike[str]) -> None:
+        """Raise InvalidValueError for a name that would lead out of the folder."""
+        self.agent_name = check_segment(agent_name, "agent name")
+        self.filepath = Path(base_path) / f"{agent_name}_memory.json"
+        self.memory = ConversationMemory()
+        self._load()
+
+    def _load(self) -> None:
+        if self.filepath.exists():
+            self.memory.load_from_file(self.filepath)
+
+    def save(self) -> None:
+        self.memory.save_to_file(self.filepath)
+
+    def add_message(self, message: Message) -> None:
+        self.memory.add_message(message)
+        self.save()
+
+
+def _session(
+    memory: mnemic.Memory, scope: tuple[str, ...], max_messages: int | None, policy: str
+) -> mnemic.Session:
+    # `max_messages` says how many are retained, so what is past it is not kept elsewhere.
+    return memory.scope(SCOPE, *scope).session(
+        "chat", max_messages=max_messages, overflow="drop", retention=_policy(policy)
+    )
+
+
+def _policy(policy: str) -> Retention:
+    if policy not in get_args(Retention):
+        known = ", ".join(get_args(Retention))
+        raise mnemic.InvalidValueError(f"retention policy must be one of {known}: {shown(policy)}")
+    return policy  # type: ignore[return-value]

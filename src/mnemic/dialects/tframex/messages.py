@@ -1,0 +1,69 @@
+"""Messages of TFrameX: the core's, with times that can be compared with `datetime.now()`."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from msgspec.structs import asdict, force_setattr
+
+import mnemic
+
+from ...checks import check_time, shown
+
+
+def _aware(other: Any) -> Any:
+    return other.astimezone() if isinstance(other, datetime) and other.tzinfo is None else other
+
+
+class LocalTime(datetime):
+    """A moment that knows its zone, and can be compared with one that does not, which is then local."""
+
+    @classmethod
+    def of(cls, moment: datetime) -> LocalTime:
+        """Return a moment, local if it does not say its zone; raises InvalidValueError for what is none."""
+        here = check_time(moment, "timestamp").astimezone()
+        return cls.combine(here.date(), here.timetz())
+
+    def __lt__(self, other: Any) -> bool:
+        return super().__lt__(_aware(other))
+
+    def __le__(self, other: Any) -> bool:
+        return super().__le__(_aware(other))
+
+    def __gt__(self, other: Any) -> bool:
+        return super().__gt__(_aware(other))
+
+    def __ge__(self, other: Any) -> bool:
+        return super().__ge__(_aware(other))
+
+    def __sub__(self, other: Any) -> Any:
+        return super().__sub__(_aware(other))
+
+    def __rsub__(self, other: Any) -> Any:
+        return datetime.__sub__(_aware(other), self)
+
+
+class Message(mnemic.Message, frozen=True):
+    """One message of a conversation; its `timestamp` can be compared with times with and without a zone."""
+
+    def __post_init__(self) -> None:
+        """Raise InvalidValueError for an unknown role, or a field of another type."""
+        mnemic.Message.__post_init__(self)
+        force_setattr(self, "timestamp", LocalTime.of(self.timestamp))
+
+
+def to_core(message: mnemic.Message) -> mnemic.Message:
+    """Return a message as the core has it; raises InvalidValueError for what is none."""
+    if not isinstance(message, mnemic.Message):
+        raise mnemic.InvalidValueError(f"a store holds messages, not {shown(message)}")
+    if not isinstance(message, Message):
+        return message
+    moment = message.timestamp
+    fields = {**asdict(message), "timestamp": datetime.combine(moment.date(), moment.timetz())}
+    return mnemic.Message(**fields)
+
+
+def from_core(message: mnemic.Message) -> Message:
+    """Return a message of the core as it is here."""
+    return Message(**asdict(message))

@@ -1,0 +1,237 @@
+"""The stores of TFrameX that do more than keep messages: scopes, limits, search, audit, encryption."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+from msgspec.structs import replace
+
+import mnemic
+
+from ...driving import call, running_loop
+from ...features.messages import decode
+from ...layers.sealing import Keys
+from ...records import now
+from ..embedding import embedder_from, embedding_here
+from .agents import find_agent
+from .messages import Message, from_core
+from .stores import BaseMemoryStore, InMemoryMemoryStore, UrlMemoryStore
+
+SUMMARY = "Previous conversation summary: "
+
+
+class ScopedMemoryStore(BaseMemoryStore):
+    """A store for each scope."""
+
+    def __init__(self, make: Callable[[], BaseMemoryStore] = InMemoryMemoryStore) -> None:
+        self.scopes: dict[str, BaseMemoryStore] = {}
+        self._make = make
+        self._adding: set[asyncio.Task[None]] = set()
+
+    def get_scope(self, scope_name: str) -> BaseMemoryStore:
+        if scope_name not in self.scopes:
+            self.scopes[scope_name] = self._make()
+        return self.scopes[scope_name]
+
+    def add_message(self, message: Message, scope: str = "default") -> Any:
+        """Add a message, at once where no event loop runs; on one, it may be awaited or not."""
+        work = self.get_scope(scope).add_message(message)
+        if running_loop() is None:
+            return asyncio.run(work)
+        task = asyncio.ensure_future(work)
+        self._adding.add(task)
+        task.add_done_callback(self._adding.discard)
+        return task
+
+    async def get_history(
+        self,
+        limit: int | None = None,
+        offset: int = 0,
+        roles: list[Any] | None = None,
+        scope: str = "default",
+    ) -> list[Message]:
+        await self._settled()
+        return await self.get_scope(scope).get_history(limit, offset, roles)
+
+    async def clear(self, scope: str = "default") -> None:
+        await self._settled()
+        await self.get_scope(scope).clear()
+
+    async def _settled(self) -> None:
+        """Wait for what was added and not awaited."""
+        if self._adding:
+            await asyncio.wait(self._adding)
+
+
+class TokenLimitedMemoryStore(InMemoryMemoryStore):
+    """Messages up to a number of tokens, counted exactly and once."""
+
+    def __init__(self, max_tokens: int = 4000, **options: Any) -> None:
+        super().__init__(max_tokens=max_tokens, **options)
+        self.max_tokens = max_tokens
+
+
+class SlidingWindowMemory(InMemoryMemoryStore):
+    """The newest messages alone."""
+
+    def __init__(self, window_size: int = 10, **options: Any) -> None:
+        super().__init__(max_messages=window_size, **options)
+        self.window_size = window_size
+
+
+class SummaryMemory(InMemoryMemoryStore):
+    """Messages that become a running summary when there are too many; what is summarised is archived."""
+
+    def __init__(
+        self,
+        summarizer_agent: str | Callable[[str], Any],
+        threshold: int = 50,
+        keep: int = 10,
+        **options: Any,
+    ) -> None:
+        """`summarizer_agent` is the name of an agent, or a function from a text to its summary."""
+        self.summarizer_agent, self.threshold = summarizer_agent, threshold
+        super().__init__(
+            max_messages=threshold,
+            overflow=mnemic.Summarize(self._summarize),
+            keep=keep / threshold,
+            **options,
+        )
+
+    async def get_summaries(self) -> list[Message]:
+        summary = await (await self.session()).summary()
+        return [] if summary is None else [Message("system", SUMMARY + summary)]
+
+    async def _summarize(self, messages: list[mnemic.Message]) -> str:
+        text = "\n".join(f"{message.role}: {message.text}" for message in messages)
+        asked = f"Summarize this conversation:\n{text}"
+        if callable(self.summarizer_agent):
+            return str(await call(self.summarizer_agent, asked))
+        return str(await find_agent(self.summarizer_agent).ask(asked))
+
+
+class SemanticMemoryStore(InMemoryMemoryStore):
+    """Messages by what they mean."""
+
+    def __init__(self, embedding_model: Any = "auto", **options: Any) -> None:
+        """`embedding_model` is an embedder of ours, its name, or has an `embed` of one text, sync or async.
+
+        An async one is called on the event loop of whoever searches.
+        """
+        model = "auto" if embedding_model is None else embedding_model
+        super().__init__(embedder=model if isinstance(model, str) else embedder_from(model), **options)
+
+    async def search(self, query: str, top_k: int = 5) -> list[Message]:
+        assert self._space is not None
+        with embedding_here():
+            hits = await self._space.recall(query, top_k, kinds="message")
+        return [from_core(decode(hit.record)) for hit in hits]
+
+
+class FilterableMemoryStore(InMemoryMemoryStore):
+    """Messages by their metadata and dates."""
+
+    async def get_messages_by_metadata(self, **metadata_filters: Any) -> list[Message]:
+        found = await (await self.session()).messages(metadata=metadata_filters)
+        return [from_core(message) for message in found]
+
+    async def get_messages_by_date_range(self, start_date: datetime, end_date: datetime) -> list[Message]:
+        since, until = start_date.astimezone(), end_date.astimezone()
+        found = await (await self.session()).messages(since=since, until=until)
+        return [from_core(message) for message in found]
+
+
+class AutoCleanupMemory(FilterableMemoryStore):
+    """Messages that go when they are old; those with the metadata `important` are archived first."""
+
+    def __init__(
+        self, max_age_days: float = 30, archive: BaseMemoryStore | None = None, **options: Any
+    ) -> None:
+        super().__init__(**options)
+        self.max_age = timedelta(days=max_age_days)
+        self.archive_store = InMemoryMemoryStore() if archive is None else archive
+
+    async def cleanup(self) -> int:
+        session = await self.session()
+        old = await session.messages(until=now() - self.max_age)
+        await self.archive(
+            [from_core(message) for message in old if message.metadata.get("important", False)]
+        )
+        return await session.remove([message.id for message in old])
+
+    async def archive(self, messages: list[Message]) -> None:
+        for message in messages:
+            await self.archive_store.add_message(message)
+
+
+class SafeMemoryStore(InMemoryMemoryStore):
+    """Messages up to a number; a handler is given those that leave before they go, a fifth at a time."""
+
+    def __init__(
+        self, max_size: int, overflow_handler: Callable[[list[Message]], Any], **options: Any
+    ) -> None:
+        super().__init__(max_messages=max_size, overflow=self._overflow, keep=0.8, **options)
+        self.max_size, self.overflow_handler = max_size, overflow_handler
+
+    async def _overflow(self, messages: list[mnemic.Message]) -> None:
+        await call(self.overflow_handler, [from_core(message) for message in messages])
+
+
+class AuditMemoryStore(BaseMemoryStore):
+    """A store, and beside it another that says of each message who added it, from where, and what it is."""
+
+    def __init__(
+        self,
+        operational_store: BaseMemoryStore | None = None,
+        audit_store: BaseMemoryStore | None = None,
+        *,
+        current_user_id: str | None = None,
+        session_id: str | None = None,
+        request_ip: str | None = None,
+        check_compliance: Callable[[Message], Any] | None = None,
+    ) -> None:
+        """`check_compliance` says what is to be noted of a message; a subclass may override it instead."""
+        self.operational_store = InMemoryMemoryStore() if operational_store is None else operational_store
+        self.audit_store = InMemoryMemoryStore() if audit_store is None else audit_store
+        self.current_user_id, self.request_ip = current_user_id, request_ip
+        self.session_id = session_id or self.operational_store.session_id
+        self._check_compliance = check_compliance
+
+    def check_compliance(self, message: Message) -> Any:
+        """Return what is noted of a message as its `compliance_flags`."""
+        return [] if self._check_compliance is None else self._check_compliance(message)
+
+    async def add_message(self, message: Message) -> None:
+        audit = {
+            "timestamp": now().isoformat(),
+            "user_id": self.current_user_id,
+            "session_id": self.session_id,
+            "ip_address": self.request_ip,
+            "compliance_flags": self.check_compliance(message),
+        }
+        await self.audit_store.add_message(replace(message, metadata={**message.metadata, **audit}))
+        await self.operational_store.add_message(message)
+
+    async def get_history(
+        self, limit: int | None = None, offset: int = 0, roles: list[Any] | None = None
+    ) -> list[Message]:
+        return await self.operational_store.get_history(limit, offset, roles)
+
+    async def clear(self) -> None:
+        await self.operational_store.clear()
+
+    async def get_context_window(self, max_tokens: int = 4000) -> list[Message]:
+        return await self.operational_store.get_context_window(max_tokens)
+
+
+class EncryptedMemoryStore(UrlMemoryStore):
+    """Messages that are encrypted where they lie; filters, limits and search work as without."""
+
+    def __init__(
+        self, encryption_key: Keys, url: str = "memory://", session_id: str = "default", **options: Any
+    ) -> None:
+        """Take a Fernet key, or 32 bytes."""
+        super().__init__(url, session_id, encryption_key=encryption_key, **options)

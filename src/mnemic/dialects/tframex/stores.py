@@ -1,0 +1,167 @@
+"""The stores of TFrameX that are sessions at a URL, and the interface of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlencode
+
+import mnemic
+from mnemic import AsyncScope, AsyncSession
+
+from ...checks import check_count, shown
+from ...features.turns import fitting
+from ...layers.sealing import Keys
+from ...tokens import encoding
+from ..live import Live, blocking
+from .messages import Message, from_core, to_core
+
+
+class BaseMemoryStore:
+    """What a store of messages does; one's own needs `add_message`, `get_history` and `clear`."""
+
+    session_id: str = "default"
+
+    async def add_message(self, message: Message) -> None:
+        raise NotImplementedError
+
+    async def get_history(
+        self, limit: int | None = None, offset: int = 0, roles: list[Any] | None = None
+    ) -> list[Message]:
+        raise NotImplementedError
+
+    async def clear(self) -> None:
+        raise NotImplementedError
+
+    async def get_context_window(self, max_tokens: int = 4000) -> list[Message]:
+        """Return the newest messages that fit; those that are too long by themselves are left out."""
+        check_count(max_tokens, "max_tokens", least=1)
+        return fitting(await self.get_history(), max_tokens, encoding())
+
+
+class UrlMemoryStore(BaseMemoryStore):
+    """Messages of one session at any URL of Mnemic's, with the limits that a session can have."""
+
+    def __init__(
+        self,
+        url: str = "memory://",
+        session_id: str = "default",
+        *,
+        encryption_key: Keys | None = None,
+        embedder: Any = "auto",
+        **limits: Any,
+    ) -> None:
+        self.url, self.session_id = url, session_id
+        self._opening: dict[str, Any] = {"embedder": embedder, "encryption_key": encryption_key}
+        # A limit of these stores says how much they keep.
+        self._limits = {"overflow": "drop", **limits}
+        self._space: AsyncScope | None = None
+        self._memory: mnemic.AsyncMemory | None = None
+        # What lies in this process can be used on any event loop, and before there is one.
+        if url == "memory://":
+            self._sync = blocking(lambda: mnemic.open(url, **self._opening)).scope("tframex")
+            self._space = self._sync._twin
+
+    async def initialize(self) -> None:
+        if self._space is None:
+            memory = await mnemic.open_async(self.url, **self._opening)
+            if self._memory is not None:
+                await memory.close()  # another task was faster
+                return
+            self._memory = memory
+            self._space = memory.scope("tframex")
+
+    async def session(self) -> AsyncSession:
+        await self.initialize()
+        assert self._space is not None
+        return self._space.session(self.session_id, **self._limits)
+
+    async def add_message(self, message: Message) -> None:
+        await (await self.session()).add(to_core(message))
+
+    async def get_history(
+        self, limit: int | None = None, offset: int = 0, roles: list[Any] | None = None
+    ) -> list[Message]:
+        found = await (await self.session()).messages(limit, offset, roles=roles)
+        return [from_core(message) for message in found]
+
+    async def clear(self) -> None:
+        await (await self.session()).clear()
+
+    async def get_context_window(self, max_tokens: int = 4000) -> list[Message]:
+        found = await (await self.session()).window(max_tokens, partial=True)
+        return [from_core(message) for message in found]
+
+    async def close(self) -> None:
+        if self._memory is not None:
+            await self._memory.close()
+
+
+class InMemoryMemoryStore(UrlMemoryStore):
+    """Messages in this process; past a limit the oldest go."""
+
+    def __init__(
+        self,
+        max_messages: int | None = None,
+        max_tokens: int | None = None,
+        eviction_strategy: str = "fifo",
+        **options: Any,
+    ) -> None:
+        if eviction_strategy not in ("fifo", "archive"):
+            raise mnemic.InvalidValueError(
+                f"eviction_strategy is fifo or archive, not {shown(eviction_strategy)}"
+            )
+        overflow = {"overflow": "archive"} if eviction_strategy == "archive" else {}
+        super().__init__(max_messages=max_messages, max_tokens=max_tokens, **(overflow | options))
+
+    @property
+    def messages(self) -> Live[Message]:
+        return Live(lambda: self._sync.session(self.session_id, **self._limits), _encode, from_core)
+
+    @messages.setter
+    def messages(self, messages: Sequence[Message]) -> None:
+        self.messages.replace(messages)
+
+
+def _encode(message: Message, known: Mapping[str, mnemic.Message]) -> mnemic.Message:
+    return to_core(message)
+
+
+class PostgresMemoryStore(UrlMemoryStore):
+    """Messages in PostgreSQL."""
+
+    def __init__(self, connection_string: str, session_id: str = "default", **options: Any) -> None:
+        super().__init__(connection_string, session_id, **options)
+
+
+class RedisMemoryStore(UrlMemoryStore):
+    """Messages on Redis or Valkey: append, limit and expiry are one step."""
+
+    def __init__(
+        self,
+        redis_url: str,
+        ttl_hours: float = 24,
+        max_messages: int = 1000,
+        session_id: str = "default",
+        **options: Any,
+    ) -> None:
+        ttl = timedelta(hours=ttl_hours)
+        super().__init__(redis_url, session_id, ttl=ttl, max_messages=max_messages, **options)
+
+
+class S3MemoryStore(UrlMemoryStore):
+    """Messages in a bucket; `options` are those of an s3:// URL, such as the region."""
+
+    def __init__(
+        self,
+        bucket_name: str,
+        session_id: str = "default",
+        prefix: str = "memory",
+        *,
+        encryption_key: Keys | None = None,
+        **options: str,
+    ) -> None:
+        query = urlencode(options)
+        url = f"s3://{bucket_name}/{prefix}" + (f"?{query}" if query else "")
+        super().__init__(url, session_id, encryption_key=encryption_key)

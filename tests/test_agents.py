@@ -263,7 +263,41 @@ def test_a_summary_and_a_system_message_are_shown(alice: mnemic.Scope) -> None:
     with Agent("Bot", model=script, memory=alice, session=chat) as agent:
         agent.run_sync("Hi")
     first = [part.content for part in script.seen[-1][0].parts if hasattr(part, "content")]
-    assert first[:2] == ["You are kind.", "Summary of the earlier conversation: They met."]
+    assert first[0] == "You are kind."
+    assert "Summary of the earlier conversation: They met." in str(first[1])
+
+
+def test_a_function_as_a_model_sees_the_system_message_and_the_summary(alice: mnemic.Scope) -> None:
+    chat = alice.session("main", max_messages=4, overflow=mnemic.Summarize(lambda messages: "They met."))
+    chat.set_system("You are kind.")
+    for n in range(6):
+        chat.add("user", f"Turn {n}")
+    seen: list[list[tuple[str, str]]] = []
+    texts: list[str] = []
+
+    def of_messages(messages: list[mnemic.Message]) -> str:
+        seen.append([(message.role, message.text or "") for message in messages])
+        return "Yes."
+
+    def of_text(prompt: str) -> str:
+        texts.append(prompt)
+        return "No."
+
+    options: dict[str, Any] = {"memory": alice, "session": chat, "memory_tools": False}
+    with Agent("Bot", "Be brief.", model=of_messages, **options) as agent:
+        agent.run_sync("Hi")
+    (said,) = seen
+    assert said[0][0] == "system"
+    assert "Be brief." in said[0][1]
+    assert ("system", "You are kind.") in said[1:]
+    (summary,) = [(role, text) for role, text in said if "They met." in text]
+    assert summary[0] == "user"
+    assert [role for role, _ in said].index("user") == said.index(("system", "You are kind.")) + 1
+    with Agent("Bot", "Be brief.", model=of_text, **options) as agent:
+        agent.run_sync("Hi again")
+    assert "You are kind." in texts[0]
+    assert "They met." in texts[0]
+    assert not any("You are kind" in (m.text or "") for m in chat.messages() if m.role != "system")
 
 
 def test_a_run_with_a_history_of_its_own_is_shown_no_other(bot: Agent, alice: mnemic.Scope) -> None:

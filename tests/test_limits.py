@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import mnemic
 from mnemic import AgentCall, Message, Summarize, ToolCall
+from mnemic.features.quoting import quoted
 from mnemic.tokens import count_message, encoding
 
 
@@ -175,10 +176,8 @@ def test_what_overflows_may_be_summarised(alice: mnemic.Scope) -> None:
     assert chat.summary() == f"summary {len(given)}"
     assert chat.archived() + chat.messages() == added
     window = chat.window(200)
-    assert (window[0].role, window[0].content) == (
-        "system",
-        f"Summary of the earlier conversation: {chat.summary()}",
-    )
+    assert window[0].role == "user", "it holds what users said, and has no more authority than they"
+    assert window[0].content == quoted([f"Summary of the earlier conversation: {chat.summary()}"])
     assert window[1:] == chat.messages()
 
 

@@ -23,7 +23,7 @@ from .models.embedder import Embedder
 from .models.finding import AUTO
 from .recall.entry import INDEX_BYTES
 from .recall.meter import Metrics
-from .records import AUDIT_KIND, EMBEDDER_KIND, ScopePath
+from .records import AUDIT_KIND, EMBEDDER_KIND, Hit, Role, ScopePath
 from .store.nearest import Companion
 from .store.protocol import Capability, Store, all_streams, scrub
 from .store.query import Purge, StreamScan, Write
@@ -287,21 +287,45 @@ class AsyncScope(AsyncFading):
         *,
         session: str | None = None,
         share: float = 0.5,
+        k: int = 40,
+        min_score: float | None = None,
         kinds: Sequence[str] | str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        roles: Sequence[Role] | Role | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        min_importance: float | None = None,
+        as_of: datetime | None = None,
     ) -> Context:
         """Return one block for a prompt that costs at most `max_tokens`.
 
         In it, oldest first and nothing twice: the system message and the running summary of the
-        `session`, what recall finds in this scope for the query (for the user's last message if none is
-        given), and the session's newest turns. `share` of the budget is recall's, if it needs it; what it
-        leaves goes to older turns. Raises BudgetError if the budget is too small for what must be in it.
+        `session`, at most `k` hits that recall finds in this scope for the query (for the user's last
+        message if none is given), and the session's newest turns. What was recalled stands in a message of
+        the user's, quoted between tags, since a user or a web page may once have said it. `share` of the
+        budget is recall's, if it needs it; what it leaves goes to older turns. `min_score` and the filters
+        are those of `recall`. Raises BudgetError if the budget is too small for what must be in it.
         """
         chat = None if session is None else self.session(session)
         if query is None and chat is None:
             raise InvalidValueError("context needs a query, or a session whose last message is one")
-        return await build_context(
-            self._store, self._tokens, self.home, chat, query, max_tokens, share, kinds
-        )
+
+        async def find(query: str) -> list[Hit]:
+            return await self.recall(
+                query,
+                k,
+                kinds=kinds,
+                metadata=metadata,
+                roles=roles,
+                since=since,
+                until=until,
+                min_importance=min_importance,
+                min_score=min_score,
+                as_of=as_of,
+                uses=False,
+            )
+
+        return await build_context(self, self._tokens, chat, query, max_tokens, share, find)
 
     async def sessions(self) -> list[SessionInfo]:
         """Return the conversations below this scope with their counts, tokens and last activity."""

@@ -855,17 +855,41 @@ class Scope(Fading):
         *,
         session: str | None = None,
         share: float = 0.5,
+        k: int = 40,
+        min_score: float | None = None,
         kinds: Sequence[str] | str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        roles: Sequence[Role] | Role | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        min_importance: float | None = None,
+        as_of: datetime | None = None,
     ) -> Context:
         """Return one block for a prompt that costs at most `max_tokens`.
 
         In it, oldest first and nothing twice: the system message and the running summary of the
-        `session`, what recall finds in this scope for the query (for the user's last message if none is
-        given), and the session's newest turns. `share` of the budget is recall's, if it needs it; what it
-        leaves goes to older turns. Raises BudgetError if the budget is too small for what must be in it.
+        `session`, at most `k` hits that recall finds in this scope for the query (for the user's last
+        message if none is given), and the session's newest turns. What was recalled stands in a message of
+        the user's, quoted between tags, since a user or a web page may once have said it. `share` of the
+        budget is recall's, if it needs it; what it leaves goes to older turns. `min_score` and the filters
+        are those of `recall`. Raises BudgetError if the budget is too small for what must be in it.
         """
         return self._driver.run(
-            self._twin.context(query, max_tokens, session=session, share=share, kinds=kinds)
+            self._twin.context(
+                query,
+                max_tokens,
+                session=session,
+                share=share,
+                k=k,
+                min_score=min_score,
+                kinds=kinds,
+                metadata=metadata,
+                roles=roles,
+                since=since,
+                until=until,
+                min_importance=min_importance,
+                as_of=as_of,
+            )
         )
 
     def sessions(self) -> list[SessionInfo]:

@@ -47,14 +47,20 @@ FAILED = ("failed", "retried")
 """The outcomes of a tool that were errors."""
 
 
-def from_pydantic_ai(messages: Iterable[ModelMessage], *, thinking: bool = False) -> list[Message]:
-    """Return the messages of a pydantic-ai history; with `thinking`, what the model thought is kept too."""
+def from_pydantic_ai(
+    messages: Iterable[ModelMessage], *, thinking: bool = False, system: bool = False
+) -> list[Message]:
+    """Return the messages of a pydantic-ai history.
+
+    With `thinking`, what the model thought is kept too; with `system`, the system prompts, which a run says
+    anew and a session need not store.
+    """
     found: list[Message] = []
     for message in messages:
         if isinstance(message, ModelResponse):
             found += from_response(message, thinking=thinking)
         else:
-            found += [made for part in message.parts for made in from_request_part(part)]
+            found += [made for part in message.parts for made in from_request_part(part, system=system)]
     return found
 
 
@@ -96,10 +102,12 @@ def _groups(messages: Iterable[Message]) -> Iterable[list[Message]]:
 # ---------------------------------------------------------------- from pydantic-ai
 
 
-def from_request_part(part: Any) -> Iterator[Message]:
-    """Yield the message that a part of a request is; none for what each run says or notes anew."""
+def from_request_part(part: Any, *, system: bool = False) -> Iterator[Message]:
+    """Yield the message that a part of a request is; a system prompt only if `system` ones are wanted."""
     if isinstance(part, UserPromptPart):
         yield Message("user", _content(part.content), timestamp=part.timestamp)
+    elif isinstance(part, SystemPromptPart) and system:
+        yield Message("system", part.content, timestamp=part.timestamp)
     elif isinstance(part, ToolReturnPart):
         yield _answer(part)
     elif isinstance(part, RetryFeedbackPart):

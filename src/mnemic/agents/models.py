@@ -53,7 +53,7 @@ class _Function(FunctionModel):
 
 
 def _given(function: TextModel, messages: list[ModelMessage], info: AgentInfo) -> Any:
-    """Return what the function wants: messages, with the instructions first, or all of it as one text."""
+    """Return what the function wants: messages, the instructions and system prompts first, or one text."""
     told = [Message("system", info.instructions)] if info.instructions else []
-    given = [*told, *from_pydantic_ai(messages)]
+    given = [*told, *from_pydantic_ai(messages, system=True)]
     return as_prompt(given) if wants_text(function) else given

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import re
 
 from msgspec import Struct
 
 from ..checks import check_count, check_number
 from ..driving import running_loop
 from ..errors import InvalidValueError
-from ..features.context import best_of, block_of
+from ..features.context import best_of, lines_of
 from ..features.memories import MEMORY
 from ..features.notes import NOTE, NoteInfo
+from ..features.quoting import quoted
 from ..features.sessions import AsyncSession
 from ..memory import AsyncScope
 from ..records import Hit, Message
@@ -27,7 +27,6 @@ NOTES = "Your notes, by key (read_note shows what is in one):"
 """The line before the list of notes."""
 MAX_NOTES = 100
 """The most notes that are listed."""
-_TAG = re.compile(r"</?memory\b", re.IGNORECASE)
 
 
 class Budget(Struct, frozen=True, kw_only=True):
@@ -92,8 +91,8 @@ async def show(
     picked = best_of(hits, recent, session, tokens, aside - cost) if hits else []
     if used := [hit.record.ref for hit in picked if hit.record.kind == MEMORY]:
         await space._use(used)
-    lines = [*listed, *([str(block_of(picked).content)] if picked else [])]
-    return Shown([] if given is not None else recent, _framed(lines) if lines else None, picked)
+    lines = [*listed, *(lines_of(picked) if picked else [])]
+    return Shown([] if given is not None else recent, quoted(lines) if lines else None, picked)
 
 
 async def _newest_notes(space: AsyncScope) -> tuple[list[NoteInfo], int]:
@@ -109,7 +108,7 @@ def _listed(entries: list[NoteInfo], count: int, tokens: TokenCounter, room: int
     if not entries:
         return [], 0
     lines = [NOTES]
-    left = room - tokens.count(NOTES) - 16
+    left = room - tokens.count(quoted([NOTES])) - 8
     newest = sorted(entries, key=lambda entry: entry.updated, reverse=True)
     for entry in newest:
         said = f"- {entry.key}" + (f": {' '.join(entry.description.split())}" if entry.description else "")
@@ -121,9 +120,3 @@ def _listed(entries: list[NoteInfo], count: int, tokens: TokenCounter, room: int
     if (more := count - len(lines) + 1) > 0:
         lines.append(f"- and {more:,} more: list_notes shows all")
     return lines, room - left
-
-
-def _framed(lines: list[str]) -> str:
-    """Return lines between tags that nothing in them can close."""
-    inner = _TAG.sub(lambda found: found[0].replace("<", "‹"), "\n".join(lines))
-    return f"<memory>\n{inner}\n</memory>"

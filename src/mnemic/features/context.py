@@ -1,31 +1,32 @@
-"""One block for a prompt: what is always said, what was long ago, what recall found, what was just said."""
+"""A prompt in parts: the system message, the summary, what recall found, quoted, and the newest turns."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable
 
 from msgspec import Struct
 
 from ..checks import check_count, check_number
 from ..errors import BudgetError, InvalidValueError
-from ..records import Hit, Message, Record, ScopePath
-from ..store.protocol import Store
+from ..records import Hit, Message, Record
 from ..tokens import ENVELOPE, TokenCounter, count_message
 from .memories import AsyncLongTerm
 from .messages import ARCHIVED, MESSAGE
+from .quoting import quoted
 from .sessions import AsyncSession
-from .summary import SUMMARY
+from .summary import SUMMARY, SUMMARY_ID
 from .turns import spoken
 
 HEADING = "What is remembered that may bear on this:"
-"""The first line of what recall found."""
-LOOKED_AT = 40
-"""How many hits are looked at to fill the budget."""
+"""The line before what recall found."""
+MEMORY_ID = "@memory"
+"""The id of the message that holds what recall found."""
 
 
 class Context(Struct, frozen=True, kw_only=True):
     """A block for a prompt, as messages and as one text, neither of which is over the budget.
 
+    What recall found, and the summary, are quoted in messages of the user's, never in a system message.
     `tokens` is what the messages cost, and `hits` are those of recall's that are in it.
     """
 
@@ -40,28 +41,26 @@ class Context(Struct, frozen=True, kw_only=True):
 
 
 async def build_context(
-    store: Store,
+    memories: AsyncLongTerm,
     tokens: TokenCounter,
-    reach: ScopePath,
     session: AsyncSession | None,
     query: str | None,
     max_tokens: int,
     share: float,
-    kinds: Sequence[str] | str | None = None,
+    find: Callable[[str], Awaitable[list[Hit]]],
 ) -> Context:
     """Return a context for a query, which is the user's last message if none is given.
 
-    Raises BudgetError if the budget is too small for what must be in it.
+    `find` recalls from `memories`. Raises BudgetError if the budget is too small for what must be in it.
     """
     check_count(max_tokens, "max_tokens", least=1)
     if not 0 <= check_number(share, "share") <= 1:
         raise InvalidValueError(f"share is that of recall in the budget, from 0 to 1: {share}")
     recent = await _recent(session, max_tokens, round(max_tokens * (1 - share)))
     if query is None:
-        asked = [message for message in recent if spoken(message)]
+        asked = [message for message in recent if spoken(message) and message.id != SUMMARY_ID]
         query = (asked[-1].text if asked else None) or ""
-    memories = AsyncLongTerm(store, reach)
-    hits = await memories.recall(query, LOOKED_AT, kinds=kinds, uses=False) if query else []
+    hits = await find(query)
     budget = max_tokens
     while True:
         context = await _fitted(tokens, session, recent, hits, budget, max_tokens)
@@ -105,7 +104,8 @@ async def _fitted(
         recent = await session.window(max(left, cost, 1))
         chosen = best_of(chosen, recent, session, tokens, most)
         memory = [block_of(chosen)] if chosen else []
-    first = next((n for n, message in enumerate(recent) if message.role != "system"), len(recent))
+    ahead = (n for n, message in enumerate(recent) if message.role != "system" and message.id != SUMMARY_ID)
+    first = next(ahead, len(recent))
     messages = recent[:first] + memory + recent[first:]
     text = "\n\n".join(_said(message) for message in messages)
     total = sum(count_message(message, tokens) for message in messages)
@@ -119,7 +119,7 @@ def best_of(
     there = {message.id for message in recent}
     said = {_plain(message.text) for message in recent}
     chosen: list[Hit] = []
-    left = room - ENVELOPE - tokens.count(HEADING)
+    left = room - ENVELOPE - tokens.count(quoted([HEADING]))
     for hit in hits:
         record = hit.record
         text = _plain(record.text)
@@ -140,10 +140,15 @@ def best_of(
     return chosen
 
 
-def block_of(hits: list[Hit]) -> Message:
-    """Return what recall found as one message, oldest first."""
+def lines_of(hits: list[Hit]) -> list[str]:
+    """Return what recall found as lines with a heading, oldest first."""
     ordered = sorted((hit.record for hit in hits), key=lambda r: (str(r.created), r.scope.path, r.seq))
-    return Message("system", "\n".join([HEADING, *map(_line, ordered)]))
+    return [HEADING, *map(_line, ordered)]
+
+
+def block_of(hits: list[Hit]) -> Message:
+    """Return what recall found as one message, quoted on the user's side."""
+    return Message("user", quoted(lines_of(hits)), MEMORY_ID)
 
 
 def _plain(text: str | None) -> str:
@@ -161,4 +166,5 @@ def _line(record: Record) -> str:
 
 def _said(message: Message) -> str:
     text = message.text or ""
-    return text if message.role == "system" else f"{message.name or message.role}: {text}"
+    bare = message.role == "system" or message.id in (MEMORY_ID, SUMMARY_ID)
+    return text if bare else f"{message.name or message.role}: {text}"

@@ -23,7 +23,7 @@ from ..tokens import TokenCounter, count_message
 from .filters import conditions
 from .messages import ARCHIVED, MESSAGE, SYSTEM_ID, decode, encode, tokens_of
 from .overflow import ATTEMPTS, LATELY, LimitedLog, Limits
-from .summary import SUMMARY, SUMMARY_KEY
+from .summary import SUMMARY, SUMMARY_ID, SUMMARY_KEY, summary_message
 from .turns import Entry, Window, spoken
 
 Retention: TypeAlias = Literal["single_run", "session", "persistent"]
@@ -442,8 +442,8 @@ class AsyncSession:
     async def _summary_entry(self) -> Entry | None:
         if (text := await self.summary()) is None:
             return None
-        message = Message("system", f"Summary of the earlier conversation: {text}")
-        return Entry("@summary", 0, message, count_message(message, self._tokens))
+        message = summary_message(text)
+        return Entry(SUMMARY_ID, 0, message, count_message(message, self._tokens))
 
     def _stand_in(self, interrupted: str | None) -> Entry | None:
         if interrupted is None:

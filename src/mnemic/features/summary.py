@@ -13,7 +13,10 @@ from ..records import Message, Record, ScopePath
 from ..store.query import Put
 from .extractive import SO_FAR, extractive
 from .kinds import SUMMARY as SUMMARY
+from .quoting import quoted
 
+SUMMARY_ID = "@summary"
+"""The id of the message that shows it in a prompt."""
 SUMMARY_KEY = "running"
 """The key of a session's running summary."""
 
@@ -26,6 +29,11 @@ class Summarize(Struct, frozen=True):
     """
 
     model: Callable[[list[Message]], Awaitable[str] | str] = extractive
+
+
+def summary_message(text: str) -> Message:
+    """Return a summary as a prompt shows it: quoted on the user's side, since it holds what users said."""
+    return Message("user", quoted([f"Summary of the earlier conversation: {text}"]), SUMMARY_ID)
 
 
 async def summary_record(

@@ -205,8 +205,8 @@ class Window:
         """Return what was taken and what must be in, oldest first, the system messages before all."""
         entries = {entry.key: entry for entry in (*required, *self._taken)}.values()
 
-        def place(entry: Entry) -> tuple[bool, bool, int]:
-            # A summary has no place in the log: it stands after the system messages.
-            return entry.message.role != "system", not entry.seq, entry.seq
+        def place(entry: Entry) -> tuple[bool, int]:
+            # A summary has no place in the log, and so stands right after the system messages.
+            return entry.message.role != "system", entry.seq
 
         return [entry.message for entry in sorted(entries, key=place)]

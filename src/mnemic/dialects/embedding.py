@@ -14,7 +14,6 @@ from ..driving import Portal, running_loop
 from ..errors import InvalidValueError
 from ..models.embedder import Embedder
 from ..models.local import SentenceTransformerEmbedder
-from .live import blocking
 
 if TYPE_CHECKING:
     from ..models.embedder import Vectors
@@ -93,4 +92,4 @@ class _OneByOne:
             return asyncio.run_coroutine_threadsafe(all_of_them(), loop).result()
         # A client stays bound to the event loop that it was first used on, so there is one for all calls.
         portal = self._portal = self._portal or Portal()
-        return blocking(lambda: portal.run(all_of_them()))
+        return portal.run(all_of_them())

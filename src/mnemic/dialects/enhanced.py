@@ -16,7 +16,7 @@ from ..features.extractive import extractive
 from ..layers.sealing import Keys
 from ..models.finding import find_embedder
 from .embedding import embedder_from
-from .live import blocking, sqlite_url
+from .live import sqlite_url
 
 __all__ = [
     "AgentMemory",
@@ -68,18 +68,14 @@ class UrlStore(MemoryStore[str]):
     ) -> None:
         """`options` are those of `mnemic.open`, such as `encryption_key` and `embedder`."""
         self.ttl = ttl
-        self.memory = blocking(lambda: mnemic.open(url, **options))
+        self.memory = mnemic.open(url, **options)
         self.space = self.memory.scope("enhanced", name)
 
     def add(self, key: str, value: str, meta: dict[str, Any] | None = None) -> None:
         """Keep a value under a key; without `meta`, with that of the value before."""
-
-        def work() -> None:
-            known = meta or self._meta_of(key)
-            weight = float(known.get("importance", 1))
-            self.space.remember(value, key=key, importance=weight, metadata=known, ttl=self.ttl)
-
-        blocking(work)
+        known = meta or self._meta_of(key)
+        weight = float(known.get("importance", 1))
+        self.space.remember(value, key=key, importance=weight, metadata=known, ttl=self.ttl)
 
     def _meta_of(self, key: str) -> dict[str, Any]:
         try:
@@ -89,12 +85,12 @@ class UrlStore(MemoryStore[str]):
 
     def get(self, key: str) -> str | None:
         try:
-            return blocking(lambda: self.space.get(key)).text
+            return self.space.get(key).text
         except mnemic.NotFoundError:
             return None
 
     def search(self, query: str, top_k: int = 5) -> list[tuple[str, str, float]]:
-        hits = blocking(lambda: self.space.recall(query, top_k, kinds="memory", signals=self.signals))
+        hits = self.space.recall(query, top_k, kinds="memory", signals=self.signals)
         found = {hit.record.key: (hit.record.key, hit.record.text or "", hit.score) for hit in hits}
         if len(found) < top_k and self.signals is None:
             held = [
@@ -104,18 +100,18 @@ class UrlStore(MemoryStore[str]):
         return list(found.values())[:top_k]
 
     def forget(self, key: str) -> bool:
-        return blocking(lambda: self.space.forget(key)) > 0
+        return self.space.forget(key) > 0
 
     @property
     def data(self) -> dict[str, str]:
-        return {record.key: record.text or "" for record in blocking(self.space.all)}
+        return {record.key: record.text or "" for record in self.space.all()}
 
     @property
     def meta(self) -> Mapping[str, dict[str, Any]]:
-        return {record.key: record.meta for record in blocking(self.space.all)}
+        return {record.key: record.meta for record in self.space.all()}
 
     def close(self) -> None:
-        blocking(self.memory.close)
+        self.memory.close()
 
 
 class InMemoryStore(UrlStore):
@@ -208,7 +204,7 @@ class EnhancedAgentMemory:
         With `encryption_key`, a file is encrypted.
         """
         url = sqlite_url(path) if persistent else "memory://"
-        memory = blocking(lambda: mnemic.open(url, encryption_key=encryption_key))
+        memory = mnemic.open(url, encryption_key=encryption_key)
         self.working = memory.scope("enhanced").session("working", max_messages=max_messages)
         if long_term is None:
             options: dict[str, Any] = {
@@ -233,13 +229,13 @@ class EnhancedAgentMemory:
         return self.long_term.forget(key)
 
     def add_message(self, role: Any, content: str) -> None:
-        blocking(lambda: self.working.add(role, content))
+        self.working.add(role, content)
 
     def get_recent_messages(self, n: int = 10) -> str:
-        return blocking(lambda: self.working.transcript(n))
+        return self.working.transcript(n)
 
     def summary(self) -> str:
-        return extractive(blocking(self.working.messages))
+        return extractive(self.working.messages())
 
     create_summary = summary
 

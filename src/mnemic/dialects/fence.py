@@ -16,7 +16,7 @@ from ..features.turns import fitting
 from ..layers.sealing import Keys
 from ..records import now
 from ..tokens import encoding
-from .live import blocking, shared, sqlite_url
+from .live import shared, sqlite_url
 from .talking import Talker
 
 __all__ = [
@@ -42,11 +42,8 @@ class BaseMemory:
 
     def __init__(self, url: str, name: str, *scope: str, encryption_key: Keys | None = None) -> None:
         """`url` is any of Mnemic's; with `encryption_key`, all that is said is encrypted there."""
-        memory = (
-            blocking(lambda: mnemic.open(url, encryption_key=encryption_key))
-            if url == "memory://"
-            else shared(url, encryption_key)
-        )
+        open_ = mnemic.open if url == "memory://" else shared
+        memory = open_(url, encryption_key=encryption_key)
         self.space = memory.scope("fence", *scope)
         self.session = self.space.session(name)
 
@@ -61,7 +58,7 @@ class BaseMemory:
     def add_message(self, role: Any, content: str) -> None:
         """Add a message; a system message takes the place of the one that was added before."""
         if role != "system":
-            blocking(lambda: self._session.add(role, content))
+            self._session.add(role, content)
             return
         added = Message("system", content, ADDED_SYSTEM_ID)
 
@@ -70,30 +67,22 @@ class BaseMemory:
                 return [added if message.id == added.id else message for message in held]
             return [*held, added]
 
-        blocking(lambda: self._session.rewrite(change))
+        self._session.rewrite(change)
 
     def set_system_message(self, content: str) -> None:
         """Set the system message, in place of all before."""
-
-        def work() -> None:
-            self._session.set_system(content)
-            self._remove_added()
-
-        blocking(work)
+        self._session.set_system(content)
+        self._remove_added()
 
     def get_messages(self) -> list[Message]:
         """Return all messages, the system messages first."""
-        found = blocking(self._session.messages)
+        found = self._session.messages()
         return [m for m in found if m.role == "system"] + [m for m in found if m.role != "system"]
 
     def clear(self) -> None:
         """Remove all messages but the system message that was set."""
-
-        def work() -> None:
-            self._remove_added()
-            self._session.clear(keep_system=True)
-
-        blocking(work)
+        self._remove_added()
+        self._session.clear(keep_system=True)
 
     def _remove_added(self) -> None:
         added = [m.id for m in self._session.messages(roles="system") if m.id != SYSTEM_ID]
@@ -211,11 +200,7 @@ class Agent:
 def cleanup_old_sessions(memory: BaseMemory, max_age_days: float) -> int:
     """Remove the conversations beside this one that nobody has added to for so long; return how many."""
     oldest = now() - timedelta(days=max_age_days)
-
-    def work() -> int:
-        old = [info for info in memory.space.sessions() if info.last_activity < oldest]
-        for info in old:
-            memory.space.session(info.name).clear()
-        return len(old)
-
-    return blocking(work)
+    old = [info for info in memory.space.sessions() if info.last_activity < oldest]
+    for info in old:
+        memory.space.session(info.name).clear()
+    return len(old)

@@ -1,42 +1,19 @@
-"""What dialects share: calls that block wherever they are made, and messages as a list to be changed."""
+"""What dialects share: memories that are opened once, and messages as a list to be changed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence
-from concurrent.futures import Future
-from contextvars import copy_context
 from functools import cache
 from os import PathLike, fspath
-from threading import Thread
 from typing import Any, Generic, TypeVar, overload
 from urllib.parse import quote
 
 import mnemic
 
-from ..driving import running_loop
 from ..layers.sealing import Keys
 
 Result = TypeVar("Result")
 Item = TypeVar("Item")
-
-
-def blocking(work: Callable[[], Result]) -> Result:
-    """Return what `work` returns, also on an event loop, where these APIs have always blocked."""
-    if running_loop() is None:
-        return work()
-    # A thread for each call: one that was kept would be gone after a fork, and wait for itself if
-    # `work` came back here.
-    done: Future[Result] = Future()
-    context = copy_context()
-
-    def run() -> None:
-        try:
-            done.set_result(context.run(work))
-        except BaseException as error:
-            done.set_exception(error)
-
-    Thread(target=run, name="mnemic-dialect", daemon=True).start()
-    return done.result()
 
 
 def sqlite_url(path: str | PathLike[str]) -> str:
@@ -51,7 +28,7 @@ def shared(url: str, encryption_key: Keys | None = None) -> mnemic.Memory:
 
 @cache
 def _shared(url: str, key: Any) -> mnemic.Memory:
-    return blocking(lambda: mnemic.open(url, encryption_key=key))
+    return mnemic.open(url, encryption_key=key)
 
 
 class Live(MutableSequence[Item], Generic[Item]):
@@ -96,7 +73,7 @@ class Live(MutableSequence[Item], Generic[Item]):
         return reversed(self.copy())
 
     def __len__(self) -> int:
-        info = blocking(self._session().info)
+        info = self._session().info()
         return info.messages if info is not None else 0
 
     def __add__(self, other: Iterable[Item]) -> list[Item]:
@@ -114,7 +91,7 @@ class Live(MutableSequence[Item], Generic[Item]):
         return repr(self.copy())
 
     def copy(self) -> list[Item]:
-        return [self._decode(message) for message in blocking(self._session().messages)]
+        return [self._decode(message) for message in self._session().messages()]
 
     def index(self, value: Any, start: int = 0, stop: int | None = None) -> int:
         items = self.copy()
@@ -125,7 +102,7 @@ class Live(MutableSequence[Item], Generic[Item]):
 
     def extend(self, values: Iterable[Item]) -> None:
         added = [self._encode(value, {}) for value in values]
-        blocking(lambda: self._session().add_many(added))
+        self._session().add_many(added)
 
     def insert(self, index: int, value: Item) -> None:
         self._change(lambda items: items.insert(index, value))
@@ -161,5 +138,5 @@ class Live(MutableSequence[Item], Generic[Item]):
             changed.append(change(items))
             return [self._encode(item, known) for item in items]
 
-        blocking(lambda: self._session().rewrite(rewrite))
+        self._session().rewrite(rewrite)
         return changed[-1]

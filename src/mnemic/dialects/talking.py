@@ -16,7 +16,6 @@ from ..agents.models import model_of
 from ..agents.prompts import Budget
 from ..checks import check_count
 from ..driving import Portal
-from .live import blocking
 
 MODEL = "MNEMIC_MODEL"
 """The environment variable that names the model of agents that were given none."""
@@ -100,4 +99,4 @@ class Talker:
     def drive(self, work: Coroutine[Any, Any, Any]) -> Any:
         """Run a coroutine on an event loop of the agent's own, whether or not one runs here."""
         portal = self._portal = self._portal or Portal()
-        return blocking(lambda: portal.run(work))
+        return portal.run(work)

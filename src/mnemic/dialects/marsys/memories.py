@@ -16,7 +16,7 @@ from ...checks import check_segment, shown
 from ...features.extractive import extractive
 from ...features.sessions import Retention
 from ...layers.sealing import Keys
-from ..live import Live, blocking, shared
+from ..live import Live, shared
 from .messages import Message, decode, encode
 
 KEPT = "sqlite:///agent_memory.db"
@@ -39,7 +39,7 @@ class ConversationMemory:
         self.max_messages = max_messages
         self.retention_policy: str = _policy(retention_policy)
         if session is None:
-            session = _session(blocking(lambda: mnemic.open("memory://")), (), max_messages, retention_policy)
+            session = _session(mnemic.open("memory://"), (), max_messages, retention_policy)
         self.session = session
 
     @property
@@ -51,36 +51,32 @@ class ConversationMemory:
         self.messages.replace(messages)
 
     def add_message(self, message: Message) -> None:
-        blocking(lambda: self.session.add(encode(message)))
+        self.session.add(encode(message))
 
     def get_messages(self) -> list[Message]:
         return self.messages[:]
 
     def get_recent(self, n: int = 10) -> list[Message]:
-        return [decode(message) for message in blocking(lambda: self.session.recent(n))]
+        return [decode(message) for message in self.session.recent(n)]
 
     def clear(self) -> None:
-        blocking(self.session.clear)
+        self.session.clear()
 
     def to_dict(self) -> list[dict[str, Any]]:
         return [message.to_dict() for message in self.get_messages()]
 
     def save_to_file(self, filepath: str | PathLike[str]) -> None:
-        blocking(lambda: self.session.save(filepath))
+        self.session.save(filepath)
 
     def load_from_file(self, filepath: str | PathLike[str]) -> None:
-
-        def work() -> None:
-            try:
-                listed: Any = json.decode(Path(filepath).read_bytes())
-            except (DecodeError, OSError):
-                listed = None
-            if isinstance(listed, list):
-                self.messages = [Message.from_dict(one) for one in listed]
-            else:
-                self.session.load(filepath)
-
-        blocking(work)
+        try:
+            listed: Any = json.decode(Path(filepath).read_bytes())
+        except (DecodeError, OSError):
+            listed = None
+        if isinstance(listed, list):
+            self.messages = [Message.from_dict(one) for one in listed]
+        else:
+            self.session.load(filepath)
 
 
 class MemoryManager:
@@ -102,7 +98,7 @@ class MemoryManager:
         self.max_messages_per_agent = max_messages_per_agent
         self._store = store
         self._encryption_key = encryption_key
-        self._scratch = blocking(lambda: mnemic.open("memory://"))
+        self._scratch = mnemic.open("memory://")
         self._memories: dict[str, ConversationMemory] = {}
 
     def get_memory(self, agent_name: str) -> ConversationMemory:
@@ -128,13 +124,9 @@ class MemoryManager:
         policies = {self.retention_policy, *(memory.retention_policy for memory in self._memories.values())}
         if self._store is None and "persistent" not in policies:
             return
-
-        def work() -> None:
-            kept = self._persistent().scope(SCOPE)
-            for info in kept.sessions():
-                kept.scope(*info.scope.parent.segments[1:]).session(info.name).clear()
-
-        blocking(work)
+        kept = self._persistent().scope(SCOPE)
+        for info in kept.sessions():
+            kept.scope(*info.scope.parent.segments[1:]).session(info.name).clear()
 
     def set_retention_policy(self, agent_name: str, policy: str) -> None:
         """Change an agent's policy; its messages move to where that keeps them, and its memory with them."""
@@ -143,15 +135,10 @@ class MemoryManager:
         before, after = memory.session, self._session(agent_name, policy)
         moves = (memory.retention_policy == "persistent") != (policy == "persistent")
         memory.session, memory.retention_policy = after, policy
-
-        def move() -> None:
-            # Again until nothing is left: others may still be adding where they began to.
-            while held := before.messages():
-                after.add_many(held)
-                before.remove([message.id for message in held])
-
-        if moves:
-            blocking(move)
+        # Again until nothing is left: others may still be adding where they began to.
+        while moves and (held := before.messages()):
+            after.add_many(held)
+            before.remove([message.id for message in held])
 
     def _session(self, agent_name: str, policy: str) -> mnemic.Session:
         memory = self._persistent() if policy == "persistent" else self._scratch
@@ -171,7 +158,7 @@ class MemoryManager:
 
     def end_session(self) -> None:
         for memory in self._memories.values():
-            blocking(memory.session.end)
+            memory.session.end()
 
     def __enter__(self) -> MemoryManager:
         return self
@@ -189,7 +176,7 @@ class ConversationTracker:
 
     def add_turn(self, user_msg: str, assistant_msg: str) -> None:
         pair = [Message("user", user_msg), Message("assistant", assistant_msg)]
-        blocking(lambda: self.memory.session.add_many([encode(message) for message in pair]))
+        self.memory.session.add_many([encode(message) for message in pair])
         self.turn_count += 1
 
     def get_context(self, max_turns: int = 5) -> list[Message]:
@@ -214,7 +201,7 @@ class SummarizingMemory(ConversationMemory):
             oldest = held[: max(1, self.max_messages // 2)]
             self.summaries.append(self._summarize(oldest))
             # Removed by their ids: what came while the model was thinking stays.
-            blocking(lambda: self.session.remove([message.message_id for message in oldest]))
+            self.session.remove([message.message_id for message in oldest])
 
     def _summarize(self, messages: list[Message]) -> str:
         if self._model is not None:

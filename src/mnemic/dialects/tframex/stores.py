@@ -14,7 +14,7 @@ from ...checks import check_count, shown
 from ...features.turns import fitting
 from ...layers.sealing import Keys
 from ...tokens import encoding
-from ..live import Live, blocking
+from ..live import Live
 from .messages import Message, from_core, to_core
 
 
@@ -60,7 +60,7 @@ class UrlMemoryStore(BaseMemoryStore):
         self._memory: mnemic.AsyncMemory | None = None
         # What lies in this process can be used on any event loop, and before there is one.
         if url == "memory://":
-            self._sync = blocking(lambda: mnemic.open(url, **self._opening)).scope("tframex")
+            self._sync = mnemic.open(url, **self._opening).scope("tframex")
             self._space = self._sync._twin
 
     async def initialize(self) -> None:

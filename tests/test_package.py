@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
+import re
 import subprocess
 import sys
 from importlib.resources import files
+from pathlib import Path
+from types import FunctionType, ModuleType
+
+import pytest
 
 import mnemic
 import mnemic.api
@@ -66,3 +72,61 @@ def test_the_package_is_typed() -> None:
 def test_every_name_is_documented() -> None:
     for name in mnemic.api.__all__:
         assert getattr(mnemic, name).__doc__, name
+
+
+PUBLIC = [
+    "mnemic",
+    "mnemic.agents",
+    "mnemic.agents.sync",
+    "mnemic.api",
+    "mnemic.dialects",
+    "mnemic.dialects.enhanced",
+    "mnemic.dialects.fence",
+    "mnemic.dialects.marsys",
+    "mnemic.dialects.opper",
+    "mnemic.dialects.tframex",
+    "mnemic.errors",
+    "mnemic.evaluate",
+    "mnemic.formats",
+    "mnemic.models.embedder",
+    "mnemic.recallset",
+    "mnemic.records",
+    "mnemic.store",
+    "mnemic.store.loaded",
+    "mnemic.store.planning",
+    "mnemic.store.protocol",
+    "mnemic.store.query",
+    "mnemic.store.registry",
+    "mnemic.sync",
+    "mnemic.testing",
+    "mnemic.tokens",
+]
+"""The modules that users and authors of stores import from."""
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_a_public_module_says_what_it_exports(module: str) -> None:
+    exported = list(importlib.import_module(module).__all__)
+    brought: dict[str, object] = {}
+    exec(f"from {module} import *", brought)
+    del brought["__builtins__"]
+    assert sorted(brought) == sorted(exported)
+    foreign = [
+        name
+        for name, value in brought.items()
+        if isinstance(value, ModuleType)
+        or (isinstance(value, type | FunctionType) and value.__module__.partition(".")[0] != "mnemic")
+    ]
+    assert foreign == []
+
+
+def test_the_documents_import_from_public_modules_alone() -> None:
+    root = Path(__file__).parent.parent
+    texts = [root / "README.md", *(root / "docs").rglob("*.md"), *(root / "examples").rglob("*.py")]
+    imported = {
+        found
+        for text in texts
+        for found in re.findall(r"^\s*from (mnemic[\w.]*) import", text.read_text(), re.M)
+    }
+    assert len(imported) > 5
+    assert imported - set(PUBLIC) == set()

@@ -215,7 +215,9 @@ def generate(made: Module) -> str:
         imports.setdefault("typing", set()).add("TYPE_CHECKING")
     lines = [f"from {module} import {', '.join(sorted(found))}" for module, found in sorted(imports.items())]
     guarded = "\nif TYPE_CHECKING:\n    import networkx\n" if typing_only else ""
-    return made.header + "\n".join(lines) + "\n" + guarded + "\n\n" + body
+    defined = [node.name for node in ast.parse(body).body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
+    exported = f"\n__all__ = {sorted(defined)!r}\n"
+    return made.header + "\n".join(lines) + "\n" + guarded + exported + "\n\n" + body
 
 
 def _module(source: str, node: ast.ImportFrom) -> str:

@@ -28,6 +28,31 @@ Driver errors never leave a back-end: each is mapped onto this tree where it is 
 
 from __future__ import annotations
 
+__all__ = [
+    "AuditError",
+    "BudgetError",
+    "ClosedError",
+    "ConflictError",
+    "DecryptionError",
+    "EmbedderError",
+    "EventLoopError",
+    "InvalidValueError",
+    "LimitError",
+    "MissingExtraError",
+    "MnemicError",
+    "NewerSchemaError",
+    "NotFoundError",
+    "SettingsChangedError",
+    "StoreBusyError",
+    "StoreError",
+    "StoreFullError",
+    "StorePermissionError",
+    "StoreUnavailableError",
+    "TooLargeError",
+    "UnknownSchemeError",
+    "UnreadableStoreError",
+]
+
 
 class MnemicError(Exception):
     """The root of every error that Mnemic raises."""

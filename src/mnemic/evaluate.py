@@ -14,6 +14,20 @@ from .errors import ConflictError, InvalidValueError
 from .recallset import Conversation, Place, Question
 from .sync import Memory, Scope
 
+__all__ = [
+    "CUTOFFS",
+    "GAIN_CUTOFF",
+    "TENANT",
+    "Answer",
+    "Breakdown",
+    "Latency",
+    "Level",
+    "Report",
+    "evaluate",
+    "measure",
+    "steps",
+]
+
 CUTOFFS = (1, 5, 10, 20, 50)
 """The numbers of hits at which recall is measured; the last is how many are asked for."""
 GAIN_CUTOFF = 10

@@ -16,6 +16,16 @@ from .checks import shown
 from .errors import InvalidValueError, NotFoundError
 from .records import Message, ToolCall
 
+__all__ = [
+    "Block",
+    "from_anthropic",
+    "from_openai",
+    "image_url",
+    "parts_of",
+    "to_anthropic",
+    "to_openai",
+]
+
 Block: TypeAlias = dict[str, Any]
 
 _URL = re.compile(r"https?://|data:", re.IGNORECASE)

@@ -18,6 +18,14 @@ from .errors import InvalidValueError
 from .files import read_file
 from .records import ROLES, Message, now
 
+__all__ = [
+    "Conversation",
+    "Place",
+    "Question",
+    "read_recall_set",
+    "with_categories",
+]
+
 Place: TypeAlias = tuple[str, str]
 """Where a turn stands: its session and its id."""
 

@@ -25,6 +25,27 @@ from .checks import (
 )
 from .errors import InvalidValueError
 
+__all__ = [
+    "AUDIT_KIND",
+    "EMBEDDER_KIND",
+    "LOCK_KIND",
+    "ROLES",
+    "AgentCall",
+    "Hit",
+    "Message",
+    "Record",
+    "Ref",
+    "Role",
+    "ScopePath",
+    "Stream",
+    "ToolCall",
+    "check_fields",
+    "known_scope",
+    "new_id",
+    "now",
+    "texts_in",
+]
+
 EMBEDDER_KIND = "embedder"
 """The kind of the record, at the root, in which a store notes whose vectors it holds."""
 LOCK_KIND = "encryption"

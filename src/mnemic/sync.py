@@ -39,6 +39,8 @@ from .tokens import DEFAULT_ENCODING
 if TYPE_CHECKING:
     import networkx
 
+__all__ = ["Facts", "Fading", "LongTerm", "Memory", "Notes", "Scope", "Session", "copy", "open"]
+
 
 class Session:
     """One conversation.

@@ -12,6 +12,15 @@ from .checks import check_count, shown
 from .errors import InvalidValueError
 from .records import Message
 
+__all__ = [
+    "DEFAULT_ENCODING",
+    "ENVELOPE",
+    "TokenCounter",
+    "count_message",
+    "counter",
+    "encoding",
+]
+
 DEFAULT_ENCODING = "o200k_base"
 """The encoding of OpenAI's models since GPT-4o."""
 ENVELOPE = 4

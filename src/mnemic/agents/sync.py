@@ -12,6 +12,8 @@ from .homes import AnySession
 from .journal import Act, AsyncJournal, Provenance
 from .learning import AsyncLearner, Extracted, Lesson, Summary
 
+__all__ = ["Journal", "Learner", "open_journal", "open_learner"]
+
 
 class Journal:
     """What agents did in one scope."""

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
 
     Vectors: TypeAlias = NDArray[np.float32]
 
+__all__ = [
+    "Embedder",
+]
+
 
 @runtime_checkable
 class Embedder(Protocol):

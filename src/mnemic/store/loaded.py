@@ -15,6 +15,18 @@ from ..errors import MnemicError
 from .planning import Ground, Head, Name, Plan, Slot
 from .query import Delete, Derive, Op, Outcome, Put, Write
 
+__all__ = [
+    "MOST_OPS",
+    "MOST_WRITES",
+    "Changes",
+    "Found",
+    "LoadedGround",
+    "LoadedPlan",
+    "Needs",
+    "New",
+    "UnknownError",
+]
+
 MOST_WRITES = 500
 """The most writes that are planned together."""
 MOST_OPS = 20_000

@@ -18,6 +18,17 @@ from ..records import Ref, ScopePath, Stream, known_scope
 from .query import Delete, Derive, Expect, Limit, Outcome, Purge, Put, Touch, Write
 from .rules import check_expected, check_limit, check_version, over_limit
 
+__all__ = [
+    "REMEMBERED",
+    "Ground",
+    "Head",
+    "Name",
+    "Plan",
+    "Slot",
+    "decode_outcomes",
+    "encode_outcomes",
+]
+
 Name = tuple[str, str]
 """A stream's scope and kind."""
 

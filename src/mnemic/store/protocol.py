@@ -12,6 +12,16 @@ from msgspec.structs import replace
 from ..records import Hit, Record, Ref, Stream
 from .query import Outcome, Scan, Search, StreamScan, Write
 
+__all__ = [
+    "Capability",
+    "Page",
+    "Scrubbing",
+    "Store",
+    "all_streams",
+    "scan_all",
+    "scrub",
+]
+
 Item = TypeVar("Item")
 
 

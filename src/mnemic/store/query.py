@@ -24,6 +24,29 @@ from ..checks import (
 from ..errors import InvalidValueError, TooLargeError
 from ..records import Record, Ref, ScopePath
 
+__all__ = [
+    "FIELDS",
+    "MAX_CHOICES",
+    "Condition",
+    "Delete",
+    "Derive",
+    "Expect",
+    "Limit",
+    "Op",
+    "Operator",
+    "Outcome",
+    "Purge",
+    "Put",
+    "Scalar",
+    "Scan",
+    "Search",
+    "StreamScan",
+    "Touch",
+    "Write",
+    "checked",
+    "stored",
+]
+
 FIELDS = ("key", "importance", "weight", "pinned", "created", "updated", "valid_from", "valid_to")
 """The fields of a record that a condition may name, beside `meta.x`, `data.x` and `labels.x`."""
 

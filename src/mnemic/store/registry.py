@@ -18,6 +18,19 @@ if TYPE_CHECKING:
     from pathlib import Path
     from urllib.parse import SplitResult
 
+__all__ = [
+    "GROUP",
+    "TRIALS",
+    "Backend",
+    "StoreURL",
+    "Trial",
+    "find",
+    "found_in",
+    "register",
+    "schemes",
+    "trials",
+]
+
 GROUP = "mnemic.backends"
 """The entry point group: the name is the URL scheme, the object a `Backend`."""
 

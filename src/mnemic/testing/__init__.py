@@ -3,3 +3,5 @@
 `pytest --pyargs mnemic.testing` runs it over every installed back-end whose entry point says how to
 try it (`Backend.trial`); `-k NAME` picks one by its URL scheme. It needs `mnemic[testing]`.
 """
+
+__all__: list[str] = []

@@ -665,12 +665,47 @@ def test_rotation_does_not_make_notes_look_new(filled: str) -> None:
             notes.write("note", 1, if_version=before.version)
 
 
+def opened_with_all(folder: Path, *keys: bytes) -> mnemic.Memory:
+    return mnemic.open(
+        f"sqlite:///{folder}/main.db", encryption_key=list(keys), audit=f"sqlite:///{folder}/trail.db"
+    )
+
+
+def test_rotation_covers_an_audit_trail_and_archives_elsewhere(tmp_path: Path) -> None:
+    old, new = Fernet.generate_key(), Fernet.generate_key()
+    archive = f"sqlite:///{tmp_path}/archive.db"
+    with opened_with_all(tmp_path, old) as memory, memory.acting(actor="alice"):
+        alice = memory.scope("acme")
+        alice.remember("The teapot is blue", metadata={"old": True})
+        alice.remember("The kettle is red")
+        assert alice.cleanup(metadata={"old": True}, archive=archive).removed == 1
+    with opened_with_all(tmp_path, new, old) as memory:
+        assert memory.rotate(archives=[archive]) >= 4
+        assert memory.rotate(archives=[archive]) == 0
+    with opened_with_all(tmp_path, new) as memory:
+        assert {entry.actor for entry in memory.audit_trail()} == {"alice"}
+        assert [record.text for record in memory.scope("acme").all()] == ["The kettle is red"]
+    with mnemic.open(archive, encryption_key=new) as memory:
+        assert [record.text for record in memory.scope("acme").all()] == ["The teapot is blue"]
+    for name in ("main", "trail", "archive"):
+        with pytest.raises(DecryptionError):
+            mnemic.open(f"sqlite:///{tmp_path}/{name}.db", encryption_key=old)
+
+
+def test_an_archive_that_is_not_there_is_no_success(filled: str, tmp_path: Path) -> None:
+    with mnemic.open(filled, encryption_key=[NEW, OLD]) as memory:
+        with pytest.raises(mnemic.NotFoundError, match="nothing encrypted at"):
+            memory.rotate(archives=[f"sqlite:///{tmp_path}/mistyped.db"])
+        with pytest.raises(InvalidValueError, match="archives must be a list"):
+            memory.rotate(archives="sqlite:///archive.db")
+
+
 def test_rotation_on_the_command_line(filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OLD", b64encode(OLD).decode())
     monkeypatch.setenv("NEW", NEW.decode())
     shown = CliRunner().invoke(main, ["rotate", filled, "--key-env", "NEW", "--key-env", "OLD"])
     assert shown.exit_code == 0, shown.output
-    assert "only the key in NEW is needed" in shown.output
+    assert "NEW is the only key needed for sqlite" in shown.output
     with mnemic.open(filled, encryption_key=NEW) as memory:
         assert memory.scope("acme", "alice").recall("teapot")
     shown = CliRunner().invoke(main, ["rotate", filled, "--key-env", "UNSET"])

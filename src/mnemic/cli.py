@@ -198,17 +198,27 @@ def reindex(url: str, index: str) -> None:
     metavar="NAME",
     help="The variable with a key: the first encrypts from now on, others may be needed to read.",
 )
+@click.option(
+    "--also",
+    "archives",
+    multiple=True,
+    metavar="URL",
+    help="Another store with the same keys: an audit trail, or an archive of what was cleaned up.",
+)
 @debug_option
-def rotate(url: str, variables: tuple[str, ...]) -> None:
+def rotate(url: str, variables: tuple[str, ...], archives: tuple[str, ...]) -> None:
     """Encrypt all that is stored at URL anew, with the first of the keys.
 
-    The store stays in use meanwhile. Broken off, it goes on where it was when it is run again.
+    An audit trail or an archive at a URL of its own is covered only if it is named with --also. The stores
+    stay in use meanwhile. Broken off, it goes on where it was when it is run again.
     """
     from .api import open
+    from .store.registry import StoreURL
 
     with open(url, encryption_key=[_key(name) for name in variables]) as memory, _progress("rotate") as show:
-        changed = memory.rotate(progress=show)
-    click.echo(f"{changed:,} records encrypted anew; only the key in {variables[0]} is needed from now on")
+        changed = memory.rotate(archives=archives, progress=show)
+    covered = ", ".join(str(StoreURL.parse(one)) for one in (url, *archives))
+    click.echo(f"{changed:,} records encrypted anew; {variables[0]} is the only key needed for {covered}")
 
 
 def _key(variable: str) -> str:

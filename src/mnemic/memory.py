@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from .checks import check_choice
-from .errors import EmbedderError, InvalidValueError
+from .checks import check_choice, check_several
+from .errors import EmbedderError, InvalidValueError, NotFoundError
 from .features.cleanup import Cleaned, Cleanup
 from .features.context import Context, build_context
 from .features.facts import AsyncFacts
@@ -27,6 +27,7 @@ from .records import AUDIT_KIND, EMBEDDER_KIND, Hit, Role, ScopePath
 from .store.nearest import Companion
 from .store.protocol import Capability, Store, all_streams, scrub
 from .store.query import Purge, StreamScan, Write
+from .store.registry import StoreURL
 from .tokens import DEFAULT_ENCODING, TokenCounter, counter
 
 if TYPE_CHECKING:
@@ -159,19 +160,46 @@ class AsyncMemory:
         """
         return await self._own_index().reindex(progress)
 
-    async def rotate(self, *, progress: Callable[[int, int], object] | None = None) -> int:
+    async def rotate(
+        self, *, archives: Sequence[str] = (), progress: Callable[[int, int], object] | None = None
+    ) -> int:
         """Encrypt anew, with the first of the keys, all that another has encrypted; return how many records.
 
-        Others may go on reading and writing, if they know both keys. Called again after it was broken off,
-        it goes on where it was. Once it is done, the other keys are no longer needed. `progress` is called
-        with how many records are done and how many there are. Raises InvalidValueError if the memory was
-        opened without a key, StoreError if others go on writing with another than the first.
+        That is the store, the audit trail that this memory was opened with if it lies at a URL of its own,
+        and the `archives`: the URLs of those that `cleanup` filled and of encrypted copies. The memory does
+        not know them unless they are named here, and an old key is needed for those that are not. Others may
+        go on reading and writing, if they know both keys. Called again after it was broken off, it goes on
+        where it was. `progress` is called, for one store after the other, with how many records are done and
+        how many there are. Raises InvalidValueError if the memory was opened without a key, NotFoundError
+        for an archive that holds nothing, StoreError if others go on writing with another than the first.
         """
         if self._layers.encrypt is None:
             raise InvalidValueError(
                 "there is nothing to rotate: the memory was opened without encryption_key"
             )
-        return await self._layers.encrypt.rotate(progress)
+        from .layers.encrypt import EncryptLayer
+
+        urls = check_several(archives, "archives")
+        changed = await self._layers.encrypt.rotate(progress)
+        trail = None if self._layers.audit is None else self._layers.audit.apart
+        if isinstance(trail, EncryptLayer):
+            changed += await trail.rotate(progress)
+        for url in urls:
+            changed += await self._rotate_archive(url, progress)
+        return changed
+
+    async def _rotate_archive(self, url: str, progress: Callable[[int, int], object] | None) -> int:
+        from .layers.encrypt import EncryptLayer
+        from .layers.ported import open_beside
+
+        archive = await open_beside(self._store, url)
+        try:
+            assert isinstance(archive, EncryptLayer), "beside an encrypted store everything is encrypted"
+            if not await archive.holds_anything():
+                raise NotFoundError(f"there is nothing encrypted at {StoreURL.parse(url)}")
+            return await archive.rotate(progress)
+        finally:
+            await archive.close()
 
     def acting(
         self, *, actor: str | None = None, session: str | None = None, address: str | None = None

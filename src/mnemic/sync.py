@@ -733,15 +733,20 @@ class Memory:
         """
         return self._driver.run(self._twin.reindex(progress=progress))
 
-    def rotate(self, *, progress: Callable[[int, int], object] | None = None) -> int:
+    def rotate(
+        self, *, archives: Sequence[str] = (), progress: Callable[[int, int], object] | None = None
+    ) -> int:
         """Encrypt anew, with the first of the keys, all that another has encrypted; return how many records.
 
-        Others may go on reading and writing, if they know both keys. Called again after it was broken off,
-        it goes on where it was. Once it is done, the other keys are no longer needed. `progress` is called
-        with how many records are done and how many there are. Raises InvalidValueError if the memory was
-        opened without a key, StoreError if others go on writing with another than the first.
+        That is the store, the audit trail that this memory was opened with if it lies at a URL of its own,
+        and the `archives`: the URLs of those that `cleanup` filled and of encrypted copies. The memory does
+        not know them unless they are named here, and an old key is needed for those that are not. Others may
+        go on reading and writing, if they know both keys. Called again after it was broken off, it goes on
+        where it was. `progress` is called, for one store after the other, with how many records are done and
+        how many there are. Raises InvalidValueError if the memory was opened without a key, NotFoundError
+        for an archive that holds nothing, StoreError if others go on writing with another than the first.
         """
-        return self._driver.run(self._twin.rotate(progress=progress))
+        return self._driver.run(self._twin.rotate(archives=archives, progress=progress))
 
     def acting(
         self, *, actor: str | None = None, session: str | None = None, address: str | None = None

@@ -54,7 +54,7 @@ class AuditLayer(Layer):
         """Take the store in which the entries are to lie, if it is not the one below; `close` closes both."""
         super().__init__(below)
         self._audit = audit or Audit()
-        self._apart = apart
+        self._apart = self.apart = apart
         self._held_back: list[Put] = []
 
     async def write(self, write: Write) -> list[Outcome]:

@@ -46,6 +46,10 @@ class EncryptLayer(Layer):
         """Raise DecryptionError if the store below is of other keys, or not encrypted."""
         await self._lock.check()
 
+    async def holds_anything(self) -> bool:
+        """Tell whether anything was ever encrypted in the store below."""
+        return await self._lock.look(again=True) is not None
+
     async def write(self, write: Write) -> list[Outcome]:
         """Pass on, encrypted."""
         names: set[str] = set()

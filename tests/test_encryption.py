@@ -445,7 +445,7 @@ TAMPERED: dict[str, Callable[[Record, Record], Record]] = {
     "validity": lambda one, _: replace(one, valid_to=datetime(2021, 1, 1, tzinfo=UTC)),
     "expiry": lambda one, _: replace(one, expires=datetime(2921, 1, 1, tzinfo=UTC)),
     "other scope": lambda one, _: replace(one, scope=ScopePath("acme/bob")),
-    "other kind": lambda one, _: replace(one, kind="note"),
+    "other kind": lambda one, _: replace(one, kind="fact"),
     "other key": lambda one, _: replace(one, key="c"),
     "derived of another": lambda one, other: replace(one, derived={**one.derived, "x": other.derived["x"]}),
     "derived by another name": lambda one, _: replace(one, derived={**one.derived, "x": one.derived["y"]}),

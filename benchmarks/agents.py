@@ -45,7 +45,7 @@ def run(folder: Path) -> list[Result]:
             some = said[n * each : (n + 1) * each]
             messages = [mnemic.Message(("user", "assistant")[m % 2], text) for m, text in enumerate(some)]
             space.session(f"s{n}").add_many(messages)
-        space.catalogue().write("plan", ["one", "two"], description="What to do next")
+        space.notes.write("plan", ["one", "two"], description="What to do next")
         space.recall("warm up")
         bare = pydantic_ai.Agent(FunctionModel(no_work), instructions="Help.")
         chat = space.session("beside")

@@ -44,13 +44,13 @@ def first(url: str) -> None:
             chat.add(message)
             line(message.role, str(message.content), "36" if message.role == "user" else "32")
         note = {"unit": "celsius", "budget": 120}
-        alice.catalogue().write("preferences", note, description="How Alice likes things")
+        alice.notes.write("preferences", note, description="How Alice likes things")
         line("note", f"preferences = {note}", "33")
         fact = "Alice prefers trains to planes"
         alice.remember(fact, importance=3, source="monday")
         line("remember", fact, "33")
         for city in ("Rome", "Oslo"):
-            alice.graph().add("Alice", "lives_in", city, single=True)
+            alice.facts.add("Alice", "lives_in", city, single=True)
         line("graph", "Alice lives_in Rome, then Oslo", "33")
 
 
@@ -63,10 +63,10 @@ def second(url: str) -> None:
             best = alice.recall(question, k=1)[0]
             line("asked", question)
             line("", f"{best.record.text}  {paint(f'{best.record.kind}, {best.score:.1f}', '2')}")
-        (entry,) = alice.catalogue().list()
+        (entry,) = alice.notes.list()
         line("notes", f"{entry.key}: {entry.description}, {entry.size} bytes", "33")
-        line("", f"unit = {alice.catalogue().read('preferences')['unit']}")
-        now, past = alice.graph().ask("Alice", "lives_in"), alice.graph().ask("Alice", history=True)
+        line("", f"unit = {alice.notes.read('preferences')['unit']}")
+        now, past = alice.facts.ask("Alice", "lives_in"), alice.facts.ask("Alice", history=True)
         line("graph", f"Alice lives_in {now[0].object}; before that {past[0].object}", "33")
         window = alice.session("monday").window(max_tokens=60)
         line("window", f"{len(window)} of 4 messages fit 60 tokens, the system message always in", "33")

@@ -64,7 +64,7 @@ async def main() -> int:
             for message in await space.scope(info.scope.parent.name).session(info.name).messages():
                 for call in message.agent_calls if message.role == "assistant" else []:
                     print(f"  {message.name:<10} {call.agent_name}: {call.request}")
-        for link in await space.scope("Researcher").graph().ask():
+        for link in await space.scope("Researcher").facts.ask():
             print(f"  a fact     {link.subject} {link.predicate} {link.object}")
     return 0
 

@@ -197,7 +197,7 @@ def test_images_and_thinking(alice: mnemic.Scope) -> None:
 
 
 def test_notes_are_listed_and_recall_finds_what_bears_on_the_turn(bot: Agent, alice: mnemic.Scope) -> None:
-    alice.catalogue().write("preferences", {"unit": "celsius"}, description="How Alice likes things")
+    alice.notes.write("preferences", {"unit": "celsius"}, description="How Alice likes things")
     alice.remember("Alice's sister is allergic to shellfish")
     alice.session("long ago").add("user", "We went to Lisbon by train")
     script = scripted(bot, "…")
@@ -232,7 +232,7 @@ def test_the_memory_keeps_to_its_budget(alice: mnemic.Scope, max_tokens: int) ->
     for n in range(60):
         chat.add("user", f"Message {n} about trains to Lisbon, and what to take along in May")
         chat.add("assistant", f"Answer {n}", tool_calls=[ToolCall(f"c{n}", "look")])
-        alice.catalogue().write(f"note-{n}", "x", description=f"trains and other things, number {n}")
+        alice.notes.write(f"note-{n}", "x", description=f"trains and other things, number {n}")
         alice.remember(f"Trains to Lisbon leave at {n} o'clock")
     script = Script("…")
     with Agent("Bot", model=script, memory=alice, max_tokens=max_tokens) as agent:
@@ -544,7 +544,7 @@ def test_a_call_that_waits_for_approval_is_answered_by_a_later_run(alice: mnemic
 
 def test_many_notes_are_not_all_listed(bot: Agent, alice: mnemic.Scope) -> None:
     for n in range(150):
-        alice.catalogue().write(f"n{n}", "x")
+        alice.notes.write(f"n{n}", "x")
     script = scripted(bot, "…")
     bot.run_sync("Hi there.")
     assert "- n149" in script.memory()

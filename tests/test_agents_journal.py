@@ -59,10 +59,10 @@ def test_the_catalogue(told: Told, alice: mnemic.Scope) -> None:
     )
     assert told.do("list_notes") == [{"key": "plan", "description": "What to do", "size": 8}]
     assert told.do("read_note", key="plan") == ["book"]
-    assert "has no entry 'nothing'" in told.do("read_note", key="nothing")
+    assert "has no note 'nothing'" in told.do("read_note", key="nothing")
     assert told.do("delete_note", key="plan") == "Deleted 'plan'."
     assert told.do("delete_note", key="plan") == "There is no note 'plan'."
-    assert alice.catalogue().list() == []
+    assert alice.notes.list() == []
 
 
 def test_memories_and_facts(told: Told, alice: mnemic.Scope) -> None:
@@ -90,8 +90,8 @@ def test_every_record_says_who_wrote_it_and_why(told: Told, alice: mnemic.Scope)
     told.do("remember", text="Alice likes trains")
     told.do("assert_fact", subject="Alice", predicate="likes", object="trains")
     log = alice.session("monday").messages()
-    (link,) = alice.graph().ask("Alice")
-    records = [alice.catalogue().get("plan").info.metadata, alice.all()[0].meta, link.metadata]
+    (link,) = alice.facts.ask("Alice")
+    records = [alice.notes.get("plan").metadata, alice.all()[0].meta, link.metadata]
     for n, meta in enumerate(records):
         by = meta["written_by"]
         assert by["agent"] == "Bot"
@@ -118,13 +118,13 @@ def test_the_journal_is_not_recalled(told: Told, alice: mnemic.Scope) -> None:
 
 
 def test_a_note_has_its_former_value_again(told: Told, alice: mnemic.Scope) -> None:
-    alice.catalogue().write("plan", "by hand", description="mine", metadata={"topic": "travel"})
+    alice.notes.write("plan", "by hand", description="mine", metadata={"topic": "travel"})
     told.do("write_note", key="plan", value="by agent", description="its")
     (act,) = told.history("plan")
     assert (act.what, act.by.agent, act.by.tool_call) == ("write_note", "Bot", "call-1")
     undo = told.run(told.journal().undo(act, by="Alice"))
-    entry = alice.catalogue().get("plan")
-    assert (entry.value, entry.info.description, entry.info.metadata) == (
+    entry = alice.notes.get("plan")
+    assert (entry.value, entry.description, entry.metadata) == (
         "by hand",
         "mine",
         {"topic": "travel"},
@@ -135,7 +135,7 @@ def test_a_note_has_its_former_value_again(told: Told, alice: mnemic.Scope) -> N
         ("undo", "Alice", False),
     ]
     told.run(told.journal().undo(undo))
-    assert alice.catalogue().read("plan") == "by agent", "an undo can be undone"
+    assert alice.notes.read("plan") == "by agent", "an undo can be undone"
 
 
 def test_an_agent_tells_and_takes_back_what_it_did(told: Told, alice: mnemic.Scope) -> None:
@@ -147,18 +147,18 @@ def test_an_agent_tells_and_takes_back_what_it_did(told: Told, alice: mnemic.Sco
     assert len(agent.drive(agent.history())) == 2
     (act,) = agent.drive(agent.history("a"))
     agent.drive(agent.undo())
-    assert alice.catalogue().read_all() == {"a": "1"}
+    assert alice.notes.read_all() == {"a": "1"}
     agent.drive(agent.undo(act))
-    assert alice.catalogue().read_all() == {}
+    assert alice.notes.read_all() == {}
 
 
 def test_deleting_is_undone_and_what_was_new_goes(told: Told, alice: mnemic.Scope) -> None:
-    alice.catalogue().write("plan", "x")
+    alice.notes.write("plan", "x")
     told.do("delete_note", key="plan")
     told.do("write_note", key="new", value="y")
     told.do("remember", text="Alice likes trains")
     told.run(told.journal().undo_last(3))
-    assert alice.catalogue().read_all() == {"plan": "x"}
+    assert alice.notes.read_all() == {"plan": "x"}
     assert alice.all() == []
     assert alice.recall("trains", kinds="memory") == []
 
@@ -175,7 +175,7 @@ def test_what_was_forgotten_is_found_again(told: Told, alice: mnemic.Scope) -> N
 
 
 def test_a_fact_that_was_stated_ends_and_the_one_before_goes_on(told: Told, alice: mnemic.Scope) -> None:
-    facts = alice.graph()
+    facts = alice.facts
     facts.add("Alice", "lives_in", "Oslo", single=True)
     told.do("assert_fact", subject="Alice", predicate="lives_in", object="Bergen", single=True)
     (act,) = told.history("Bergen")
@@ -187,13 +187,13 @@ def test_a_fact_that_was_stated_ends_and_the_one_before_goes_on(told: Told, alic
 
 def test_what_was_changed_since_is_not_undone_unasked(told: Told, alice: mnemic.Scope) -> None:
     told.do("write_note", key="plan", value="one")
-    alice.catalogue().write("plan", "two")
+    alice.notes.write("plan", "two")
     (act,) = told.history("plan")
     with pytest.raises(mnemic.ConflictError, match="changed again since"):
         told.run(told.journal().undo(act))
-    assert alice.catalogue().read("plan") == "two"
+    assert alice.notes.read("plan") == "two"
     told.run(told.journal().undo(act, force=True))
-    assert alice.catalogue().list() == []
+    assert alice.notes.list() == []
     with pytest.raises(mnemic.ConflictError, match="undone already"):
         told.run(told.journal().undo(act))
     with pytest.raises(mnemic.NotFoundError, match="no act 'nothing'"):
@@ -217,11 +217,11 @@ def test_the_journal_is_bounded(alice: mnemic.Scope, monkeypatch: pytest.MonkeyP
     portal = Portal()
     book = AsyncJournal(alice._twin)
     for n in range(60):
-        portal.run(book.writer("write_note", Provenance(agent="Bot")).catalogue().write("plan", n))
+        portal.run(book.writer("write_note", Provenance(agent="Bot")).notes.write("plan", n))
     acts = portal.run(book.history())
     assert 15 <= len(acts) <= 20
     portal.run(book.undo(acts[-1]))
-    assert alice.catalogue().read("plan") == 58
+    assert alice.notes.read("plan") == 58
     portal.close()
 
 
@@ -231,8 +231,8 @@ def test_a_value_that_is_too_large_to_keep_is_said_to_be_lost(
     monkeypatch.setattr("mnemic.agents.journal.MAX_BEFORE", 100)
     portal = Portal()
     book = AsyncJournal(alice._twin)
-    alice.catalogue().write("plan", "x" * 1000)
-    portal.run(book.writer("write_note", Provenance()).catalogue().write("plan", "short"))
+    alice.notes.write("plan", "x" * 1000)
+    portal.run(book.writer("write_note", Provenance()).notes.write("plan", "short"))
     (act,) = portal.run(book.history("plan"))
     with pytest.raises(mnemic.InvalidValueError, match="too large"):
         portal.run(book.undo(act))
@@ -244,7 +244,7 @@ def test_writers_at_once_leave_a_journal_that_is_true(alice: mnemic.Scope) -> No
         book = AsyncJournal(alice._twin)
 
         async def write(n: int) -> None:
-            await book.writer("write_note", Provenance(agent=f"a{n}")).catalogue().write("plan", n)
+            await book.writer("write_note", Provenance(agent=f"a{n}")).notes.write("plan", n)
 
         await asyncio.gather(*(write(n) for n in range(10)))
         return await book.history("plan")
@@ -253,5 +253,5 @@ def test_writers_at_once_leave_a_journal_that_is_true(alice: mnemic.Scope) -> No
     assert len(acts) == 10
     values = [act.changes[0].before and act.changes[0].before.get("data", 0) for act in acts]
     assert values[0] is None
-    order = [*values[1:], alice.catalogue().read("plan")]
+    order = [*values[1:], alice.notes.read("plan")]
     assert sorted(order) == list(range(10)), "each found what the one before it wrote"

@@ -180,7 +180,7 @@ def test_facts_are_kept_with_source_and_confidence(
     assert fact.labels["source"] == first.id
     assert fact.meta["confidence"] == 0.9
     assert alice.get(fact.key).meta["written_by"]["message"] == first.id
-    (link,) = alice.graph().ask("Alice")
+    (link,) = alice.facts.ask("Alice")
     assert (link.object, link.source, link.confidence) == ("Oslo", second.id, 1.0)
     assert link.valid_from == second.timestamp
     assert link.metadata["written_by"]["agent"] == "learner"
@@ -290,7 +290,7 @@ def test_an_agent_learns_in_the_background_and_before_it_closes(
         assert alice.all() == []
         agent.run_sync("I live in Oslo.")
     assert [record.text for record in alice.all()] == ["Ana is allergic to shellfish"]
-    assert len(alice.graph().ask("Alice")) == 1
+    assert len(alice.facts.ask("Alice")) == 1
 
 
 def test_a_turn_does_not_wait_for_what_is_learned(alice: mnemic.Scope) -> None:

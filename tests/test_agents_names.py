@@ -51,10 +51,10 @@ def test_without_pydantic_ai_the_extra_is_named() -> None:
 
 def test_sync_callers_have_twins(alice: mnemic.Scope) -> None:
     journal = open_journal(alice)
-    journal.writer("write_note", Provenance(agent="Bot")).catalogue().write("plan", 1)
+    journal.writer("write_note", Provenance(agent="Bot")).notes.write("plan", 1)
     (act,) = journal.history("plan")
     assert journal.undo(act).undoes == act.id
-    assert alice.catalogue().list() == []
+    assert alice.notes.list() == []
     chat = alice.session("monday")
     for n in range(40):
         chat.add("user", f"Turn {n} about the trip to Lisbon")

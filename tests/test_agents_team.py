@@ -61,8 +61,8 @@ def test_private_memories_are_apart(alice: mnemic.Scope) -> None:
         "tool",
         "assistant",
     ]
-    assert alice.scope("Writer").catalogue().read("style") == "short"
-    assert alice.scope("Lead").catalogue().list() == []
+    assert alice.scope("Writer").notes.read("style") == "short"
+    assert alice.scope("Lead").notes.list() == []
     assert len(alice.scope("Lead").session("tuesday").messages()) == 2
 
 

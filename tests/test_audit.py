@@ -304,7 +304,7 @@ def test_the_trail_is_filtered_and_complete() -> None:
                 for _ in range(13):
                     chat.add_many([Message("user", "hi", id=f"{name}-{n}-{_}") for n in range(100)])
         middle = datetime.now(UTC)
-        memory.scope("acme", "alice").catalogue().write("note", 1)
+        memory.scope("acme", "alice").notes.write("note", 1)
         assert len(memory.audit_trail()) == 2601
         assert len(memory.audit_trail(ScopePath("acme/alice"))) == 1301
         assert len(memory.audit_trail("acme/al")) == 0
@@ -331,7 +331,7 @@ def test_a_trail_apart_knows_what_came_of_it(tmp_path: Path) -> None:
         with mnemic.open(
             f"sqlite:///{tmp_path / name}.db", encryption_key=encryption_key, audit=f"sqlite:///{trail}"
         ) as memory:
-            notes = memory.scope("acme").catalogue()
+            notes = memory.scope("acme").notes
             with memory.acting(actor="bob-the-builder"):
                 version = notes.write("note", 1).version
                 notes.write("note", 2)

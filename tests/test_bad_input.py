@@ -143,9 +143,9 @@ def test_anything_odd_gets_an_error_of_ours(alice: mnemic.Scope, kept: mnemic.Se
         lambda: alice.remember_many("abc"),
         lambda: alice.recall("x", kinds=5),  # type: ignore[arg-type]
         lambda: alice.recall("x", min_importance="high"),  # type: ignore[arg-type]
-        lambda: alice.catalogue().write("k", 1, description=5),  # type: ignore[arg-type]
-        lambda: alice.catalogue().stale(timedelta(days=10**6)),
-        lambda: alice.graph().neighbors("a", predicates=5),  # type: ignore[arg-type]
+        lambda: alice.notes.write("k", 1, description=5),  # type: ignore[arg-type]
+        lambda: alice.notes.stale(timedelta(days=10**6)),
+        lambda: alice.facts.neighbors("a", predicates=5),  # type: ignore[arg-type]
         lambda: alice.session("x", overflow=5),  # type: ignore[arg-type]
         lambda: mnemic.open("memory://", tokens="nonsense"),
         lambda: mnemic.open("memory://", tokens=partial(len)),
@@ -163,8 +163,8 @@ def test_anything_odd_gets_an_error_of_ours(alice: mnemic.Scope, kept: mnemic.Se
 def test_one_name_does_where_several_may_be_given(alice: mnemic.Scope, kept: mnemic.Session) -> None:
     assert len(alice.recall("kept", kinds="message")) == 1
     assert len(kept.messages(roles="user")) == 1
-    alice.graph().add("a", "likes", "b")
-    assert alice.graph().neighbors("a", predicates="likes").distances == {"a": 0, "b": 1}
+    alice.facts.add("a", "likes", "b")
+    assert alice.facts.neighbors("a", predicates="likes").distances == {"a": 0, "b": 1}
 
 
 def test_an_unknown_field_is_refused(kept: mnemic.Session) -> None:

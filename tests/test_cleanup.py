@@ -42,8 +42,8 @@ def old_and_new(memory: mnemic.Memory, count: int = 3) -> mnemic.Scope:
     alice.remember("an old text", key="old", created=ago(50), metadata={"project": "x"})
     alice.remember("an old text that is pinned", key="pinned", created=ago(50), pinned=True)
     alice.remember("a new text", key="new", metadata={"project": "x"})
-    alice.catalogue().write("note", 1, metadata={"project": "x"})
-    alice.graph().add("Alice", "knows", "Bob")
+    alice.notes.write("note", 1, metadata={"project": "x"})
+    alice.facts.add("Alice", "knows", "Bob")
     return alice
 
 

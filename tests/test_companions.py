@@ -128,7 +128,7 @@ def test_recall_finds_what_was_remembered_and_said(beside: mnemic.Memory) -> Non
     alice.remember("Alice is allergic to peanuts", importance=0.9)
     alice.session("monday").add("user", "my sister Tilda moved to Bergen last winter")
     alice.session("monday").add("assistant", "how nice, does she like the rain there?")
-    alice.graph().add("Tilda", "works_at", "Globex")
+    alice.facts.add("Tilda", "works_at", "Globex")
     assert texts(alice.recall("what is Alice allergic to"))[0] == "Alice is allergic to peanuts"
     assert "Tilda" in texts(alice.recall("where did Tilda move to"))[0]
     assert (

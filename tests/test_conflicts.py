@@ -45,11 +45,11 @@ Step = Callable[[mnemic.AsyncScope], Awaitable[Any]]
 STEPS: dict[str, Step] = {
     "update": lambda alice: alice.update("k", importance=2.0),
     "merge": lambda alice: alice.remember("Ann likes green tea.", duplicates="merge"),
-    "graph.add": lambda alice: alice.graph().add("ann", "likes", "tea", confidence=0.5),
-    "graph.add single": lambda alice: alice.graph().add("ann", "likes", "coffee", single=True),
-    "graph.end": lambda alice: alice.graph().end("ann", "likes"),
-    "catalogue.write": lambda alice: alice.catalogue().write("plan", 2),
-    "catalogue.rename": lambda alice: alice.catalogue().rename("plan", "other"),
+    "facts.add": lambda alice: alice.facts.add("ann", "likes", "tea", confidence=0.5),
+    "facts.add single": lambda alice: alice.facts.add("ann", "likes", "coffee", single=True),
+    "facts.update": lambda alice: alice.facts.update("ann", "likes"),
+    "notes.write": lambda alice: alice.notes.write("plan", 2),
+    "notes.rename": lambda alice: alice.notes.rename("plan", "other"),
     "pop": lambda alice: alice.session("x").pop(),
     "forget": lambda alice: alice.forget(metadata={"tag": "a"}),
 }
@@ -66,8 +66,8 @@ def test_a_writer_that_is_always_overtaken_gives_up_with_an_error(
         async with mnemic.AsyncMemory(store) as memory:
             alice = memory.scope("acme", "alice")
             await alice.remember("Ann likes green tea.", key="k", metadata={"tag": "a"})
-            await alice.graph().add("ann", "likes", "tea")
-            await alice.catalogue().write("plan", 1)
+            await alice.facts.add("ann", "likes", "tea")
+            await alice.notes.write("plan", 1)
             await alice.session("x").add("user", "hello")
             store.active = True
             with pytest.raises(mnemic.ConflictError, match=f"gave up after {ATTEMPTS} attempts"):

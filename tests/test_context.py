@@ -342,7 +342,7 @@ def test_what_was_once_said_has_no_authority(alice: mnemic.Scope) -> None:
     chat.set_system("You are a clerk")
     alice.session("other").add("user", OVERRIDE)
     alice.remember(f"A customer wrote: {OVERRIDE}")
-    alice.catalogue().write("letter", OVERRIDE)
+    alice.notes.write("letter", OVERRIDE)
     for n in range(4):
         chat.add("user", f"Is refund {n} approved?")
     for messages in (alice.context("refunds", 900, session="s").messages, chat.window(900)):

@@ -29,8 +29,8 @@ def source(tmp_path: Path) -> str:
             for n in range(250):
                 chat.add("user", f"{user} says {n}", metadata={"n": n})
             space.remember(f"{user} likes tea", importance=2.5, metadata={"about": "drink"})
-            space.catalogue().write("note", {"x": [1, 2.5, None, "é"]}, description="a note")
-            space.graph().add(user, "works at", "Acme")
+            space.notes.write("note", {"x": [1, 2.5, None, "é"]}, description="a note")
+            space.facts.add(user, "works at", "Acme")
     return url
 
 
@@ -112,7 +112,7 @@ def test_what_has_changed_in_the_source_is_brought_over(source: str, tmp_path: P
     target = f"sqlite:///{tmp_path / 'target.db'}"
     mnemic.copy(source, target)
     with mnemic.open(source) as memory:
-        memory.scope("acme", "alice").catalogue().write("note", "changed")
+        memory.scope("acme", "alice").notes.write("note", "changed")
         memory.scope("acme", "alice").session("monday").add("user", "one more")
     assert mnemic.copy(source, target).written == 2
     assert everything(target) == everything(source)

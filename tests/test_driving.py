@@ -35,10 +35,10 @@ def test_the_async_api_does_what_the_sync_one_does(file_url: str) -> None:
                 async with chat.run():
                     await chat.add("user", "I like tea")
                     await chat.add_many([Message("assistant", "noted")])
-            await alice.catalogue().write("k", {"a": 1})
-            await alice.graph().add("alice", "likes", "tea")
+            await alice.notes.write("k", {"a": 1})
+            await alice.facts.add("alice", "likes", "tea")
             await alice.remember("tea with milk")
-            assert [entry.key for entry in await alice.catalogue().list()] == ["k"]
+            assert [entry.key for entry in await alice.notes.list()] == ["k"]
             return [hit.record.text for hit in await alice.recall("tea", k=9)]
 
     found = asyncio.run(talk())

@@ -138,7 +138,7 @@ def test_what_is_alike_is_found(alice: mnemic.Scope) -> None:
 def test_only_what_is_remembered_here_is_alike(memory: mnemic.Memory) -> None:
     space = memory.scope("a")
     space.session("s").add("user", PLAN)
-    space.catalogue().write("plan", PLAN)
+    space.notes.write("plan", PLAN)
     memory.scope("b").remember(PLAN)
     assert space.alike(PLAN) == []
     for n in range(12):

@@ -55,8 +55,8 @@ def fill(memory: mnemic.Memory) -> mnemic.Scope:
     chat.set_system("You are a helpful teapot")
     chat.add("user", "Where is the Hatter?", metadata={"mood": "velvet"})
     chat.add("assistant", {"answer": "in Wonderland"}, name="Hatter")
-    alice.catalogue().write("note", {"place": "Wonderland"}, description="a velvet description")
-    alice.graph().add("Alice", "works for", "the Hatter", source="chat-7")
+    alice.notes.write("note", {"place": "Wonderland"}, description="a velvet description")
+    alice.facts.add("Alice", "works for", "the Hatter", source="chat-7")
     return alice
 
 
@@ -242,15 +242,15 @@ def _hit(hit: mnemic.Hit) -> Any:
 def test_another_handle_finds_by_label_what_this_one_wrote(file_url: str) -> None:
     with mnemic.open(file_url, encryption_key=KEY) as one, mnemic.open(file_url, encryption_key=KEY) as two:
         for memory, name in ((one, "Alice"), (two, "Bob")):
-            memory.scope("acme").graph().add(name, "knows", "the Hatter")
+            memory.scope("acme").facts.add(name, "knows", "the Hatter")
         for memory in (one, two):
-            found = memory.scope("acme").graph().ask(object="the Hatter")
+            found = memory.scope("acme").facts.ask(object="the Hatter")
             assert [link.subject for link in found] == ["Alice", "Bob"]
 
 
 def test_many_threads_may_be_the_first_to_write(file_url: str) -> None:
     with mnemic.open(file_url, encryption_key=KEY) as memory:
-        graph = memory.scope("acme").graph()
+        graph = memory.scope("acme").facts
         threads = [threading.Thread(target=graph.add, args=(f"s{n}", "is", "here")) for n in range(8)]
         for thread in threads:
             thread.start()
@@ -316,7 +316,7 @@ def test_what_encryption_notes_is_nobodys_to_see_or_to_write(file_url: str) -> N
         fill(memory)
         memory.scope().erase()
         fill(memory)
-        assert memory.scope("acme", "alice").graph().ask("Alice")
+        assert memory.scope("acme", "alice").facts.ask("Alice")
     with pytest.raises(DecryptionError):
         mnemic.open(file_url)
 
@@ -507,9 +507,9 @@ def contents(memory: mnemic.Memory) -> Any:
         [(r.key, r.text, r.meta, r.labels, r.importance, r.created, r.updated) for r in alice.all()],
         [message.to_dict() for message in alice.session("monday").messages()],
         [message.to_dict() for message in alice.session("long").messages()],
-        [(e.key, e.description, e.metadata, e.created, e.updated) for e in alice.catalogue().list()],
-        alice.catalogue().read_all(),
-        alice.graph().ask(object="the Hatter"),
+        [(e.key, e.description, e.metadata, e.created, e.updated) for e in alice.notes.list()],
+        alice.notes.read_all(),
+        alice.facts.ask(object="the Hatter"),
         [(hit.record.text, round(hit.score, 3)) for hit in alice.recall("velvet teapot", uses=False)],
         [(faded.record.key, faded.uses, faded.used) for faded in alice.fading()],
     )
@@ -582,7 +582,7 @@ def test_others_read_and_write_while_a_key_is_changed(filled: str) -> None:
 
         def meanwhile(done: int, total: int) -> None:
             chat.add("user", f"meanwhile {done}")
-            assert other.scope("acme", "alice").graph().ask("Alice")
+            assert other.scope("acme", "alice").facts.ask("Alice")
 
         memory.rotate(progress=meanwhile)
         assert other.scope("acme", "alice").recall("teapot")
@@ -654,7 +654,7 @@ def test_there_is_nothing_to_rotate_without_a_key_or_a_record() -> None:
 
 def test_rotation_does_not_make_notes_look_new(filled: str) -> None:
     with mnemic.open(filled, encryption_key=[NEW, OLD]) as memory:
-        notes = memory.scope("acme", "alice").catalogue()
+        notes = memory.scope("acme", "alice").notes
         (before,) = notes.list()
         memory.rotate()
         (after,) = notes.list()
@@ -726,9 +726,9 @@ def test_a_store_is_encrypted_and_decrypted_by_copying(tmp_path: Path) -> None:
     assert first.digest == second.digest
     with mnemic.open(sealed, encryption_key=KEY) as memory:
         assert memory.scope("acme", "alice").recall("teapot")
-        assert memory.scope("acme", "alice").graph().ask("Alice")
+        assert memory.scope("acme", "alice").facts.ask("Alice")
     with mnemic.open(again) as memory:
-        assert memory.scope("acme", "alice").graph().ask("Alice")
+        assert memory.scope("acme", "alice").facts.ask("Alice")
 
 
 def test_an_encrypted_store_is_copied_without_its_key(filled: str, tmp_path: Path) -> None:
@@ -737,7 +737,7 @@ def test_an_encrypted_store_is_copied_without_its_key(filled: str, tmp_path: Pat
         mnemic.copy(filled, target, scope=scope)
         assert mnemic.copy(filled, target, scope=scope).written == 0
         with mnemic.open(target, encryption_key=OLD) as memory:
-            assert memory.scope("acme", "alice").graph().ask("Alice")
+            assert memory.scope("acme", "alice").facts.ask("Alice")
             assert memory.scope("acme", "alice").recall("teapot")
 
 
@@ -774,7 +774,7 @@ def test_two_processes_agree_on_the_labels_of_an_empty_store(tmp_path: Path) -> 
     program = (
         "import sys, mnemic\n"
         "with mnemic.open(sys.argv[1], encryption_key=bytes(range(32)), embedder=None) as memory:\n"
-        "    graph = memory.scope('acme').graph()\n"
+        "    graph = memory.scope('acme').facts\n"
         "    for n in range(20): graph.add(f'{sys.argv[2]}-{n}', 'knows', 'Hatter')\n"
     )
     url = f"sqlite:///{tmp_path / 'shared.db'}"
@@ -783,4 +783,4 @@ def test_two_processes_agree_on_the_labels_of_an_empty_store(tmp_path: Path) -> 
     ]
     assert [process.wait() for process in running] == [0, 0, 0]
     with mnemic.open(url, encryption_key=KEY) as memory:
-        assert len(memory.scope("acme").graph().ask(object="Hatter")) == 60
+        assert len(memory.scope("acme").facts.ask(object="Hatter")) == 60

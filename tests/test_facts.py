@@ -18,7 +18,7 @@ DAY = datetime(2026, 1, 1, tzinfo=UTC)
 
 @pytest.fixture
 def graph(alice: mnemic.Scope) -> mnemic.Facts:
-    return alice.graph()
+    return alice.facts
 
 
 def triples(links: list[mnemic.Fact]) -> list[tuple[str, str, str]]:
@@ -115,14 +115,14 @@ def test_a_fact_for_a_time_replaces_what_was_open(graph: mnemic.Facts) -> None:
         valid_to=DAY + timedelta(days=9999),
     )
     assert [link.object for link in graph.ask("a")] == ["closed"]
-    assert graph.end("a", "is") == 1
+    assert graph.update("a", "is") == 1
     assert graph.ask("a") == []
 
 
 def test_an_end_concerns_only_what_is_true_then(graph: mnemic.Facts) -> None:
     graph.add("a", "works_at", "X", valid_from=DAY)
     graph.add("a", "works_at", "Y", valid_from=DAY + timedelta(days=9999))
-    assert graph.end("a", "works_at") == 1
+    assert graph.update("a", "works_at") == 1
     assert [link.object for link in graph.ask("a", as_of=DAY + timedelta(days=10_000))] == ["Y"]
     with pytest.raises(mnemic.InvalidValueError, match="not both"):
         graph.ask("a", as_of=DAY, history=True)
@@ -141,18 +141,18 @@ def test_a_predicate_that_becomes_single_closes_all_that_was_open(graph: mnemic.
 def test_facts_end_and_are_removed(graph: mnemic.Facts) -> None:
     for thing in ("tea", "cake"):
         graph.add("alice", "likes", thing, valid_from=DAY)
-    assert graph.end("alice", "likes", "tea", at=DAY + timedelta(days=1)) == 1
+    assert graph.update("alice", "likes", "tea", valid_to=DAY + timedelta(days=1)) == 1
     assert [link.object for link in graph.ask("alice")] == ["cake"]
     assert sorted(link.object for link in graph.ask("alice", as_of=DAY)) == ["cake", "tea"]
-    assert graph.end("alice", "likes", "tea") == 0
+    assert graph.update("alice", "likes", "tea") == 0
     graph.add("alice", "likes", "tea")
     assert len(graph.ask("alice", "likes", "tea", history=True)) == 2
-    assert graph.remove("alice", "likes", "tea") == 2
+    assert graph.delete("alice", "likes", "tea") == 2
     assert [link.object for link in graph.ask("alice", history=True)] == ["cake"]
 
 
 def test_two_writers_of_a_single_predicate_leave_one_fact(memory: mnemic.Memory) -> None:
-    graph = memory.scope("team").graph()
+    graph = memory.scope("team").facts
 
     def state(writer: int) -> None:
         for n in range(10):

@@ -65,7 +65,7 @@ def test_only_regular_files_are_replaced(make: Callable[[Path], None], tmp_path:
         with pytest.raises(StorePermissionError, match=r"not a regular file"):
             chat.save(target)
         with pytest.raises(StorePermissionError, match=r"not a regular file"):
-            memory.scope("a").graph().save_graphml(target)
+            memory.scope("a").facts.save_graphml(target)
     assert target.lstat().st_ino == before.st_ino
     assert {entry.name for entry in tmp_path.iterdir()} <= {"saved.json", "elsewhere"}
     if make is link:
@@ -176,8 +176,8 @@ def fill(memory: mnemic.Memory) -> None:
         memory.scope("acme", "bob").session(f"s{n % 3}").add("user", "plain " * (1 + n * 11 % 90))
         if n % 10 == 0:
             alice.remember(f"{SECRET} {n}")
-            alice.catalogue().write(f"{SECRET}{n}", {"x": SECRET}, description=SECRET)
-            alice.graph().add(f"{SECRET}{n}", "likes", SECRET)
+            alice.notes.write(f"{SECRET}{n}", {"x": SECRET}, description=SECRET)
+            alice.facts.add(f"{SECRET}{n}", "likes", SECRET)
     memory.scope("acme").recall(SECRET)
 
 

@@ -139,8 +139,8 @@ def test_recall_reaches_everything_below_the_scope(memory: mnemic.Memory) -> Non
     alice = memory.scope("acme", "alice")
     alice.session("monday").add("user", "The wedding is in Lisbon")
     alice.scope("work").remember("Lisbon office opens in May")
-    alice.catalogue().write("trip_plan", {"city": "Lisbon"}, description="where we go")
-    alice.graph().add("Alice", "travels_to", "Lisbon")
+    alice.notes.write("trip_plan", {"city": "Lisbon"}, description="where we go")
+    alice.facts.add("Alice", "travels_to", "Lisbon")
     memory.scope("acme", "alice2").remember("Lisbon is not hers")
     memory.scope("acme").remember("Lisbon of the tenant")
     kinds = {hit.record.kind for hit in alice.recall("Lisbon", k=10)}
@@ -285,8 +285,8 @@ def test_erase_leaves_nothing_behind(memory: mnemic.Memory, tmp_path: Path) -> N
             [Message("user", f"tea {n}") for n in range(4)]
         )
         space.remember("tea")
-        space.catalogue().write("k", "tea")
-        space.graph().add("a", "likes", "tea")
+        space.notes.write("k", "tea")
+        space.facts.add("a", "likes", "tea")
     assert alice.erase() == 7
     assert alice.recall("tea") == []
     assert alice.sessions() == []
@@ -300,8 +300,8 @@ def everything(alice: mnemic.Scope) -> dict[str, mnemic.Hit]:
     """Store one record of each kind that recall finds, in a scope below, and return the hits by kind."""
     below = alice.scope("work")
     below.remember("The zebra has stripes", key="z")
-    below.catalogue().write("stripes", "A zebra has many")
-    below.graph().add("zebra", "lives_in", "Kenya")
+    below.notes.write("stripes", "A zebra has many")
+    below.facts.add("zebra", "lives_in", "Kenya")
     chat = below.session("s", max_messages=2, overflow=mnemic.Summarize(lambda messages: "a zebra was seen"))
     chat.add_many([Message("user", f"I saw zebra number {n}") for n in range(4)])
     hits = alice.recall("zebra", k=50)
@@ -336,7 +336,7 @@ def test_what_recall_returns_can_be_used_updated_and_forgotten_wherever_it_lies(
 def test_a_key_alone_is_this_scopes_own_before_one_below(alice: mnemic.Scope) -> None:
     alice.remember("mine", key="k")
     alice.scope("work").remember("of work", key="k")
-    alice.scope("home").catalogue().write("k", "of home")
+    alice.scope("home").notes.write("k", "of home")
     assert alice.get("k").text == "mine"
     assert alice.forget("k") == 1
     for ask in (alice.get, alice.forget, alice.used, lambda key: alice.update(key, importance=2)):

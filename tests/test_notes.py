@@ -14,7 +14,7 @@ import mnemic
 
 @pytest.fixture
 def notes(alice: mnemic.Scope) -> mnemic.Notes:
-    return alice.catalogue()
+    return alice.notes
 
 
 @pytest.mark.parametrize(
@@ -54,10 +54,10 @@ def test_a_new_value_keeps_what_is_not_said_anew(notes: mnemic.Notes) -> None:
     notes.write("k", 1, description="one", metadata={"a": 1})
     notes.write("k", 2)
     entry = notes.get("k")
-    assert (entry.value, entry.info.description, entry.info.metadata) == (2, "one", {"a": 1})
+    assert (entry.value, entry.description, entry.metadata) == (2, "one", {"a": 1})
     notes.write("k", 3, description="", metadata={})
     entry = notes.get("k")
-    assert (entry.value, entry.info.description, entry.info.metadata) == (3, "", {})
+    assert (entry.value, entry.description, entry.metadata) == (3, "", {})
 
 
 def test_delete_and_clear(notes: mnemic.Notes) -> None:
@@ -85,25 +85,44 @@ def test_rename_keeps_all_else(notes: mnemic.Notes) -> None:
 
 
 def test_limits_refuse_with_a_clear_error_and_lose_nothing(alice: mnemic.Scope) -> None:
-    notes = alice.catalogue(max_entries=2, max_bytes=40)
+    notes = alice.notes
+    notes.set_limits(max_notes=2, max_bytes=40)
     notes.write("a", "x" * 10)
     notes.write("b", "x" * 10)
-    with pytest.raises(mnemic.LimitError, match="would hold 3 entries of 25 bytes; allowed are 2 entries"):
+    with pytest.raises(mnemic.LimitError, match="would hold 3 notes of 25 bytes; allowed are 2 notes"):
         notes.write("c", 1)
-    with pytest.raises(mnemic.LimitError, match="44 bytes; allowed are 2 entries of 40 bytes"):
+    with pytest.raises(mnemic.LimitError, match="44 bytes; allowed are 2 notes of 40 bytes"):
         notes.write("b", "x" * 30)
     assert notes.read_all() == {"a": "x" * 10, "b": "x" * 10}
     notes.write("b", "x" * 20)
     assert notes.usage() == (2, 34)
-    smaller = alice.catalogue(max_entries=1, max_bytes=10)
-    smaller.rename("a", "c")
-    smaller.write("b", "x")
-    for bad in ({"max_entries": 0}, {"max_bytes": -1}):
+    notes.set_limits(max_notes=1, max_bytes=10)
+    notes.rename("a", "c")
+    notes.write("b", "x")
+    for bad in ({"max_notes": 0}, {"max_bytes": -1}):
         with pytest.raises(mnemic.InvalidValueError):
-            alice.catalogue(**bad)
+            notes.set_limits(**bad)
 
 
-def test_stale_notes_are_found_and_pruned(notes: mnemic.Notes) -> None:
+def test_limits_belong_to_the_notes_and_hold_for_every_handle(alice: mnemic.Scope) -> None:
+    other = alice.scope().notes
+    other.write("a", 1)
+    alice.notes.set_limits(max_notes=1)
+    assert other.limits() == mnemic.NoteLimits(max_notes=1)
+    with pytest.raises(mnemic.LimitError):
+        other.write("b", 2)
+    with pytest.raises(mnemic.ConflictError):
+        other.write("a", 2, if_version=0)
+    alice.notes.clear()
+    other.write("b", 2)
+    with pytest.raises(mnemic.LimitError):
+        alice.notes.write("c", 3)
+    alice.notes.set_limits()
+    other.write("c", 3)
+    assert other.usage() == (2, 2)
+
+
+def test_stale_notes_are_found(notes: mnemic.Notes) -> None:
     notes.write("old", 1)
     notes.write("renewed", 1)
     time.sleep(1.2)
@@ -111,8 +130,6 @@ def test_stale_notes_are_found_and_pruned(notes: mnemic.Notes) -> None:
     notes.write("new", 3)
     age = timedelta(seconds=1)
     assert [entry.key for entry in notes.stale(age)] == ["old"]
-    assert notes.prune(age) == ["old"]
-    assert sorted(notes.read_all()) == ["new", "renewed"]
     assert notes.stale(timedelta(days=1)) == []
     with pytest.raises(mnemic.InvalidValueError):
         notes.stale(timedelta(days=-1))
@@ -126,12 +143,12 @@ def test_two_writers_of_one_key_notice_each_other(notes: mnemic.Notes) -> None:
     second = notes.write("plan", ["a", "b"], if_version=first.version)
     with pytest.raises(mnemic.ConflictError):
         notes.write("plan", ["c"], if_version=first.version)
-    assert notes.get("plan").info.version == second.version
+    assert notes.get("plan").version == second.version
     assert notes.read("plan") == ["a", "b"]
 
 
 def test_compare_and_set_counts_right_with_many_writers(memory: mnemic.Memory) -> None:
-    notes = memory.scope("team").catalogue()
+    notes = memory.scope("team").notes
     notes.write("counter", 0)
 
     def count() -> None:
@@ -140,7 +157,7 @@ def test_compare_and_set_counts_right_with_many_writers(memory: mnemic.Memory) -
                 entry = notes.get("counter")
                 assert isinstance(entry.value, int)
                 try:
-                    notes.write("counter", entry.value + 1, if_version=entry.info.version)
+                    notes.write("counter", entry.value + 1, if_version=entry.version)
                     break
                 except mnemic.ConflictError:
                     continue
@@ -154,9 +171,9 @@ def test_compare_and_set_counts_right_with_many_writers(memory: mnemic.Memory) -
 
 
 def test_scopes_have_their_own_notes(memory: mnemic.Memory) -> None:
-    memory.scope("a").catalogue().write("k", 1)
-    memory.scope("a", "b").catalogue().write("k", 2)
-    assert memory.scope("a").catalogue().read_all() == {"k": 1}
+    memory.scope("a").notes.write("k", 1)
+    memory.scope("a", "b").notes.write("k", 2)
+    assert memory.scope("a").notes.read_all() == {"k": 1}
 
 
 @pytest.mark.parametrize("key", ["", "\x00", "a\nb", "x" * 501, "\ud800", None, 3])

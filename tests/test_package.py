@@ -18,7 +18,7 @@ import mnemic.api
 NAMES = """
     AgentCall AsyncNotes AsyncFacts AsyncMemory AsyncSession AsyncScope Audit AuditEntry AuditError
     BudgetError Notes Cleaned DecryptionError
-    ClosedError CombinedEmbedder ConflictError Context Copied Embedder EmbedderError Note NoteInfo
+    ClosedError CombinedEmbedder ConflictError Context Copied Embedder EmbedderError Note NoteInfo NoteLimits
     EventLoopError MemoryItem Faded FastEmbedEmbedder Facts Hit InvalidValueError LimitError Fact Memory
     Message Metrics MissingExtraError MnemicError Neighborhood NewerSchemaError NotFoundError
     OpenAIEmbedder Record Ref ScopePath SentenceTransformerEmbedder Session SessionInfo Scope StaticEmbedder

@@ -80,14 +80,14 @@ def test_the_parts_of_every_hit_sum_to_its_score(alice: mnemic.Scope, query: str
     )
     alice.remember("Anna's bicycle is red", importance=5)
     alice.remember("Bert has had 3 dogs since 2019", importance=0.1, created=START - 400 * DAY)
-    alice.graph().add("Anna", "works_at", "Globex")
-    alice.catalogue().write("pets", ["dog", "bicycle"], description="what Bert owns")
+    alice.facts.add("Anna", "works_at", "Globex")
+    alice.notes.write("pets", ["dog", "bicycle"], description="what Bert owns")
     explained(alice.recall(query, k=20))
 
 
 def test_no_hit_scores_below_the_least_score(alice: mnemic.Scope) -> None:
     alice.remember_many(["Globex closes at five", "Initech closes at six", "the office of Anna"])
-    alice.graph().add("Anna", "works_at", "Globex")
+    alice.facts.add("Anna", "works_at", "Globex")
     talk(alice.session("s"), ("Bert", "Is it?"), ("Bert", "Where is the office?"))
     for query in ("where is Anna", "the office of Anna", "Globex"):
         assert min(hit.score for hit in alice.recall(query, k=99, min_score=0)) >= 0
@@ -436,7 +436,7 @@ def test_any_importance_is_borne(alice: mnemic.Scope, importance: float) -> None
 
 
 def test_facts_lead_to_what_they_link(alice: mnemic.Scope) -> None:
-    alice.graph().add("Anna", "works_at", "Globex")
+    alice.facts.add("Anna", "works_at", "Globex")
     alice.remember_many(["Globex closes at five", "Initech closes at six", "Umbrella closes at seven"])
     hits = alice.recall("When may one call Anna at the office?", k=9)
     texts = found(hits)
@@ -446,7 +446,7 @@ def test_facts_lead_to_what_they_link(alice: mnemic.Scope) -> None:
 
 
 def test_a_note_about_a_role_is_no_turn_of_a_conversation(alice: mnemic.Scope) -> None:
-    notes = alice.catalogue()
+    notes = alice.notes
     notes.write("profile", {"role": "user", "name": "Bert", "likes": "zebra stripes"})
     notes.write("other", {"role": "assistant", "likes": "zebra crossings"})
     alice.session("s").add("user", "zebra")
@@ -471,8 +471,8 @@ def test_every_kind_is_found_together_and_alone(alice: mnemic.Scope) -> None:
     for n in range(4):
         chat.add("user", f"zebra {n}")
     alice.remember("zebra remembered")
-    alice.catalogue().write("animal", "zebra noted")
-    alice.graph().add("Zebra", "eats", "grass")
+    alice.notes.write("animal", "zebra noted")
+    alice.facts.add("Zebra", "eats", "grass")
     kinds = {"message", "archived", "summary", "memory", "note", "fact"}
     assert {hit.record.kind for hit in alice.recall("zebra", k=20)} == kinds
     for kind in kinds:
@@ -534,7 +534,7 @@ def test_as_of_keeps_what_was_true_then(alice: mnemic.Scope) -> None:
     alice.remember("lives in Paris", valid_from=years[2020], valid_to=years[2022])
     alice.remember("lives in Rome", valid_from=years[2022], valid_to=years[2024])
     alice.remember("lives with a cat")
-    alice.graph().add("Alice", "lives_in", "Paris", valid_from=years[2020], valid_to=years[2022])
+    alice.facts.add("Alice", "lives_in", "Paris", valid_from=years[2020], valid_to=years[2022])
 
     def then(year: int) -> list[str]:
         return sorted(found(alice.recall("lives in Paris or Rome", k=9, as_of=years[year])))
@@ -662,7 +662,7 @@ def test_an_erased_scope_below_leaves_no_trace(file_url: str) -> None:
         alice = memory.scope("acme", "alice")
         alice.remember_many(["tea is ready", "a cup of tea", "coffee"])
         alice.scope("old").remember_many(["tea is ready", "tea is ready indeed, ready tea"])
-        alice.scope("old").graph().add("tea", "is", "ready")
+        alice.scope("old").facts.add("tea", "is", "ready")
         assert len(alice.recall("tea is ready", k=9)) == 5
         alice.scope("old").erase()
         assert found(alice.recall("tea is ready", k=1)) == ["tea is ready"]
@@ -699,7 +699,7 @@ def test_facts_that_were_rewritten_lead_on(file_url: str, rewrites: int) -> None
         alice = memory.scope("acme", "alice")
         alice.remember_many(["Globex closes at five", "Initech closes at six", "the office of Anna"])
         for n in range(rewrites):
-            alice.graph().add("Anna", "works_at", "Globex", metadata={"n": n})
+            alice.facts.add("Anna", "works_at", "Globex", metadata={"n": n})
             alice.recall("where is Anna")
         mine = alice.recall("where is Anna", k=9)
         assert scored(mine) == fresh(alice, file_url, "where is Anna", k=9)

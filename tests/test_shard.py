@@ -106,9 +106,9 @@ def do(memory: mnemic.Memory, step: tuple[str, ...]) -> None:
         case "erase", _:
             space.erase()
         case "fact", [subject, object]:
-            space.graph().add(subject, "knows", object)
+            space.facts.add(subject, "knows", object)
         case "unlink", [subject]:
-            space.graph().remove(subject, "knows")
+            space.facts.delete(subject, "knows")
 
 
 def told(memory: mnemic.Memory, query: str) -> dict[Any, Any]:

@@ -250,7 +250,7 @@ def sync_class(node: ast.ClassDef) -> str:
     ]
     for item in node.body:
         if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
-            lines += property_(item.target.id, ast.unparse(item.annotation))
+            lines += property_(item, ast.unparse(item.annotation))
         elif isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef):
             lines += method(item, name)
     if name == "Memory":
@@ -258,12 +258,15 @@ def sync_class(node: ast.ClassDef) -> str:
     return "\n".join(lines)
 
 
-def property_(name: str, annotation: str) -> list[str]:
-    """Return a property that reads the twin's attribute."""
+def property_(item: ast.AnnAssign, annotation: str) -> list[str]:
+    """Return a property that reads the twin's attribute, itself wrapped if it is async."""
+    assert isinstance(item.target, ast.Name)
+    name, returned = item.target.id, _sync_names(annotation)
+    read = f"self._twin.{name}"
     return [
         "    @property",
-        f"    def {name}(self) -> {annotation}:",
-        f"        return self._twin.{name}",
+        f"    def {name}(self) -> {returned}:",
+        f"        return {f'{returned}({read}, self._driver)' if _is_ours(returned) else read}",
         "",
     ]
 

@@ -32,7 +32,7 @@ from .features.context import Context
 from .features.facts import AsyncFacts, Fact, Neighborhood
 from .features.fading import Faded
 from .features.memories import MemoryItem
-from .features.notes import AsyncNotes, Note, NoteInfo
+from .features.notes import AsyncNotes, Note, NoteInfo, NoteLimits
 from .features.sessions import AsyncSession, SessionInfo
 from .features.summary import Summarize
 from .formats import from_anthropic, from_openai, to_anthropic, to_openai
@@ -108,6 +108,7 @@ __all__ = [
     "NotFoundError",
     "Note",
     "NoteInfo",
+    "NoteLimits",
     "Notes",
     "OpenAIEmbedder",
     "Record",

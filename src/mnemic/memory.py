@@ -279,9 +279,14 @@ class AsyncMemory:
 class AsyncScope(AsyncFading):
     """What is remembered under one scope, and the ways to it."""
 
+    notes: AsyncNotes
+    facts: AsyncFacts
+
     def __init__(self, store: Store, home: ScopePath, tokens: TokenCounter) -> None:
         super().__init__(store, home)
         self._tokens = tokens
+        self.notes = AsyncNotes(store, home)
+        self.facts = AsyncFacts(store, home)
 
     def scope(self, *segments: ScopePath | str) -> AsyncScope:
         """Return what is remembered under a scope below this one; raises InvalidValueError."""
@@ -359,14 +364,6 @@ class AsyncScope(AsyncFading):
         """Return the conversations below this scope with their counts, tokens and last activity."""
         scan = StreamScan(scope=self.home, kinds=(MESSAGE,))
         return [SessionInfo.of(stream) async for stream in all_streams(self._store, scan)]
-
-    def catalogue(self, *, max_entries: int | None = None, max_bytes: int | None = None) -> AsyncNotes:
-        """Return the notes of this scope; writes past a limit raise LimitError."""
-        return AsyncNotes(self._store, self.home, max_entries, max_bytes)
-
-    def graph(self) -> AsyncFacts:
-        """Return the facts of this scope."""
-        return AsyncFacts(self._store, self.home)
 
     async def cleanup(
         self,

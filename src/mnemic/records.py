@@ -53,6 +53,9 @@ LOCK_KIND = "encryption"
 AUDIT_KIND = "audit"
 """The kind of the records that tell who changed what; they are only ever added to."""
 
+SHOWN = 60
+"""How many characters of a text are shown where a value is printed."""
+
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 ROLES: tuple[Role, ...] = get_args(Role)
 
@@ -65,6 +68,51 @@ def new_id() -> str:
 def now() -> datetime:
     """Return the present moment, in UTC."""
     return datetime.now(UTC)
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON can hold it: scopes as paths, times in ISO 8601, durations in seconds."""
+    if isinstance(value, ScopePath):
+        return value.path
+    if isinstance(value, Struct):
+        return {name: plain(getattr(value, name)) for name in value.__struct_fields__}
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, dict):
+        return {str(name): plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return value
+
+
+class Value(Struct, frozen=True):
+    """A value that people print and pass on: a short repr, and a dict that JSON can hold."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields by name, as `json.dumps`, FastAPI and pandas take them."""
+        fields: dict[str, Any] = plain(self)
+        return fields
+
+    def __repr__(self) -> str:
+        """Return the fields that say something, long texts cut."""
+        fields = ((name, getattr(self, name)) for name in self.__struct_fields__)
+        told = (f"{name}={_brief(value)}" for name, value in fields if value not in (None, "", [], {}))
+        return f"{type(self).__name__}({', '.join(told)})"
+
+
+def _brief(value: Any) -> str:
+    if isinstance(value, str):
+        return repr(value if len(value) <= SHOWN else f"{value[:SHOWN]}…")
+    if isinstance(value, datetime):
+        return value.isoformat(" ", "seconds")
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    if isinstance(value, ScopePath):
+        return repr(value.path)
+    text = repr(value)
+    return text if len(text) <= 2 * SHOWN else f"{text[: 2 * SHOWN]}…"
 
 
 class ScopePath(Struct, frozen=True, order=True):
@@ -235,7 +283,7 @@ class AgentCall(Struct, frozen=True, omit_defaults=True):
         check_json(self.request, "agent call request")
 
 
-class Message(Struct, frozen=True):
+class Message(Value, frozen=True):
     """One message of a conversation.
 
     `content` is text, an object, or a list of content blocks; `images` are paths, URLs or data

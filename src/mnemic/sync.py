@@ -19,7 +19,7 @@ from .features.duplicates import Duplicates
 from .features.facts import MAX_FACTS, AsyncFacts, Fact, Neighborhood
 from .features.fading import AsyncFading, Faded
 from .features.memories import AsyncLongTerm, MemoryItem
-from .features.notes import AsyncNotes, Note, NoteInfo
+from .features.notes import AsyncNotes, Note, NoteInfo, NoteLimits
 from .features.overflow import Limits, Overflow
 from .features.references import Reference
 from .features.sessions import AsyncSession, Retention, SessionInfo
@@ -239,7 +239,7 @@ class Session:
 class Notes:
     """The notes of one scope: any JSON value under a key, with a description.
 
-    With limits, a write that would go past them raises LimitError and changes nothing.
+    Limits are stored with the notes: a write that would go past them raises LimitError and changes nothing.
     """
 
     def __init__(self, twin: AsyncNotes, driver: Driver) -> None:
@@ -247,16 +247,19 @@ class Notes:
         self._twin = twin
 
     @property
-    def home(self) -> ScopePath:
-        return self._twin.home
+    def scope(self) -> ScopePath:
+        return self._twin.scope
 
-    @property
-    def max_entries(self) -> int | None:
-        return self._twin.max_entries
+    def set_limits(self, *, max_notes: int | None = None, max_bytes: int | None = None) -> None:
+        """Limit the notes of this scope, for whoever writes them; None is no limit.
 
-    @property
-    def max_bytes(self) -> int | None:
-        return self._twin.max_bytes
+        Notes that are there already stay. Raises InvalidValueError for a limit below 1.
+        """
+        self._driver.run(self._twin.set_limits(max_notes=max_notes, max_bytes=max_bytes))
+
+    def limits(self) -> NoteLimits:
+        """Return the limits of this scope's notes."""
+        return self._driver.run(self._twin.limits())
 
     def write(
         self,
@@ -272,7 +275,7 @@ class Notes:
         A description or metadata that is not given stays as it was. With `if_version` the note must
         be at that version, 0 for new: raises ConflictError, whose `current` is its version, if
         another has written it; without, only if others wrote first at every attempt. Raises LimitError
-        if the catalogue would be too large, and InvalidValueError for what JSON cannot hold.
+        if there would be too many or too large notes, and InvalidValueError for what JSON cannot hold.
         """
         return self._driver.run(
             self._twin.write(key, value, description=description, metadata=metadata, if_version=if_version)
@@ -308,10 +311,6 @@ class Notes:
     def stale(self, older_than: timedelta) -> list[NoteInfo]:
         """Return the notes that were last written longer ago than that."""
         return self._driver.run(self._twin.stale(older_than))
-
-    def prune(self, older_than: timedelta) -> list[str]:
-        """Remove the notes that were last written longer ago than that; return their keys."""
-        return self._driver.run(self._twin.prune(older_than))
 
     def usage(self) -> tuple[int, int]:
         """Return how many notes there are, and how many bytes their values take as JSON."""
@@ -566,8 +565,8 @@ class Facts:
         self._twin = twin
 
     @property
-    def home(self) -> ScopePath:
-        return self._twin.home
+    def scope(self) -> ScopePath:
+        return self._twin.scope
 
     def add(
         self,
@@ -603,19 +602,19 @@ class Facts:
             )
         )
 
-    def end(
-        self, subject: str, predicate: str, object: str | None = None, *, at: datetime | None = None
+    def update(
+        self, subject: str, predicate: str, object: str | None = None, *, valid_to: datetime | None = None
     ) -> int:
-        """Let the facts that are true at a moment, by default now, end then; return how many.
+        """Let the facts of this scope that are true at `valid_to`, by default now, end then; return how many.
 
         Those with another object than the one given go on. What ended stays as history. Raises
         ConflictError if others wrote the same facts first at every attempt.
         """
-        return self._driver.run(self._twin.end(subject, predicate, object, at=at))
+        return self._driver.run(self._twin.update(subject, predicate, object, valid_to=valid_to))
 
-    def remove(self, subject: str, predicate: str, object: str | None = None) -> int:
-        """Remove facts, and their history, as if they had never been stated; return how many."""
-        return self._driver.run(self._twin.remove(subject, predicate, object))
+    def delete(self, subject: str, predicate: str, object: str | None = None) -> int:
+        """Delete facts of this scope and their history, as if never stated; return how many."""
+        return self._driver.run(self._twin.delete(subject, predicate, object))
 
     def ask(
         self,
@@ -820,6 +819,14 @@ class Scope(Fading):
         super().__init__(twin, driver)
         self._twin: AsyncScope = twin
 
+    @property
+    def notes(self) -> Notes:
+        return Notes(self._twin.notes, self._driver)
+
+    @property
+    def facts(self) -> Facts:
+        return Facts(self._twin.facts, self._driver)
+
     def scope(self, *segments: ScopePath | str) -> Scope:
         """Return what is remembered under a scope below this one; raises InvalidValueError."""
         return Scope(self._twin.scope(*segments), self._driver)
@@ -902,14 +909,6 @@ class Scope(Fading):
     def sessions(self) -> list[SessionInfo]:
         """Return the conversations below this scope with their counts, tokens and last activity."""
         return self._driver.run(self._twin.sessions())
-
-    def catalogue(self, *, max_entries: int | None = None, max_bytes: int | None = None) -> Notes:
-        """Return the notes of this scope; writes past a limit raise LimitError."""
-        return Notes(self._twin.catalogue(max_entries=max_entries, max_bytes=max_bytes), self._driver)
-
-    def graph(self) -> Facts:
-        """Return the facts of this scope."""
-        return Facts(self._twin.graph(), self._driver)
 
     def cleanup(
         self,

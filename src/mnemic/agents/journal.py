@@ -167,7 +167,7 @@ class AsyncJournal:
             return []
         moment = now()
         if change.kind == FACT and present.valid_to is None and _before(present.valid_from, moment):
-            return self._space.graph()._close(present, moment)
+            return self._space.facts._close(present, moment)
         return [Delete(ref, version)]
 
     def _scan(self, where: tuple[Condition, ...] = ()) -> Scan:

@@ -169,7 +169,7 @@ class AsyncLearner:
                     )
                     facts.append(await self.home.run(work))
                 else:
-                    stated = writer.graph().add(
+                    stated = writer.facts.add(
                         item.subject,
                         item.predicate,
                         item.object,

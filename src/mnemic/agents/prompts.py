@@ -11,7 +11,7 @@ from ..driving import running_loop
 from ..errors import InvalidValueError
 from ..features.context import best_of, lines_of
 from ..features.memories import MEMORY
-from ..features.notes import NOTE, NoteInfo
+from ..features.notes import NOTE, NoteInfo, to_info
 from ..features.quoting import quoted
 from ..features.sessions import AsyncSession
 from ..memory import AsyncScope
@@ -99,8 +99,8 @@ async def _newest_notes(space: AsyncScope) -> tuple[list[NoteInfo], int]:
     """Return the notes that were made last, without what is in them, and how many there are."""
     scan = Scan(scope=space.home, kinds=(NOTE,), reverse=True, limit=MAX_NOTES, bodies=False)
     page = await space._store.scan(scan)
-    count = len(page.items) if page.cursor is None else (await space.catalogue().usage())[0]
-    return [NoteInfo.of(record) for record in page.items], count
+    count = len(page.items) if page.cursor is None else (await space.notes.usage())[0]
+    return [to_info(record) for record in page.items], count
 
 
 def _listed(entries: list[NoteInfo], count: int, tokens: TokenCounter, room: int) -> tuple[list[str], int]:

@@ -33,12 +33,12 @@ class _Tools:
 
     async def list_notes(self, ctx: RunContext[Any]) -> list[dict[str, Any]]:
         """List your notes by key, with what they are about and their size in bytes."""
-        entries = await self._turn(ctx).home.run(self._space(ctx).catalogue().list())
+        entries = await self._turn(ctx).home.run(self._space(ctx).notes.list())
         return [{"key": entry.key, "description": entry.description, "size": entry.size} for entry in entries]
 
     async def read_note(self, ctx: RunContext[Any], key: str) -> Any:
         """Read the note under a key."""
-        return await self._turn(ctx).home.run(self._space(ctx).catalogue().read(key))
+        return await self._turn(ctx).home.run(self._space(ctx).notes.read(key))
 
     async def write_note(
         self,
@@ -54,13 +54,13 @@ class _Tools:
             value: What the note holds.
             description: What it is about, in a line; the list of notes shows it.
         """
-        notes = self._writer(ctx).catalogue()
+        notes = self._writer(ctx).notes
         await self._turn(ctx).home.run(notes.write(key, value, description=description))
         return f"Noted under {key!r}."
 
     async def delete_note(self, ctx: RunContext[Any], key: str) -> str:
         """Delete the note under a key."""
-        there = await self._turn(ctx).home.run(self._writer(ctx).catalogue().delete(key))
+        there = await self._turn(ctx).home.run(self._writer(ctx).notes.delete(key))
         return f"Deleted {key!r}." if there else f"There is no note {key!r}."
 
     async def remember(self, ctx: RunContext[Any], text: str, importance: float = 1.0) -> str:
@@ -108,7 +108,7 @@ class _Tools:
             single: Whether there is one object at a time, so that this ends the fact before.
         """
         turn = self._turn(ctx)
-        facts = self._writer(ctx).graph()
+        facts = self._writer(ctx).facts
         work = facts.add(subject, predicate, object, single=single, source=turn.prompt_id)
         link = await turn.home.run(work)
         return f"Stated: {link.subject} {link.predicate} {link.object}."
@@ -121,7 +121,7 @@ class _Tools:
         object: str | None = None,
     ) -> list[dict[str, Any]]:
         """Ask which facts are true, by any of subject, predicate and object."""
-        facts = self._space(ctx).graph()
+        facts = self._space(ctx).facts
         links = await self._turn(ctx).home.run(facts.ask(subject, predicate, object, limit=MAX_FACTS))
         return [_fact(link) for link in links]
 

@@ -70,7 +70,7 @@ class UrlMemory(MemoryBackend):
     async def _notes(self) -> AsyncNotes:
         if self._memory is None:
             self._memory = await mnemic.open_async(self.url, encryption_key=self._encryption_key)
-        return self._memory.scope(self.prefix).catalogue()
+        return self._memory.scope(self.prefix).notes
 
 
 class RedisMemory(UrlMemory):

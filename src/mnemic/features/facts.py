@@ -7,13 +7,13 @@ from datetime import datetime
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct, field
+from msgspec import field
 from msgspec.structs import replace
 
 from ..checks import check_count, check_name, check_number, check_time, shown, to_microseconds
 from ..driving import off_loop
 from ..errors import InvalidValueError, LimitError
-from ..records import Record, Ref, ScopePath, now
+from ..records import Record, Ref, ScopePath, Value, now
 from ..store.matching import true_at
 from ..store.protocol import Store, scan_all
 from ..store.query import Condition, Delete, Op, Put, Scan, Write
@@ -31,7 +31,7 @@ NAMES_AT_ONCE = 50
 """How many things are looked up by one scan."""
 
 
-class Fact(Struct, frozen=True, kw_only=True):
+class Fact(Value, frozen=True, kw_only=True):
     """A fact: the subject stands in this relation, the predicate, to the object.
 
     It was true from `valid_from` until `valid_to`, and is true still while that is None.
@@ -47,7 +47,7 @@ class Fact(Struct, frozen=True, kw_only=True):
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
-class Neighborhood(Struct, frozen=True, kw_only=True):
+class Neighborhood(Value, frozen=True, kw_only=True):
     """What a walk found: how far each thing is away, the links, and whether the walk saw them all."""
 
     distances: dict[str, int]
@@ -58,10 +58,10 @@ class Neighborhood(Struct, frozen=True, kw_only=True):
 class AsyncFacts:
     """The facts of one scope. Questions are answered from indexes, and walks are bounded."""
 
-    home: ScopePath
+    scope: ScopePath
 
-    def __init__(self, store: Store, home: ScopePath) -> None:
-        self.home = home
+    def __init__(self, store: Store, scope: ScopePath) -> None:
+        self.scope = scope
         self._store = store
 
     async def add(
@@ -96,7 +96,7 @@ class AsyncFacts:
         )
         if given.valid_to is not None and given.valid_to <= given.valid_from:
             raise InvalidValueError(f"valid_to {given.valid_to} is not after valid_from {given.valid_from}")
-        guard = Ref(self.home, GUARD, _key(given.subject, given.predicate))
+        guard = Ref(self.scope, GUARD, _key(given.subject, given.predicate))
 
         async def state() -> Fact:
             if single:
@@ -112,17 +112,22 @@ class AsyncFacts:
             await self._store.write(Write(tuple(ops)))
             return fact
 
-        return await retried(state, f"stating a fact of {shown(subject)} in {self.home.path!r}")
+        return await retried(state, f"stating a fact of {shown(subject)} in {self.scope.path!r}")
 
-    async def end(
-        self, subject: str, predicate: str, object: str | None = None, *, at: datetime | None = None
+    async def update(
+        self,
+        subject: str,
+        predicate: str,
+        object: str | None = None,
+        *,
+        valid_to: datetime | None = None,
     ) -> int:
-        """Let the facts that are true at a moment, by default now, end then; return how many.
+        """Let the facts of this scope that are true at `valid_to`, by default now, end then; return how many.
 
         Those with another object than the one given go on. What ended stays as history. Raises
         ConflictError if others wrote the same facts first at every attempt.
         """
-        moment = _moment(at)
+        moment = _moment(valid_to)
         pair = _key(check_name(subject, "subject"), check_name(predicate, "predicate"))
 
         async def close() -> int:
@@ -135,10 +140,10 @@ class AsyncFacts:
             await self._store.write(Write(tuple(ops)))
             return len(ending)
 
-        return await retried(close, f"ending facts of {shown(subject)} in {self.home.path!r}")
+        return await retried(close, f"ending facts of {shown(subject)} in {self.scope.path!r}")
 
-    async def remove(self, subject: str, predicate: str, object: str | None = None) -> int:
-        """Remove facts, and their history, as if they had never been stated; return how many."""
+    async def delete(self, subject: str, predicate: str, object: str | None = None) -> int:
+        """Delete facts of this scope and their history, as if never stated; return how many."""
         names = (check_name(subject, "subject"), check_name(predicate, "predicate"))
         if object is None:
             found = await self._known("pair", _key(*names))
@@ -171,7 +176,7 @@ class AsyncFacts:
             found = list((await self._store.scan(scan)).items)
         else:
             found = [record async for record in self._scan(where, moment)]
-        return sorted(map(_fact, found), key=lambda fact: fact.valid_from)
+        return sorted(map(to_fact, found), key=lambda fact: fact.valid_from)
 
     async def neighbors(
         self,
@@ -275,11 +280,11 @@ class AsyncFacts:
         """Write a link in place of what was stated of it before, and return it as it is kept."""
         put = Put(self._record(fact))
         held = next((record for record in known if record.key == put.record.key), None)
-        return _fact(put.record), [Put(put.record, held.version if held is not None else 0)]
+        return to_fact(put.record), [Put(put.record, held.version if held is not None else 0)]
 
     def _close(self, record: Record, moment: datetime) -> list[Op]:
         """Let a fact end; what has no end, and what has one, have different keys."""
-        past = self._record(replace(_fact(record), valid_to=moment))
+        past = self._record(replace(to_fact(record), valid_to=moment))
         if past.key == record.key:
             return [Put(past, record.version)]
         return [Delete(record.ref, record.version), Put(past)]
@@ -291,7 +296,7 @@ class AsyncFacts:
             labels["source"] = fact.source
         since = "" if fact.valid_to is None else f"@{to_microseconds(fact.valid_from)}"
         return Record(
-            scope=self.home,
+            scope=self.scope,
             kind=FACT,
             key=f"{labels['fact']}{since}",
             text=f"{fact.subject} {fact.predicate} {fact.object}",
@@ -303,7 +308,7 @@ class AsyncFacts:
         )
 
     def _question(self, where: tuple[Condition, ...], moment: datetime | None) -> Scan:
-        return Scan(scope=self.home, kinds=(FACT,), where=where, as_of=moment)
+        return Scan(scope=self.scope, kinds=(FACT,), where=where, as_of=moment)
 
     def _scan(self, where: tuple[Condition, ...], moment: datetime | None) -> AsyncIterator[Record]:
         return scan_all(self._store, self._question(where, moment))
@@ -351,7 +356,7 @@ class _Walk:
                         self.complete = False
                         self.frontier = reached
                         return bool(reached)
-                    fact = self._found.setdefault(record.key, _fact(record))
+                    fact = self._found.setdefault(record.key, to_fact(record))
                     name, origin = record.labels[other], record.labels[end]
                     if name not in self.distances:
                         self.distances[name] = self.distances[origin] + 1
@@ -369,7 +374,8 @@ class _Walk:
         return way
 
 
-def _fact(record: Record) -> Fact:
+def to_fact(record: Record) -> Fact:
+    """Return the fact that a record holds."""
     data: Any = record.data
     assert record.valid_from is not None
     return Fact(

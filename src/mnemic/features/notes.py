@@ -1,4 +1,4 @@
-"""The catalogue: named notes that an agent keeps for itself."""
+"""Notes: named values that an agent lists, reads, writes and deletes."""
 
 from __future__ import annotations
 
@@ -6,21 +6,34 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from msgspec import Struct, json
+from msgspec import json
 from msgspec.structs import replace
 
 from ..checks import JSON, MAX_TTL, check_count, check_json, check_name, check_text, shown
-from ..errors import ConflictError, InvalidValueError, LimitError, NotFoundError
-from ..records import Record, Ref, ScopePath, now, texts_in
+from ..errors import ConflictError, InvalidValueError, LimitError, NotFoundError, SettingsChangedError
+from ..records import Record, Ref, ScopePath, Value, now, texts_in
 from ..store.protocol import Store, scan_all
-from ..store.query import Condition, Delete, Limit, Op, Purge, Put, Scan, StreamScan, Write
-from ..store.retry import retried
+from ..store.query import (
+    Condition,
+    Delete,
+    Expect,
+    Limit,
+    Op,
+    Outcome,
+    Purge,
+    Put,
+    Scan,
+    StreamScan,
+    Touch,
+    Write,
+)
+from ..store.retry import ATTEMPTS, retried
 from .filters import conditions, names
 from .kinds import NOTE as NOTE
 
 
-class NoteInfo(Struct, frozen=True, kw_only=True):
-    """What the list of a catalogue shows of a note: all but its value."""
+class NoteInfo(Value, frozen=True, kw_only=True):
+    """A note without its value, as a list shows it; `size` is that of the value as JSON, in bytes."""
 
     key: str
     description: str | None
@@ -30,47 +43,51 @@ class NoteInfo(Struct, frozen=True, kw_only=True):
     created: datetime
     updated: datetime
 
-    @classmethod
-    def of(cls, record: Record) -> NoteInfo:
-        """Return what there is to show of a record."""
-        assert record.created is not None
-        assert record.updated is not None
-        return cls(
-            key=record.key,
-            description=record.title,
-            size=record.weight,
-            metadata=record.meta,
-            version=record.version,
-            created=record.created,
-            updated=record.updated,
-        )
 
+class Note(NoteInfo, frozen=True, kw_only=True):
+    """A note with its value."""
 
-class Note(Struct, frozen=True):
-    """A note of the catalogue with its value."""
-
-    info: NoteInfo
     value: JSON
+
+
+class NoteLimits(Value, frozen=True, kw_only=True, omit_defaults=True):
+    """How many notes there may be in a scope, and how many bytes their values may take as JSON."""
+
+    max_notes: int | None = None
+    max_bytes: int | None = None
 
 
 class AsyncNotes:
     """The notes of one scope: any JSON value under a key, with a description.
 
-    With limits, a write that would go past them raises LimitError and changes nothing.
+    Limits are stored with the notes: a write that would go past them raises LimitError and changes nothing.
     """
 
-    home: ScopePath
-    max_entries: int | None
-    max_bytes: int | None
+    scope: ScopePath
 
-    def __init__(
-        self, store: Store, home: ScopePath, max_entries: int | None = None, max_bytes: int | None = None
-    ) -> None:
-        """Raise InvalidValueError for a limit below 1."""
-        self.home = home
-        self.max_entries = None if max_entries is None else check_count(max_entries, "max_entries", least=1)
-        self.max_bytes = None if max_bytes is None else check_count(max_bytes, "max_bytes", least=1)
+    def __init__(self, store: Store, scope: ScopePath) -> None:
+        self.scope = scope
         self._store = store
+        self._settings: str | None = None
+        """The limits as they are stored, when they were last seen."""
+
+    async def set_limits(self, *, max_notes: int | None = None, max_bytes: int | None = None) -> None:
+        """Limit the notes of this scope, for whoever writes them; None is no limit.
+
+        Notes that are there already stay. Raises InvalidValueError for a limit below 1.
+        """
+        for name, limit in (("max_notes", max_notes), ("max_bytes", max_bytes)):
+            if limit is not None:
+                check_count(limit, name, least=1)
+        limits = NoteLimits(max_notes=max_notes, max_bytes=max_bytes)
+        settings = None if limits == NoteLimits() else json.encode(limits).decode()
+        await self._store.write(Write((Touch(self.scope, NOTE, settings=settings),)))
+        self._settings = settings
+
+    async def limits(self) -> NoteLimits:
+        """Return the limits of this scope's notes."""
+        page = await self._store.streams(StreamScan(scope=self.scope, kinds=(NOTE,), below=False, empty=True))
+        return _limits(page.items[0].settings if page.items else None)
 
     async def write(
         self,
@@ -86,23 +103,23 @@ class AsyncNotes:
         A description or metadata that is not given stays as it was. With `if_version` the note must
         be at that version, 0 for new: raises ConflictError, whose `current` is its version, if
         another has written it; without, only if others wrote first at every attempt. Raises LimitError
-        if the catalogue would be too large, and InvalidValueError for what JSON cannot hold.
+        if there would be too many or too large notes, and InvalidValueError for what JSON cannot hold.
         """
 
-        async def replace_entry() -> NoteInfo:
+        async def replace_note() -> NoteInfo:
             old = await self._find(key)
-            kept = old or Record(scope=self.home, kind=NOTE, key=key)
-            entry = replace(
+            kept = old or Record(scope=self.scope, kind=NOTE, key=key)
+            note = replace(
                 kept,
                 data=value,
                 title=kept.title if description is None else description,
                 meta=kept.meta if metadata is None else metadata,
             )
-            return await self._put(entry, kept.version if if_version is None else if_version, old)
+            return await self._put(note, kept.version if if_version is None else if_version, old)
 
         return await retried(
-            replace_entry,
-            f"writing the entry {shown(key)} in {self.home.path!r}",
+            replace_note,
+            f"writing the note {shown(key)} in {self.scope.path!r}",
             retry_on=lambda _: if_version is None,
         )
 
@@ -123,8 +140,8 @@ class AsyncNotes:
         """Return a note with its value, its description and its version; raises NotFoundError."""
         record = await self._find(key)
         if record is None:
-            raise NotFoundError(f"the catalogue of {self.home.path!r} has no entry {shown(key)}")
-        return Note(NoteInfo.of(record), record.data)
+            raise NotFoundError(f"{self.scope.path!r} has no note {shown(key)}")
+        return to_note(record)
 
     async def delete(self, key: str) -> bool:
         """Remove a note; tell whether it was there."""
@@ -140,79 +157,106 @@ class AsyncNotes:
         async def move() -> NoteInfo:
             old = await self._find(key)
             if old is None:
-                raise NotFoundError(f"the catalogue of {self.home.path!r} has no entry {shown(key)}")
+                raise NotFoundError(f"{self.scope.path!r} has no note {shown(key)}")
             if to == key:
-                return NoteInfo.of(old)
+                return to_info(old)
             return await self._put(replace(old, key=to), 0, old, Delete(old.ref, old.version))
 
         return await retried(
             move,
-            f"renaming the entry {shown(key)} in {self.home.path!r}",
+            f"renaming the note {shown(key)} in {self.scope.path!r}",
             retry_on=lambda error: error.key != to,
         )
 
     async def stale(self, older_than: timedelta) -> list[NoteInfo]:
         """Return the notes that were last written longer ago than that."""
-        return [NoteInfo.of(record) async for record in self._scan(_older(older_than))]
-
-    async def prune(self, older_than: timedelta) -> list[str]:
-        """Remove the notes that were last written longer ago than that; return their keys."""
-        removed = []
-        for entry in await self.stale(older_than):
-            try:
-                await self._store.write(Write((Delete(self._ref(entry.key), entry.version),)))
-            except ConflictError:
-                continue  # it was written meanwhile, so it is not stale
-            removed.append(entry.key)
-        return removed
+        return [to_info(record) async for record in self._scan(_older(older_than))]
 
     async def usage(self) -> tuple[int, int]:
         """Return how many notes there are, and how many bytes their values take as JSON."""
-        page = await self._store.streams(StreamScan(scope=self.home, kinds=(NOTE,), below=False))
+        page = await self._store.streams(StreamScan(scope=self.scope, kinds=(NOTE,), below=False))
         return (page.items[0].count, page.items[0].weight) if page.items else (0, 0)
 
     async def clear(self) -> None:
         """Remove all notes."""
-        await self._store.write(Write((Purge(self.home, NOTE),)))
+        await self._store.write(Write((Purge(self.scope, NOTE),)))
 
     # Last among the public methods, since its name hides the type of that name from the annotations.
     async def list(self, metadata: Mapping[str, Any] | None = None) -> list[NoteInfo]:
         """Return what there is, without the values, in the order in which it was first written."""
-        return [NoteInfo.of(record) async for record in self._scan(conditions(metadata))]
+        return [to_info(record) async for record in self._scan(conditions(metadata))]
 
-    async def _put(self, entry: Record, if_version: int, old: Record | None, *before: Op) -> NoteInfo:
-        """Write an entry in place of the old one; one that is no larger is never refused."""
-        value, _ = check_json(entry.data, "value")
-        title = None if entry.title is None else check_text(entry.title, "description")
-        seen = [check_name(entry.key, "key"), title or "", *texts_in(value)]
+    async def _put(self, note: Record, if_version: int, old: Record | None, *before: Op) -> NoteInfo:
+        """Write a note in place of the old one; one that is no larger is never refused."""
+        value, _ = check_json(note.data, "value")
+        title = None if note.title is None else check_text(note.title, "description")
+        seen = [check_name(note.key, "key"), title or "", *texts_in(value)]
         put = Put(
-            replace(entry, data=value, text="\n".join(filter(None, seen)), weight=len(json.encode(value))),
+            replace(note, data=value, text="\n".join(filter(None, seen)), weight=len(json.encode(value))),
             if_version,
         )
-        ops: list[Op] = [*before, put]
-        limited = self.max_entries is not None or self.max_bytes is not None
-        if limited and (old is None or put.record.weight > old.weight):
-            ops.append(Limit(self.home, NOTE, self.max_entries, self.max_bytes))
+        for _ in range(ATTEMPTS):
+            try:
+                did = await self._put_within(put, old, before)
+            except SettingsChangedError as error:
+                self._settings = error.settings
+            else:
+                return to_info(
+                    replace(put.record, version=did.version, created=did.created, updated=did.updated)
+                )
+        raise ConflictError(f"the limits of the notes of {self.scope.path!r} changed at every attempt")
+
+    async def _put_within(self, put: Put, old: Record | None, before: tuple[Op, ...]) -> Outcome:
+        """Write a note if the limits are still the ones last seen, and hold."""
+        limits = _limits(self._settings)
+        ops: list[Op] = [Expect(self.scope, NOTE, settings=self._settings), *before, put]
+        if limits != NoteLimits() and (old is None or put.record.weight > old.weight):
+            ops.append(Limit(self.scope, NOTE, limits.max_notes, limits.max_bytes))
         try:
-            did = (await self._store.write(Write(tuple(ops))))[len(before)]
+            return (await self._store.write(Write(tuple(ops))))[1 + len(before)]
         except LimitError as error:
             raise LimitError(
-                f"the catalogue of {self.home.path!r} would hold {error.count:,} entries of {error.weight:,} "
-                f"bytes; allowed are {_shown(self.max_entries)} entries of {_shown(self.max_bytes)} bytes",
+                f"{self.scope.path!r} would hold {error.count:,} notes of {error.weight:,} bytes; "
+                f"allowed are {_shown(limits.max_notes)} notes of {_shown(limits.max_bytes)} bytes",
                 count=error.count,
                 weight=error.weight,
             ) from None
-        return NoteInfo.of(replace(put.record, version=did.version, created=did.created, updated=did.updated))
 
     async def _find(self, key: str) -> Record | None:
         (record,) = await self._store.read([self._ref(key)])
         return record
 
     def _ref(self, key: str) -> Ref:
-        return Ref(self.home, NOTE, check_name(key, "key"))
+        return Ref(self.scope, NOTE, check_name(key, "key"))
 
     def _scan(self, where: tuple[Condition, ...] = (), *, bodies: bool = False) -> AsyncIterator[Record]:
-        return scan_all(self._store, Scan(scope=self.home, kinds=(NOTE,), where=where, bodies=bodies))
+        return scan_all(self._store, Scan(scope=self.scope, kinds=(NOTE,), where=where, bodies=bodies))
+
+
+def to_info(record: Record) -> NoteInfo:
+    """Return what a list shows of a note's record."""
+    return NoteInfo(**_fields(record))
+
+
+def to_note(record: Record) -> Note:
+    """Return the note that a record holds."""
+    return Note(**_fields(record), value=record.data)
+
+
+def _fields(record: Record) -> dict[str, Any]:
+    return {
+        "key": record.key,
+        "description": record.title,
+        "size": record.weight,
+        "metadata": record.meta,
+        "version": record.version,
+        "created": record.created,
+        "updated": record.updated,
+    }
+
+
+def _limits(settings: str | None) -> NoteLimits:
+    return NoteLimits() if settings is None else json.decode(settings, type=NoteLimits)
 
 
 def _shown(limit: int | None) -> str:

@@ -1,0 +1,130 @@
+"""What recall returns: hits, and what each of them is."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, TypeAlias
+
+from msgspec import field
+
+from ..records import Hit as Match
+from ..records import Message, Record, Ref, ScopePath, Value, plain
+from .facts import Fact, to_fact
+from .kinds import ARCHIVED, FACT, MEMORY, MESSAGE, NOTE
+from .memory_items import MemoryItem, to_item
+from .messages import decode
+from .notes import Note, to_note
+
+Item: TypeAlias = Message | MemoryItem | Note | Fact | str
+"""What a hit can be; a summary or a title is a text."""
+
+
+class Hit(Value, frozen=True, kw_only=True):
+    """Something that recall found, its score, and `why`: what each signal added to the score.
+
+    A score is near 1 where the text answers the query well, and near 0 where nothing in the scope does.
+    `before` and `after` are the messages around it, if they were asked for. `record` is what the store keeps.
+    """
+
+    record: Record
+    score: float
+    why: dict[str, float]
+    before: list[Message] = field(default_factory=list)
+    after: list[Message] = field(default_factory=list)
+
+    @property
+    def kind(self) -> str:
+        """What it is: "message", "memory", "note", "fact", "summary" or "title"."""
+        return MESSAGE if self.record.kind == ARCHIVED else self.record.kind
+
+    @property
+    def id(self) -> str:
+        """The id of the message or memory, or the key of the note or fact."""
+        return self.record.key
+
+    @property
+    def scope(self) -> ScopePath:
+        """Where it lies; a message lies in its session."""
+        return self.record.scope
+
+    @property
+    def text(self) -> str:
+        """What was searched."""
+        return self.record.text or self.record.title or ""
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The metadata that it was stored with."""
+        return self.record.meta
+
+    @property
+    def source(self) -> str | None:
+        """Where it is from, if that was said."""
+        return self.record.labels.get("source")
+
+    @property
+    def created(self) -> datetime | None:
+        """When it was written or, of a message, said."""
+        return self.record.created
+
+    @property
+    def ref(self) -> Ref:
+        """Its identity in the store."""
+        return self.record.ref
+
+    @property
+    def message(self) -> Message | None:
+        """The message, if it is one."""
+        return decode(self.record) if self.record.kind in (MESSAGE, ARCHIVED) else None
+
+    @property
+    def memory(self) -> MemoryItem | None:
+        """The remembered text, if it is one."""
+        return to_item(self.record) if self.record.kind == MEMORY else None
+
+    @property
+    def note(self) -> Note | None:
+        """The note, if it is one."""
+        return to_note(self.record) if self.record.kind == NOTE else None
+
+    @property
+    def fact(self) -> Fact | None:
+        """The fact, if it is one."""
+        return to_fact(self.record) if self.record.kind == FACT else None
+
+    @property
+    def item(self) -> Item:
+        """The message, memory, note or fact that was found; the text of anything else."""
+        return self.message or self.memory or self.note or self.fact or self.text
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what was found as `json.dumps`, FastAPI and pandas take it."""
+        return {
+            "kind": self.kind,
+            "id": self.id,
+            "scope": self.scope.path,
+            "text": self.text,
+            "score": self.score,
+            "why": dict(self.why),
+            "metadata": plain(self.metadata),
+            "source": self.source,
+            "created": plain(self.created),
+            "before": [message.to_dict() for message in self.before],
+            "after": [message.to_dict() for message in self.after],
+        }
+
+    def __repr__(self) -> str:
+        """Return the score, what it is, the beginning of its text, and where it lies."""
+        text = self.text if len(self.text) <= 60 else f"{self.text[:60]}…"
+        return f"<Hit {self.score:.2f} {self.kind} {text!r} in {self.scope.path!r}>"
+
+
+def to_hit(match: Match) -> Hit:
+    """Return what a store found as a hit."""
+    return Hit(
+        record=match.record,
+        score=match.score,
+        why=match.why,
+        before=[decode(record) for record in match.before],
+        after=[decode(record) for record in match.after],
+    )

@@ -1,0 +1,93 @@
+"""A remembered text as a value, and as a record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from msgspec import field
+
+from ..checks import check_name, check_number, check_text, check_time
+from ..errors import InvalidValueError
+from ..records import Record, ScopePath, Value
+from .kinds import MEMORY
+
+
+class MemoryItem(Value, frozen=True):
+    """A remembered text.
+
+    To add one, only `text` is needed: an empty `id` is assigned, and `updated`, `version` and `scope` are the
+    store's to give. It counts as true from `valid_from` until `valid_to`, and is gone at `expires`.
+    """
+
+    text: str
+    id: str = ""
+    importance: float = 1.0
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    source: str | None = None
+    valid_from: datetime | None = None
+    valid_to: datetime | None = None
+    pinned: bool = False
+    created: datetime | None = None
+    updated: datetime | None = None
+    expires: datetime | None = None
+    version: int = 0
+    scope: ScopePath = ScopePath()
+
+
+def to_item(record: Record) -> MemoryItem:
+    """Return the remembered text that a record holds."""
+    return MemoryItem(
+        text=record.text or "",
+        id=record.key,
+        importance=1.0 if record.importance is None else record.importance,
+        metadata=record.meta,
+        source=record.labels.get("source"),
+        valid_from=record.valid_from,
+        valid_to=record.valid_to,
+        pinned=record.pinned,
+        created=record.created,
+        updated=record.updated,
+        expires=record.expires,
+        version=record.version,
+        scope=record.scope,
+    )
+
+
+def to_record(item: MemoryItem, scope: ScopePath, id: str) -> Record:
+    """Return a text to remember as a record; raises InvalidValueError for what cannot be stored."""
+    return check_validity(
+        Record(
+            scope=scope,
+            kind=MEMORY,
+            key=item.id or id,
+            text=check_text(item.text, "text"),
+            importance=check_importance(item.importance),
+            meta=item.metadata,  # type: ignore[arg-type]
+            labels=source_labels(item.source),
+            pinned=item.pinned,
+            created=item.created,
+            expires=item.expires,
+            valid_from=item.valid_from,
+            valid_to=item.valid_to,
+        )
+    )
+
+
+def check_importance(value: float) -> float:
+    """Return an importance; raises InvalidValueError unless it is a number of at least 0."""
+    return check_number(value, "importance", least=0)
+
+
+def source_labels(source: str | None) -> dict[str, str]:
+    """Return the labels of what has this source; raises InvalidValueError."""
+    return {} if source is None else {"source": check_name(source, "source")}
+
+
+def check_validity(record: Record) -> Record:
+    """Raise InvalidValueError unless a record ends being true after it begins to be."""
+    start, end = record.valid_from, record.valid_to
+    if start is None or end is None or check_time(end, "valid_to") > check_time(start, "valid_from"):
+        return record
+    raise InvalidValueError(f"valid_to {end} is not after valid_from {start}")

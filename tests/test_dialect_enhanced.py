@@ -62,6 +62,8 @@ def test_parts_of_words_are_found_in_memory() -> None:
     store.add("a", "The weathervane turns")
     assert store.search("hervan") == [("a", "The weathervane turns", 1.0)]
     assert store.data == {"a": "The weathervane turns"}
+    with pytest.raises(TypeError):
+        store.data["b"] = "would be lost"  # type: ignore[index]
 
 
 def test_redis_forgets_after_its_time(valkey_url: str) -> None:

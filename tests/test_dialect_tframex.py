@@ -348,6 +348,14 @@ class UsersLimit(InMemoryMemoryStore):
             self.messages.pop(0)
 
 
+def test_a_store_that_keeps_nothing_says_so() -> None:
+    class Half(BaseMemoryStore):
+        pass
+
+    with pytest.raises(NotImplementedError, match="Half must define add_message"):
+        run(Half().add_message(Message("user", "hi")))
+
+
 def test_stores_of_ones_own_keep_working() -> None:
     async def main() -> None:
         own = UsersOwn(window_size=4)

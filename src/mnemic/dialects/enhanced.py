@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from importlib.metadata import entry_points
 from os import PathLike
+from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 import mnemic
@@ -103,12 +104,14 @@ class UrlStore(MemoryStore[str]):
         return self.space.forget(key) > 0
 
     @property
-    def data(self) -> dict[str, str]:
-        return {record.key: record.text or "" for record in self.space.all()}
+    def data(self) -> Mapping[str, str]:
+        """All values by key, to be read: `add` and `forget` change them."""
+        return MappingProxyType({record.key: record.text or "" for record in self.space.all()})
 
     @property
     def meta(self) -> Mapping[str, dict[str, Any]]:
-        return {record.key: record.meta for record in self.space.all()}
+        """What was said of each value, by key, to be read."""
+        return MappingProxyType({record.key: record.meta for record in self.space.all()})
 
     def close(self) -> None:
         self.memory.close()

@@ -196,9 +196,8 @@ class SummarizingMemory(ConversationMemory):
 
     def add_message(self, message: Message) -> None:
         super().add_message(message)
-        held = self.get_messages()
-        if len(held) >= self.max_messages:
-            oldest = held[: max(1, self.max_messages // 2)]
+        if len(self.messages) >= self.max_messages:
+            oldest = self.messages[: max(1, self.max_messages // 2)]
             self.summaries.append(self._summarize(oldest))
             # Removed by their ids: what came while the model was thinking stays.
             self.session.remove([message.message_id for message in oldest])

@@ -197,7 +197,7 @@ class AuditMemoryStore(BaseMemoryStore):
         self.operational_store = InMemoryMemoryStore() if operational_store is None else operational_store
         self.audit_store = InMemoryMemoryStore() if audit_store is None else audit_store
         self.current_user_id, self.request_ip = current_user_id, request_ip
-        self.session_id = session_id or self.operational_store.session_id
+        self.session_id = str(session_id or getattr(self.operational_store, "session_id", "default"))
         self._check_compliance = check_compliance
 
     def check_compliance(self, message: Message) -> Any:

@@ -24,20 +24,26 @@ class BaseMemoryStore:
     session_id: str = "default"
 
     async def add_message(self, message: Message) -> None:
-        raise NotImplementedError
+        raise self._missing("add_message")
 
     async def get_history(
         self, limit: int | None = None, offset: int = 0, roles: list[Any] | None = None
     ) -> list[Message]:
-        raise NotImplementedError
+        raise self._missing("get_history")
 
     async def clear(self) -> None:
-        raise NotImplementedError
+        raise self._missing("clear")
 
     async def get_context_window(self, max_tokens: int = 4000) -> list[Message]:
         """Return the newest messages that fit; those that are too long by themselves are left out."""
         check_count(max_tokens, "max_tokens", least=1)
         return fitting(await self.get_history(), max_tokens, encoding())
+
+    def _missing(self, method: str) -> NotImplementedError:
+        name = type(self).__name__
+        return NotImplementedError(
+            f"{name} must define {method}: BaseMemoryStore keeps nothing itself, InMemoryMemoryStore does"
+        )
 
 
 class UrlMemoryStore(BaseMemoryStore):

@@ -62,7 +62,7 @@ def test_a_url_is_shown_without_its_password() -> None:
         mnemic.open("foo://u:s3cret@[bad/x")
     assert "s3cret" not in str(caught.value)
     url = StoreURL.parse("redis://user:s3cr:t@localhost:6379/0?a=b")
-    assert str(url) == "redis://user:***@localhost:6379/0?a=b"
+    assert str(url) == "redis://***@localhost:6379/0?a=***"
     assert "s3cr" not in str(url)
     assert str(StoreURL.parse("sqlite:////tmp/a#b.db")) == "sqlite:////tmp/a#b.db"
 

@@ -30,7 +30,9 @@ CONNECTIONS = 64
 
 
 def _endpoint(text: str) -> str:
-    if urlsplit(text).scheme not in ("http", "https") or not urlsplit(text).hostname:
+    split = urlsplit(text)
+    # Requests are signed: a user or a token in the endpoint would only be shown by the errors of the client.
+    if split.scheme not in ("http", "https") or not split.hostname or "@" in text or split.query:
         raise ValueError(text)
     return text
 

@@ -39,6 +39,10 @@ class Place(Struct, frozen=True, kw_only=True):
     """How the names of its collections begin on the server."""
     tls: bool = False
 
+    def __repr__(self) -> str:
+        """Return the URL alone: the key is nobody's to see."""
+        return f"Place({self.url!r})"
+
 
 def place_of(url: StoreURL, port: int | None = None, suffix: str = "") -> Place:
     """Return the place that a URL names: a server's, if there is a `port` for them by default.
@@ -47,37 +51,35 @@ def place_of(url: StoreURL, port: int | None = None, suffix: str = "") -> Place:
     that are unknown.
     """
     split = url.split
-    secret, at, address = split.netloc.rpartition("@")
-    safe = StoreURL.parse(url.text.replace(f"//{secret}@", "//***@", 1)) if at else url
-    if not address:
-        safe.take()
+    if not split.netloc.rpartition("@")[2]:
+        url.take()
         name = unquote(split.path[1:])
         if not name.strip("/") or not name.endswith(suffix):
             example = f"{url.scheme}:///index{suffix}"
             raise InvalidValueError(
-                f"{safe} names no place: use {example}, or with four slashes an absolute path"
+                f"{url} names no place: use {example}, or with four slashes an absolute path"
             )
         # Made absolute once: the working folder may be another later.
-        return Place(url=str(safe), path=Path(name).absolute())
+        return Place(url=str(url), path=Path(name).absolute())
     if port is None:
         raise InvalidValueError(
-            f"{safe} names a server, and {url.scheme} is a folder: use {url.scheme}:///index"
+            f"{url} names a server, and {url.scheme} is a folder: use {url.scheme}:///index"
         )
-    options = safe.take(tls=_flag)
+    options = url.take(tls=_flag)
     collection = unquote(split.path.strip("/")) or COLLECTION
     if _COLLECTION.fullmatch(collection) is None:
         raise InvalidValueError(
-            f"{safe} names no collection: its name is made of letters, digits and '_', 100 at most"
+            f"{url} names no collection: its name is made of letters, digits and '_', 100 at most"
         )
     try:
         number = split.port or port
-    except ValueError as error:
-        raise InvalidValueError(f"{safe} has a bad port: {error}") from None
+    except ValueError:
+        raise InvalidValueError(f"{url} has a bad port: it is a number up to 65535") from None
     if not split.hostname:
-        raise InvalidValueError(f"{safe} names no host")
+        raise InvalidValueError(f"{url} names no host")
     user, key = unquote(split.username or "") or None, unquote(split.password or "") or None
     return Place(
-        url=str(safe),
+        url=str(url),
         host=split.hostname,
         port=number,
         key=key or user,

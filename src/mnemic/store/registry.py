@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
 from ..checks import check_name, shown
 from ..errors import InvalidValueError, MissingExtraError, UnknownSchemeError
+from .masking import HARMLESS, masked
 from .protocol import Store
 
 if TYPE_CHECKING:
@@ -38,13 +39,14 @@ TRIALS = "mnemic.trials"
 """The entry point group of further ways to try a back-end: the name is free, the object a `Trial`."""
 
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
-_SECRET = re.compile(r"//[^/?#]*@")
+_CREDENTIALS = re.compile(r"[:@]")
+"""What an authority holds that has a user, a password or a port."""
 
 _registered: dict[str, Backend] = {}
 
 
 class StoreURL(Struct, frozen=True):
-    """A store's URL, taken apart; as text it never shows the password."""
+    """A store's URL, taken apart; as text it shows no password, nor any other secret."""
 
     text: str
     scheme: str
@@ -56,17 +58,32 @@ class StoreURL(Struct, frozen=True):
         """Return the URL's parts; raises InvalidValueError if it has no scheme or cannot be parsed."""
         from urllib.parse import parse_qsl, urlsplit
 
+        # No error shows more than `safe`, not even the words of the parser, which quote what they stumble on.
+        safe = masked(url) if isinstance(url, str) else ""
         if not isinstance(url, str) or (found := _SCHEME.match(url)) is None:
+            given = shown(safe) if isinstance(url, str) else f"a value of the type {type(url).__name__}"
             raise InvalidValueError(
-                f"a store is named by a URL such as 'sqlite:///memory.db' or 'memory://', not by {shown(url)}"
+                f"a store is named by a URL such as 'sqlite:///memory.db' or 'memory://', not by {given}"
             )
-        safe = _SECRET.sub("//***@", url)
         check_name(safe, "the store URL", longest=4096)
         try:
             split = urlsplit(url, allow_fragments=False)
+        except ValueError:
+            raise InvalidValueError(
+                f"cannot read the store URL {shown(safe)}: its host is not valid"
+            ) from None
+        try:
             pairs = parse_qsl(split.query, keep_blank_values=True, strict_parsing=bool(split.query))
-        except ValueError as error:
-            raise InvalidValueError(f"cannot read the store URL {shown(safe)}: {error}") from None
+        except ValueError:
+            raise InvalidValueError(
+                f"cannot read the store URL {shown(safe)}: an option is not of the form name=value"
+            ) from None
+        after_user = (split.netloc + split.path + split.query).count("@") - ("@" in split.netloc)
+        if after_user and _CREDENTIALS.search(split.netloc):
+            raise InvalidValueError(
+                f"the store URL {shown(safe)} holds more than one '@', or one after its host: in a name, a "
+                "password or an option write '/' as %2F, '?' as %3F, '#' as %23 and '@' as %40"
+            )
         return cls(url, found[1].lower(), split, dict(pairs))
 
     def take(self, **kinds: Callable[[str], object]) -> dict[str, object]:
@@ -79,15 +96,21 @@ class StoreURL(Struct, frozen=True):
             try:
                 taken[name] = kinds[name](text)
             except (ValueError, KeyError):
-                raise InvalidValueError(f"{self} has a bad value for {name}: {shown(text)}") from None
+                told = f": {shown(text)}" if name in HARMLESS else ""
+                raise InvalidValueError(f"{self} has a bad value for {name}{told}") from None
         return taken
 
     def __str__(self) -> str:
-        """Return the URL without its password."""
-        if self.split.password is None:
-            return self.text
-        user, host = self.split.username or "", self.split.netloc.rpartition("@")[2]
-        return self.text.replace(self.split.netloc, f"{user}:***@{host}", 1)
+        """Return the URL without what may be secret in it."""
+        return masked(self.text)
+
+    def __repr__(self) -> str:
+        """Return the same, quoted."""
+        return f"StoreURL({str(self)!r})"
+
+    def __rich_repr__(self) -> Iterator[str]:
+        """Yield the same for the `rich` package, which would show every field."""
+        yield str(self)
 
 
 class Backend(Struct, frozen=True, kw_only=True):

@@ -124,8 +124,8 @@ def _hosts(url: StoreURL, most: int | None = None) -> list[tuple[str, int]]:
     try:
         parts = [urlsplit(f"//{host}") for host in listed]
         hosts = [(part.hostname or "localhost", part.port or 6379) for part in parts]
-    except ValueError as error:
-        raise InvalidValueError(f"{url} names no host and port: {error}") from None
+    except ValueError:
+        raise InvalidValueError(f"{url} names no host and port: a port is a number up to 65535") from None
     if most is not None and len(hosts) > most:
         raise InvalidValueError(f"{url} names several hosts; use redis+cluster:// for a cluster")
     return hosts

@@ -50,12 +50,15 @@ class Address(Struct, frozen=True):
     large: int
     """From how many records on a scope is searched by the database instead of in memory."""
 
+    def __repr__(self) -> str:
+        """Return the URL alone: the parameters hold a password."""
+        return f"Address({self.shown!r})"
+
     @classmethod
     def of(cls, url: StoreURL) -> Address:
         """Return the address that a URL names; raises InvalidValueError for a bad option."""
         shown = str(url)
         if secret := next((name for name in url.options if name in ("password", "sslpassword")), None):
-            shown = re.sub(rf"([?&]{secret}=)[^&]*", r"\1***", shown)
             raise InvalidValueError(
                 f"{shown}: a password belongs before the '@', or into PGPASSWORD or a passfile, "
                 f"not into the option {secret}"
@@ -101,9 +104,7 @@ def _libpq(url: StoreURL, shown: str) -> dict[str, Any]:
     try:
         found = conninfo_to_dict(text)
     except psycopg.ProgrammingError as error:
-        reason = str(error).strip()
-        if url.split.password is not None:
-            reason = re.sub(r'"[^"]*"', '"…"', reason)  # libpq quotes what it cannot read, or all
+        reason = re.sub(r'"[^"]*"', '"…"', str(error).strip())  # libpq quotes what it cannot read, or all
         raise InvalidValueError(f"cannot read the store URL {shown}: {reason}") from None
     defaults = {
         "connect_timeout": str(CONNECT_SECONDS),

@@ -1,0 +1,50 @@
+"""Store URLs as errors show them: without passwords, keys and tokens, also where a URL is mistyped."""
+
+from __future__ import annotations
+
+HARMLESS = frozenset(
+    {
+        "branch", "busy_timeout", "connect_timeout", "create", "layout", "lock_timeout", "max_connections",
+        "partitions", "pool_max", "pool_min", "prefix", "prepare", "recall", "region", "renew", "schema",
+        "ssl_cert_reqs", "sslmode", "statement_timeout", "synchronous", "target_session_attrs", "timeout",
+        "tls",
+    }
+)  # fmt: skip
+"""The options whose values may be shown; those of all others may be secrets."""
+
+MASK = "***"
+
+
+def masked(url: str) -> str:
+    """Return a URL without what may be secret in it, even if it cannot be parsed.
+
+    That is all before its last '@', what stands in place of a port but is not a number, and the values of
+    options that are not known to be harmless.
+    """
+    scheme, mark, rest = url.partition("://")
+    if not mark:
+        scheme, rest = "", url
+    before, at, after = rest.rpartition("@")
+    # A path may hold an '@': without a host and a ':' before it, it is not a user and a password.
+    if at and not (rest.startswith("/") and ":" not in before):
+        rest = f"{MASK}@{after}"
+    address, question, query = rest.partition("?")
+    host, slash, path = address.partition("/")
+    user, at, hosts = host.rpartition("@")
+    hosts = ",".join(map(_without_false_port, hosts.split(",")))
+    options = "&".join(map(_masked_option, query.split("&"))) if query else ""
+    return f"{scheme}{mark}{user}{at}{hosts}{slash}{path}{question}{options}"
+
+
+def _without_false_port(host: str) -> str:
+    name, colon, port = host.partition(":")
+    if not port or port.isdecimal() or name == "arn" or host.startswith("["):
+        return host
+    return f"{name}{colon}{MASK}"
+
+
+def _masked_option(option: str) -> str:
+    name, equals, value = option.partition("=")
+    if not equals:
+        return MASK if option else ""
+    return f"{name}={value if not value or name in HARMLESS else MASK}"

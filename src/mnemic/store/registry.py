@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
@@ -108,9 +108,9 @@ class StoreURL(Struct, frozen=True):
         """Return the same, quoted."""
         return f"StoreURL({str(self)!r})"
 
-    def __rich_repr__(self) -> Iterator[str]:
-        """Yield the same for the `rich` package, which would show every field."""
-        yield str(self)
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """Return the same for the `rich` package, which would show every field."""
+        return [("text", str(self))]
 
 
 class Backend(Struct, frozen=True, kw_only=True):

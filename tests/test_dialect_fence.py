@@ -162,6 +162,17 @@ def test_conversations_last_in_a_file(tmp_path: Path) -> None:
     assert other.get_messages() == []
 
 
+def test_a_database_that_is_no_file_is_gone_with_its_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    memory = SQLiteMemory(":memory:", "s")
+    memory.add_message("user", "hi")
+    assert len(memory.get_messages()) == 1
+    assert SQLiteMemory(":memory:", "s").get_messages() == []
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_agents_share_a_memory(tables: list[str]) -> None:
     shared_memory = DynamoDBMemory(tables[1], primary_key_name="session_id", primary_key_value="team_session")
     agent1 = Agent(identifier="agent1", model=GPT4omini(source="app"), memory=shared_memory)
@@ -314,8 +325,9 @@ def test_an_empty_memory_is_not_replaced() -> None:
 
 
 def test_without_a_model_it_says_so() -> None:
-    with pytest.raises(ValueError, match="has no model"):
-        Agent(identifier="agent").run("hi")
+    for memory in (None, UsersOwn()):
+        with pytest.raises(ValueError, match="has no model: give it one, or name one in MNEMIC_MODEL"):
+            Agent(identifier="agent", memory=memory).run("hi")
 
 
 def test_it_may_be_called_on_an_event_loop() -> None:

@@ -17,8 +17,8 @@ Item = TypeVar("Item")
 
 
 def sqlite_url(path: str | PathLike[str]) -> str:
-    """Return the URL of a SQLite file, whatever characters its path has."""
-    return f"sqlite:///{quote(fspath(path))}"
+    """Return the URL of a SQLite file, whatever characters it has; ":memory:" is no file, as in SQLite."""
+    return "memory://" if path == ":memory:" else f"sqlite:///{quote(fspath(path))}"
 
 
 def shared(url: str, encryption_key: Keys | None = None) -> mnemic.Memory:

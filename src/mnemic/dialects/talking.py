@@ -54,7 +54,9 @@ class Talker:
         self.max_tokens = WINDOW if max_tokens is None else check_count(max_tokens, "max_tokens", least=1)
         self._history, self._keep = history, keep
         self._portal: Portal | None = None
-        chosen = model or Talker.default_model or os.environ.get(MODEL)
+        given = (model, Talker.default_model, os.environ.get(MODEL) or None)
+        chosen = next((one for one in given if one is not None), None)
+        self._name, self._has_model = name, chosen is not None
         self._with_session: Agent | None = None
         if session is not None:
             # These frameworks show an agent its conversation, and nothing else.
@@ -80,12 +82,12 @@ class Talker:
 
     async def say(self, prompt: str) -> Any:
         """Answer; raises InvalidValueError if the agent has no model, and what that raises."""
+        if not self._has_model:
+            raise mnemic.InvalidValueError(
+                f"agent {self._name!r} has no model: give it one, or name one in {MODEL}"
+            )
         if self._with_session is not None:
             return (await self._with_session.run(prompt)).output
-        if self._plain.model is None:
-            raise mnemic.InvalidValueError(
-                f"agent {self._plain.name!r} has no model: give it one, or name one in {MODEL}"
-            )
         before = [] if self._history is None else await self._history()
         if self._keep is not None:
             await self._keep(mnemic.Message("user", prompt))

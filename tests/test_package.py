@@ -19,7 +19,8 @@ NAMES = """
     AgentCall AsyncNotes AsyncFacts AsyncMemory AsyncSession AsyncScope Audit AuditEntry AuditError
     BudgetError Notes Cleaned DecryptionError
     ClosedError CombinedEmbedder ConflictError Context Copied Embedder EmbedderError Note NoteInfo NoteLimits
-    EventLoopError MemoryItem Faded FastEmbedEmbedder Facts Hit InvalidValueError LimitError Fact Memory
+    EventLoopError MemoryItem Faded FastEmbedEmbedder Facts Hit InvalidValueError LimitError Exported Fact
+    Imported Stats Memory
     Message Metrics MissingExtraError MnemicError Neighborhood NewerSchemaError NotFoundError
     OpenAIEmbedder Record Ref ScopePath SentenceTransformerEmbedder Session SessionInfo Scope StaticEmbedder
     StoreBusyError StoreError StoreFullError StorePermissionError StoreUnavailableError Summarize

@@ -31,8 +31,10 @@ from .features.cleanup import Cleaned
 from .features.context import Context
 from .features.facts import AsyncFacts, Fact, Neighborhood
 from .features.fading import Faded
+from .features.jsonl import Exported, Imported
 from .features.memories import MemoryItem
 from .features.notes import AsyncNotes, Note, NoteInfo, NoteLimits
+from .features.overview import Stats
 from .features.sessions import AsyncSession, SessionInfo
 from .features.summary import Summarize
 from .formats import from_anthropic, from_openai, to_anthropic, to_openai
@@ -90,11 +92,13 @@ __all__ = [
     "Embedder",
     "EmbedderError",
     "EventLoopError",
+    "Exported",
     "Fact",
     "Facts",
     "Faded",
     "FastEmbedEmbedder",
     "Hit",
+    "Imported",
     "InvalidValueError",
     "LimitError",
     "Memory",
@@ -119,6 +123,7 @@ __all__ = [
     "Session",
     "SessionInfo",
     "StaticEmbedder",
+    "Stats",
     "StoreBusyError",
     "StoreError",
     "StoreFullError",

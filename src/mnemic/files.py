@@ -5,17 +5,26 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from os import PathLike
 from pathlib import Path
+from typing import IO
 
-from .errors import NotFoundError, StoreError, StoreFullError, StorePermissionError
+from .errors import MnemicError, NotFoundError, StoreError, StoreFullError, StorePermissionError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def replace_file(path: str | PathLike[str], content: bytes) -> None:
-    """Write a file; a crash leaves the old one or the new one, never half of it.
+    """Write a file, as `replacing` does."""
+    with replacing(path) as file:
+        file.write(content)
+
+
+@contextmanager
+def replacing(path: str | PathLike[str]) -> Iterator[IO[bytes]]:
+    """Open a file to write; a crash or an error leaves the old one or the new one, never half of it.
 
     Only its owner may read it. Raises StoreFullError if there is no space, StorePermissionError if it may not
     be written there, or if something other than a regular file is there: a symbolic link, a device.
@@ -29,7 +38,7 @@ def replace_file(path: str | PathLike[str], content: bytes) -> None:
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=".mnemic-")
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(content)
+                yield file
                 file.flush()
                 os.fsync(file.fileno())
             Path(name).replace(target)
@@ -37,13 +46,22 @@ def replace_file(path: str | PathLike[str], content: bytes) -> None:
             with suppress(FileNotFoundError):
                 Path(name).unlink()
             raise
+    except MnemicError:
+        raise
     except (OSError, ValueError) as error:
         raise _explained(error, target) from error
     _sync_folder(target.parent)
 
 
 def read_file(path: str | PathLike[str]) -> bytes:
-    """Return what a file holds.
+    """Return what a file holds; raises as `reading` does."""
+    with reading(path) as file:
+        return file.read()
+
+
+@contextmanager
+def reading(path: str | PathLike[str]) -> Iterator[IO[bytes]]:
+    """Open a file to read.
 
     Raises NotFoundError, or StorePermissionError if it may not be read or is not a regular file.
     """
@@ -51,9 +69,11 @@ def read_file(path: str | PathLike[str]) -> bytes:
         # Without waiting: opening a pipe would last until someone writes into it.
         with open(path, "rb", opener=_without_waiting) as file:
             _check_regular(os.fstat(file.fileno()).st_mode, Path(path))
-            return file.read()
+            yield file
     except FileNotFoundError:
         raise NotFoundError(f"there is no file {os.fspath(path)}") from None
+    except MnemicError:
+        raise
     except (OSError, ValueError) as error:
         raise _explained(error, Path(path)) from error
 
@@ -79,8 +99,6 @@ _KINDS = (
 
 
 def _explained(error: OSError | ValueError, path: Path) -> StoreError:
-    if isinstance(error, StorePermissionError):
-        return error
     if isinstance(error, OSError) and error.errno in _FULL:
         return StoreFullError(f"{path}: no space left ({error})")
     return StorePermissionError(f"{path}: the file cannot be read or written there ({error})")

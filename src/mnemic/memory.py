@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .checks import check_choice, check_several
@@ -12,9 +13,11 @@ from .features.cleanup import Cleaned, Cleanup
 from .features.context import Context, build_context
 from .features.facts import AsyncFacts
 from .features.fading import AsyncFading
+from .features.jsonl import Exported, FileOrPath, Imported, export_file, import_file
 from .features.kinds import AUDITED, MESSAGE
 from .features.notes import AsyncNotes
 from .features.overflow import Limits, Overflow
+from .features.overview import Stats, list_scopes, scope_stats
 from .features.sessions import AsyncSession, Retention, SessionInfo
 from .layers.acting import OPERATIONS, Acting, Audit, AuditEntry
 from .layers.lock import check_plain
@@ -23,7 +26,7 @@ from .models.embedder import Embedder
 from .models.finding import AUTO
 from .recall.entry import INDEX_BYTES
 from .recall.meter import Metrics
-from .records import AUDIT_KIND, EMBEDDER_KIND, Hit, Role, ScopePath
+from .records import AUDIT_KIND, EMBEDDER_KIND, Hit, Ref, Role, ScopePath
 from .store.nearest import Companion
 from .store.protocol import Capability, Store, all_streams, scrub
 from .store.query import Purge, StreamScan, Write
@@ -127,6 +130,45 @@ class AsyncMemory:
         characters.
         """
         return AsyncScope(self._store, ScopePath.of(*segments), self._tokens)
+
+    async def ping(self) -> timedelta:
+        """Ask the store for something that is not there; return how long the answer took.
+
+        Raises StoreUnavailableError, or another StoreError, if the store does not answer.
+        """
+        began = monotonic()
+        await self._layers.backend.read([Ref(ScopePath(), "ping", "ping")])
+        return timedelta(seconds=monotonic() - began)
+
+    async def stats(self) -> Stats:
+        """Count what is stored: sessions, messages, tokens, memories, notes and facts."""
+        return await scope_stats(self._store, ScopePath())
+
+    async def scopes(self, *, limit: int | None = None) -> list[Stats]:
+        """List the scopes that hold something, in order of their paths, each with its own counts.
+
+        A session counts for the scope that it was opened in.
+        """
+        return await list_scopes(self._store, ScopePath(), limit)
+
+    async def export_to(self, path: FileOrPath) -> Exported:
+        """Write everything to a file of JSON lines, which is replaced whole or not at all.
+
+        Vectors are left out: they are computed again. The file is not encrypted, even if the store is. Raises
+        StorePermissionError or StoreFullError if it cannot be written.
+        """
+        return await export_file(self._store, ScopePath(), path)
+
+    async def import_from(
+        self, path: FileOrPath, *, overwrite: bool = False, progress: Callable[[int], object] | None = None
+    ) -> Imported:
+        """Add everything from a file that `export_to` wrote, where it was; what is there already is left alone.
+
+        The file is checked as a whole before anything is written. `progress` is called with how many records are
+        done. Raises InvalidValueError that names the line if the file is not a whole export, ConflictError if
+        a record is there with another content, unless `overwrite` is true.
+        """
+        return await import_file(self._store, path, None, overwrite=overwrite, progress=progress)
 
     async def sweep(self) -> int:
         """Remove from the store what has expired, which reads hide already; return how many records."""
@@ -364,6 +406,36 @@ class AsyncScope(AsyncFading):
         """Return the conversations below this scope with their counts, tokens and last activity."""
         scan = StreamScan(scope=self.home, kinds=(MESSAGE,))
         return [SessionInfo.of(stream) async for stream in all_streams(self._store, scan)]
+
+    async def stats(self) -> Stats:
+        """Count what is stored here and below: sessions, messages, tokens, memories, notes and facts."""
+        return await scope_stats(self._store, self.home)
+
+    async def scopes(self, *, limit: int | None = None) -> list[Stats]:
+        """List the scopes here and below that hold something, in order of their paths, each with its own counts.
+
+        A session counts for the scope that it was opened in.
+        """
+        return await list_scopes(self._store, self.home, limit)
+
+    async def export_to(self, path: FileOrPath) -> Exported:
+        """Write everything here and below to a file of JSON lines, which is replaced whole or not at all.
+
+        Vectors are left out: they are computed again. The file is not encrypted, even if the store is. Raises
+        StorePermissionError or StoreFullError if it cannot be written.
+        """
+        return await export_file(self._store, self.home, path)
+
+    async def import_from(
+        self, path: FileOrPath, *, overwrite: bool = False, progress: Callable[[int], object] | None = None
+    ) -> Imported:
+        """Add everything from a file that `export_to` wrote to this scope; what is there already is left alone.
+
+        The file is checked as a whole before anything is written. `progress` is called with how many records are
+        done. Raises InvalidValueError that names the line if the file is not a whole export, ConflictError if
+        a record is there with another content, unless `overwrite` is true.
+        """
+        return await import_file(self._store, path, self.home, overwrite=overwrite, progress=progress)
 
     async def cleanup(
         self,

@@ -98,7 +98,11 @@ class Value(Struct, frozen=True):
     def __repr__(self) -> str:
         """Return the fields that say something, long texts cut."""
         fields = ((name, getattr(self, name)) for name in self.__struct_fields__)
-        told = (f"{name}={_brief(value)}" for name, value in fields if value not in (None, "", [], {}))
+        told = (
+            f"{name}={_brief(value)}"
+            for name, value in fields
+            if not (value is None or value in ("", [], {}, 0))
+        )
         return f"{type(self).__name__}({', '.join(told)})"
 
 

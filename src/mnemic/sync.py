@@ -18,9 +18,11 @@ from .features.context import Context
 from .features.duplicates import Duplicates
 from .features.facts import MAX_FACTS, AsyncFacts, Fact, Neighborhood
 from .features.fading import AsyncFading, Faded
+from .features.jsonl import Exported, FileOrPath, Imported
 from .features.memories import AsyncLongTerm, MemoryItem
 from .features.notes import AsyncNotes, Note, NoteInfo, NoteLimits
 from .features.overflow import Limits, Overflow
+from .features.overview import Stats
 from .features.references import Reference
 from .features.sessions import AsyncSession, Retention, SessionInfo
 from .layers.acting import Acting, AuditEntry, Auditing
@@ -701,6 +703,43 @@ class Memory:
         """
         return Scope(self._twin.scope(*segments), self._driver)
 
+    def ping(self) -> timedelta:
+        """Ask the store for something that is not there; return how long the answer took.
+
+        Raises StoreUnavailableError, or another StoreError, if the store does not answer.
+        """
+        return self._driver.run(self._twin.ping())
+
+    def stats(self) -> Stats:
+        """Count what is stored: sessions, messages, tokens, memories, notes and facts."""
+        return self._driver.run(self._twin.stats())
+
+    def scopes(self, *, limit: int | None = None) -> list[Stats]:
+        """List the scopes that hold something, in order of their paths, each with its own counts.
+
+        A session counts for the scope that it was opened in.
+        """
+        return self._driver.run(self._twin.scopes(limit=limit))
+
+    def export_to(self, path: FileOrPath) -> Exported:
+        """Write everything to a file of JSON lines, which is replaced whole or not at all.
+
+        Vectors are left out: they are computed again. The file is not encrypted, even if the store is. Raises
+        StorePermissionError or StoreFullError if it cannot be written.
+        """
+        return self._driver.run(self._twin.export_to(path))
+
+    def import_from(
+        self, path: FileOrPath, *, overwrite: bool = False, progress: Callable[[int], object] | None = None
+    ) -> Imported:
+        """Add everything from a file that `export_to` wrote, where it was; what is there already is left alone.
+
+        The file is checked as a whole before anything is written. `progress` is called with how many records are
+        done. Raises InvalidValueError that names the line if the file is not a whole export, ConflictError if
+        a record is there with another content, unless `overwrite` is true.
+        """
+        return self._driver.run(self._twin.import_from(path, overwrite=overwrite, progress=progress))
+
     def sweep(self) -> int:
         """Remove from the store what has expired, which reads hide already; return how many records."""
         return self._driver.run(self._twin.sweep())
@@ -909,6 +948,36 @@ class Scope(Fading):
     def sessions(self) -> list[SessionInfo]:
         """Return the conversations below this scope with their counts, tokens and last activity."""
         return self._driver.run(self._twin.sessions())
+
+    def stats(self) -> Stats:
+        """Count what is stored here and below: sessions, messages, tokens, memories, notes and facts."""
+        return self._driver.run(self._twin.stats())
+
+    def scopes(self, *, limit: int | None = None) -> list[Stats]:
+        """List the scopes here and below that hold something, in order of their paths, each with its own counts.
+
+        A session counts for the scope that it was opened in.
+        """
+        return self._driver.run(self._twin.scopes(limit=limit))
+
+    def export_to(self, path: FileOrPath) -> Exported:
+        """Write everything here and below to a file of JSON lines, which is replaced whole or not at all.
+
+        Vectors are left out: they are computed again. The file is not encrypted, even if the store is. Raises
+        StorePermissionError or StoreFullError if it cannot be written.
+        """
+        return self._driver.run(self._twin.export_to(path))
+
+    def import_from(
+        self, path: FileOrPath, *, overwrite: bool = False, progress: Callable[[int], object] | None = None
+    ) -> Imported:
+        """Add everything from a file that `export_to` wrote to this scope; what is there already is left alone.
+
+        The file is checked as a whole before anything is written. `progress` is called with how many records are
+        done. Raises InvalidValueError that names the line if the file is not a whole export, ConflictError if
+        a record is there with another content, unless `overwrite` is true.
+        """
+        return self._driver.run(self._twin.import_from(path, overwrite=overwrite, progress=progress))
 
     def cleanup(
         self,

@@ -1,0 +1,321 @@
+"""Export and import of a scope as JSON lines: lossless, streamed, and checked before anything is written.
+
+The first line says what the file is, then comes a line for each record, and the last line counts them, so a
+file that was cut off is noticed. What a store assigns by itself (seq, version, the time of the last change) and
+what can be computed again (vectors) is not in it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from datetime import datetime, timedelta
+from functools import partial
+from os import PathLike
+from shutil import copyfileobj
+from tempfile import TemporaryFile
+from typing import IO, Any, TypeAlias
+
+from msgspec import DecodeError, Struct, ValidationError, field, json
+
+from ..checks import JSON, shown
+from ..driving import off_loop
+from ..errors import ConflictError, InvalidValueError
+from ..files import reading, replacing
+from ..recall.strength import USE
+from ..records import EMBEDDER_KIND, LOCK_KIND, Record, ScopePath, Stream, Value, now
+from ..store.digest import digest
+from ..store.protocol import Store, all_streams, scan_all
+from ..store.query import Derive, Op, Put, Scan, StreamScan, Touch, Write
+from .kinds import LEASE
+
+FORMAT = "mnemic.export/1"
+LEFT_OUT = (LOCK_KIND, EMBEDDER_KIND, LEASE)
+"""The kinds of what a store notes about itself."""
+PAGE = 200
+"""How many records are read, compared and written at a time."""
+MAX_LINE = 64 * 1024 * 1024
+"""The longest line, in bytes, that is read: larger than any record."""
+
+Progress: TypeAlias = Callable[[int], object]
+FileOrPath: TypeAlias = str | PathLike[str] | IO[bytes]
+
+
+class Header(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The first line."""
+
+    format: str
+    scope: str
+    exported: datetime
+
+
+class Line(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A record; or, without a key, how long a stream lives after its last change."""
+
+    scope: str
+    kind: str
+    key: str | None = None
+    text: str | None = None
+    title: str | None = None
+    data: JSON = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)
+    importance: float | None = None
+    weight: int = 0
+    pinned: bool = False
+    created: datetime | None = None
+    expires: datetime | None = None
+    valid_from: datetime | None = None
+    valid_to: datetime | None = None
+    uses: bytes | None = None
+    ttl: timedelta | None = None
+    settings: str | None = None
+
+
+class End(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The last line."""
+
+    records: int
+
+
+class Exported(Value, frozen=True, kw_only=True):
+    """How many records an export wrote."""
+
+    records: int
+
+
+class Imported(Value, frozen=True, kw_only=True):
+    """How many records an import read, and how many of them were new or changed and so were written."""
+
+    records: int
+    written: int
+
+
+_encode = json.Encoder().encode
+_header = json.Decoder(Header).decode
+_line = json.Decoder(Line).decode
+_end = json.Decoder(End).decode
+
+
+async def export_lines(store: Store, scope: ScopePath) -> AsyncIterator[tuple[int, bytes]]:
+    """Yield the lines of an export of a scope and all below it, many at a time, and of how many records."""
+    yield 0, _encode(Header(format=FORMAT, scope=scope.path, exported=now())) + b"\n"
+    total = 0
+    streams = [s async for s in all_streams(store, StreamScan(scope=scope)) if s.kind not in LEFT_OUT]
+    for stream in streams:
+        if stream.ttl is not None or stream.settings is not None:
+            lives = Line(scope=stream.scope.path, kind=stream.kind, ttl=stream.ttl, settings=stream.settings)
+            yield 0, _encode(lives) + b"\n"
+        lines: list[bytes] = []
+        async for record in scan_all(store, _all_of(stream)):
+            lines.append(_encode(_to_line(record)))
+            if len(lines) == PAGE:
+                yield len(lines), b"\n".join(lines) + b"\n"
+                total += len(lines)
+                lines = []
+        if lines:
+            yield len(lines), b"\n".join(lines) + b"\n"
+            total += len(lines)
+    yield 0, _encode(End(records=total)) + b"\n"
+
+
+def _all_of(stream: Stream) -> Scan:
+    return Scan(scope=stream.scope, kinds=(stream.kind,), limit=PAGE, derived=(USE,))
+
+
+def check_export(file: IO[bytes]) -> None:
+    """Read an export through, from where the file stands.
+
+    Raises InvalidValueError that names the line if it is not an export of ours, or not whole.
+    """
+    deque(_parsed(file), maxlen=0)
+
+
+async def import_file(
+    store: Store, path: FileOrPath, into: ScopePath | None, *, overwrite: bool, progress: Progress | None
+) -> Imported:
+    """Read an export through, then write its records; raises as `check_export` and `import_lines` do."""
+    with _input(path) as file:
+        start = file.tell()
+        await off_loop(lambda: check_export(file))
+        file.seek(start)
+        return await import_lines(store, file, into, overwrite=overwrite, progress=progress)
+
+
+async def export_file(store: Store, scope: ScopePath, path: FileOrPath) -> Exported:
+    """Write an export of a scope and all below it to a file, which is replaced whole or not at all.
+
+    A file object is written to as it is. Raises StorePermissionError or StoreFullError if it cannot be written.
+    """
+    records = 0
+    with replacing(path) if isinstance(path, str | PathLike) else nullcontext(path) as file:
+        async for count, lines in export_lines(store, scope):
+            await off_loop(partial(file.write, lines))
+            records += count
+    return Exported(records=records)
+
+
+@contextmanager
+def _input(path: FileOrPath) -> Iterator[IO[bytes]]:
+    """Open what is imported; what cannot be read twice, such as a pipe, is copied to a temporary file."""
+    if isinstance(path, str | PathLike):
+        with reading(path) as file:
+            yield file
+    elif path.seekable():
+        yield path
+    else:
+        with TemporaryFile() as spooled:
+            copyfileobj(path, spooled)
+            spooled.seek(0)
+            yield spooled
+
+
+async def import_lines(
+    store: Store, file: IO[bytes], into: ScopePath | None, *, overwrite: bool, progress: Progress | None
+) -> Imported:
+    """Write the records of an export; those that are there already are left alone.
+
+    They go where they were, or below `into` instead of below the scope that was exported. Raises
+    ConflictError for a record that is there with another content, unless `overwrite` is true.
+    """
+    records = written = 0
+    batch: list[tuple[Record, bytes | None]] = []
+    lives: list[Op] = []
+    for header, line in _parsed(file):
+        scope = ScopePath(line.scope) if into is None else _moved(line.scope, header.scope, into)
+        if line.key is None:
+            lives.append(Touch(scope, line.kind, line.ttl, line.settings))
+            continue
+        if batch and (len(batch) == PAGE or batch[0][0].scope != scope):
+            written += await _store_batch(store, batch, overwrite)
+            batch = []
+            if progress is not None:
+                progress(records)
+        batch.append((_to_record(line, line.key, scope), line.uses))
+        records += 1
+    written += await _store_batch(store, batch, overwrite)
+    for op in lives:
+        await store.write(Write((op,)))
+    return Imported(records=records, written=written)
+
+
+async def _store_batch(store: Store, batch: list[tuple[Record, bytes | None]], overwrite: bool) -> int:
+    """Write the records of one scope that are not there yet; return how many."""
+    if not batch:
+        return 0
+    ops: list[Op] = []
+    count = 0
+    there = await store.read([record.ref for record, _ in batch])
+    for (record, uses), held in zip(batch, there, strict=True):
+        if held is not None and digest(held) == digest(record):
+            continue
+        if held is not None and not overwrite:
+            raise ConflictError(
+                f"{record.kind} {shown(record.key)} of scope {record.scope.path!r} is there with another content: "
+                "import with overwrite to replace it",
+                key=record.key,
+                current=held.version,
+            )
+        ops.append(Put(record, held.version if held is not None else 0))
+        if uses is not None:
+            ops.append(Derive(record.ref, USE, uses))
+        count += 1
+    if ops:
+        await store.write(Write(tuple(ops), lazy=True))
+    return count
+
+
+def _parsed(file: IO[bytes]) -> Iterator[tuple[Header, Line]]:
+    """Yield each line with the header; raises InvalidValueError with the number of a line that is wrong."""
+    header: Header | None = None
+    count = 0
+    ended = False
+    for number, text in _lines(file):
+        if ended:
+            raise InvalidValueError(f"line {number:,}: an export ends with its count, but here it goes on")
+        try:
+            if header is None:
+                header = _header(text)
+                if header.format != FORMAT:
+                    raise InvalidValueError(f"line 1: the format is {shown(header.format)}, not {FORMAT!r}")
+                continue
+            if text.startswith(b'{"records":'):
+                ended = True
+                if (said := _end(text).records) != count:
+                    raise InvalidValueError(
+                        f"line {number:,}: {said:,} records were exported, {count:,} are here"
+                    )
+                continue
+            line = _line(text)
+            if line.key is not None:
+                count += 1
+                Put(_to_record(line, line.key, ScopePath(line.scope)))
+        except (DecodeError, ValidationError, UnicodeDecodeError, RecursionError) as error:
+            raise InvalidValueError(f"line {number:,} is not a line of {FORMAT!r}: {error}") from None
+        except InvalidValueError as error:
+            if str(error).startswith("line "):
+                raise
+            raise InvalidValueError(f"line {number:,}: {error}") from None
+        yield header, line
+    if not ended:
+        raise InvalidValueError("the file is not a whole export: its last line, the count, is missing")
+
+
+def _lines(file: IO[bytes]) -> Iterable[tuple[int, bytes]]:
+    number = 0
+    while text := file.readline(MAX_LINE + 1):
+        number += 1
+        if len(text) > MAX_LINE:
+            raise InvalidValueError(f"line {number:,} is longer than {MAX_LINE:,} bytes")
+        if text.strip():
+            yield number, text
+
+
+def _moved(path: str, exported: str, into: ScopePath) -> ScopePath:
+    below = ScopePath(path).segments
+    above = ScopePath(exported).segments
+    if below[: len(above)] != above:
+        raise InvalidValueError(f"scope {shown(path)} is not below the exported scope {shown(exported)}")
+    return ScopePath.of(into, *below[len(above) :])
+
+
+def _to_line(record: Record) -> Line:
+    return Line(
+        scope=record.scope.path,
+        kind=record.kind,
+        key=record.key,
+        text=record.text,
+        title=record.title,
+        data=record.data,
+        metadata=record.meta,
+        labels=record.labels,
+        importance=record.importance,
+        weight=record.weight,
+        pinned=record.pinned,
+        created=record.created,
+        expires=record.expires,
+        valid_from=record.valid_from,
+        valid_to=record.valid_to,
+        uses=record.derived.get(USE),
+    )
+
+
+def _to_record(line: Line, key: str, scope: ScopePath) -> Record:
+    return Record(
+        scope=scope,
+        kind=line.kind,
+        key=key,
+        text=line.text,
+        title=line.title,
+        data=line.data,
+        meta=line.metadata,
+        labels=line.labels,
+        importance=line.importance,
+        weight=line.weight,
+        pinned=line.pinned,
+        created=line.created,
+        expires=line.expires,
+        valid_from=line.valid_from,
+        valid_to=line.valid_to,
+    )

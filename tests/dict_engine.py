@@ -13,7 +13,6 @@ from mnemic.store.loaded import Needs
 from mnemic.store.matching import in_reach
 from mnemic.store.planning import Name
 from mnemic.store.protocol import Capability
-from mnemic.store.query import Outcome
 
 
 class Shelf:
@@ -39,7 +38,6 @@ class DictEngine:
         self.heads_kept: dict[Name, bytes] = {}
         self.shelves: dict[Name, Shelf] = {}
         self.notes: dict[str, bytes] = {}
-        self.done: dict[str, list[Outcome]] = {}
         self.breaks_after: int | None = None
         """After how many more steps that change something the connection breaks."""
 
@@ -64,7 +62,6 @@ class DictEngine:
                 {key: self._kept(shelf, seq).slot() for key, seq in shelf.keys.items()}
             )
             loaded.whole.add(name)
-        loaded.done = {id: self.done.get(id) for id in needs.ids}
         return loaded
 
     async def commit(self, batch: Batch) -> bool:
@@ -75,12 +72,9 @@ class DictEngine:
             shelf = self.shelves.get(change.name, Shelf())
             if any(key in shelf.keys for key in change.absent):
                 return False
-        if any(id in self.done for id in batch.done):
-            return False
         self._step()
         for change in batch.changes:
             self._apply(change)
-        self.done |= batch.done
         return True
 
     async def rows(self, name: Name, span: Span) -> tuple[KeptHead | None, list[Row]]:

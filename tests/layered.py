@@ -14,6 +14,7 @@ from mnemic.layers.encrypt import EncryptLayer
 from mnemic.store import registry
 from mnemic.store.protocol import Store
 from mnemic.store.registry import Backend, StoreURL
+from mnemic.testing.capabilities import PINNED
 
 KEY = bytes(range(32))
 
@@ -52,4 +53,6 @@ def _backend(prefix: str, below: str) -> Backend:
 def register() -> None:
     """Let the registry know them."""
     for scheme in ("encrypted+memory", "audited+memory", "layered+sqlite"):
-        registry.register(scheme, _backend(*scheme.split("+")))
+        prefix, below = scheme.split("+")
+        registry.register(scheme, _backend(prefix, below))
+        PINNED[scheme] = PINNED[below]

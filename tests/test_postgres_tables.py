@@ -39,7 +39,7 @@ def parted() -> Iterator[str]:
         yield f"{lent}?partitions=4"
 
 
-TABLES = ("mnemic_streams", "mnemic_records", "mnemic_labels", "mnemic_derived", "mnemic_writes")
+TABLES = ("mnemic_streams", "mnemic_records", "mnemic_labels", "mnemic_derived")
 
 
 # ------------------------------------------------------------ which index answers what

@@ -213,7 +213,7 @@ def test_no_manifest_names_a_segment_that_was_not_put(small: None) -> None:
 
 APPEND = textwrap.dedent("""
     import asyncio, sys
-    from mnemic.records import Record, Scope
+    from mnemic.records import Record, ScopePath
     from mnemic.store import registry
     from mnemic.store.query import Put, Write
     from mnemic.backends.s3 import draft
@@ -223,7 +223,7 @@ APPEND = textwrap.dedent("""
         parsed, backend = registry.find(url)
         store = await backend.open(parsed)
         for n in range(int(count)):
-            record = Record(Scope("acme/alice"), "message", f"{writer}-{n}", text="x" * 100)
+            record = Record(ScopePath("acme/alice"), "message", f"{writer}-{n}", text="x" * 100)
             await store.write(Write((Put(record, 0),)))
             print(n, flush=True)
         await store.close()

@@ -26,7 +26,7 @@ from .models.embedder import Embedder
 from .models.finding import AUTO
 from .recall.entry import INDEX_BYTES
 from .recall.meter import Metrics
-from .records import AUDIT_KIND, EMBEDDER_KIND, Hit, Ref, Role, ScopePath
+from .records import AUDIT_KIND, EMBEDDER_KIND, ONCE_KIND, Hit, Ref, Role, ScopePath
 from .store.nearest import Companion
 from .store.protocol import Capability, Store, all_streams, scrub
 from .store.query import Purge, StreamScan, Write
@@ -482,11 +482,11 @@ async def _purge_all(
     store: Store, scope: ScopePath, *, expired_only: bool = False, drop: bool = False
 ) -> int:
     removed = 0
-    streams = [stream async for stream in all_streams(store, StreamScan(scope=scope, empty=True))]
-    for stream in streams:
+    scans = [StreamScan(scope=scope, kinds=kinds, empty=True) for kinds in ((), (ONCE_KIND,))]
+    for stream in [stream for scan in scans async for stream in all_streams(store, scan)]:
         if stream.kind == AUDIT_KIND:
             continue
         (did,) = await store.write(Write((Purge(stream.scope, stream.kind, (), expired_only, drop),)))
         # What the store notes about itself was nobody's to count.
-        removed += did.count if stream.kind != EMBEDDER_KIND else 0
+        removed += did.count if stream.kind not in (EMBEDDER_KIND, ONCE_KIND) else 0
     return removed

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Literal, TypeAlias, get_args
 
 from msgspec import Struct, field
@@ -29,6 +29,7 @@ __all__ = [
     "AUDIT_KIND",
     "EMBEDDER_KIND",
     "LOCK_KIND",
+    "ONCE_KIND",
     "ROLES",
     "AgentCall",
     "Hit",
@@ -52,6 +53,8 @@ LOCK_KIND = "encryption"
 """The kind of the record, at the root, in which a store notes that it is encrypted."""
 AUDIT_KIND = "audit"
 """The kind of the records that tell who changed what; they are only ever added to."""
+ONCE_KIND = "once"
+"""The kind of the records in which a store notes the ids of writes; scans show them only if they name it."""
 
 SHOWN = 60
 """How many characters of a text are shown where a value is printed."""
@@ -65,9 +68,13 @@ def new_id() -> str:
     return f"{time.time_ns() // 1_000_000:012x}{os.urandom(10).hex()}"
 
 
+clock: Callable[[], datetime] = partial(datetime.now, UTC)
+"""What tells the time; a test may put another in its place."""
+
+
 def now() -> datetime:
     """Return the present moment, in UTC."""
-    return datetime.now(UTC)
+    return clock()
 
 
 def plain(value: Any) -> Any:

@@ -89,8 +89,10 @@ class Session:
         """Add a message, or a role and content with any other fields of a message.
 
         With `ttl` it is gone after that long. A message that is there already is not added again;
-        with `once`, a name for this call, not even if it has left the session since. Raises
-        ConflictError if another message has its id, InvalidValueError for what cannot be stored.
+        with `once`, a name for this call in this session, for 24 hours not even if it has another id,
+        or has left the session since; what was added then is returned. Raises ConflictError if another
+        message has its id, or other words were added under the name `once`; InvalidValueError for what
+        cannot be stored.
         """
         return self._driver.run(self._twin.add(message, content, ttl=ttl, once=once, **fields))
 
@@ -357,11 +359,12 @@ class LongTerm:
         """Remember a text, under a new key or in place of what has this key; return its record.
 
         `source` says where it is from, `valid_from` and `valid_to` when it was true; with `ttl` it
-        is gone after that long; with `once`, a name for this call, it is done once however often it
-        is sent. `duplicates` says what becomes of a text that says what is remembered already: "keep"
-        it beside the other, "merge" them (the record has the old key, and the old wording is in its
-        data), "skip" it (the old record is returned), or "refuse" it with a ConflictError. Raises
-        InvalidValueError for what cannot be stored.
+        is gone after that long; with `once`, a name for this call in this scope, it is done once however
+        often it is sent within 24 hours, and other words under that name raise ConflictError.
+        `duplicates` says what becomes of a text that says what is remembered already: "keep" it beside
+        the other, "merge" them (the record has the old key, and the old wording is in its data), "skip"
+        it (the old record is returned), or "refuse" it with a ConflictError. Raises InvalidValueError
+        for what cannot be stored.
         """
         return self._driver.run(
             self._twin.remember(

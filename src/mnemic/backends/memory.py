@@ -20,6 +20,7 @@ from ..errors import ClosedError
 from ..forking import under_way
 from ..records import Hit, Record, Ref, ScopePath, Stream, known_scope, now
 from ..store.matching import Position, from_cursor, in_reach, seen, to_cursor
+from ..store.once import note_of, note_ref, outcomes_in
 from ..store.protocol import Capability, Page
 from ..store.query import (
     Delete,
@@ -123,7 +124,6 @@ class _Data:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.streams: dict[tuple[str, str], _Stream] = {}
-        self.done: dict[str, list[Outcome]] = {}
 
 
 class MemoryStore:
@@ -138,17 +138,19 @@ class MemoryStore:
 
     async def write(self, write: Write) -> list[Outcome]:
         with self._open() as data:
-            if write.id is not None and write.id in data.done:
-                return list(data.done[write.id])
             change = _Change(data, self._clock())
             try:
+                if (ref := note_ref(write)) is not None:
+                    note = change.stream(ref.scope, ref.kind, make=False).get(ref.key)
+                    if note is not None:
+                        return outcomes_in(note, write)
                 outcomes = [change.apply(op) for op in write.ops]
+                if ref is not None:
+                    change.put(note_of(write, outcomes, change.moment), None)
             except BaseException:
                 change.undo()
                 raise
-            if write.id is not None:
-                data.done[write.id] = outcomes
-            return list(outcomes)
+            return outcomes
 
     async def read(self, refs: Sequence[Ref]) -> list[Record | None]:
         moment = self._clock()
@@ -257,7 +259,7 @@ class _Change:
 
     def apply(self, op: Op) -> Outcome:
         if isinstance(op, Put):
-            return self.put(op)
+            return self.put(op.record, op.if_version)
         if isinstance(op, Delete):
             return self.delete(op)
         if isinstance(op, Derive):
@@ -290,27 +292,27 @@ class _Change:
         check_limit(op, len(stream.records), stream.weight)
         return Outcome(removed=tuple(removed), count=len(stream.records), weight=stream.weight)
 
-    def put(self, op: Put) -> Outcome:
-        stream = self.stream(op.record.scope, op.record.kind, make=True)
-        old = stream.get(op.record.key)
-        check_version(op.record.ref, op.if_version, old.version if old else 0)
+    def put(self, given: Record, if_version: int | None) -> Outcome:
+        stream = self.stream(given.scope, given.kind, make=True)
+        old = stream.get(given.key)
+        check_version(given.ref, if_version, old.version if old else 0)
         self.note(stream)
         if old is None:
             stream.last_seq += 1
         stream.version += 1
         record = replace(
-            op.record,
+            given,
             seq=stream.last_seq if old is None else old.seq,
             version=stream.version,
-            created=op.record.created or (old.created if old else self.moment),
+            created=given.created or (old.created if old else self.moment),
             updated=self.moment,
             derived={},
         )
         stream.put(record)
         self.undone.append(partial(stream.put, old) if old else partial(stream.remove, record.key))
-        for name, value in op.record.derived.items():
+        for name, value in given.derived.items():
             self.undone.append(stream.derive(record.seq, name, (record.version, value)))
-        return Outcome(record.seq, record.version, record.created, record.updated)
+        return Outcome(record.seq, record.version, record.created, record.updated, key=record.key)
 
     def delete(self, op: Delete) -> Outcome:
         stream = self.stream(op.ref.scope, op.ref.kind, make=False)
@@ -359,6 +361,9 @@ class _Change:
             if _live(stream, self.moment) is None:
                 self.note(stream, Touch(scope, kind))
             self.remove(stream, gone)
+            if gone:
+                left = (record.expires for record in stream.records.values())
+                stream.soonest = min((expires for expires in left if expires is not None), default=None)
         self.entered.add(name)
         return stream
 
@@ -373,9 +378,16 @@ class _Change:
 
         self.undone.append(put_back)
         stream.updated = self.moment
+        ttl = stream.ttl
         if touch is not None:
             stream.ttl, stream.settings = touch.ttl, touch.settings
-        stream.expires = None if stream.ttl is None else self.moment + stream.ttl
+        if stream.ttl is None:
+            stream.expires = None
+        elif stream.ttl != ttl or stream.expires is None:
+            stream.expires = self.moment + stream.ttl
+        else:
+            # By the latest clock: one that is slow does not let the stream expire sooner.
+            stream.expires = max(stream.expires, self.moment + stream.ttl)
 
 
 _shared: dict[str, _Data] = {}

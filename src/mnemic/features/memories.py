@@ -25,8 +25,9 @@ from ..recall.likeness import NEAR, content_words, likeness
 from ..recall.strength import ONE_MORE, USE
 from ..records import Hit, Record, Ref, Role, ScopePath, new_id, now
 from ..store.batches import write_each
+from ..store.digest import digest_of
 from ..store.protocol import Store, scan_all
-from ..store.query import Condition, Delete, Derive, Put, Scan, Search, Write, stored
+from ..store.query import Condition, Delete, Derive, Outcome, Put, Scan, Search, Write, stored
 from ..store.retry import retried
 from .duplicates import Duplicates, check_policy, merged
 from .filters import conditions, names
@@ -81,11 +82,12 @@ class AsyncLongTerm:
         """Remember a text, under a new key or in place of what has this key; return its record.
 
         `source` says where it is from, `valid_from` and `valid_to` when it was true; with `ttl` it
-        is gone after that long; with `once`, a name for this call, it is done once however often it
-        is sent. `duplicates` says what becomes of a text that says what is remembered already: "keep"
-        it beside the other, "merge" them (the record has the old key, and the old wording is in its
-        data), "skip" it (the old record is returned), or "refuse" it with a ConflictError. Raises
-        InvalidValueError for what cannot be stored.
+        is gone after that long; with `once`, a name for this call in this scope, it is done once however
+        often it is sent within 24 hours, and other words under that name raise ConflictError.
+        `duplicates` says what becomes of a text that says what is remembered already: "keep" it beside
+        the other, "merge" them (the record has the old key, and the old wording is in its data), "skip"
+        it (the old record is returned), or "refuse" it with a ConflictError. Raises InvalidValueError
+        for what cannot be stored.
         """
         experience = MemoryItem(
             text=text,
@@ -111,16 +113,16 @@ class AsyncLongTerm:
         """Remember texts as `remember` does, all or none; return their records."""
         experiences = check_several(experiences, "experiences")
         policy = check_policy(duplicates)
+        puts = [Put(self._record(given, once, n)) for n, given in enumerate(experiences)]
+        said = Write(tuple(puts), once).digest
         if policy == "keep":
-            return await self._remember([Put(self._record(given)) for given in experiences], once)
-        # Sent again, a text must know its own record from another that says the same.
-        puts = [Put(self._record(given, once and f"{once}-{n}")) for n, given in enumerate(experiences)]
+            return await self._remember(puts, once, said)
         merging: set[str] = set()
 
         async def remember_distinct() -> list[Record]:
             places, distinct, kept = await self._distinct(puts, policy)
             merging.update(put.record.key for put in distinct if put.if_version)
-            written = await self._remember(distinct, once) if distinct else []
+            written = await self._remember(distinct, once, said) if distinct else []
             again = [put.record.ref for put in distinct if put.if_version]
             await self._use([*again, *(record.ref for record in kept.values())])
             return [kept[n] if n in kept else written[place] for n, place in enumerate(places)]
@@ -305,8 +307,12 @@ class AsyncLongTerm:
         """Return everything that is remembered in this scope, oldest first."""
         return [record async for record in scan_all(self._store, Scan(scope=self.home, kinds=(MEMORY,)))]
 
-    async def _remember(self, puts: list[Put], once: str | None) -> list[Record]:
-        outcomes = await self._store.write(Write(tuple(puts), once))
+    async def _remember(self, puts: list[Put], once: str | None, said: str | None) -> list[Record]:
+        outcomes = await self._store.write(Write(tuple(puts), once, digest=said))
+        if len(outcomes) != len(puts):
+            # Sent again, it was done before, when other texts were there to be merged with or skipped for.
+            did = {outcome.key: outcome for outcome in outcomes}
+            outcomes = [did.get(put.record.key, Outcome()) for put in puts]
         pairs = list(zip(puts, outcomes, strict=True))
         # A key that is written anew is used: it does not fade from when it was first written.
         anew = (put for put, did in pairs if put.record.created is None and did.created != did.updated)
@@ -389,14 +395,17 @@ class AsyncLongTerm:
                 distinct.append(Put(merged(known.record, put.record), known.record.version))
         return places, distinct, kept
 
-    def _record(self, given: str | MemoryItem, key: str | None = None) -> Record:
+    def _record(self, given: str | MemoryItem, once: str | None, n: int) -> Record:
+        """Return the n-th text of a call as a record; sent again under a name, it has the same key."""
         item = given if isinstance(given, MemoryItem) else MemoryItem(text=given)
+        text = check_text(item.text, "text")
+        key = new_id() if once is None else digest_of((once, n, text)).hex()
         return _checked(
             Record(
                 scope=self.home,
                 kind=MEMORY,
-                key=item.key if item.key is not None else key or new_id(),
-                text=check_text(item.text, "text"),
+                key=item.key if item.key is not None else key,
+                text=text,
                 importance=_importance(item.importance),
                 meta=item.metadata or {},  # type: ignore[arg-type]
                 labels=_labels(item.source),

@@ -110,25 +110,24 @@ class AsyncSession:
         """Add a message, or a role and content with any other fields of a message.
 
         With `ttl` it is gone after that long. A message that is there already is not added again;
-        with `once`, a name for this call, not even if it has left the session since. Raises
-        ConflictError if another message has its id, InvalidValueError for what cannot be stored.
+        with `once`, a name for this call in this session, for 24 hours not even if it has another id,
+        or has left the session since; what was added then is returned. Raises ConflictError if another
+        message has its id, or other words were added under the name `once`; InvalidValueError for what
+        cannot be stored.
         """
         if not isinstance(message, Message):
             check_fields(fields)
             message = Message(message, content, **fields)
         elif content is not None or fields:
             raise InvalidValueError("give either a message, or a role with content and fields, not both")
-        await self._add([message], ttl, once)
-        return message
+        return (await self._add([message], ttl, once))[0]
 
     async def add_many(self, messages: Iterable[Message], *, once: str | None = None) -> list[Message]:
         """Add messages in their order, all or none; those that are there already are not added again.
 
         With `once`, and raising, as `add` does.
         """
-        added = check_several(messages, "messages")
-        await self._add(added, None, once)
-        return added
+        return await self._add(check_several(messages, "messages"), None, once)
 
     async def messages(
         self,
@@ -367,7 +366,8 @@ class AsyncSession:
     async def __aexit__(self, *error: object) -> None:
         await self.end()
 
-    async def _add(self, messages: list[Message], ttl: timedelta | None, once: str | None) -> None:
+    async def _add(self, messages: list[Message], ttl: timedelta | None, once: str | None) -> list[Message]:
+        """Add messages; return them with the ids that they have, which are others if it was done before."""
         expires = None if ttl is None else now() + check_ttl(ttl)
         if any(isinstance(message, Message) and len(message.text or "") > LONG for message in messages):
             records = await off_loop(lambda: [self._encode(message, expires) for message in messages])
@@ -376,14 +376,22 @@ class AsyncSession:
         while records:
             ops: list[Op] = [*(Put(record, if_version=0) for record in records), *self._touch()]
             try:
-                await self._log.write(ops, records, once)
-                return
+                outcomes = await self._log.write(ops, records, once)
             except ConflictError:
                 # Some are there already, as they are when an add is sent again after a lost answer.
                 missing = await self._missing(records)
                 if len(missing) == len(records):
                     raise
                 records = missing
+            else:
+                ids = [outcome.key for outcome in outcomes if outcome.key]
+                if once is None or len(ids) != len(messages):
+                    break
+                return [
+                    message if message.id == id else replace(message, id=id)
+                    for message, id in zip(messages, ids, strict=True)
+                ]
+        return messages
 
     def _difference(self, stored: list[Record], messages: list[Message]) -> tuple[list[Op], list[Record]]:
         """Return the operations that turn `stored` into `messages`, and the records that they put.

@@ -17,6 +17,7 @@ from ..driving import off_loop
 from ..errors import InvalidValueError
 from ..records import LOCK_KIND, Hit, Record, Ref, Stream
 from ..store.matching import matches
+from ..store.once import note_ref
 from ..store.protocol import Capability, Page, Store
 from ..store.query import FIELDS, Condition, Derive, Op, Outcome, Put, Scan, Search, StreamScan, Write
 from .layer import Layer
@@ -71,7 +72,11 @@ class EncryptLayer(Layer):
             return tuple(self._sealed(op, held.labels) for op in write.ops)
 
         ops = await off_loop(work) if sealing > MANY or size > MUCH else work()
-        return await self._below.write(replace(write, ops=ops))
+        digest = write.digest
+        if digest is not None and (note := note_ref(write)) is not None:
+            # In clear it would tell who guesses what was written that he is right.
+            digest = held.labels.value(tenant_of(note.scope), note.kind, digest)
+        return await self._below.write(replace(write, ops=ops, digest=digest))
 
     async def read(self, refs: Sequence[Ref]) -> list[Record | None]:
         """Pass on, and decrypt."""

@@ -1,4 +1,4 @@
-"""Whether two records say the same, wherever they lie."""
+"""Whether two records, or two writes, say the same."""
 
 from __future__ import annotations
 
@@ -12,10 +12,19 @@ from ..records import Record
 _encode = json.Encoder(order="deterministic").encode
 
 
+def content(record: Record) -> tuple[Any, ...]:
+    """Return what a record says: all but its place, its weight, and when it was made and will expire."""
+    return (
+        record.text, record.title, record.data, record.meta, record.labels, record.importance, record.pinned,
+        record.valid_from, record.valid_to,
+    )  # fmt: skip
+
+
 def digest(record: Record) -> bytes:
     """Return what is the same for two records that say the same, whatever their stores have numbered them."""
-    content: Any = (
-        record.key, record.text, record.title, record.data, record.meta, record.labels, record.importance,
-        record.weight, record.pinned, record.created, record.expires, record.valid_from, record.valid_to,
-    )  # fmt: skip
-    return blake2b(_encode(content), digest_size=16).digest()
+    return digest_of((record.key, *content(record), record.weight, record.created, record.expires))
+
+
+def digest_of(said: Any) -> bytes:
+    """Return a digest of values that can be written as JSON."""
+    return blake2b(_encode(said), digest_size=16).digest()

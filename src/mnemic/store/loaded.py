@@ -6,14 +6,17 @@ raised as `UnknownError`; it is loaded too, and the write is planned again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, islice
 from typing import Any
 
 from msgspec import Struct, field
 
 from ..errors import MnemicError
+from ..records import Record
+from .once import note_ref
 from .planning import Ground, Head, Name, Plan, Slot
-from .query import Delete, Derive, Op, Outcome, Put, Write
+from .query import Limit, Outcome, Write, place_of
 
 __all__ = [
     "MOST_OPS",
@@ -33,6 +36,10 @@ MOST_OPS = 20_000
 """The most operations that are planned together."""
 
 
+EVICTED_AT_ONCE = 32
+"""How many of the records that a limit may remove are loaded with what is surely needed."""
+
+
 class Needs(Struct):
     """What is asked of a store before a write is planned."""
 
@@ -41,34 +48,38 @@ class Needs(Struct):
     """The keys, by stream, whose slots are wanted."""
     whole: set[Name] = field(default_factory=set)
     """The streams all of whose slots are wanted."""
-    ids: set[str] = field(default_factory=set)
-    """The ids of writes that may have been done already."""
 
     @classmethod
     def of(cls, writes: Iterable[Write]) -> Needs:
         """Return what writes ask for at first sight."""
         needs = cls()
         for write in writes:
-            if write.id is not None:
-                needs.ids.add(write.id)
+            if (note := note_ref(write)) is not None:
+                needs.slot((note.scope.path, note.kind), note.key)
             for op in write.ops:
-                name, key = _place(op)
-                needs.heads.add(name)
-                if key is not None:
-                    needs.keys.setdefault(name, set()).add(key)
+                scope, kind, key = place_of(op)
+                needs.slot((scope.path, kind), key)
+                if isinstance(op, Limit):
+                    for key in islice(chain.from_iterable(op.evict), EVICTED_AT_ONCE):
+                        needs.slot((scope.path, kind), key)
         return needs
+
+    def slot(self, name: Name, key: str | None) -> None:
+        """Ask for the head of a stream, and what is stored under a key of it."""
+        self.heads.add(name)
+        if key is not None:
+            self.keys.setdefault(name, set()).add(key)
 
     def add(self, more: Needs) -> None:
         """Ask for more."""
         self.heads |= more.heads
         self.whole |= more.whole
-        self.ids |= more.ids
         for name, keys in more.keys.items():
             self.keys.setdefault(name, set()).update(keys)
 
     def __bool__(self) -> bool:
         """Tell whether anything is asked for."""
-        return bool(self.heads or self.keys or self.whole or self.ids)
+        return bool(self.heads or self.keys or self.whole)
 
 
 class Found(Struct):
@@ -78,14 +89,11 @@ class Found(Struct):
     slots: dict[Name, dict[str, Slot | None]] = field(default_factory=dict)
     whole: set[Name] = field(default_factory=set)
     """The streams of which all slots were found."""
-    done: dict[str, list[Outcome] | None] = field(default_factory=dict)
-    """By the id of a write, what it did; None if it was not done."""
 
     def take(self, more: Found) -> None:
         """Add what was found since."""
         self.heads |= more.heads
         self.whole |= more.whole
-        self.done |= more.done
         for name, slots in more.slots.items():
             self.slots.setdefault(name, {}).update(slots)
 
@@ -108,9 +116,10 @@ class New(Struct, frozen=True):
 class LoadedGround(Ground):
     """Streams as they were found."""
 
-    def __init__(self, found: Found, moment: int) -> None:
+    def __init__(self, found: Found, moment: int, payload: Callable[[Record], Any]) -> None:
         super().__init__(moment)
         self.found = found
+        self._payload = payload
         self.changes = Changes()
         self.dropped: list[Head] = []
 
@@ -129,10 +138,12 @@ class LoadedGround(Ground):
         """Note that the stream goes."""
         self.dropped.append(head)
 
+    def payload(self, record: Record) -> Any:
+        """Return what the back-end makes of a record."""
+        return self._payload(record)
+
     def attempt(self, write: Write, payloads: Sequence[Any]) -> list[Outcome] | Exception:
         """Plan one write after those before it; return what it does, or why it is not done."""
-        if write.id is not None and (done := self.done(write.id)) is not None:
-            return done
         self.mark()
         dirty, dropped = set(self.dirty), len(self.dropped)
         plan = LoadedPlan(self)
@@ -146,17 +157,7 @@ class LoadedGround(Ground):
             del self.dropped[dropped:]
             return error
         self.changes.take(plan)
-        if write.id is not None:
-            self.changes.done[write.id] = outcomes
         return outcomes
-
-    def done(self, id: str) -> list[Outcome] | None:
-        """Return what the write of an id did, if it was done."""
-        if id in self.changes.done:
-            return self.changes.done[id]
-        if id not in self.found.done:
-            raise UnknownError(Needs(ids={id}))
-        return self.found.done[id]
 
     def heads_to_set(self) -> list[Head]:
         """Return the heads that are new or have changed."""
@@ -176,8 +177,6 @@ class Changes:
         self.lost_labels: dict[Name, list[tuple[int, dict[str, str]]]] = {}
         self.derived: dict[Name, dict[tuple[int, str], tuple[int, bytes | None]]] = {}
         """By seq and name, the derived values to keep, with the version they are of, or to remove if None."""
-        self.done: dict[str, list[Outcome]] = {}
-        """By the id of a write, what it did."""
 
     def take(self, plan: LoadedPlan) -> None:
         """Add what a plan changes."""
@@ -217,6 +216,8 @@ class Changes:
 
 class LoadedPlan(Plan):
     """One write on streams and slots that were loaded."""
+
+    ahead = EVICTED_AT_ONCE
 
     def __init__(self, ground: LoadedGround) -> None:
         super().__init__(ground)
@@ -294,11 +295,3 @@ def _again(slot: Slot | None) -> Slot | None:
     twin = Slot(slot.key, slot.seq, slot.version, slot.created, slot.weight, slot.labels, slot.expires)
     twin.stored = slot.stored
     return twin
-
-
-def _place(op: Op) -> tuple[Name, str | None]:
-    if isinstance(op, Put):
-        return (op.record.scope.path, op.record.kind), op.record.key
-    if isinstance(op, Delete | Derive):
-        return (op.ref.scope.path, op.ref.kind), op.ref.key
-    return (op.scope.path, op.kind), getattr(op, "key", None)

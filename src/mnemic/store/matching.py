@@ -11,7 +11,7 @@ from msgspec import DecodeError, ValidationError, json
 
 from ..checks import shown
 from ..errors import InvalidValueError
-from ..records import Record, ScopePath
+from ..records import ONCE_KIND, Record, ScopePath
 from .query import Condition, Scalar, Scan
 
 Position = tuple[str, str, int]
@@ -63,7 +63,12 @@ def true_at(record: Record, moment: datetime) -> bool:
 
 def in_reach(scope: ScopePath, kind: str, asked: ScopePath, kinds: tuple[str, ...], below: bool) -> bool:
     """Tell whether the stream of `scope` and `kind` is among those asked for."""
-    return (not kinds or kind in kinds) and (asked.holds(scope) if below else asked == scope)
+    return of_kinds(kind, kinds) and (asked.holds(scope) if below else asked == scope)
+
+
+def of_kinds(kind: str, kinds: tuple[str, ...]) -> bool:
+    """Tell whether a kind is asked for; if none is named, all are but the store's own notes."""
+    return kind in kinds if kinds else kind != ONCE_KIND
 
 
 def to_cursor(position: Position) -> str:

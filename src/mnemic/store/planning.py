@@ -11,32 +11,22 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from msgspec import json
-
 from ..checks import MICROSECOND, from_microseconds, to_microseconds
-from ..records import Ref, ScopePath, Stream, known_scope
-from .query import Delete, Derive, Expect, Limit, Outcome, Purge, Put, Touch, Write
+from ..records import ONCE_KIND, Record, Ref, ScopePath, Stream, known_scope
+from .once import ONCE_MICROSECONDS, DoneBeforeError, note_of, note_ref
+from .query import Delete, Derive, Expect, Limit, Outcome, Purge, Put, Touch, Write, place_of
 from .rules import check_expected, check_limit, check_version, over_limit
 
 __all__ = [
-    "REMEMBERED",
     "Ground",
     "Head",
     "Name",
     "Plan",
     "Slot",
-    "decode_outcomes",
-    "encode_outcomes",
 ]
 
 Name = tuple[str, str]
 """A stream's scope and kind."""
-
-decode_outcomes = json.Decoder(list[Outcome]).decode
-encode_outcomes = json.Encoder().encode
-
-REMEMBERED = 24 * 3600 * 1_000_000
-"""How long the id of a write is remembered, in microseconds."""
 
 
 class Head:
@@ -139,6 +129,10 @@ class Ground(ABC):
     def drop_head(self, head: Head) -> None:
         """Remove a stream that is empty."""
 
+    @abstractmethod
+    def payload(self, record: Record) -> Any:
+        """Return what the back-end makes of a record that is to be put."""
+
     def mark(self) -> None:
         """Mark the point to which `rewind` goes back."""
         self._before = {}
@@ -168,7 +162,8 @@ class Ground(ABC):
     def touch(self, head: Head) -> None:
         """Note that something in the stream is written now."""
         head.updated = self.moment
-        head.expires = None if head.ttl is None else self.moment + head.ttl
+        # By the latest clock: one that is slow does not let the stream expire sooner.
+        head.expires = None if head.ttl is None else max(self.moment + head.ttl, head.expires or 0)
         self.dirty.add((head.scope, head.kind))
 
     def drop(self, head: Head) -> None:
@@ -179,6 +174,9 @@ class Ground(ABC):
 
 class Plan(ABC):
     """One write: works out what changes, which the back-end then writes."""
+
+    ahead = 1
+    """How many groups that a limit may remove are looked up at once."""
 
     def __init__(self, ground: Ground) -> None:
         self.ground = ground
@@ -208,11 +206,17 @@ class Plan(ABC):
     def run(self, write: Write, payloads: Sequence[Any]) -> list[Outcome]:
         """Work the operations out; `payloads` holds what the back-end made of the record of each Put.
 
-        Raises ConflictError or LimitError.
+        Raises ConflictError, LimitError, or DoneBeforeError if the id of the write is noted.
         """
+        note = note_ref(write)
+        if note is not None:
+            self._check_new(note)
         if len(write.ops) > 1:
             self._look_ahead(write)
-        return [self._do(op, payload) for op, payload in zip(write.ops, payloads, strict=True)]
+        outcomes = [self._do(op, payload) for op, payload in zip(write.ops, payloads, strict=True)]
+        if note is not None:
+            self._note(note_of(write, outcomes, self.ground.now))
+        return outcomes
 
     def changed(self) -> list[tuple[Any, Slot]]:
         """Return the slots to be put, each with its head's id."""
@@ -222,7 +226,7 @@ class Plan(ABC):
 
     def _do(self, op: Any, payload: Any) -> Outcome:
         if isinstance(op, Put):
-            return self._put(op, payload)
+            return self._put(op.record, op.if_version, payload)
         if isinstance(op, Delete):
             return self._delete(op)
         if isinstance(op, Derive):
@@ -237,7 +241,9 @@ class Plan(ABC):
             return Outcome(version=version)
         if isinstance(op, Touch):
             head = head or self.ground.make((op.scope.path, op.kind))
-            head.ttl = None if op.ttl is None else op.ttl // MICROSECOND
+            ttl = None if op.ttl is None else op.ttl // MICROSECOND
+            if ttl != head.ttl:
+                head.ttl, head.expires = ttl, None
             head.settings = op.settings
             self.ground.touch(head)
             return Outcome()
@@ -267,8 +273,30 @@ class Plan(ABC):
             self.ground.touch(head)
             return self._wipe(head, ())
         if head.soonest is not None and head.soonest <= moment:
-            return self._wipe(head, (), expired_only=True)
+            swept = self._wipe(head, (), expired_only=True)
+            if head.kind == ONCE_KIND:
+                head.soonest = moment + ONCE_MICROSECONDS
+            return swept
         return 0
+
+    def _check_new(self, note: Ref) -> None:
+        """Raise DoneBeforeError if a write was noted there that still counts."""
+        head = self._head(note.scope, note.kind)
+        slot = self._slot(head, note.key) if head else None
+        if slot is not None and (slot.expires is None or slot.expires > self.ground.moment):
+            raise DoneBeforeError(f"{note.key!r} is noted")
+
+    def _note(self, note: Record) -> None:
+        """Put the note of a write; the notes of a scope expire together once no write adds to them."""
+        name = (note.scope.path, note.kind)
+        before = self.ground.heads[name]
+        soonest = before.soonest if before is not None else None
+        self._put(note, None, self.ground.payload(note))
+        head = self.ground.make(name)
+        # Single notes are looked through for what has expired once a day, not at each write.
+        head.soonest = soonest or self.ground.moment + 2 * ONCE_MICROSECONDS
+        head.ttl = 2 * ONCE_MICROSECONDS
+        self.ground.touch(head)
 
     def _wipe(self, head: Head, keep: tuple[str, ...], *, expired_only: bool = False) -> int:
         """Remove many records at once, and return how many."""
@@ -283,11 +311,10 @@ class Plan(ABC):
         self.ground.dirty.add((head.scope, head.kind))
         return removed
 
-    def _put(self, op: Put, payload: Any) -> Outcome:
-        record = op.record
+    def _put(self, record: Record, if_version: int | None, payload: Any) -> Outcome:
         head = self._head(record.scope, record.kind) or self.ground.make((record.scope.path, record.kind))
         slot = self._slot(head, record.key)
-        check_version(record.ref, op.if_version, slot.version if slot else 0)
+        check_version(record.ref, if_version, slot.version if slot else 0)
         moment = self.ground.moment
         head.version += 1
         if slot is None:
@@ -311,7 +338,7 @@ class Plan(ABC):
             slot.created = to_microseconds(created)
         slot.payload = payload
         self.ground.touch(head)
-        return Outcome(slot.seq, slot.version, created, self.ground.now)
+        return Outcome(slot.seq, slot.version, created, self.ground.now, key=record.key)
 
     def _delete(self, op: Delete) -> Outcome:
         head = self._head(op.ref.scope, op.ref.kind)
@@ -332,17 +359,18 @@ class Plan(ABC):
 
     def _limit(self, op: Limit, head: Head) -> tuple[str, ...]:
         removed: list[str] = []
-        if op.evict and over_limit(op, head.count, head.weight):
-            surely = op.evict[: max(0, head.count - op.max_count)] if op.max_count is not None else ()
-            if len(surely) > 1:
-                self._find(head, (key for group in surely for key in group))
-            for group in op.evict:
-                if not over_limit(op, head.count, head.weight):
-                    break
-                for key in group:
-                    if (slot := self._slot(head, key)) is not None:
-                        self.remove(head, slot)
-                        removed.append(key)
+        looked_up = 0
+        for n, group in enumerate(op.evict):
+            if not over_limit(op, head.count, head.weight):
+                break
+            if n == looked_up:
+                surely = head.count - op.max_count if op.max_count is not None else 0
+                looked_up += max(surely, self.ahead)
+                self._find(head, (key for some in op.evict[n:looked_up] for key in some))
+            for key in group:
+                if (slot := self._slot(head, key)) is not None:
+                    self.remove(head, slot)
+                    removed.append(key)
         check_limit(op, head.count, head.weight)
         return tuple(removed)
 
@@ -385,9 +413,9 @@ class Plan(ABC):
         """Look up what the operations will ask for, stream by stream."""
         asked: dict[tuple[ScopePath, str], list[str]] = {}
         for op in write.ops:
-            ref: Ref | None = op.record.ref if isinstance(op, Put) else getattr(op, "ref", None)
-            if ref is not None:
-                asked.setdefault((ref.scope, ref.kind), []).append(ref.key)
+            scope, kind, key = place_of(op)
+            if key is not None:
+                asked.setdefault((scope, kind), []).append(key)
         for (scope, kind), keys in asked.items():
             head = self._head(scope, kind) if len(keys) > 1 else None
             if head is not None:

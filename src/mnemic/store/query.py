@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import force_setattr
@@ -23,10 +23,12 @@ from ..checks import (
 )
 from ..errors import InvalidValueError, TooLargeError
 from ..records import Record, Ref, ScopePath
+from .digest import content, digest_of
 
 __all__ = [
     "FIELDS",
     "MAX_CHOICES",
+    "ONCE_LASTS",
     "Condition",
     "Delete",
     "Derive",
@@ -44,6 +46,7 @@ __all__ = [
     "Touch",
     "Write",
     "checked",
+    "place_of",
     "stored",
 ]
 
@@ -52,6 +55,9 @@ FIELDS = ("key", "importance", "weight", "pinned", "created", "updated", "valid_
 
 MAX_CHOICES = 1000
 """The most values that one condition may choose among."""
+
+ONCE_LASTS = timedelta(hours=24)
+"""How long the id of a write is remembered."""
 
 Operator: TypeAlias = Literal["eq", "ne", "in", "lt", "le", "gt", "ge"]
 Scalar: TypeAlias = None | bool | int | float | str | datetime
@@ -170,24 +176,29 @@ Op: TypeAlias = Put | Delete | Derive | Limit | Purge | Touch | Expect
 class Write(Struct, frozen=True):
     """Operations done in order, all or none.
 
-    A write with an `id` is done once: sent again, it returns the first one's outcomes. If it is `lazy`,
-    layers may compute later what they derive from its records.
+    A write with an `id` is done once: sent again within `ONCE_LASTS`, it returns the first one's outcomes.
+    The id belongs to the scope of the first operation, and goes when that scope is erased. It stands for
+    what the operations say, of which `digest` is a digest, made here unless it is given. If a write is
+    `lazy`, layers may compute later what they derive from its records.
     """
 
     ops: tuple[Op, ...]
     id: str | None = None
     lazy: bool = False
+    digest: str | None = None
 
     def __post_init__(self) -> None:
         """Raise InvalidValueError if the id cannot name anything."""
         if self.id is not None:
             check_name(self.id, "write id")
+            if self.digest is None:
+                force_setattr(self, "digest", digest_of(list(filter(None, map(_said, self.ops)))).hex())
 
 
 class Outcome(Struct, frozen=True, omit_defaults=True):
     """What one operation did.
 
-    A Put gives the record's seq, version and times; a Delete and a Limit the keys that they
+    A Put gives the record's key, seq, version and times; a Delete and a Limit the keys that they
     removed, and a Limit what the stream holds then; a Purge how many it removed; a Derive how many
     records have the value, 1 or 0; an Expect the version that it found.
     """
@@ -199,6 +210,7 @@ class Outcome(Struct, frozen=True, omit_defaults=True):
     removed: tuple[str, ...] = ()
     count: int = 0
     weight: int = 0
+    key: str = ""
 
 
 class Condition(Struct, frozen=True):
@@ -322,6 +334,32 @@ class Search(Struct, frozen=True, kw_only=True):
         check_count(self.neighbors, "neighbours")
         if self.min_score is not None:
             check_number(self.min_score, "min_score")
+
+
+def place_of(op: Op) -> tuple[ScopePath, str, str | None]:
+    """Return the scope, the kind and, if it names one, the key that an operation concerns."""
+    if isinstance(op, Put):
+        return op.record.scope, op.record.kind, op.record.key
+    if isinstance(op, Delete | Derive):
+        return op.ref.scope, op.ref.kind, op.ref.key
+    return op.scope, op.kind, op.key if isinstance(op, Expect) else None
+
+
+def _said(op: Op) -> Any:
+    """Return what an operation says, and says again when its caller tries again.
+
+    The key of a record that must be new is made anew by most callers, and so is what guards a write: the
+    versions that it expects, and what a limit may remove.
+    """
+    scope, kind, key = place_of(op)
+    where = (type(op).__name__, scope.path, kind)
+    if isinstance(op, Put):
+        return (*where, None if op.if_version == 0 else key, content(op.record))
+    if isinstance(op, Delete):
+        return (*where, key)
+    if isinstance(op, Purge):
+        return (*where, op.keep, op.expired_only, op.drop)
+    return None
 
 
 def stored(record: Record, did: Outcome) -> Record:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from datetime import datetime
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-import pytest
 from msgspec.structs import replace
 
+from .. import records
 from ..driving import step
 from ..records import Record, Ref, ScopePath, Stream
 from ..store import registry
@@ -57,11 +58,20 @@ class Lab:
         self._stores.append(store)
         return store
 
-    def needs(self, *capabilities: Capability) -> None:
-        """Skip the test where the store does not have one of these by itself."""
-        for capability in capabilities:
-            if capability not in self.store.capabilities:
-                pytest.skip(f"not {capability.value}")
+    @property
+    def can(self) -> frozenset[Capability]:
+        """What the store says that it can do."""
+        return self.store.capabilities
+
+    @contextmanager
+    def clock_off_by(self, offset: timedelta) -> Iterator[None]:
+        """Within it, the clock by which stores of this process write is fast, or slow, by so much."""
+        clock = records.clock
+        records.clock = lambda: clock() + offset
+        try:
+            yield
+        finally:
+            records.clock = clock
 
     def write(self, *ops: Op, id: str | None = None) -> list[Outcome]:
         """Do operations, all or none."""

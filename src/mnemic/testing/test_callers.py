@@ -14,6 +14,7 @@ from ..errors import ClosedError, ConflictError
 from ..records import Ref
 from ..store.protocol import Capability, Store
 from ..store.query import Condition, Put, Scan, Write
+from .capabilities import needs, pinned
 from .lab import HOME, KIND, Lab, record
 
 
@@ -47,9 +48,8 @@ def _check_burst(lab: Lab) -> None:
     assert (stream.count, stream.weight, stream.last_seq) == (200, 200, 200)
 
 
+@needs(loop=True)
 def test_a_writer_that_fails_does_not_disturb_the_others(lab: Lab) -> None:
-    if not lab.on_loop:
-        pytest.skip("needs writers that are under way at the same time")
     lab.put("taken")
 
     async def all_at_once() -> list[Any]:
@@ -66,9 +66,8 @@ def test_a_writer_that_fails_does_not_disturb_the_others(lab: Lab) -> None:
     assert (stream.count, stream.last_seq) == (21, 21)
 
 
+@needs(loop=True)
 def test_more_writers_than_one_transaction_takes(lab: Lab) -> None:
-    if not lab.on_loop:
-        pytest.skip("needs writers that are under way at the same time")
 
     async def all_at_once() -> None:
         writes = [Write((Put(record(f"k{n}"), 0),)) for n in range(1100)]
@@ -92,8 +91,8 @@ def test_compare_and_set_lets_one_of_many_through(lab: Lab) -> None:
     assert won == 1
 
 
+@needs(Capability.SHARED)
 def test_another_handle_sees_what_was_written(lab: Lab) -> None:
-    lab.needs(Capability.SHARED)
     other = lab.open()
     lab.put("a", text="mine")
     lab.run(other.write(Write((Put(record("b", text="theirs")),))))
@@ -102,10 +101,8 @@ def test_another_handle_sees_what_was_written(lab: Lab) -> None:
     assert [found.text for found in page.items] == ["mine", "theirs"]
 
 
+@needs(Capability.SHARED, Capability.ATOMIC, loop=True)
 def test_writers_of_several_handles_lose_nothing(lab: Lab) -> None:
-    lab.needs(Capability.SHARED, Capability.ATOMIC)
-    if not lab.on_loop:
-        pytest.skip("needs writers that are under way at the same time")
     stores = [lab.store, lab.open(), lab.open()]
     lab.put("counter", data=0)
 
@@ -134,16 +131,16 @@ def test_writers_of_several_handles_lose_nothing(lab: Lab) -> None:
     assert (stream.count, stream.weight, stream.version) == (16, 15, 31)
 
 
+@needs(Capability.DURABLE)
 def test_what_was_acknowledged_is_there_after_reopening(lab: Lab) -> None:
-    lab.needs(Capability.DURABLE)
     lab.write(Put(record("a", text="kept", labels={"x": "y"})), id="w")
     lab.run(lab.store.close())
     lab.store = lab.open()
     assert lab.keys(where=(Condition("labels.x", "eq", "y"),)) == ["a"]
-    lab.write(Put(record("a", text="again")), id="w")
+    lab.write(Put(record("a", text="kept", labels={"x": "y"})), id="w")
     found = lab.get("a")
     assert found is not None
-    assert found.text == "kept"
+    assert found.version == 1
     assert lab.put("b").seq == 2
 
 
@@ -168,3 +165,10 @@ def test_the_methods_have_the_signatures_of_the_protocol(lab: Lab) -> None:
             own = inspect.signature(getattr(type(lab.store), name))
             assert list(own.parameters) == list(inspect.signature(method).parameters), name
     assert isinstance(lab.store.capabilities, frozenset)
+
+
+def test_a_store_can_do_what_is_pinned_for_it(lab: Lab, request: pytest.FixtureRequest) -> None:
+    expected = pinned(request.node.callspec.params["lab"])
+    assert lab.can <= set(Capability)
+    if expected is not None:
+        assert lab.can == expected

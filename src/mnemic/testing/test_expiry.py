@@ -62,6 +62,29 @@ def test_a_stream_that_is_touched_lives_on(lab: Lab) -> None:
     assert stream.expires is None
 
 
+def test_a_slow_clock_does_not_let_a_stream_expire_sooner(lab: Lab) -> None:
+    hour = timedelta(hours=1)
+    lab.write(Put(record("a"), 0), Touch(HOME, KIND, hour))
+    before = lab.stream()
+    assert before is not None
+    with lab.clock_off_by(-2 * hour):
+        lab.put("b", if_version=0)
+        lab.write(Put(record("c"), 0), Touch(HOME, KIND, hour))
+        lab.write(Delete(Ref(HOME, KIND, "b")))
+    after = lab.stream()
+    assert after is not None
+    assert after.expires == before.expires
+    assert lab.keys() == ["a", "c"]
+
+
+def test_another_time_to_live_may_be_shorter(lab: Lab) -> None:
+    lab.write(Put(record("a")), Touch(HOME, KIND, timedelta(hours=2)))
+    lab.write(Put(record("b")), Touch(HOME, KIND, timedelta(hours=1)))
+    stream = lab.stream()
+    assert stream is not None
+    assert stream.expires == stream.updated + timedelta(hours=1)
+
+
 def test_purge_may_remove_only_what_has_expired(lab: Lab) -> None:
     past = datetime.now(UTC) - timedelta(seconds=1)
     lab.write(Put(record("a", expires=past)), Put(record("b")))

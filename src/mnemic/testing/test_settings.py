@@ -11,6 +11,7 @@ from ..errors import SettingsChangedError
 from ..records import Stream
 from ..store.protocol import Capability
 from ..store.query import Expect, Limit, Purge, Put, Touch, Write
+from .capabilities import needs
 from .lab import HOME, KIND, Lab, record
 
 
@@ -61,8 +62,8 @@ def test_a_stream_that_is_dropped_or_expired_has_none(lab: Lab) -> None:
     assert there(lab).settings is None
 
 
+@needs(Capability.ATOMIC)
 def test_another_handle_that_has_written_before_notices_a_change(lab: Lab) -> None:
-    lab.needs(Capability.ATOMIC)
     other = lab.open()
     lab.run(other.write(Write((Put(record("a"), 0), Expect(HOME, KIND, settings=None)))))
     lab.write(Touch(HOME, KIND, None, "new"))

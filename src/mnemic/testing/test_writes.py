@@ -83,24 +83,6 @@ def test_operations_see_those_before_them(lab: Lab) -> None:
     assert (stream.count, stream.weight) == (2, 7)
 
 
-def test_a_write_with_an_id_is_done_once(lab: Lab) -> None:
-    first = lab.write(Put(record("a", text="1")), Delete(Ref(HOME, KIND, "z")), id="w1")
-    lab.put("a", text="2")
-    assert lab.write(Put(record("a", text="1")), Delete(Ref(HOME, KIND, "z")), id="w1") == first
-    found = lab.get("a")
-    assert found is not None
-    assert found.text == "2"
-    assert lab.write(Put(record("a", text="3")), id="w2") != first
-
-
-def test_a_failed_write_with_an_id_may_be_tried_again(lab: Lab) -> None:
-    lab.put("a")
-    with pytest.raises(ConflictError):
-        lab.write(Put(record("a"), 0), id="w1")
-    lab.write(Delete(Ref(HOME, KIND, "a")))
-    assert lab.write(Put(record("a"), 0), id="w1")[0].seq > 1
-
-
 def test_expect_guards_a_stream(lab: Lab) -> None:
     lab.write(Expect(HOME, KIND, 0), Put(record("a")))
     with pytest.raises(ConflictError) as caught:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from ..keyvalue.engine import Change
 from ..keyvalue.kept import KeptHead
-from .events import FORMAT, SPOKEN, Body, Content, Extra, Gone, Held, Past, fill, pack
+from .events import FORMAT, SPOKEN, Body, Content, Extra, Gone, Held, fill, pack
 from .line import GONE, Line
 from .things import Event, Item, Thing
 
@@ -51,7 +51,7 @@ class Drafting:
         """What no longer counts where it is."""
         self._groups: list[str] = []
 
-    def draft(self, changes: list[Change], past: list[Past]) -> Draft:
+    def draft(self, changes: list[Change]) -> Draft:
         """Return the events that make changes."""
         for change in changes:
             self._change(change)
@@ -59,7 +59,7 @@ class Drafting:
             self._replace(item)
         useless = self._useless()
         moved = self._moved()
-        contents = [*useless, *self._gone, *self._new, *past]
+        contents = [*useless, *self._gone, *self._new]
         parts = list(pack([*((one, False) for one in contents), *((one, True) for one in moved)]))
         line = self._line
         bodies = [
@@ -158,7 +158,6 @@ class Drafting:
             moved += [
                 thing.content() for thing in sorted(event.live - self._lost, key=lambda one: one.order())
             ]
-            moved += [past for id, past in event.past.items() if line.past.get(id) is event]
             moved += [gone for twin, gone in event.twins.items() if line.waste.get(twin) is event]
             told = [gone for at, gone in event.gone.items() if line.gone.get(at) is event]
             moved += [gone for gone in told if gone.kind not in self._dropped]

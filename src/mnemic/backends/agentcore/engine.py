@@ -23,7 +23,7 @@ from ...store.protocol import Capability
 from ..keyvalue.engine import Batch, Change, Loaded, Reach, Span
 from ..keyvalue.kept import KeptHead, Row
 from .drafting import Draft, Drafting
-from .events import FORMAT, MESSAGE, Body, Past, payload
+from .events import FORMAT, MESSAGE, Body, payload
 from .line import Line
 from .names import Place, place
 from .service import AT_ONCE, Answer, Service
@@ -82,22 +82,17 @@ class AgentCoreEngine:
     # reading
 
     async def load(self, needs: Needs) -> Loaded:
-        loaded = Loaded(done=dict.fromkeys(needs.ids))
-        moment = time.time_ns() // 1000
+        loaded = Loaded()
         # Heads are asked for first: what is asked for after them may be as old as they are.
         since = time.monotonic() - (0 if needs.heads else LOAD_AGE)
         scopes: dict[str, list[Name]] = {}
         for name in needs.heads | needs.keys.keys() | needs.whole:
             scopes.setdefault(name[0], []).append(name)
-        if needs.ids and len(scopes) > 1:
-            scopes.setdefault("", [])  # where the ids of writes to several scopes are kept
 
         async def one(scope: str) -> None:
             async with self.sessions.use(place(scope), since, scope) as line:
                 for name in scopes[scope]:
                     _load(line, name, needs, loaded)
-                for id in needs.ids:
-                    loaded.done[id] = loaded.done[id] or line.did(id, moment)
 
         await every(map(one, scopes))
         return loaded
@@ -155,9 +150,6 @@ class AgentCoreEngine:
         changes: dict[str, list[Change]] = {}
         for change in batch.changes:
             changes.setdefault(change.name[0], []).append(change)
-        past = [Past(id, batch.moment, outcomes) for id, outcomes in batch.done.items()]
-        if past:
-            changes.setdefault(batch.part, [])
         async with AsyncExitStack() as stack:
             lines = {
                 # In order, so that two writers never hold what the other waits for.
@@ -168,13 +160,11 @@ class AgentCoreEngine:
             await every(map(self.sessions.catch_up, stale))
             if not all(line.expects(changes[scope]) for scope, line in lines.items()):
                 return False
-            if any(lines[batch.part].did(one.id, batch.moment) is not None for one in past):
-                return False
             twins = await self._twins.prepare(lines, changes) if self._twins else {}
             drafts = []
             for scope, line in lines.items():
                 drafting = Drafting(line, twins.get(scope, {}), self._writer, self._renew)
-                drafts.append(drafting.draft(changes[scope], past if scope == batch.part else []))
+                drafts.append(drafting.draft(changes[scope]))
             try:
                 await self._send(drafts)
             except BaseException:

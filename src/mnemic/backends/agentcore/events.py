@@ -13,7 +13,6 @@ from typing import Any
 from msgspec import DecodeError, Struct, field, json
 
 from ...errors import NewerSchemaError, TooLargeError, UnreadableStoreError
-from ...store.query import Outcome
 from ..keyvalue.kept import Kept, KeptHead, encode
 
 FORMAT = 1
@@ -77,14 +76,6 @@ class Extra(Struct, array_like=True):
     """The number of the event that held it first, if that was another."""
 
 
-class Past(Struct, array_like=True):
-    """What a write with an id did, and when, in microseconds."""
-
-    id: str
-    moment: int
-    outcomes: list[Outcome]
-
-
 class Body(Struct, omit_defaults=True):
     """An event: what it changes, in this order; of things that it only moves, others may hold newer ones."""
 
@@ -106,7 +97,6 @@ class Body(Struct, omit_defaults=True):
     held: list[Held] = field(default_factory=list)
     extra: list[Extra] = field(default_factory=list)
     heads: list[KeptHead] = field(default_factory=list)
-    past: list[Past] = field(default_factory=list)
     group: str | None = None
     """The write that it is a part of, which counts only once another event says that it is complete."""
     groups: list[str] = field(default_factory=list)
@@ -122,7 +112,7 @@ class _Version(Struct):
     mnemic: int
 
 
-Content = Gone | Held | Extra | Past
+Content = Gone | Held | Extra
 _decode = json.Decoder(Body).decode
 _version = json.Decoder(_Version).decode
 
@@ -152,8 +142,6 @@ def size_of(content: Content) -> int:
         return 200 + len(content.key) + len(content.value or b"") * 4 // 3
     if isinstance(content, Gone):
         return 120 + len(content.key)
-    if isinstance(content, Past):
-        return 100 + 120 * len(content.outcomes)
     # Requests are ASCII, and the blob is JSON within JSON.
     return 300 + len(dumps(encode(content.kept).decode()))
 
@@ -198,10 +186,8 @@ def fill(body: Body, contents: Iterable[Content]) -> None:
             body.held.append(content)
         elif isinstance(content, Gone):
             body.gone.append(content)
-        elif isinstance(content, Extra):
-            body.extra.append(content)
         else:
-            body.past.append(content)
+            body.extra.append(content)
 
 
 def payload(body: Body) -> list[dict[str, Any]]:

@@ -15,8 +15,6 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from ...store.planning import REMEMBERED
-from ...store.query import Outcome
 from ..keyvalue.engine import Change
 from ..keyvalue.kept import KeptHead
 from .events import Body, Extra, Held
@@ -58,8 +56,6 @@ class Line:
         self.streams: dict[str, Stream] = {}
         self.groups: dict[str, Event] = {}
         """By the writes that are complete, the events that say so."""
-        self.past: dict[str, Event] = {}
-        """By the ids of writes, the events that tell what they did."""
         self.twins: dict[str, Item] = {}
         self.displaced: dict[Item, None] = {}
         """Records whose place another has, because two writers did not know of each other."""
@@ -94,11 +90,6 @@ class Line:
     def stream(self, kind: str) -> Stream:
         """Return a stream, empty if there is none."""
         return self.streams.get(kind) or Stream()
-
-    def did(self, id: str, moment: int) -> list[Outcome] | None:
-        """Return what the write of an id did, if that is still remembered."""
-        past = self.past[id].past.get(id) if id in self.past else None
-        return past.outcomes if past is not None and past.moment > moment - REMEMBERED else None
 
     def late(self) -> list[Item]:
         """Return the records that were given another place, and are not held there by an event yet."""
@@ -164,7 +155,6 @@ class Line:
             stream.head, stream.event = _newer(head, stream.head), event
         self._tell(self.gone, event.gone, event)
         self._tell(self.groups, body.groups, event)
-        self._tell(self.past, event.past, event)
         self._tell(self.waste, event.twins, event)
         self.n = max(self.n, body.n)
         older = event
@@ -221,8 +211,6 @@ class Line:
         for event in list(self.suspects):
             for at in [at for at, gone in event.gone.items() if gone.at <= moment // 1_000_000 - GONE]:
                 _untell(self.gone, at, event)
-            for id in [id for id, past in event.past.items() if past.moment <= moment - REMEMBERED]:
-                _untell(self.past, id, event)
             if self._needed(event):
                 if event.live:
                     self.suspects.discard(event)
@@ -251,7 +239,6 @@ class Line:
             last
             or event.live
             or any(self.gone.get(at) is event for at in event.gone)
-            or any(self.past.get(id) is event for id in event.past)
             or any(self.waste.get(twin) is event for twin in event.twins)
             or any(stream.event is event for stream in self.streams.values())
             or any(self.groups.get(group) is event and self.waits(group, {event}) for group in event.groups)

@@ -10,6 +10,7 @@ from typing import Any, cast
 from ...checks import check_count, check_text, shown
 from ...errors import InvalidValueError
 from ...records import Record, Ref, ScopePath, Stream, known_scope
+from ...store.once import note_of, note_ref
 from ...store.protocol import Capability, Page
 from ...store.query import Derive, Outcome, Put, Scan, StreamScan, Write
 from ...store.registry import Backend, StoreURL
@@ -17,7 +18,7 @@ from .. import aws
 from ..keyvalue.kept import Kept
 from ..keyvalue.store import KeyValueStore
 from .engine import WALK_AGE, AgentCoreEngine, fresh
-from .events import Extra, Held, Past, check_size
+from .events import Extra, Held, check_size
 from .names import place_of
 from .service import Service
 from .sessions import MAIN
@@ -41,8 +42,10 @@ class AgentCoreStore(KeyValueStore):
 
     async def write(self, write: Write) -> list[Outcome]:
         self._check_open()
-        if write.id is not None:
-            check_size(Past(write.id, 0, [Outcome()] * len(write.ops)), f"what write {shown(write.id)} does")
+        if note_ref(write) is not None:
+            did = [Outcome(1, 1, self._clock(), self._clock(), key="k" * 40)] * len(write.ops)
+            note = note_of(write, did, self._clock())
+            check_size(Held(note.kind, Kept.of(note)), f"what write {shown(write.id)} does")
         for op in write.ops:
             if isinstance(op, Put):
                 what = f"record {shown(op.record.key)}"

@@ -13,7 +13,7 @@ from .events import Body, Content, Extra, Held
 class Event:
     """One event, and what of it counts."""
 
-    __slots__ = ("at", "gone", "group", "groups", "id", "live", "mark", "order", "past", "twins")
+    __slots__ = ("at", "gone", "group", "groups", "id", "live", "mark", "order", "twins")
 
     def __init__(self, id: str, body: Body) -> None:
         self.id = id
@@ -23,7 +23,6 @@ class Event:
         self.group = body.group
         self.groups = body.groups
         self.live: set[Thing] = set()
-        self.past = {past.id: past for past in body.past}
         self.gone = {(gone.kind, gone.key, gone.born): gone for gone in body.gone if gone.at}
         """Records of which others have to be told that they are gone."""
         self.twins = {gone.twin: gone for gone in body.gone if gone.twin is not None}

@@ -55,11 +55,6 @@ def label(name: Name, label: str, value: str) -> str:
     return short(BREAK.join(("l", *name, label, value)), MAX_PARTITION)
 
 
-def written(id: str) -> Address:
-    """Return where it is kept what the write of an id did."""
-    return Address(f"w{BREAK}{id}", "w")
-
-
 def note(key: str) -> Address:
     """Return where a note lies."""
     return Address(f"n{BREAK}{key}", "n")

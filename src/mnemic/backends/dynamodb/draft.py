@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from ...store.planning import REMEMBERED, Name, encode_outcomes
-from ...store.query import Outcome
+from ...store.planning import Name
 from ..keyvalue.engine import Batch, Change
 from ..keyvalue.kept import Kept
 from . import addresses, items
 from .addresses import Address
 from .chunks import Chunks
 from .layout import Layout
-from .table import Item, expiry, size_of
+from .table import Item, size_of
 
 MOST_ITEMS = 100
 """How many items a transaction takes."""
 WHOLE = 300_000
-"""Up to how many bytes the outcomes of a write, or a note, lie in one item."""
+"""Up to how many bytes a note lies in one item."""
 
 
 class Draft:
@@ -25,7 +24,7 @@ class Draft:
         self.records: dict[Address, Item] = {}
         """What concerns records: these actions may be done one by one, in any order."""
         self.rest: dict[Address, Item] = {}
-        """Heads, and the ids of writes."""
+        """Heads."""
         self.entries: dict[Address, Item] = {}
         """What concerns the directory, which may be found full."""
         self.before: list[Item] = []
@@ -44,8 +43,6 @@ class Draft:
             [change.name for change in batch.changes if change.expected is None and change.head is not None],
             [change.name for change in batch.changes if change.expected is not None and change.head is None],
         )
-        for id, outcomes in batch.done.items():
-            self._add_written(id, outcomes, batch.moment)
         return True
 
     async def _add_head(self, change: Change) -> bool:
@@ -131,31 +128,6 @@ class Draft:
                 self.before += before
         return kept, removed
 
-    def _add_written(self, id: str, outcomes: list[Outcome], moment: int) -> None:
-        at = addresses.written(id)
-        until = moment + REMEMBERED
-        ttl = expiry(until)
-        value: Item = {"B": encode_outcomes(outcomes)}
-        if len(value["B"]) > WHOLE:
-            reference, before = self._chunks.cut(value["B"], ttl)
-            self.before += before
-            value = {"S": reference}
-        item = {
-            **self._layout.key(at),
-            "id": {"S": id},
-            "outcomes": value,
-            "until": {"N": str(until)},
-            "ttl": ttl,
-        }
-        self.rest[at] = {
-            "Put": {
-                "Item": item,
-                "ConditionExpression": "attribute_not_exists(#until) OR #until <= :now",
-                "ExpressionAttributeNames": {"#until": "until"},
-                "ExpressionAttributeValues": {":now": {"N": str(moment)}},
-            }
-        }
-
 
 def expected(revision: int | None, layout: Layout) -> Item:
     """Return the condition that a stream is at a revision, or that there is no item if that is None."""
@@ -173,8 +145,7 @@ def expected(revision: int | None, layout: Layout) -> Item:
 
 def measure(batch: Batch, layout: Layout) -> tuple[int, int]:
     """Return about how many items a batch concerns, never too few, and how many bytes they take."""
-    count = len(batch.done)
-    size = 200 * sum(map(len, batch.done.values()))
+    count = size = 0
     each = 1 if layout.labels else 2
     for change in batch.changes:
         absent = set(change.absent).difference(kept.key for kept in change.put)

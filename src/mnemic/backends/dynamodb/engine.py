@@ -11,9 +11,8 @@ from msgspec.structs import replace
 
 from ...errors import UnreadableStoreError
 from ...store.loaded import Needs
-from ...store.planning import Name, decode_outcomes
+from ...store.planning import Name
 from ...store.protocol import Capability
-from ...store.query import Outcome
 from ..keyvalue.engine import Batch, Change, Loaded, Reach, Span
 from ..keyvalue.kept import KeptHead, Row
 from . import addresses, items
@@ -31,7 +30,6 @@ REMEMBERED_LARGE = 10_000
 LANES = 4
 """In how many lanes the steps of a large change are done at the same time."""
 
-HEAD_OR_WRITTEN = Fields("stream", "runs", "outcomes", "until", "id")
 NOTE = Fields("value", "digest")
 
 
@@ -81,24 +79,12 @@ class DynamoEngine:
         return loaded
 
     async def _load_heads(self, needs: Needs, loaded: Loaded) -> None:
-        """Load heads, and what the writes of some ids did."""
         loaded.heads = dict.fromkeys(needs.heads)
-        loaded.done = dict.fromkeys(needs.ids)
-        places = [*map(addresses.head, needs.heads), *map(addresses.written, needs.ids)]
-        written = []
-        for item in await self._table.get([self._layout.key(at) for at in places], HEAD_OR_WRITTEN):
-            if "stream" in item:
-                head = items.get_head(item)
-                self._layout.notice(head, item)
-                loaded.heads[head.name] = head
-            elif int(item["until"]["N"]) > time.time() * 1_000_000:
-                written.append(item)
-        large = await self._chunks.read(i["outcomes"]["S"] for i in written if "S" in i["outcomes"])
-        for item in written:
-            value = item["outcomes"]
-            kept = value["B"] if "B" in value else large.get(value["S"])
-            if kept is not None:
-                loaded.done[item["id"]["S"]] = decode_outcomes(kept)
+        places = map(addresses.head, needs.heads)
+        for item in await self._table.get([self._layout.key(at) for at in places], HEAD):
+            head = items.get_head(item)
+            self._layout.notice(head, item)
+            loaded.heads[head.name] = head
 
     def _take_slots(self, found: Iterable[tuple[Name, Item]], loaded: Loaded) -> None:
         for name, item in found:
@@ -136,9 +122,9 @@ class DynamoEngine:
             for kept in change.put:
                 items.check(kept)
 
-    async def carry(self, change: Change, done: dict[str, list[Outcome]], moment: int) -> None:
+    async def carry(self, change: Change, moment: int) -> None:
         draft = Draft(self._layout, self._chunks)
-        if not await draft.add(Batch([change], done, moment)):
+        if not await draft.add(Batch([change], moment)):
             return
         stale = await self._stale(draft)
         await self._table.write(draft.before)

@@ -10,7 +10,6 @@ from msgspec import Struct, field
 from ...store.loaded import Needs
 from ...store.planning import Name, Slot
 from ...store.protocol import Capability
-from ...store.query import Outcome
 from .kept import Kept, KeptHead, Row
 
 
@@ -20,7 +19,6 @@ class Loaded(Struct):
     heads: dict[Name, KeptHead | None] = field(default_factory=dict)
     slots: dict[Name, dict[str, Slot | None]] = field(default_factory=dict)
     whole: set[Name] = field(default_factory=set)
-    done: dict[str, list[Outcome] | None] = field(default_factory=dict)
 
 
 class Change(Struct):
@@ -52,11 +50,7 @@ class Batch(Struct):
     """Changes that are done all together, or not at all."""
 
     changes: list[Change]
-    done: dict[str, list[Outcome]] = field(default_factory=dict)
-    """By the id of a write, what it did, to be remembered for a day; none of these ids may be known."""
     moment: int = 0
-    part: str = ""
-    """The partition of the streams that the writes concern, also where none of them changes."""
 
 
 class Span(Struct, frozen=True):
@@ -103,10 +97,7 @@ class Engine(Protocol):
         ...
 
     async def load(self, needs: Needs) -> Loaded:
-        """Return what is asked for; each stream's head is no newer than its slots.
-
-        Ids come with the heads of the streams that their writes concern, so that it is known where to look.
-        """
+        """Return what is asked for; each stream's head is no newer than its slots."""
         ...
 
     async def commit(self, batch: Batch) -> bool:
@@ -163,6 +154,6 @@ class Carrying(Protocol):
         """Raise TooLargeError if a batch could not be done even in steps, before it is certain."""
         ...
 
-    async def carry(self, change: Change, done: dict[str, list[Outcome]], moment: int) -> None:
+    async def carry(self, change: Change, moment: int) -> None:
         """Do a change that is certain, whatever others have done of it; nothing if its stream moved on."""
         ...

@@ -19,7 +19,6 @@ from msgspec.structs import replace
 from ...errors import StoreBusyError
 from ...store.loaded import Needs
 from ...store.planning import Name
-from ...store.query import Outcome
 from .engine import Batch, Carrying, Change, Engine, Spanning
 from .kept import KeptHead, next_revision
 
@@ -39,10 +38,9 @@ class Status(Struct, array_like=True):
 
 
 class Journal(Struct, array_like=True):
-    """What a write changes, stream by stream, and the ids of the writes in it."""
+    """What a write changes, stream by stream."""
 
     changes: list[Change]
-    done: dict[str, list[Outcome]]
 
 
 _encode = json.Encoder().encode
@@ -110,13 +108,10 @@ class Journals:
         if journal is None and (note := await self._engine.note(id)) is not None:
             journal = _journal(note)
         if journal is not None:
-            done = journal.done
             for changes in self._lots(journal.changes):
-                if len(changes) == 1 or not await self._engine.commit(Batch(changes, done, self._clock())):
+                if len(changes) == 1 or not await self._engine.commit(Batch(changes, self._clock())):
                     for change in changes:
-                        await self._apply(change, done)
-                        done = {}
-                done = {}
+                        await self._apply(change)
         await self._forget(id)
 
     async def _load(self, names: Sequence[Name]) -> list[KeptHead | None]:
@@ -163,17 +158,15 @@ class Journals:
         (head,) = await self._load([name])
         if head is not None and head.pending == id:
             free = None if head.blank else replace(head, pending=None, revision=next_revision(head))
-            await self._engine.commit(Batch([Change(name, head.revision, free)], moment=self._clock()))
+            await self._engine.commit(Batch([Change(name, head.revision, free)], self._clock()))
 
-    async def _apply(self, change: Change, done: dict[str, list[Outcome]]) -> None:
+    async def _apply(self, change: Change) -> None:
         if isinstance(self._engine, Carrying):
-            await self._engine.carry(change, done, self._clock())
+            await self._engine.carry(change, self._clock())
             return
-        *steps, last = self._steps(change)
-        for step in steps:
-            if not await self._engine.commit(Batch([step], moment=self._clock())):
+        for step in self._steps(change):
+            if not await self._engine.commit(Batch([step], self._clock())):
                 return  # someone else has carried it through
-        await self._engine.commit(Batch([last], done, moment=self._clock()))
 
     def _steps(self, change: Change) -> Iterator[Change]:
         """Yield a change in parts that can each be done at once; only the last one changes the head."""
@@ -243,7 +236,7 @@ class Held:
                 changes.append(Change(name, held.revision, free))
         if isinstance(self._engine, Carrying):
             self._engine.check(batch)
-        journal = Journal(changes, batch.done)
+        journal = Journal(changes)
         await self._engine.swap(self.id, None, _encode(journal))
         certain = _encode(replace(_status(self.status), certain=True))
         if not await self._engine.swap(_status_key(self.id), self.status, certain):

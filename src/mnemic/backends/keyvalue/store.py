@@ -8,7 +8,8 @@ from datetime import datetime
 from ...checks import to_microseconds
 from ...errors import ClosedError
 from ...records import Hit, Record, Ref, ScopePath, Stream, known_scope, now
-from ...store.matching import Position, from_cursor, seen, to_cursor
+from ...store.matching import Position, from_cursor, of_kinds, seen, to_cursor
+from ...store.once import write_once
 from ...store.planning import Name
 from ...store.protocol import Capability, Page
 from ...store.query import Condition, Outcome, Put, Scan, Search, StreamScan, Write
@@ -39,6 +40,9 @@ class KeyValueStore:
         return self._engine.capabilities | {Capability.ATOMIC}
 
     async def write(self, write: Write) -> list[Outcome]:
+        return await write_once(self, write, self._write)
+
+    async def _write(self, write: Write) -> list[Outcome]:
         self._check_open()
         payloads = [Kept.of(op.record) if isinstance(op, Put) else None for op in write.ops]
         return await self._writer.write(write, payloads)
@@ -242,7 +246,7 @@ class KeyValueStore:
             heads = await self._engine.heads(reach)
             for head in heads:
                 fresh = await self._head(head.name) if await self._journals.helped(head) else head
-                if fresh is not None and not fresh.blank:
+                if fresh is not None and not fresh.blank and of_kinds(fresh.kind, reach.kinds):
                     yield fresh
             if len(heads) < reach.limit:
                 return

@@ -14,6 +14,7 @@ from typing import Any
 
 from ...errors import StoreBusyError
 from ...store.loaded import MOST_OPS, MOST_WRITES, Found, LoadedGround, Needs, UnknownError
+from ...store.once import note_ref
 from ...store.planning import Name
 from ...store.query import Outcome, Put, Write
 from .engine import Batch, Carrying, Change, Engine, Spanning
@@ -87,13 +88,13 @@ class Writer:
                 while lane and len(group) < MOST_WRITES and (not group or ops < MOST_OPS):
                     group.append(lane.popleft())
                     ops += len(group[-1].write.ops)
-                await self._settle(group, self._together(part, group))
+                await self._settle(group, self._together(group))
         finally:
             del self._lanes[part]
 
     async def _alone(self, pending: Pending) -> None:
         """Do a write that concerns several partitions."""
-        work = self._together("", [pending]) if self._spans else self._journaled([pending])
+        work = self._together([pending]) if self._spans else self._journaled([pending])
         await self._settle([pending], work)
 
     async def _settle(self, group: list[Pending], work: Any) -> None:
@@ -109,10 +110,10 @@ class Writer:
             else:
                 pending.future.set_result(answer)
 
-    async def _together(self, part: str, group: list[Pending]) -> list[list[Outcome] | Exception]:
+    async def _together(self, group: list[Pending]) -> list[list[Outcome] | Exception]:
         """Plan writes on what is remembered or loaded, and commit; again if someone else was faster."""
         if self._most is not None and sum(len(pending.write.ops) for pending in group) > self._most:
-            return await self._divided(part, group)
+            return await self._divided(group)
         guessing = True
         for attempt in range(ATTEMPTS):
             ground = _Ground(self._clock())
@@ -123,11 +124,11 @@ class Writer:
                 # It may have failed because of a guess, so it is looked at again in earnest.
                 guessing = False
                 continue
-            batch = ground.batch(part)
-            if not batch.changes and not batch.done:
+            batch = ground.batch()
+            if not batch.changes:
                 return answers
             if not self._engine.fits(batch):
-                return await self._divided(part, group)
+                return await self._divided(group)
             if await self._engine.commit(batch):
                 self._remember(batch)
                 return answers
@@ -137,14 +138,14 @@ class Writer:
                 await asyncio.sleep(random.uniform(0, min(0.002 * 2**attempt, 0.25)))  # noqa: S311
         raise StoreBusyError(f"{self._engine.url}: others kept writing to the same stream; try again")
 
-    async def _divided(self, part: str, group: list[Pending]) -> list[list[Outcome] | Exception]:
+    async def _divided(self, group: list[Pending]) -> list[list[Outcome] | Exception]:
         """Do writes that are too many: they need not be done at once, only each of them."""
         if len(group) == 1:
             return await self._journaled(group)
         half = len(group) // 2
-        first = await self._together(part, group[:half])
+        first = await self._together(group[:half])
         try:
-            return [*first, *await self._together(part, group[half:])]
+            return [*first, *await self._together(group[half:])]
         except Exception as error:
             return [*first, *([error] * (len(group) - half))]
 
@@ -181,19 +182,20 @@ class Writer:
                 if head is not None and head.pending is not None and name not in ground.held
             ]
             if not stuck:
-                ground.take(found.heads, Found({}, found.slots, found.whole, found.done))
+                ground.take(found.heads, Found({}, found.slots, found.whole))
                 return
             await self._journals.free(stuck)
 
     def _guess(self, ground: _Ground, group: list[Pending]) -> None:
         """Take for granted what is remembered of streams, and that what is said to be new is new."""
         for pending in group:
-            for op in pending.write.ops:
-                if isinstance(op, Put) and op.if_version == 0:
-                    name = (op.record.scope.path, op.record.kind)
-                    head = self._known.get(name)
-                    if head is not None:
-                        ground.guess(name, head, op.record.key)
+            new = [op.record.ref for op in pending.write.ops if isinstance(op, Put) and op.if_version == 0]
+            if (note := note_ref(pending.write)) is not None:
+                new.append(note)
+            for ref in new:
+                name = (ref.scope.path, ref.kind)
+                if (head := self._known.get(name)) is not None:
+                    ground.guess(name, head, ref.key)
 
     def _remember(self, batch: Batch) -> None:
         for change in batch.changes:
@@ -254,27 +256,20 @@ class _Ground:
         }
         # Slots are compared by the head that was read with them.
         heads = {name for name in (*needs.heads, *keys, *needs.whole) if name not in self.heads}
-        ids = needs.ids - found.done.keys()
-        # An engine with partitions looks an id up where the streams of its write lie.
-        return Needs(needs.heads | heads if ids else heads, keys, needs.whole - found.whole, ids)
+        return Needs(heads, keys, needs.whole - found.whole)
 
     def begin(self) -> LoadedGround:
         """Return the ground for one attempt."""
-        self.loaded = LoadedGround(self.found, self.moment)
+        self.loaded = LoadedGround(self.found, self.moment, Kept.of)
         return self.loaded
 
-    def batch(self, part: str = "") -> Batch:
+    def batch(self) -> Batch:
         """Return what the plans of the last attempt change."""
         assert self.loaded is not None
         loaded = self.loaded
         changes = loaded.changes
         touched = {*changes.names, *loaded.dirty, *((h.scope, h.kind) for h in loaded.dropped)}
-        return Batch(
-            [self._change(name) for name in sorted(touched) if self._concerns(name)],
-            changes.done,
-            self.moment,
-            part,
-        )
+        return Batch([self._change(name) for name in sorted(touched) if self._concerns(name)], self.moment)
 
     def _concerns(self, name: Name) -> bool:
         """Tell whether a stream was there before or is there from now on."""

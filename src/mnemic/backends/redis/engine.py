@@ -9,7 +9,7 @@ from msgspec import DecodeError, ValidationError, json
 
 from ...errors import UnreadableStoreError
 from ...store.loaded import Needs
-from ...store.planning import REMEMBERED, Name, Slot, decode_outcomes, encode_outcomes
+from ...store.planning import Name, Slot
 from ...store.protocol import Capability
 from ..keyvalue.engine import Batch, Loaded, Reach, Span
 from ..keyvalue.kept import KeptHead, Row, decode_head, decode_kept
@@ -50,13 +50,9 @@ class RedisEngine:
             else self._reading(name, "slots", packed(asked[name]))
             for name in names
         ]
-        parts = sorted({self.partition(name) for name in needs.heads}) or [""]
-        ids = [(id, part) for id in sorted(needs.ids) for part in parts]
-        answers = await self._server.read_all(
-            [*calls, *(("GET", self._keys.done(part, id)) for id, part in ids)]
-        )
+        answers = await self._server.read_all(calls)
         loaded = Loaded()
-        for name, (head, live, found, _) in zip(names, answers, strict=False):
+        for name, (head, live, found, _) in zip(names, answers, strict=True):
             loaded.heads[name] = self._head(head, live=bool(live))
             if name in needs.whole:
                 pairs = zip(found[::2], found[1::2], strict=True)
@@ -67,9 +63,6 @@ class RedisEngine:
                 loaded.slots[name] = {
                     key: slot and self._slot(key, slot) for key, slot in zip(asked[name], slots, strict=True)
                 }
-        for (id, _), outcomes in zip(ids, answers[len(names) :], strict=True):
-            if outcomes is not None or id not in loaded.done:
-                loaded.done[id] = None if outcomes is None else decode_outcomes(outcomes)
         return loaded
 
     async def commit(self, batch: Batch) -> bool:
@@ -79,11 +72,6 @@ class RedisEngine:
         changed = [change for change in batch.changes if not change.same]
         made = [change.name for change in changed if change.expected is None and change.head is not None]
         dropped = [change.name for change in changed if change.expected is not None and change.head is None]
-        part = self.partition(batch.changes[0].name) if batch.changes else batch.part
-        for id, outcomes in batch.done.items():
-            place = step.key(self._keys.done(part, id))
-            step.check(place, b"")
-            step.do("SET", place, encode_outcomes(outcomes), b"PX", b"%d" % (REMEMBERED // 1000))
         if not self._server.cluster:
             for name in made:
                 self._listing.add(step, name)

@@ -44,10 +44,6 @@ class Keys:
         self.format = self._key("/", ":format")
         self.stream = lru_cache(maxsize=10_000)(self._stream)
 
-    def done(self, part: str, id: str) -> bytes:
-        """Return the key of what the write of an id did."""
-        return self._key(_tag(part), f":done:{id}")
-
     def note(self, key: str) -> bytes:
         """Return the key of a note."""
         return self._key(key.partition(".")[0], f":note:{key}")

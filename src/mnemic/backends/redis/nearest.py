@@ -50,7 +50,7 @@ class RedisStore(KeyValueStore):
     def capabilities(self) -> frozenset[Capability]:
         """What the server lets the store do by itself."""
         found = {Capability.NEAREST} if hasattr(self, "index") else set()
-        return self._engine.capabilities | found
+        return super().capabilities | found
 
     async def look_for_vectors(self, server: Server, keys: Keys, large: int) -> None:
         """Have an index of its own if the server has vector sets."""

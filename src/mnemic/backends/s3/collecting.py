@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import timedelta
 
-from ...store.planning import REMEMBERED
 from ...store.registry import StoreURL
 from .engine import S3Engine
 from .manifest import Tenant
@@ -48,12 +47,11 @@ async def collect_in(engine: S3Engine, older: timedelta = DAY) -> int:
     old = [item.key async for item in engine.bucket.list(names.notes) if now - item.modified > MONTH]
     removed += await _remove(engine, old)
     if engine.bucket.deletes:
-        since = int(now.timestamp() * 1_000_000) - REMEMBERED
         manifests = [
             item async for item in engine.bucket.list(names.manifests) if now - item.modified > older
         ]
         for item in manifests:
-            removed += await _remove_tenant(engine, item, since)
+            removed += await _remove_tenant(engine, item)
     return removed
 
 
@@ -71,12 +69,11 @@ async def _remove(engine: S3Engine, keys: Iterable[str]) -> int:
     return removed
 
 
-async def _remove_tenant(engine: S3Engine, item: Listed, since: int) -> int:
-    """Remove the manifest of a tenant that has no streams, and no writes that have to be remembered."""
+async def _remove_tenant(engine: S3Engine, item: Listed) -> int:
+    """Remove the manifest of a tenant that has no streams."""
 
     async def work(tenant: Tenant) -> bool:
-        recent = max((at for at, _ in (*tenant.done.values(), *tenant.base.done.values())), default=0)
-        if tenant.names or tenant.segments or tenant.etag != item.etag or recent > since:
+        if tenant.names or tenant.segments or tenant.etag != item.etag:
             return False
         gone = await engine.bucket.delete(item.key, only=item.etag)
         if gone and tenant.directory is not None:

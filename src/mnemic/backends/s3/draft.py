@@ -17,7 +17,7 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from ...store.planning import REMEMBERED, Name, encode_outcomes
+from ...store.planning import Name
 from ..keyvalue.engine import Batch, Change
 from .library import Library
 from .manifest import TURNS, Directory, Entry, Part, Segment, Tail, Tenant, write_directory, write_manifest
@@ -139,10 +139,6 @@ class Draft:
         # That of a new manifest is larger than any of one that was there before and was removed.
         tenant.turn = tenant.turn + 1 if tenant.etag is not None else time.time_ns() // 1000
         tenant.turns = [*tenant.turns, self.turn][-TURNS:]
-        if batch.moment:
-            oldest = batch.moment - REMEMBERED
-            tenant.done = {id: done for id, done in tenant.done.items() if done[0] >= oldest}
-        tenant.done |= {id: (batch.moment, encode_outcomes(did)) for id, did in batch.done.items()}
         for change in batch.changes:
             self._take(change)
         for name, dead in self._dead.items():
@@ -156,7 +152,7 @@ class Draft:
             await self._repack(new)
             packed = tenant.packed()
         if (over and len(packed) > INLINE // 2) or any(name in tenant.base.by_name for name in self._dropped):
-            self._seal(batch.moment)
+            self._seal()
             packed = tenant.packed()
         return write_manifest(packed)
 
@@ -290,12 +286,10 @@ class Draft:
         if sorted(parts) != sorted(entry.parts):
             self.tenant.set(name, entry.head, parts, self.tenant.tail(name))
 
-    def _seal(self, moment: int) -> None:
+    def _seal(self) -> None:
         """List the streams in a new directory, but for those whose records lie in the manifest."""
         tenant = self.tenant
         everything = {**tenant.base.by_name, **tenant.fresh}
-        oldest = moment - REMEMBERED
-        done = {id: did for id, did in {**tenant.base.done, **tenant.done}.items() if did[0] >= oldest}
         fresh: dict[Name, Entry] = {}
         settled: list[Entry] = []
         for name, entry in sorted(everything.items()):
@@ -305,8 +299,8 @@ class Draft:
                 settled.append(entry)
         if tenant.directory is not None:
             tenant.trash.append(tenant.directory)
-        tenant.fresh, tenant.done, tenant.base = fresh, {}, Directory(settled, done)
-        tenant.directory = self._new(write_directory(tenant.base)) if settled or done else None
+        tenant.fresh, tenant.base = fresh, Directory(settled)
+        tenant.directory = self._new(write_directory(tenant.base)) if settled else None
 
     def _new(self, data: bytes) -> str:
         id = secrets.token_hex(16)

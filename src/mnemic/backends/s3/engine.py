@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 
 from ...errors import StoreError, StoreUnavailableError, UnreadableStoreError
 from ...store.loaded import Needs
-from ...store.planning import Name, decode_outcomes
+from ...store.planning import Name
 from ...store.protocol import Capability
 from ..keyvalue.engine import Batch, Loaded, Reach, Span
 from ..keyvalue.kept import KeptHead, Row
@@ -58,7 +58,7 @@ class S3Engine:
         return True
 
     async def load(self, needs: Needs) -> Loaded:
-        loaded = Loaded(done=dict.fromkeys(needs.ids))
+        loaded = Loaded()
         parts = {self.partition(name) for name in (*needs.heads, *needs.keys, *needs.whole)} or {""}
 
         async def take(tenant: Tenant) -> None:
@@ -74,15 +74,12 @@ class S3Engine:
                     slots = await self._reader(tenant, name).all_slots()
                     loaded.slots.setdefault(name, {}).update(slots)
                     loaded.whole.add(name)
-            for id in needs.ids:
-                if (did := tenant.write_of(id)) is not None:
-                    loaded.done[id] = decode_outcomes(did)
 
         await asyncio.gather(*(self.read(part, take) for part in parts))
         return loaded
 
     async def commit(self, batch: Batch) -> bool:
-        part = self.partition(batch.changes[0].name) if batch.changes else batch.part
+        part = self.partition(batch.changes[0].name)
         lock = self._locks.setdefault(part, asyncio.Lock())
         async with lock:
             for attempt in range(ATTEMPTS):
@@ -205,8 +202,6 @@ class S3Engine:
                 slots = await self._reader(tenant, change.name).slots(change.absent)
                 if any(slot is not None for slot in slots.values()):
                     return None
-        if any(tenant.write_of(id) is not None for id in batch.done):
-            return None
         draft = Draft(tenant, self._library)
         return draft, await draft.make(batch)
 

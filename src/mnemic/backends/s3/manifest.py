@@ -23,9 +23,6 @@ TURNS = 64
 _PREFIX = 32
 """How many characters of its keys bound a part; what is in order stays in order when it is cut."""
 
-Done = dict[str, tuple[int, bytes]]
-"""By the id of a write, when it was done and what it did."""
-
 
 class Part(Struct, array_like=True, frozen=True, order=True):
     """Within which seqs and keys lies what a segment holds of a stream; nothing, if `first` is larger."""
@@ -79,10 +76,9 @@ class Segment(Struct, array_like=True, frozen=True):
 
 
 class Directory(Struct, array_like=True, dict=True):
-    """Streams, none of which has records in it, and writes, as they were when it was written."""
+    """Streams, none of which has records in it, as they were when it was written."""
 
     streams: list[Entry]
-    done: Done
 
     @cached_property
     def by_name(self) -> dict[Name, Entry]:
@@ -96,7 +92,6 @@ class _Manifest(Struct, array_like=True):
     turns: list[bytes]
     segments: dict[int, Segment]
     streams: list[Entry]
-    done: Done
     directory: str | None
     trash: list[str]
 
@@ -143,9 +138,8 @@ class Tenant:
         self.segments: dict[int, Segment] = {}
         self.fresh: dict[Name, Entry] = {}
         """The streams that the manifest itself lists."""
-        self.done: Done = {}
         self.directory: str | None = None
-        self.base = Directory([], {})
+        self.base = Directory([])
         """What the directory says of the other streams."""
         self.trash: list[str] = []
         """Objects that are not in use any more, and may not have been deleted yet."""
@@ -171,11 +165,6 @@ class Tenant:
             self._tails[name] = Tail.of(entry) if entry is not None else Tail({}, {})
         return self._tails[name]
 
-    def write_of(self, id: str) -> bytes | None:
-        """Return what the write of an id did; None if it is not known."""
-        found = self.done.get(id) or self.base.done.get(id)
-        return None if found is None else found[1]
-
     @cached_property
     def names(self) -> list[Name]:
         """The names of all streams, in order."""
@@ -186,7 +175,7 @@ class Tenant:
         twin = Tenant(self.name)
         twin.etag, twin.turn, twin.directory, twin.base = self.etag, self.turn, self.directory, self.base
         twin.turns, twin.trash = list(self.turns), list(self.trash)
-        twin.segments, twin.fresh, twin.done = dict(self.segments), dict(self.fresh), dict(self.done)
+        twin.segments, twin.fresh = dict(self.segments), dict(self.fresh)
         twin._tails = dict(self._tails)
         return twin
 
@@ -205,8 +194,8 @@ class Tenant:
         """Return the manifest before it is compressed."""
         return _pack(
             _Manifest(
-                self.name, self.turn, self.turns, self.segments, list(self.fresh.values()), self.done,
-                self.directory, self.trash,
+                self.name, self.turn, self.turns, self.segments, list(self.fresh.values()), self.directory,
+                self.trash,
             )
         )  # fmt: skip
 
@@ -228,7 +217,7 @@ def read_manifest(data: bytes, etag: str, where: str) -> Tenant:
     tenant = Tenant(found.tenant)
     tenant.etag, tenant.turn, tenant.turns, tenant.segments = etag, found.turn, found.turns, found.segments
     tenant.fresh = {entry.head.name: entry for entry in found.streams}
-    tenant.done, tenant.directory, tenant.trash = found.done, found.directory, found.trash
+    tenant.directory, tenant.trash = found.directory, found.trash
     tenant.complete, tenant.size = False, 10 * len(data)
     return tenant
 

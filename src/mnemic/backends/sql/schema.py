@@ -7,7 +7,6 @@ from sqlalchemy import (
     Boolean,
     Column,
     Double,
-    Index,
     Integer,
     LargeBinary,
     MetaData,
@@ -16,7 +15,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-HEAD = "0004"
+HEAD = "0005"
 """The newest revision in `migrations/versions`."""
 VERSION_TABLE = "mnemic_schema"
 """Where Alembic notes the revision of a database; ours alone, so that we may share one."""
@@ -95,13 +94,3 @@ derived = Table(
     sqlite_with_rowid=False,
 )
 """What layers computed from records; it counts while the record is at `version`, or always if that is 0."""
-
-writes = Table(
-    "mnemic_writes",
-    metadata,
-    Column("id", Name, primary_key=True),
-    Column("done", BigInteger, nullable=False),
-    Column("outcomes", Text, nullable=False),
-    Index("mnemic_writes_done", "done"),
-)
-"""Writes that carried an id, so that one sent again is not done again."""

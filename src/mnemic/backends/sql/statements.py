@@ -32,11 +32,12 @@ from sqlalchemy import (
 from sqlalchemy.sql.expression import Executable, FromClause
 
 from ...checks import to_microseconds
+from ...records import ONCE_KIND
 from ...store.query import Scan
 from .conditions import drives, families, filters, test_of, values_of
 from .flavour import Flavour
 from .rows import COLUMNS
-from .schema import derived, labels, records, streams, writes
+from .schema import derived, labels, records, streams
 
 Parameters = Mapping[str, Any]
 Reach = Literal["here", "below", "everywhere"]
@@ -122,9 +123,6 @@ class Statements:
         self.totals = prepared(totals.where(of_stream))
         self.expired_totals = prepared(totals.where(of_stream, past))
         self.remove_expired = prepared(delete(records).where(of_stream, past))
-        self.written = prepared(select(writes.c.outcomes).where(same(writes.c.id)))
-        self.note_write = prepared(insert(writes).values(_parameters(writes)))
-        self.forget_writes = prepared(delete(writes).where(writes.c.done < bindparam("before")))
 
         self.reach = cache(self._reach)
         self.scan = lru_cache(maxsize=512)(self._scan)
@@ -162,8 +160,8 @@ class Statements:
             query = query.where(
                 or_(same(scope), and_(scope >= bindparam("first"), scope < bindparam("beyond")))
             )
-        if kinds:
-            query = query.where(_one_of(kind, kinds))
+        notes: ColumnElement[str] = literal_column(f"'{ONCE_KIND}'")
+        query = query.where(_one_of(kind, kinds) if kinds else kind != notes)
         if onward:
             at_scope: Any = bindparam("at_scope")
             at_kind: Any = bindparam("at_kind")
@@ -178,7 +176,7 @@ class Statements:
         return Prepared(statement, self.dialect, keep_plan=not (self.flavour.plans and filters(shape[-1])))
 
 
-SLOT = ("key", "seq", "version", "created", "weight", "labels")
+SLOT = ("key", "seq", "version", "created", "weight", "labels", "expires")
 """What the write path needs to know of a record that is there."""
 
 Shape = tuple[Any, ...]

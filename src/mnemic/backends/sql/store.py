@@ -9,6 +9,7 @@ from typing import TypeVar
 from ...driving import off_loop, running_loop, step
 from ...forking import mind_forks
 from ...records import now
+from ...store.once import write_once
 from ...store.query import Outcome, Put, Write
 from .commit import GroupCommit
 from .reading import SqlReads, Work
@@ -38,6 +39,9 @@ class SqlStore(SqlReads):
         mind_forks(self)
 
     async def write(self, write: Write) -> list[Outcome]:
+        return await write_once(self, write, self._write)
+
+    async def _write(self, write: Write) -> list[Outcome]:
         rows = [to_row(op.record) if isinstance(op, Put) else None for op in write.ops]
         return await self._threads.commit(self._commits, lambda tx: SqlPlan(tx).write(write, rows))
 

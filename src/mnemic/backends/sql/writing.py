@@ -7,18 +7,11 @@ from typing import Any
 
 from msgspec import json
 
-from ...store.planning import (
-    REMEMBERED,
-    Ground,
-    Head,
-    Name,
-    Plan,
-    Slot,
-    decode_outcomes,
-    encode_outcomes,
-)
+from ...records import Record
+from ...store.planning import Ground, Head, Name, Plan, Slot
 from ...store.query import Outcome, Write
 from .reading import KEYS_AT_ONCE
+from .rows import to_row
 from .sqlite import Connection
 from .statements import Statements
 
@@ -32,6 +25,10 @@ class SqlTransaction(Ground):
         super().__init__(moment)
         self.connection = connection
         self.sql = sql
+
+    def payload(self, record: Record) -> dict[str, Any]:
+        """Return the row of a record."""
+        return to_row(record)
 
     def save(self) -> None:
         """Mark the point to which `restore` goes back."""
@@ -74,23 +71,14 @@ class SqlPlan(Plan):
 
     def write(self, write: Write, rows: Sequence[dict[str, Any] | None]) -> list[Outcome]:
         """Do the operations; `rows` holds the row of each Put. Raises ConflictError or LimitError."""
-        tx = self.tx
-        if write.id is not None:
-            done = tx.connection.one(tx.sql.written, {"id": write.id})
-            if done is not None:
-                return decode_outcomes(done[0])
         outcomes = self.run(write, rows)
         self._flush()
-        if write.id is not None:
-            tx.connection.run(tx.sql.forget_writes, {"before": tx.moment - REMEMBERED})
-            encoded = encode_outcomes(outcomes).decode()
-            tx.connection.run(tx.sql.note_write, {"id": write.id, "done": tx.moment, "outcomes": encoded})
         return outcomes
 
     def read_slot(self, head: Head, key: str) -> Slot | None:
         """Return what is stored under a key."""
         row = self.tx.connection.one(self.tx.sql.slot, {"stream_id": head.id, "key": key})
-        return _slot(row) if row is not None else None
+        return to_slot(row) if row is not None else None
 
     def read_slots(self, head: Head, keys: list[str]) -> Iterable[Slot]:
         """Return what is stored under many keys of a stream."""
@@ -99,7 +87,7 @@ class SqlPlan(Plan):
             # Padding with the last key keeps the number of different statements to two.
             padded = chunk + chunk[-1:] * (KEYS_AT_ONCE - len(chunk) if len(keys) > KEYS_AT_ONCE else 0)
             values = {"stream_id": head.id, **{f"key_{n}": key for n, key in enumerate(padded)}}
-            yield from map(_slot, self.tx.connection.all(self.tx.sql.slots(len(padded)), values))
+            yield from map(to_slot, self.tx.connection.all(self.tx.sql.slots(len(padded)), values))
 
     def wipe(self, head: Head, keep: tuple[str, ...], *, expired_only: bool) -> None:
         """Remove all records of a stream but those to keep, or those that have expired; set its totals."""
@@ -171,9 +159,10 @@ class SqlPlan(Plan):
         self.derived = {}
 
 
-def _slot(row: Sequence[Any]) -> Slot:
-    key, seq, version, created, weight, labels = row
-    return Slot(key, seq, version, created, weight, _labels(labels) if labels else {})
+def to_slot(row: Sequence[Any]) -> Slot:
+    """Return what the columns of `SLOT` tell of a record."""
+    key, seq, version, created, weight, labels, expires = row
+    return Slot(key, seq, version, created, weight, _labels(labels) if labels else {}, expires)
 
 
 def _derived(id: int, seq: int, name: str, version: int, value: bytes | None) -> dict[str, Any]:

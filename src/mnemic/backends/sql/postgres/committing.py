@@ -14,10 +14,11 @@ from msgspec import UNSET, Struct
 
 from ....checks import MICROSECOND, from_microseconds
 from ....driving import off_loop, pause
-from ....errors import StoreBusyError, StoreUnavailableError
+from ....errors import LimitError, StoreBusyError, StoreUnavailableError
 from ....store.loaded import LoadedGround, Needs, UnknownError
 from ....store.planning import Name
 from ....store.query import Expect, Limit, Outcome, Put, Touch, Write
+from ..rows import to_row
 from .address import Address
 from .errors import RETRYABLE, STALE, explain, state_of
 from .lanes import Pending
@@ -31,8 +32,8 @@ TRIES = 10
 MUCH = 1000
 """From how many operations on they are planned in a thread, if there is an event loop."""
 
-MOST_OVERWRITTEN = 10_000
-"""How many streams are remembered whose records are overwritten."""
+MOST_REMEMBERED = 10_000
+"""How many streams are remembered whose records are overwritten, and how many that are full."""
 
 Result = TypeVar("Result")
 
@@ -56,6 +57,8 @@ class Committer:
         self._moment = moment
         self._overwritten: dict[Name, None] = {}
         """Streams in which a put without a version has met a record of its key: the next will, too."""
+        self._full: dict[Name, None] = {}
+        """Streams in which a limited append had to make room: the next will, too."""
 
     async def commit(self, pool: Pool, batch: list[Pending]) -> None:
         """Do writes in one transaction, and settle each."""
@@ -70,13 +73,12 @@ class Committer:
         lost = False
         for number in range(TRIES):
             ops = appending(batch[0].write) if len(batch) == 1 and not number else None
-            if ops is not None and ops.put.if_version is None and _stream(ops.put) in self._overwritten:
-                ops = None
-            attempt = _Attempt(self._sql, batch, self._moment, self._patience, ops)
+            in_vain = ops is not None and self._in_vain(ops)
+            attempt = _Attempt(self._sql, batch, self._moment, self._patience, None if in_vain else ops)
             try:
                 await pool.use(attempt.run)
-                if attempt.overwrote and len(self._overwritten) < MOST_OVERWRITTEN:
-                    self._overwritten[_stream(batch[0].write.ops[0])] = None
+                if ops is not None:
+                    self._learn(ops, attempt)
                 return
             except LostRaceError:
                 continue
@@ -97,6 +99,22 @@ class Committer:
         # One of them cannot be written; the others are not to blame.
         for pending in batch:
             await self.commit(pool, [pending])
+
+    def _in_vain(self, ops: Append) -> bool:
+        """Tell whether a write that looks like an append is known to be more than that."""
+        stream = _stream(ops.put)
+        overwrites = ops.put.if_version is None and stream in self._overwritten
+        return overwrites or (ops.limit is not None and stream in self._full)
+
+    def _learn(self, ops: Append, attempt: _Attempt) -> None:
+        """Remember of a stream what the next append to it will meet."""
+        stream = _stream(ops.put)
+        if attempt.overwrote and len(self._overwritten) < MOST_REMEMBERED:
+            self._overwritten[stream] = None
+        if attempt.evicted and len(self._full) < MOST_REMEMBERED:
+            self._full[stream] = None
+        elif ops.limit is not None and not attempt.evicted:
+            self._full.pop(stream, None)
 
     def _after_loss(self, batch: list[Pending], attempt: _Attempt, error: LostLinkError) -> list[Pending]:
         """Return the writes that may be sent again: nothing was committed, or they would be found done."""
@@ -132,6 +150,8 @@ class _Attempt:
         self.ops = ops
         self.overwrote = False
         """Whether what might have been an append has met a record of its key."""
+        self.evicted = False
+        """Whether a limit had to remove something, or could not be held."""
         self.committing = False
         """Whether the server may have committed."""
 
@@ -142,7 +162,7 @@ class _Attempt:
         needs = Needs.of(pending.write for pending in self.batch)
         found = await load(link, self.sql, needs, self.patience)
         while True:
-            ground = LoadedGround(found, self.moment())
+            ground = LoadedGround(found, self.moment(), to_row)
             try:
                 ends = await self._aside(partial(self._plan, ground))
                 break
@@ -156,6 +176,7 @@ class _Attempt:
         if self.ops is not None:
             put = ground.changes.put.values()
             self.overwrote = any(slot.stored for slots in put for slot in slots.values())
+        self.evicted = bool(ground.changes.removed) or any(isinstance(end, LimitError) for end in ends)
         for pending, end in zip(self.batch, ends, strict=True):
             pending.settle(end)
 
@@ -202,7 +223,7 @@ class _Attempt:
         if not rows:
             return False
         seq, version, count, weight = rows[0]
-        outcomes = [Outcome(seq, version, record.created or now, now)]
+        outcomes = [Outcome(seq, version, record.created or now, now, key=record.key)]
         if expect is not None:
             outcomes.append(Outcome(version=version))
         if touch is not None:

@@ -15,6 +15,7 @@ from sqlalchemy import (
     and_,
     any_,
     bindparam,
+    case,
     cast,
     delete,
     func,
@@ -30,11 +31,9 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import insert as insert_or
 from sqlalchemy.sql.expression import Executable, FromClause
 
-from ..schema import VERSION_TABLE, derived, labels, records, streams, writes
+from ..schema import VERSION_TABLE, derived, labels, records, streams
 from ..statements import SLOT, Prepared, Statements, same
 from .flavour import FLAVOUR
-
-SLOT_COLUMNS = (*SLOT, "expires")
 
 _HEAD = tuple(c.name for c in streams.columns)
 
@@ -80,7 +79,7 @@ class PostgresStatements(Statements):
 
         stream = and_(same(streams.c.scope), same(streams.c.kind))
         named = select(streams.c.id).where(stream).scalar_subquery()
-        slot = select(*(records.c[name] for name in SLOT_COLUMNS))
+        slot = select(*(records.c[name] for name in SLOT))
         self.revision = prepared(text(f"SELECT version_num FROM {VERSION_TABLE}"))  # noqa: S608
         self.vectors = prepared(
             text(
@@ -108,7 +107,6 @@ class PostgresStatements(Statements):
         )
         self.slots_of = prepared(slot.where(records.c.stream_id == named, _one_of(records.c.key, "keys")))
         self.all_slots_of = prepared(slot.where(records.c.stream_id == named))
-        self.done = prepared(select(writes.c.id, writes.c.outcomes).where(_one_of(writes.c.id, "ids")))
         self.claim_head = prepared(
             insert_or(streams)
             .values({name: bindparam(name) for name in _HEAD if name != "id"})
@@ -160,8 +158,12 @@ class PostgresStatements(Statements):
         """
         moment, expires = bindparam("moment", type_=BigInteger), bindparam("expires", type_=BigInteger)
         weight = bindparam("weight", type_=BigInteger)
-        ttl = bindparam("ttl", type_=BigInteger) if shape.touched else streams.c.ttl
         here = streams.c
+        ttl = bindparam("ttl", type_=BigInteger) if shape.touched else here.ttl
+        # By the latest clock, unless the time to live is another now: a slow one does not shorten it.
+        ends: ColumnElement[Any] = func.greatest(here.expires, moment + ttl)
+        if shape.touched:
+            ends = case((here.ttl.is_not_distinct_from(ttl), ends), else_=moment + ttl)
         one: ColumnElement[int] = literal_column("1")
         # Not as EXISTS, which PostgreSQL turns into a join, and of a small table it then reads all.
         taken = select(records.c.seq).where(records.c.stream_id == here.id, same(records.c.key))
@@ -188,7 +190,7 @@ class PostgresStatements(Statements):
                 updated=moment,
                 ttl=ttl,
                 settings=bindparam("settings", type_=Text) if shape.touched else here.settings,
-                expires=moment + ttl,
+                expires=ends,
                 soonest=func.least(here.soonest, expires),
             )
             .returning(here.id, here.last_seq, here.version, here.count, here.weight)

@@ -17,8 +17,9 @@ from ....driving import running_loop
 from ....errors import ClosedError, UnreadableStoreError
 from ....forking import mind_forks
 from ....records import Record, Ref, ScopePath, now
+from ....store.once import write_once
 from ....store.protocol import Capability
-from ....store.query import Outcome, Put, Write
+from ....store.query import Outcome, Put, Write, place_of
 from ..reading import Connection, SqlReads
 from ..reading import Work as ReadWork
 from ..rows import to_record, to_row
@@ -68,6 +69,9 @@ class PostgresStore(SqlReads):
         mind_forks(self)
 
     async def write(self, write: Write) -> list[Outcome]:
+        return await write_once(self, write, self._write)
+
+    async def _write(self, write: Write) -> list[Outcome]:
         side = self._side()
         rows = [to_row(op.record) if isinstance(op, Put) else None for op in write.ops]
         return await side.lanes[_stream(write) % len(side.lanes)].run(Pending(write, rows))
@@ -183,6 +187,5 @@ def _stream(write: Write) -> int:
     """Return a number that is the same for all writes that begin with the same stream."""
     if not write.ops:
         return 0
-    op = write.ops[0]
-    place: Any = op.record if isinstance(op, Put) else getattr(op, "ref", op)
-    return hash((place.scope.path, place.kind))
+    scope, kind, _ = place_of(write.ops[0])
+    return hash((scope.path, kind))

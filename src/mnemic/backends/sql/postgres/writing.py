@@ -6,25 +6,22 @@ wait for each other. `Flush` turns what the plans changed into statements, the l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from operator import itemgetter
 from typing import Any
 
-from msgspec import json
-
 from ....store.loaded import Found, LoadedGround, Needs, New
-from ....store.planning import REMEMBERED, Head, Name, Slot, decode_outcomes, encode_outcomes
+from ....store.planning import Head, Name, Slot
 from ..schema import derived as derived_table
 from ..schema import labels as labels_table
 from ..schema import records as records_table
 from ..statements import Parameters, Prepared
+from ..writing import to_slot
 from .links import Link
 from .statements import PostgresStatements
 
 MANY = 50
 """From how many new rows on they are copied instead of inserted one by one."""
-
-_labels = json.Decoder(dict[str, str]).decode
 
 
 class LostRaceError(Exception):
@@ -45,8 +42,6 @@ async def load(link: Link, sql: PostgresStatements, needs: Needs, begin: str | N
     elif heads:
         scopes, kinds = [name[0] for name in heads], [name[1] for name in heads]
         asked.append((sql.lock_heads, {"scopes": scopes, "kinds": kinds}))
-    if needs.ids:
-        asked.append((sql.done, {"ids": list(needs.ids)}))
     named = [(name, keys) for name, keys in needs.keys.items() if name not in needs.whole]
     for name, keys in named:
         asked.append((sql.slots_of, {"scope": name[0], "kind": name[1], "keys": list(keys)}))
@@ -57,21 +52,13 @@ async def load(link: Link, sql: PostgresStatements, needs: Needs, begin: str | N
     if heads:
         found.heads = dict.fromkeys(heads)
         found.heads |= {(row[1], row[2]): Head(row) for row in next(answers)}
-    if needs.ids:
-        found.done = dict.fromkeys(needs.ids)
-        found.done |= {id: decode_outcomes(outcomes) for id, outcomes in next(answers)}
     for name, keys in named:
         found.slots[name] = dict.fromkeys(keys)
-        found.slots[name] |= {row[0]: _slot(row) for row in next(answers)}
+        found.slots[name] |= {row[0]: to_slot(row) for row in next(answers)}
     for name in whole:
-        found.slots[name] = {row[0]: _slot(row) for row in next(answers)}
+        found.slots[name] = {row[0]: to_slot(row) for row in next(answers)}
     found.whole = set(whole)
     return found
-
-
-def _slot(row: Sequence[Any]) -> Slot:
-    key, seq, version, created, weight, labels, expires = row
-    return Slot(key, seq, version, created, weight, _labels(labels) if labels else {}, expires)
 
 
 class Flush:
@@ -93,7 +80,7 @@ class Flush:
     def __bool__(self) -> bool:
         """Tell whether there is anything to write."""
         ground = self.ground
-        return bool(ground.dirty or ground.dropped or ground.changes.names or ground.changes.done)
+        return bool(ground.dirty or ground.dropped or ground.changes.names)
 
     async def claim(self, link: Link) -> None:
         """Remove streams and make new ones; raises LostRaceError if someone else has made one meanwhile."""
@@ -148,12 +135,6 @@ class Flush:
         for head in self.ground.heads_to_set():
             if not isinstance(head.id, New):
                 self.changes.append((self.sql.set_head, head.row()))
-        moment = self.ground.moment
-        if self.ground.changes.done:
-            self.changes.append((self.sql.forget_writes, {"before": moment - REMEMBERED}))
-        for id, outcomes in self.ground.changes.done.items():
-            row = {"id": id, "done": moment, "outcomes": encode_outcomes(outcomes).decode()}
-            self.changes.append((self.sql.note_write, row))
 
     def _gather_removals(self) -> None:
         emptied = set(self.dropped)

@@ -33,6 +33,7 @@ from pydantic_ai.messages import (
 import mnemic
 from mnemic import Message, ToolCall
 from mnemic.agents import from_pydantic_ai, to_pydantic_ai
+from mnemic.images import data_url
 
 AT = datetime(2026, 5, 1, 12, tzinfo=UTC)
 PNG = b"\x89PNG\r\n\x1a\n0000"
@@ -109,7 +110,7 @@ def test_what_a_user_shows_is_kept_as_data(item: Any) -> None:
     assert found == ["Look:", item] or (found[0] == "Look:" and found[1].data == item.data)
 
 
-def test_what_is_no_text_costs_no_tokens_and_images_suit_other_models() -> None:
+def test_files_cost_no_tokens_and_images_suit_other_models() -> None:
     shown = BinaryContent(PNG * 1000, media_type="image/png")
     read = BinaryContent(b"\x00" * 10_000, media_type="application/pdf")
     (message,) = from_pydantic_ai([ModelRequest([UserPromptPart(["Look:", shown, read])])])
@@ -117,7 +118,7 @@ def test_what_is_no_text_costs_no_tokens_and_images_suit_other_models() -> None:
     chat.add(message)
     info = chat.info()
     assert info is not None
-    assert info.tokens < 50
+    assert 1445 < info.tokens < 1460, "one image of unknown size, and no file"
     assert message.text == "Look:"
     url = mnemic.to_openai([message])[0]["content"][1]["image_url"]["url"]
     assert url.startswith("data:image/png;base64,")
@@ -248,7 +249,7 @@ def test_what_others_wrote_can_be_read_too(tmp_path: Path) -> None:
                 {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "ok"}]},
             ]
         ),
-        Message("user", "And this?", name="Alice", images=[str(image)]),
+        Message("user", "And this?", name="Alice", images=[data_url(str(image)), "/etc/passwd"]),
         Message("assistant", {"answer": 42}),
         Message("assistant", "Mine too.", name="Writer"),
     ]
@@ -258,7 +259,22 @@ def test_what_others_wrote_can_be_read_too(tmp_path: Path) -> None:
     assert found[3] == ToolReturnPart("look", "here", "c1", timestamp=found[3].timestamp)
     assert found[4].args_as_dict() == {"x": 1}
     assert found[5].tool_name == "f"
-    assert found[6].content == ["Alice: And this?", BinaryImage(PNG, media_type="image/png")]
+    assert found[6].content == [
+        "Alice: And this?",
+        BinaryImage(PNG, media_type="image/png"),
+        "[an image that was not stored: /etc/passwd]",
+    ]
     assert found[7] == TextPart('{"answer": 42}')
     assert found[8] == TextPart("[Writer] Mine too.")
     assert parts(to_pydantic_ai(history, agent="Writer"))[8] == TextPart("Mine too.")
+
+
+def test_leave_to_reach_private_addresses_is_not_restored() -> None:
+    local = "http://127.0.0.1/a.png"
+    image = ImageUrl(local, force_download="allow-local")
+    asked = UserPromptPart([image, DocumentUrl(local, force_download="allow-local")])
+    answered = ToolReturnPart("look", [image], "c1")
+    call = ModelResponse([ToolCallPart("look", "{}", "c1")])
+    stored = from_pydantic_ai([ModelRequest([asked]), call, ModelRequest([answered])])
+    assert "allow-local" not in repr(to_pydantic_ai(stored))
+    assert [item.force_download for item in parts(to_pydantic_ai(stored))[0].content] == [True, True]

@@ -67,7 +67,7 @@ def test_messages_of_every_form_keep_all_that_they_have(tmp_path: Path) -> None:
         Message(role="assistant", content="I'll search for that information.", tool_calls=[call]),
         Message(role="tool", content="found", tool_call_id="call_123", name="search"),
         Message(role="assistant", structured_data={"analysis": "Complete", "results": [1, 2, 3]}),
-        Message(role="user", content="What's in this image?", images=["path/to/image.jpg"]),
+        Message(role="user", content="What's in this image?", images=["https://example.org/a.jpg"]),
         Message(role="assistant", agent_calls=[AgentCallMsg(agent_name="DataProcessor", request={"q": 1})]),
         Message(role="assistant", content={"thought": "hm"}),
         Message(role="assistant", content=""),
@@ -354,3 +354,19 @@ def test_it_may_be_called_on_an_event_loop() -> None:
         return contents(memory.get_recent())
 
     assert asyncio.run(main()) == ["hi"]
+
+
+def test_images_that_a_loaded_file_names_are_not_opened(tmp_path: Path) -> None:
+    image = tmp_path / "a.png"
+    image.write_bytes(b"\x89PNG\r\n\x1a\n")
+    (tmp_path / "theirs.json").write_bytes(
+        json.encode([{"role": "user", "content": "x", "images": [str(image)]}])
+    )
+    manager = MemoryManager("session", store=f"sqlite:///{tmp_path}/m.db")
+    memory = manager.get_memory("a")
+    memory.load_from_file(tmp_path / "theirs.json")
+    manager.set_retention_policy("a", "persistent")
+    memory.messages.reverse()
+    assert [message.images for message in memory.get_messages()] == [[str(image)]]
+    memory.add_message(Message("user", "y", images=[str(image)]))
+    assert (memory.get_messages()[1].images or [""])[0].startswith("data:image/png")

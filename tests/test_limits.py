@@ -339,15 +339,6 @@ def test_all_that_is_sent_is_counted(message: Message) -> None:
     assert 400 < count_message(message, encoding()) < 4000
 
 
-def test_images_are_not_counted_as_text() -> None:
-    blocks = [{"type": "image", "source": {"type": "base64", "data": "x" * 100_000}}]
-    assert count_message(Message("user", blocks), encoding()) < 20
-    assert (
-        count_message(Message("user", "look", images=["data:image/png;base64," + "x" * 9999]), encoding())
-        < 20
-    )
-
-
 # ---------------------------------------------------------------- the window
 
 

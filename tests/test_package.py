@@ -20,12 +20,12 @@ NAMES = """
     BudgetError Notes Cleaned DecryptionError
     ClosedError CombinedEmbedder ConflictError Context Copied Embedder EmbedderError Note NoteInfo NoteLimits
     EventLoopError MemoryItem Faded FastEmbedEmbedder Facts Hit InvalidValueError LimitError Exported Fact
-    Imported Stats Memory
+    ImageInfo Imported Stats Memory
     Message Metrics MissingExtraError MnemicError Neighborhood NewerSchemaError NotFoundError
     OpenAIEmbedder Record Ref ScopePath SentenceTransformerEmbedder Session SessionInfo Scope StaticEmbedder
     StoreBusyError StoreError StoreFullError StorePermissionError StoreUnavailableError Summarize
     TokenCounter ToolCall TransformerEmbedder TooLargeError UnknownSchemeError UnreadableStoreError
-    copy copy_async from_anthropic from_openai open open_async to_anthropic to_openai
+    copy copy_async from_anthropic from_openai open open_async to_anthropic to_openai token_counter
 """
 
 

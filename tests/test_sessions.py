@@ -32,7 +32,7 @@ FULL = [
     Message("assistant", structured_data={"analysis": "done", "n": [1, 2]}),
     Message("assistant", "both", structured_data={"analysis": "done"}),
     Message("user", [{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": "x"}}]),
-    Message("user", "see", images=["path/to/image.jpg", "https://example.org/a.png"]),
+    Message("user", "see", images=["data:image/png;base64,iVBORw0KGgo=", "https://example.org/a.png"]),
     Message("user", "dated", timestamp=datetime(2020, 2, 29, 1, 2, 3, 456789, tzinfo=UTC)),
     Message("user", "tagged", metadata={"a": {"b": [1]}}),
     Message("user", "named", id="my-own-id", metadata={"": None, "role": "tool", "é": True}),

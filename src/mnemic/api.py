@@ -38,6 +38,7 @@ from .features.overview import Stats
 from .features.sessions import AsyncSession, SessionInfo
 from .features.summary import Summarize
 from .formats import from_anthropic, from_openai, to_anthropic, to_openai
+from .images import ImageInfo
 from .layers.acting import Audit, AuditEntry
 from .memory import AsyncMemory, AsyncScope
 from .models.embedder import Embedder
@@ -45,7 +46,7 @@ from .opening import open_async
 from .recall.meter import Metrics
 from .records import AgentCall, Hit, Message, Record, Ref, ScopePath, ToolCall
 from .sync import Facts, Memory, Notes, Scope, Session, copy, open
-from .tokens import TokenCounter
+from .tokens import TokenCounter, token_counter
 
 if TYPE_CHECKING:
     from .models.combined import CombinedEmbedder
@@ -98,6 +99,7 @@ __all__ = [
     "Faded",
     "FastEmbedEmbedder",
     "Hit",
+    "ImageInfo",
     "Imported",
     "InvalidValueError",
     "LimitError",
@@ -144,4 +146,5 @@ __all__ = [
     "open_async",
     "to_anthropic",
     "to_openai",
+    "token_counter",
 ]

@@ -53,10 +53,10 @@ def replacing(path: str | PathLike[str]) -> Iterator[IO[bytes]]:
     _sync_folder(target.parent)
 
 
-def read_file(path: str | PathLike[str]) -> bytes:
-    """Return what a file holds; raises as `reading` does."""
+def read_file(path: str | PathLike[str], most: int = -1) -> bytes:
+    """Return what a file holds, or the first `most` bytes of it; raises as `reading` does."""
     with reading(path) as file:
-        return file.read()
+        return file.read(most)
 
 
 @contextmanager

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
-from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from msgspec import to_builtins
 from msgspec.structs import replace
 
 from .checks import shown
-from .errors import InvalidValueError, NotFoundError
+from .errors import InvalidValueError
+from .images import data_url, image_in, is_url, split_data_url
 from .records import Message, ToolCall
 
 __all__ = [
@@ -28,26 +26,20 @@ __all__ = [
 
 Block: TypeAlias = dict[str, Any]
 
-_URL = re.compile(r"https?://|data:", re.IGNORECASE)
-_DATA_URL = re.compile(r"data:([^;,]*)(?:;[^;,]*)*;base64,(.*)", re.IGNORECASE | re.DOTALL)
-_MAGIC = {
-    "image/png": re.compile(rb"\x89PNG\r\n\x1a\n"),
-    "image/jpeg": re.compile(rb"\xff\xd8\xff"),
-    "image/gif": re.compile(rb"GIF8[79]a"),
-    "image/webp": re.compile(rb"RIFF.{4}WEBP", re.DOTALL),
-}
 _OPENAI_FIELDS = {"role", "content", "name", "tool_calls", "tool_call_id", "function_call"}
 _ORDER = {"tool_result": -1, "tool_use": 1}
 _ARGUMENTS = {"function": "arguments", "custom": "input"}
 
 
-def to_openai(messages: Iterable[Message]) -> list[dict[str, Any]]:
+def to_openai(messages: Iterable[Message], *, open_images: bool = False) -> list[dict[str, Any]]:
     """Return messages as Chat Completions takes them.
 
-    Raises NotFoundError for an image file that is not there, InvalidValueError for one that is no
-    image, and for content that JSON cannot hold.
+    Images that are paths are read only with `open_images`: a session has read them when they were added,
+    and what a stored conversation names is not to be trusted. Raises InvalidValueError for a path otherwise,
+    for a file that is no image, and for content that JSON cannot hold; NotFoundError for a file that is not
+    there.
     """
-    return [_openai_message(part) for part in parts_of(messages)]
+    return [_openai_message(part) for part in parts_of(_ready(messages, open_images))]
 
 
 def from_openai(messages: Iterable[Mapping[str, Any]]) -> list[Message]:
@@ -59,7 +51,9 @@ def from_openai(messages: Iterable[Mapping[str, Any]]) -> list[Message]:
     return [_from_openai(_mapping(value, "a message")) for value in messages]
 
 
-def to_anthropic(messages: Iterable[Message]) -> tuple[str | None, list[dict[str, Any]]]:
+def to_anthropic(
+    messages: Iterable[Message], *, open_images: bool = False
+) -> tuple[str | None, list[dict[str, Any]]]:
     """Return the system text, None if there is none, and the messages as the Messages API takes them.
 
     Raises what `to_openai` does, and InvalidValueError for a tool's answer without a `tool_call_id`
@@ -67,7 +61,7 @@ def to_anthropic(messages: Iterable[Message]) -> tuple[str | None, list[dict[str
     """
     system: list[str] = []
     turns: list[dict[str, Any]] = []
-    for part in parts_of(messages):
+    for part in parts_of(_ready(messages, open_images)):
         if part.role == "system":
             system += _texts(_anthropic_blocks(part))
             continue
@@ -99,6 +93,14 @@ def from_anthropic(
         parts = _taken_apart(Message(role, fields.get("content")))
         found += [_tidied(part, _anthropic_blocks) for part in parts]
     return found
+
+
+def _ready(messages: Iterable[Message], open_images: bool) -> Iterator[Message]:
+    """Yield messages whose images are URLs, read from files if they may be opened."""
+    for message in messages:
+        if isinstance(message, Message) and message.images:
+            message = replace(message, images=[image_url(image, open_images) for image in message.images])
+        yield message
 
 
 def parts_of(messages: Iterable[Message]) -> Iterator[Message]:
@@ -158,7 +160,7 @@ def _blocks(message: Message) -> list[Block]:
     content = _content(message)
     items = content if isinstance(content, list) else [] if content is None else [content]
     said = [_block(item) for item in items]
-    shows = [_openai_image(image_url(image)) for image in message.images]
+    shows = [_openai_image(image) for image in message.images]
     return shows + said if message.metadata.get("images_first") else said + shows
 
 
@@ -183,8 +185,8 @@ def _tidied(message: Message, written: Callable[[Message], object]) -> Message:
         return message
     blocks = [_block(item) for item in message.content]
     texts = _texts(blocks)
-    images = [url for block in blocks if (url := _image_in(block)) is not None]
-    order = {"images_first": True} if images and texts and _image_in(blocks[0]) else {}
+    images = [url for block in blocks if (url := image_in(block)) is not None]
+    order = {"images_first": True} if images and texts and image_in(blocks[0]) else {}
     text = texts[0] if texts else None
     tidy = replace(message, content=text, images=images, metadata=message.metadata | order)
     return tidy if written(tidy) == blocks else replace(message, content=blocks)
@@ -215,43 +217,19 @@ def _json(value: Any, field: str) -> str:
         raise InvalidValueError(f"{field} cannot be written as JSON: {shown(value)}: {error}") from None
 
 
-def _image_in(block: Block) -> str | None:
-    """Return the URL of an image block of either format.
+def image_url(image: str, open_images: bool = False) -> str:
+    """Return an image's URL; a file becomes a data: URL if images may be opened.
 
-    None if it is no image, or names it in another way: a path that a conversation brings along is
-    not one of the user's own, and must not be read from this machine.
+    Raises InvalidValueError for a path otherwise: what is stored may come from anyone.
     """
-    match block:
-        case {"type": "image", "source": {"type": "base64", "media_type": str(kind), "data": str(data)}}:
-            return f"data:{kind};base64,{data}"
-        case {"type": "image", "source": {"type": "url", "url": str(url)}} if _URL.match(url):
-            return url
-        case {"type": "image_url", "image_url": {"url": str(url)}} if _URL.match(url):
-            return url
-    return None
-
-
-def image_url(image: str) -> str:
-    """Return an image's URL; a file becomes a data URL."""
-    if _URL.match(image):
+    if is_url(image):
         return image
-    try:
-        data = Path(image).read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        raise NotFoundError(f"no image at {shown(image)}, nor is it an http(s) or data: URL") from None
-    except (OSError, ValueError) as error:
-        raise InvalidValueError(f"image cannot be read ({type(error).__name__}): {shown(image)}") from None
-    return f"data:{_media_type(image, data)};base64,{b64encode(data).decode()}"
-
-
-def _media_type(image: str, data: bytes) -> str:
-    for media_type, magic in _MAGIC.items():
-        if magic.match(data):
-            return media_type
-    by_name = f"image/{Path(image).suffix[1:].lower().replace('jpg', 'jpeg')}"
-    if data and by_name in _MAGIC:
-        return by_name
-    raise InvalidValueError(f"image must be a PNG, JPEG, GIF or WebP file: {shown(image)}")
+    if not open_images:
+        raise InvalidValueError(
+            f"the image {shown(image)} is a path, and stored paths are never opened: pass open_images=True "
+            "if it is your own, or add the message to a session, which reads the file"
+        )
+    return data_url(image)
 
 
 def _openai_image(url: str) -> Block:
@@ -261,11 +239,11 @@ def _openai_image(url: str) -> Block:
 def _anthropic_image(url: str) -> Block:
     if url[:5].lower() != "data:":
         return {"type": "image", "source": {"type": "url", "url": url}}
-    if (found := _DATA_URL.fullmatch(url)) is None:
+    if (found := split_data_url(url)) is None:
         raise InvalidValueError(f"an image's data: URL must be data:<media type>;base64,…: {shown(url)}")
     # A common slip, which the API refuses.
-    media_type = "image/jpeg" if found[1] == "image/jpg" else found[1]
-    return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": found[2]}}
+    media_type = "image/jpeg" if found[0] == "image/jpg" else found[0]
+    return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": found[1]}}
 
 
 def _openai_message(message: Message) -> dict[str, Any]:
@@ -295,7 +273,7 @@ def _openai_content(message: Message) -> str | list[Block] | None:
         kind = block.get("type")
         # Thinking is signed for the API that wrote it, and refused by every other.
         if kind not in ("thinking", "redacted_thinking"):
-            url = _image_in(block) if kind == "image" else None
+            url = image_in(block) if kind == "image" else None
             found.append(_openai_image(url) if url else block)
     return found or None
 
@@ -348,7 +326,7 @@ def _anthropic_blocks(message: Message) -> list[Block]:
     found = []
     for block in _blocks(message):
         match block:
-            case {"type": "image_url"} if (url := _image_in(block)) is not None:
+            case {"type": "image_url"} if (url := image_in(block)) is not None:
                 found.append(_anthropic_image(url))
             case {"type": "refusal", "refusal": str(text)}:
                 found.append(_text(text))

@@ -88,20 +88,25 @@ class Session:
     ) -> Message:
         """Add a message, or a role and content with any other fields of a message.
 
+        Images that are paths are read now and stored as data; the message that is returned has them so.
         With `ttl` it is gone after that long. A message that is there already is not added again;
         with `once`, a name for this call in this session, for 24 hours not even if it has another id,
         or has left the session since; what was added then is returned. Raises ConflictError if another
         message has its id, or other words were added under the name `once`; InvalidValueError for what
-        cannot be stored.
+        cannot be stored; NotFoundError for an image file that is not there, TooLargeError for one that is
+        too large.
         """
         return self._driver.run(self._twin.add(message, content, ttl=ttl, once=once, **fields))
 
-    def add_many(self, messages: Iterable[Message], *, once: str | None = None) -> list[Message]:
+    def add_many(
+        self, messages: Iterable[Message], *, once: str | None = None, open_images: bool = True
+    ) -> list[Message]:
         """Add messages in their order, all or none; those that are there already are not added again.
 
-        With `once`, and raising, as `add` does.
+        With `once`, and raising, as `add` does. Without `open_images`, for messages that come from elsewhere,
+        images that are paths stay paths, and are never opened.
         """
-        return self._driver.run(self._twin.add_many(messages, once=once))
+        return self._driver.run(self._twin.add_many(messages, once=once, open_images=open_images))
 
     def messages(
         self,
@@ -157,14 +162,17 @@ class Session:
         """
         return self._driver.run(self._twin.remove(ids))
 
-    def rewrite(self, change: Callable[[list[Message]], Iterable[Message]]) -> list[Message]:
+    def rewrite(
+        self, change: Callable[[list[Message]], Iterable[Message]], *, open_images: bool = True
+    ) -> list[Message]:
         """Replace all messages by what `change` returns for them, in one atomic write, and return those.
 
         Messages are identified by their ids, and one that stays the same is not written again. If others
-        write meanwhile, `change` is called again with what is there then. Raises InvalidValueError for two
+        write meanwhile, `change` is called again with what is there then. Images that are new and paths are
+        read, unless `open_images` is false; those that were there are not. Raises InvalidValueError for two
         messages of one id, ConflictError if others never stop writing; the session is then as it was.
         """
-        return self._driver.run(self._twin.rewrite(change))
+        return self._driver.run(self._twin.rewrite(change, open_images=open_images))
 
     def fork(self, name: str, at: str | None = None) -> Session:
         """Copy the session up to the message `at`, or all of it, to a new session beside it.

@@ -1,15 +1,17 @@
-"""Counting tokens, exactly and offline."""
+"""Counting tokens offline: texts exactly, images by the rule of a model family."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
+from math import ceil
 from typing import Any, Protocol, runtime_checkable
 
 from msgspec import json
 
-from .checks import check_count, shown
+from .checks import check_choice, check_count, shown
 from .errors import InvalidValueError
+from .images import ImageInfo, image_in, image_info
 from .records import Message
 
 __all__ = [
@@ -23,13 +25,18 @@ __all__ = [
 
 DEFAULT_ENCODING = "o200k_base"
 """The encoding of OpenAI's models since GPT-4o."""
+DEFAULT_RULE = "gpt-4o"
+"""Whose rule counts the images, unless the counter has one of its own."""
 ENVELOPE = 4
 """What a message costs beside its text, by OpenAI's published rule: three tokens, and one for its role."""
 
 
 @runtime_checkable
 class TokenCounter(Protocol):
-    """Counts the tokens of a text, as some model would; `name` tells one counter from another."""
+    """Counts the tokens of a text, as some model would; `name` tells one counter from another.
+
+    It may have a method `count_image`, from an `ImageInfo` to what an image costs.
+    """
 
     name: str
 
@@ -59,18 +66,22 @@ class _Encoding:
         return len(self._encode(text))
 
 
+def _name_of(function: Callable[..., int]) -> str:
+    name = getattr(function, "__qualname__", None)
+    if name is None:
+        raise InvalidValueError(
+            f"{shown(function)} has no name to tell its counts from another's: "
+            "give it a `name` and a `count` method, or wrap it in a function"
+        )
+    return f"{function.__module__}.{name}"
+
+
 class _Function:
     """A plain function as a counter."""
 
     def __init__(self, function: Callable[[str], int]) -> None:
-        name = getattr(function, "__qualname__", None)
-        if name is None:
-            raise InvalidValueError(
-                f"{shown(function)} has no name to tell its counts from another's: "
-                "give it a `name` and a `count` method, or wrap it in a function"
-            )
         self._function = function
-        self.name = f"{function.__module__}.{name}"
+        self.name = _name_of(function)
 
     def count(self, text: str) -> int:
         return check_count(self._function(text), f"the count of {self.name}")
@@ -96,29 +107,57 @@ def counter(choice: str | TokenCounter | Callable[[str], int]) -> TokenCounter:
     raise InvalidValueError(f"tokens are counted by an encoding's name or a function, not {shown(choice)}")
 
 
-def count_message(message: Message, tokens: TokenCounter) -> int:
-    """Return what a message costs in a prompt: all that would be sent, and the envelope.
+def token_counter(
+    text: str | TokenCounter | Callable[[str], int] = DEFAULT_ENCODING,
+    images: str | Callable[[ImageInfo], int] = DEFAULT_RULE,
+) -> TokenCounter:
+    """Return a counter that counts texts as `text` does, and images by the rule of a model family.
 
-    Images are not counted: what they cost is each model's own affair.
+    `images` is one of IMAGE_RULES, or a function from an `ImageInfo` to a number of tokens. Raises
+    InvalidValueError for a rule that is not known.
+    """
+    if isinstance(images, str):
+        rule = check_choice(images, "images", tuple(IMAGE_RULES))
+        return _WithImages(counter(text), rule, IMAGE_RULES[rule])
+    return _WithImages(counter(text), _name_of(images), images)
+
+
+class _WithImages:
+    """A counter of texts with a rule for images."""
+
+    def __init__(self, text: TokenCounter, rule: str, cost: Callable[[ImageInfo], int]) -> None:
+        self.name = f"{text.name}+{rule}"
+        self.count = text.count
+        self._cost = cost
+
+    def count_image(self, image: ImageInfo) -> int:
+        return check_count(self._cost(image), f"the count of {self.name}")
+
+
+def count_message(message: Message, tokens: TokenCounter) -> int:
+    """Return what a message costs in a prompt: all that would be sent, images included, and the envelope.
+
+    Images cost what the counter's `count_image` says; a counter without one has OpenAI's rule for GPT-4o.
     """
     total = ENVELOPE
     if isinstance(message.content, str) and message.content:
         total += tokens.count(message.content)
+    elif isinstance(message.content, list):
+        total += sum(_count_block(block, tokens) for block in message.content)
     else:
         total += sum(tokens.count(part) for part in _sent(message))
     if message.name:
         total += 1 + tokens.count(message.name)
     for call in message.tool_calls:
         total += ENVELOPE + tokens.count(call.name) + tokens.count(call.arguments)
+    for image in message.images:
+        total += _count_image(image_info(image), tokens)
     return total
 
 
 def _sent(message: Message) -> Iterator[str]:
-    """Yield the texts that the chat formats send for content that is not plain text."""
-    if isinstance(message.content, list):
-        for block in message.content:
-            yield from _sent_of_block(block)
-    elif message.content:
+    """Yield the texts that the chat formats send for content that is neither text nor blocks."""
+    if message.content:
         yield _compact(message.content)
     elif message.structured_data is not None:
         yield _compact(message.structured_data)
@@ -126,23 +165,93 @@ def _sent(message: Message) -> Iterator[str]:
         yield _compact(message.agent_calls)
 
 
-def _sent_of_block(block: Any) -> Iterator[str]:
+def _count_block(block: Any, tokens: TokenCounter) -> int:
     if isinstance(block, str):
-        yield block
-        return
+        return tokens.count(block)
     kind = block.get("type")
     if kind == "text":
-        yield str(block.get("text", ""))
-    elif kind not in _IMAGES:
-        # What a file holds is not text, and a signature is not read by the model.
-        yield _compact({name: item for name, item in block.items() if name not in ("source", "signature")})
-        source = block.get("source")
-        if isinstance(source, dict) and source.get("type") == "text":
-            yield str(source.get("data", ""))
+        return tokens.count(str(block.get("text", "")))
+    if kind in _IMAGES:
+        named = block.get("image_url")
+        detail = named.get("detail") if isinstance(named, Mapping) else block.get("detail")
+        return _count_image(image_info(image_in(block), detail), tokens)
+    source = block.get("source")
+    if kind == "image-url" or (kind == "binary" and _media_type(source).startswith("image/")):
+        # As pydantic-ai writes what other formats have no field for.
+        return _count_image(ImageInfo(), tokens)
+    if kind == "input_audio":
+        return 0
+    # What a file holds is not text, and a signature is not read by the model.
+    rest = {name: item for name, item in block.items() if name not in ("source", "signature")}
+    inner = rest.pop("content", None) if kind == "tool_result" else None
+    total = tokens.count(_compact(rest))
+    for item in inner if isinstance(inner, list) else [] if inner is None else [str(inner)]:
+        total += _count_block(item, tokens)
+    if isinstance(source, Mapping) and source.get("type") == "text":
+        total += tokens.count(str(source.get("data", "")))
+    return total
 
 
-_IMAGES = ("image", "image_url", "input_image", "input_audio")
+def _media_type(source: Any) -> str:
+    return str(source.get("media_type", "")) if isinstance(source, Mapping) else ""
+
+
+_IMAGES = ("image", "image_url", "input_image")
+
+
+def _count_image(image: ImageInfo, tokens: TokenCounter) -> int:
+    cost: Callable[[ImageInfo], int] = getattr(tokens, "count_image", None) or IMAGE_RULES[DEFAULT_RULE]
+    return cost(image)
 
 
 def _compact(value: Any) -> str:
     return json.encode(value).decode()
+
+
+# ---------------------------------------------------------------- what images cost
+
+
+def _tiles(base: int, tile: int) -> Callable[[ImageInfo], int]:
+    """Return OpenAI's rule of tiles of 512 px, once the sides are at most 2,048 and 768 px."""
+
+    def cost(image: ImageInfo) -> int:
+        if image.detail == "low":
+            return base
+        if image.width is None or image.height is None:
+            return base + 8 * tile  # the most that it can be
+        long, short = max(image.width, image.height), min(image.width, image.height)
+        scale = min(1.0, 2048 / long, 768 / short)
+        return base + tile * ceil(round(long * scale, 6) / 512) * ceil(round(short * scale, 6) / 512)
+
+    return cost
+
+
+def _patches(factor: float) -> Callable[[ImageInfo], int]:
+    """Return OpenAI's rule of patches of 32 px, of which there are never more than 1,536."""
+
+    def cost(image: ImageInfo) -> int:
+        if image.width is None or image.height is None:
+            return ceil(1536 * factor)
+        return ceil(min(1536, ceil(image.width / 32) * ceil(image.height / 32)) * factor)
+
+    return cost
+
+
+def _claude(image: ImageInfo) -> int:
+    """Count as Anthropic does: width times height by 750, shrunk to 1,568 px and about 1,600 tokens."""
+    if image.width is None or image.height is None:
+        return 1600
+    scale = min(1.0, 1568 / max(image.width, image.height))
+    return min(1600, ceil(image.width * scale * image.height * scale / 750))
+
+
+IMAGE_RULES: dict[str, Callable[[ImageInfo], int]] = {
+    "gpt-4o": _tiles(85, 170),
+    "gpt-4o-mini": _tiles(2833, 5667),
+    "gpt-5": _tiles(70, 140),
+    "gpt-4.1-mini": _patches(1.62),
+    "gpt-4.1-nano": _patches(2.46),
+    "o4-mini": _patches(1.72),
+    "claude": _claude,
+}
+"""What an image costs by model family, as OpenAI and Anthropic document it; of unknown size, the most."""

@@ -34,7 +34,8 @@ from pydantic_ai.messages import (
 )
 
 from ..features.turns import Entry, grouped
-from ..formats import image_url, parts_of
+from ..formats import parts_of
+from ..images import is_url
 from ..records import Message, ToolCall
 
 Block: TypeAlias = dict[str, Any]
@@ -67,8 +68,8 @@ def from_pydantic_ai(
 def to_pydantic_ai(messages: Iterable[Message], *, agent: str | None = None) -> list[ModelMessage]:
     """Return messages as a history for a run, each call followed by its answers.
 
-    `agent` is who is going to read them: what other assistants said has their name before it. Raises
-    NotFoundError or InvalidValueError for an image file that cannot be read.
+    `agent` is who is going to read them: what other assistants said has their name before it. Images that
+    are paths are named, not opened, and no permission to download from private addresses is restored.
     """
     found: list[ModelMessage] = []
     named: dict[str, str] = {}
@@ -249,7 +250,8 @@ def _user_content(message: Message) -> Iterator[UserContent]:
     elif message.content is not None or not message.images:
         yield message.text or ""
     for image in message.images:
-        yield _image(image_url(image))
+        # A stored path may come from anyone, and is not opened.
+        yield _image(image) if is_url(image) else f"[an image that was not stored: {image}]"
 
 
 def _item(block: Any) -> UserContent:
@@ -355,8 +357,20 @@ def _response_part(block: Any, provider: str | None) -> ModelResponsePart:
 
 
 def _loaded(kind: str, part: Block) -> Any:
-    (message,) = ModelMessagesTypeAdapter.validate_python([{"kind": kind, "parts": [part]}])
+    (message,) = ModelMessagesTypeAdapter.validate_python([{"kind": kind, "parts": [_without_trust(part)]}])
     return message.parts[0]
+
+
+def _without_trust(value: Any) -> Any:
+    """Return what was stored without leave to download from private addresses: anyone may have written it."""
+    if isinstance(value, list):
+        return [_without_trust(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    kept = {name: _without_trust(item) for name, item in value.items()}
+    if kept.get("force_download") == "allow-local":
+        kept["force_download"] = True
+    return kept
 
 
 def _ours(message: Message) -> dict[str, Any]:

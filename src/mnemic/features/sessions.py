@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from datetime import datetime, timedelta
 from os import PathLike
@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from ..checks import check_count, check_name, check_several, check_text, check_ttl, shown
 from ..driving import off_loop
 from ..errors import ConflictError, InvalidValueError, NotFoundError
+from ..images import with_data
 from ..recall.entry import RECALL
 from ..records import Message, Record, Ref, Role, ScopePath, Stream, check_fields, now
 from ..store.protocol import Store, scan_all
@@ -109,25 +110,31 @@ class AsyncSession:
     ) -> Message:
         """Add a message, or a role and content with any other fields of a message.
 
+        Images that are paths are read now and stored as data; the message that is returned has them so.
         With `ttl` it is gone after that long. A message that is there already is not added again;
         with `once`, a name for this call in this session, for 24 hours not even if it has another id,
         or has left the session since; what was added then is returned. Raises ConflictError if another
         message has its id, or other words were added under the name `once`; InvalidValueError for what
-        cannot be stored.
+        cannot be stored; NotFoundError for an image file that is not there, TooLargeError for one that is
+        too large.
         """
         if not isinstance(message, Message):
             check_fields(fields)
             message = Message(message, content, **fields)
         elif content is not None or fields:
             raise InvalidValueError("give either a message, or a role with content and fields, not both")
-        return (await self._add([message], ttl, once))[0]
+        return (await self._add(await _with_images([message]), ttl, once))[0]
 
-    async def add_many(self, messages: Iterable[Message], *, once: str | None = None) -> list[Message]:
+    async def add_many(
+        self, messages: Iterable[Message], *, once: str | None = None, open_images: bool = True
+    ) -> list[Message]:
         """Add messages in their order, all or none; those that are there already are not added again.
 
-        With `once`, and raising, as `add` does.
+        With `once`, and raising, as `add` does. Without `open_images`, for messages that come from elsewhere,
+        images that are paths stay paths, and are never opened.
         """
-        return await self._add(check_several(messages, "messages"), None, once)
+        added = check_several(messages, "messages")
+        return await self._add(await _with_images(added) if open_images else added, None, once)
 
     async def messages(
         self,
@@ -212,11 +219,14 @@ class AsyncSession:
         ops = tuple(Delete(Ref(self.home, MESSAGE, check_name(id, "message id"))) for id in several)
         return sum(len(did.removed) for did in await self._store.write(Write(ops)))
 
-    async def rewrite(self, change: Callable[[list[Message]], Iterable[Message]]) -> list[Message]:
+    async def rewrite(
+        self, change: Callable[[list[Message]], Iterable[Message]], *, open_images: bool = True
+    ) -> list[Message]:
         """Replace all messages by what `change` returns for them, in one atomic write, and return those.
 
         Messages are identified by their ids, and one that stays the same is not written again. If others
-        write meanwhile, `change` is called again with what is there then. Raises InvalidValueError for two
+        write meanwhile, `change` is called again with what is there then. Images that are new and paths are
+        read, unless `open_images` is false; those that were there are not. Raises InvalidValueError for two
         messages of one id, ConflictError if others never stop writing; the session is then as it was.
         """
         streams = StreamScan(scope=self.home, kinds=(MESSAGE,), below=False, empty=True)
@@ -225,7 +235,11 @@ class AsyncSession:
             page = await self._store.streams(streams)
             version = page.items[0].version if page.items else 0
             stored = [record async for record in scan_all(self._store, scan)]
-            messages = list(change([decode(record) for record in stored]))
+            before = [decode(record) for record in stored]
+            kept = {image for message in before for image in message.images}
+            messages = list(change(before))
+            if open_images:
+                messages = await _with_images(messages, kept)
             ops, records = self._difference(stored, messages)
             try:
                 if ops:
@@ -259,7 +273,8 @@ class AsyncSession:
 
     async def prefill(self, messages: Iterable[Message]) -> bool:
         """Add messages if the session has none yet, but for system messages; tell whether it had none."""
-        records = [self._encode(message) for message in check_several(messages, "messages")]
+        given = await _with_images(check_several(messages, "messages"))
+        records = [self._encode(message) for message in given]
         try:
             ops: list[Op] = [await self._if_empty(), *map(Put, records), *self._touch()]
             await self._log.write(ops, records)
@@ -485,6 +500,15 @@ class AsyncSession:
             return []
         kinds = (MESSAGE, ARCHIVED, SUMMARY) if self.limits.archives else (MESSAGE,)
         return [Touch(self.home, kind, self.ttl) for kind in kinds]
+
+
+async def _with_images(messages: list[Message], kept: Collection[str] = ()) -> list[Message]:
+    """Return messages with the image files that the caller names as data, but for those `kept` as paths."""
+    if not any(isinstance(message, Message) and message.images for message in messages):
+        return messages
+    return await off_loop(
+        lambda: [with_data(one, kept) if isinstance(one, Message) else one for one in messages]
+    )
 
 
 def _said(record: Record) -> tuple[Any, ...]:

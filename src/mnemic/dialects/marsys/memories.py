@@ -74,7 +74,9 @@ class ConversationMemory:
         except (DecodeError, OSError):
             listed = None
         if isinstance(listed, list):
-            self.messages = [Message.from_dict(one) for one in listed]
+            loaded = [encode(Message.from_dict(one)) for one in listed]
+            # What a file names is not opened: it may come from anyone.
+            self.session.rewrite(lambda _: loaded, open_images=False)
         else:
             self.session.load(filepath)
 
@@ -137,7 +139,7 @@ class MemoryManager:
         memory.session, memory.retention_policy = after, policy
         # Again until nothing is left: others may still be adding where they began to.
         while moves and (held := before.messages()):
-            after.add_many(held)
+            after.add_many(held, open_images=False)
             before.remove([message.id for message in held])
 
     def _session(self, agent_name: str, policy: str) -> mnemic.Session:

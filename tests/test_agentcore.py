@@ -702,7 +702,7 @@ def test_what_is_to_last_is_held_anew_before_the_service_deletes_it(
 def failing(monkeypatch: pytest.MonkeyPatch, bench: Bench, error: Exception) -> Iterator[AgentCoreStore]:
     """Lend a store each of whose requests fails."""
     store = bench.open()
-    client = store._engine.service._client
+    client = store._engine.service._requests.calls.client
 
     async def fail(*_: Any, **__: Any) -> None:
         raise error

@@ -24,7 +24,7 @@ from mnemic import AsyncMemory, Message
 from mnemic.driving import Inline, Portal, call
 from mnemic.store.registry import Backend, StoreURL
 
-TWINS = ["Memory", "Space", "Session", "Catalogue", "Graph"]
+TWINS = ["Memory", "Scope", "Session", "Notes", "Facts"]
 
 
 def test_the_async_api_does_what_the_sync_one_does(file_url: str) -> None:

@@ -56,6 +56,10 @@ def engine_of(store: KeyValueStore) -> DynamoEngine:
     return engine
 
 
+def calls_of(engine: DynamoEngine) -> Any:
+    return engine._table.requests.calls
+
+
 def note(key: str, **fields: Any) -> Put:
     return Put(Record(scope=fields.pop("scope", HOME), kind=KIND, key=key, **fields))
 
@@ -226,8 +230,8 @@ def test_a_large_write_that_breaks_off_is_done_wholly_or_not_at_all(
         async with opened(url) as store:
             await store.write(Write(tuple(map(moved, before))))
             engine = engine_of(store)
-            engine._table.client = Flaky(
-                engine._table.client, transact_write_items=breaking, batch_write_item=breaking
+            calls_of(engine).client = Flaky(
+                calls_of(engine).client, transact_write_items=breaking, batch_write_item=breaking
             )
             try:
                 await store.write(Write(tuple(map(moved, change))))
@@ -278,7 +282,7 @@ def test_a_late_writer_changes_nothing_that_was_carried_through_without_it(url: 
         async with opened(url) as slow, opened(url) as fast:
             await slow.write(Write((note("k000"),)))
             engine = engine_of(slow)
-            engine._table.client = Flaky(engine._table.client, transact_write_items=stalling)
+            calls_of(engine).client = Flaky(calls_of(engine).client, transact_write_items=stalling)
             work = asyncio.create_task(
                 slow.write(Write(tuple(note(f"k{n:03}", text="1") for n in range(400))))
             )
@@ -300,7 +304,7 @@ def test_a_lost_answer_is_asked_for_again_and_the_write_done_once(url: StoreURL)
     async def main() -> None:
         async with opened(url) as store:
             await store.write(Write((note("a"),)))
-            session = engine_of(store)._table.client._endpoint.http_session
+            session = calls_of(engine_of(store)).client._endpoint.http_session
             send, lost = session.send, list[bytes]()
 
             async def losing(request: Any) -> Any:
@@ -337,8 +341,8 @@ def test_transactions_that_meet_others_are_tried_again(
 
         async with opened(url) as store:
             engine = engine_of(store)
-            client = engine._table.client
-            engine._table.client = Flaky(client, transact_write_items=meeting)
+            client = calls_of(engine).client
+            calls_of(engine).client = Flaky(client, transact_write_items=meeting)
             (outcome,) = await store.write(Write((note("a"),)))
             assert (outcome.seq, met) == (1, [])
             monkeypatch.setattr(table, "TRIES", 2)
@@ -348,7 +352,7 @@ def test_transactions_that_meet_others_are_tried_again(
             met = [refused("ProvisionedThroughputExceededException")]
             with pytest.raises(StoreBusyError):
                 await store.write(Write((note("b"),)))
-            engine._table.client = client
+            calls_of(engine).client = client
 
     asyncio.run(main())
 
@@ -373,8 +377,8 @@ def test_what_was_left_undone_is_asked_for_again(url: StoreURL, monkeypatch: pyt
 
         async with opened(url) as store:
             engine = engine_of(store)
-            client = engine._table.client
-            engine._table.client = Flaky(client, batch_get_item=reading, batch_write_item=writing)
+            client = calls_of(engine).client
+            calls_of(engine).client = Flaky(client, batch_get_item=reading, batch_write_item=writing)
             await store.write(Write((note("large", text="x" * 2_000_000),)))
             await store.write(Write(tuple(note(f"k{n}") for n in range(30))))
             refs = [Ref(HOME, KIND, f"k{n}") for n in range(30)]
@@ -388,10 +392,10 @@ def test_what_was_left_undone_is_asked_for_again(url: StoreURL, monkeypatch: pyt
                 return {"Responses": {}, "UnprocessedKeys": parameters["RequestItems"]}
 
             monkeypatch.setattr(table, "TRIES", 2)
-            engine._table.client = Flaky(client, batch_get_item=nothing)
+            calls_of(engine).client = Flaky(client, batch_get_item=nothing)
             with pytest.raises(StoreBusyError):
                 await get(store, "large")
-            engine._table.client = client
+            calls_of(engine).client = client
 
     asyncio.run(main())
 
@@ -448,11 +452,11 @@ def test_what_no_item_can_hold_is_refused_and_holds_nothing_up(url: StoreURL) ->
                 raise cancelled("ValidationError")
 
             engine = engine_of(store)
-            client = engine._table.client
-            engine._table.client = Flaky(client, transact_write_items=large)
+            client = calls_of(engine).client
+            calls_of(engine).client = Flaky(client, transact_write_items=large)
             with pytest.raises(TooLargeError, match="Item size"):
                 await store.write(Write((note("n"),)))
-            engine._table.client = client
+            calls_of(engine).client = client
 
     asyncio.run(main())
 
@@ -536,7 +540,7 @@ def test_few_records_among_many_numbers_are_found_at_once() -> None:
                 return await real(**parameters)
 
             engine = engine_of(store)
-            engine._table.client = Flaky(engine._table.client, batch_get_item=counting)
+            calls_of(engine).client = Flaky(calls_of(engine).client, batch_get_item=counting)
             assert await keys(store) == ["k0", "k7", "k2000"]
             assert await keys(store, reverse=True, limit=1) == ["k2000", "k7", "k0"]
             assert asked < 40

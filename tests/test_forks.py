@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import mnemic
-from empty_stores import empty_store
+from empty_stores import REMOTE, empty_store
 from mnemic.forking import under_way
 
 PATIENCE = 30.0
@@ -51,7 +51,7 @@ def await_children(children: list[int]) -> None:
     assert not any(codes)
 
 
-@pytest.mark.parametrize("name", ["memory", "sqlite", "postgresql"])
+@pytest.mark.parametrize("name", ["memory", "sqlite", *REMOTE, "agentcore"])
 def test_children_forked_while_threads_write_read_and_write(name: str, tmp_path: Path) -> None:
     """A server that loads its application first, then forks workers, while a thread of its own writes."""
     with empty_store(name, tmp_path) as url, mnemic.open(url) as memory:
@@ -93,7 +93,7 @@ def test_children_forked_while_threads_write_read_and_write(name: str, tmp_path:
             assert len(found) == (0 if name == "memory" else 3)
 
 
-@pytest.mark.parametrize("name", ["postgresql"])
+@pytest.mark.parametrize("name", [*REMOTE, "agentcore"])
 def test_a_child_that_closes_leaves_the_parents_connections_alone(name: str, tmp_path: Path) -> None:
     with empty_store(name, tmp_path) as url, mnemic.open(url) as memory:
         chat = memory.scope("acme").session("s")

@@ -126,14 +126,15 @@ def test_a_write_over_several_sessions_that_is_broken_off_anywhere(
 def test_an_append_is_one_round_trip(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     lab.put("a", if_version=0)
     sent: list[Any] = []
-    server = engine_of(lab.store)._server
-    send = server._send
+    line = engine_of(lab.store)._server._calls.client
+    assert line is not None
+    send = line.send
 
     async def counted(command: Any) -> Any:
         sent.append(command[0])
         return await send(command)
 
-    monkeypatch.setattr(server, "_send", counted)
+    monkeypatch.setattr(line, "send", counted)
     lab.put("b", if_version=0)
     lab.page(reverse=True, limit=10)
     assert sent == ["EVALSHA", "EVALSHA"]
@@ -307,7 +308,8 @@ def test_a_replica_takes_over_and_a_node_comes_back(
                 time.sleep(0.05)
         scopes = [ScopePath(f"s{n}") for n in range(40)]
         with Lab(f"redis+cluster://{HOST}:{own_cluster[1].port},{HOST}:{first.port}", on_loop=True) as lab:
-            nodes = engine_of(lab.store)._server._client.get_nodes()
+            line: Any = engine_of(lab.store)._server._calls.client
+            nodes = line._client.get_nodes()
             assert all(node.connection_class is Wire for node in nodes)
             for scope in scopes:
                 lab.put("a", scope=scope)

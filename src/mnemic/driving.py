@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from weakref import finalize
 
 from .errors import ClosedError, EventLoopError
-from .forking import OURS, mind_forks, under_way
+from .forking import OURS, leave_alone, mind_forks, under_way
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -145,7 +145,7 @@ class Portal:
     def after_fork(self) -> None:
         """Begin anew in a child, in which the thread is gone; the parent's loop is never touched there."""
         if self._loop is not None:
-            _inherited.append((self._loop, self._thread))
+            leave_alone((self._loop, self._thread))
             self._dropped.detach()
         self._begin()
 
@@ -226,8 +226,6 @@ def _drop(loop: AbstractEventLoop, last: list[Callable[[], Coroutine[Any, Any, o
 
 
 _ending: set[Any] = set()
-_inherited: list[object] = []
-"""What a forked child has of its parent's loops, and must neither use nor close."""
 
 
 def _cancelled() -> type[BaseException]:

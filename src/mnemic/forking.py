@@ -81,6 +81,14 @@ def mind_forks(something: Forking) -> None:
         _forking.add(something)
 
 
+_inherited: list[object] = []
+
+
+def leave_alone(thing: object) -> None:
+    """Keep, in a child, a thing of the parent's that must never be closed here: the parent still uses it."""
+    _inherited.append(thing)
+
+
 def _before_fork() -> None:
     under_way.stop()
     with _forking_lock:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
+import random
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
 import aiobotocore.session
+import aiohttp
 from aiobotocore.config import AioConfig
 from botocore import exceptions as boto
 from botocore.loaders import Loader
 
 from ..errors import (
     InvalidValueError,
+    MnemicError,
     StoreBusyError,
     StoreError,
     StoreFullError,
@@ -22,9 +26,12 @@ from ..errors import (
     UnreadableStoreError,
 )
 from ..store.registry import StoreURL
+from .calls import TIMEOUT, Calls, seconds
 
 ATTEMPTS = 4
 """How often a request is sent before it is given up, with growing pauses of random length in between."""
+BROKEN = 2
+"""How often a request is sent again whose answer was cut off, or made no sense."""
 CONNECTIONS = 64
 """How many requests a client has under way at the same time."""
 
@@ -37,8 +44,84 @@ def _endpoint(text: str) -> str:
     return text
 
 
-OPTIONS: dict[str, Callable[[str], object]] = {"region": str, "endpoint": _endpoint, "profile": str}
+OPTIONS: dict[str, Callable[[str], object]] = {
+    "region": str,
+    "endpoint": _endpoint,
+    "profile": str,
+    "timeout": seconds,
+}
 """The options of a URL that `connect` reads, for StoreURL.take."""
+
+
+class Answer(dict[str, Any]):
+    """What a service has answered; a part that must be there and is not raises UnreadableStoreError."""
+
+    def __init__(self, parts: dict[str, Any], url: StoreURL) -> None:
+        super().__init__(parts)
+        self._url = url
+
+    def __missing__(self, part: str) -> Any:
+        raise UnreadableStoreError(f"{self._url}: {_NOT_AWS}; the answer has no {part}")
+
+
+class Requests:
+    """Sends requests to a service, each within a deadline; every error but a refusal leaves it as ours."""
+
+    def __init__(self, service: str, url: StoreURL, before_send: Any = None, **settings: Any) -> None:
+        """Take what `connect` takes, and what is called with each request before it is sent."""
+        self.url = url
+        self.meta: Any = None
+        """What the driver knows of the service and where it is."""
+
+        async def client() -> Any:
+            made = await connect(service, url, **settings)
+            if before_send is not None:
+                made.meta.events.register(f"before-send.{service}", before_send)
+            self.meta = made.meta
+            return made
+
+        timeout = float(url.options.get("timeout", TIMEOUT))
+        self.calls: Calls[Any] = Calls(str(url), timeout, client, lambda client: client.close())
+
+    @classmethod
+    async def open(cls, service: str, url: StoreURL, **settings: Any) -> Requests:
+        """Return what sends requests to a service, to be closed; raises as `connect` does."""
+        requests = cls(service, url, **settings)
+        await requests.calls.connected()
+        return requests
+
+    async def send(self, operation: str, **parameters: Any) -> Any:
+        """Return the answer to a request, with its body as bytes if it has one.
+
+        Sent again if the answer is cut off or makes no sense: what must not be done twice says so itself.
+        Raises ClientError if the service refuses it.
+        """
+
+        async def ask(client: Any) -> Any:
+            answer = Answer(await getattr(client, operation)(**parameters), self.url)
+            if "Body" in answer:
+                async with answer["Body"] as body:
+                    answer["Body"] = await body.read()
+            return answer
+
+        async def insist(client: Any) -> Any:
+            failures = 0
+            while True:
+                try:
+                    return await ask(client)
+                except boto.ClientError:
+                    raise
+                except Exception as error:  # whatever it is, it comes out of the driver
+                    failures += 1
+                    if failures > BROKEN or isinstance(error, boto.BotoCoreError):
+                        raise explain(error, self.url) from error
+                    await asyncio.sleep(random.uniform(0, 0.05))  # noqa: S311
+
+        return await self.calls.run(insist)
+
+    async def close(self) -> None:
+        """Break off what is under way, and let go of connections."""
+        await self.calls.close()
 
 
 async def connect(service: str, url: StoreURL, *, attempts: int | None = None, **settings: Any) -> Any:
@@ -49,10 +132,12 @@ async def connect(service: str, url: StoreURL, *, attempts: int | None = None, *
     """
     options = url.take(**{name: OPTIONS.get(name, str) for name in url.options})
     endpoint = options.get("endpoint")
+    timeout: Any = options.get("timeout", TIMEOUT)
     config = AioConfig(
         retries={"mode": "standard", "total_max_attempts": attempts or ATTEMPTS},
-        connect_timeout=5,
-        read_timeout=30,
+        # Half of the time that a call has, so that a connection that has gone silent is not all it tries.
+        connect_timeout=timeout / 2,
+        read_timeout=timeout / 2,
         max_pool_connections=CONNECTIONS,
         **settings,
     )
@@ -74,7 +159,9 @@ async def connect(service: str, url: StoreURL, *, attempts: int | None = None, *
 
 
 def explain(error: Exception, url: StoreURL | str) -> Exception:
-    """Return an error of AWS, or of the way to it, as one of ours that names the URL; others as they are."""
+    """Return an error of AWS, of the way to it, or of the driver as one of ours that names the URL."""
+    if isinstance(error, MnemicError):
+        return error
     if isinstance(error, boto.ClientError):
         code, status = code_of(error), status_of(error)
         kind, hint = _CODES.get(code) or _STATUSES.get(status) or (StoreError, "AWS refused a request")
@@ -84,7 +171,10 @@ def explain(error: Exception, url: StoreURL | str) -> Exception:
             if isinstance(error, classes):
                 return kind(f"{url}: {hint} ({error})")
         return StoreError(f"{url}: a request to AWS failed ({error})")
-    return error
+    told = f"({type(error).__name__}: {error})"
+    if isinstance(error, aiohttp.ClientError | OSError):
+        return StoreUnavailableError(f"{url}: {_LOST} {told}")
+    return UnreadableStoreError(f"{url}: {_NOT_AWS} {told}")
 
 
 def code_of(error: boto.ClientError) -> str:
@@ -103,7 +193,9 @@ def _loader() -> Loader:
     return Loader(extra_search_paths=[])
 
 
-_LOST = "the connection broke; a write may or may not have been done, and can be sent again if it has an id"
+_UNKNOWN = "a write may or may not have been done, and can be sent again if it has an id"
+_NOT_AWS = f"what answers does not speak AWS's protocol; {_UNKNOWN}"
+_LOST = f"the connection broke; {_UNKNOWN}"
 _BUSY = "AWS has held requests back for too long; try again later"
 _DENIED = "these credentials do not permit it"
 _EXPIRED = "the credentials have expired; renew them"

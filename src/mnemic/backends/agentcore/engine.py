@@ -15,6 +15,7 @@ from contextlib import AsyncExitStack, suppress
 from contextvars import ContextVar
 
 from ...errors import StoreError
+from ...forking import mind_forks
 from ...records import known_scope
 from ...store.loaded import Needs
 from ...store.matching import in_reach
@@ -34,6 +35,8 @@ APPEND_AGE = 1.0
 """For so many seconds after a session was caught up, messages are appended to it as it was then."""
 LOAD_AGE = 0.05
 """For so many, a write that is planned does not have its session caught up once more."""
+TAKE_BACK = 1.0
+"""So many seconds there are to remove what a write has made that then failed."""
 RENEW = 30 * 24 * 3600
 """After so many seconds a write to a scope holds what is to last there anew, since events expire."""
 WALK_AGE = 5.0
@@ -55,11 +58,19 @@ class AgentCoreEngine:
     ) -> None:
         self.url = service.url
         self.service = service
-        self.sessions = Sessions(service, branch)
         self._branch = branch
         self._renew = renew
-        self._writer = secrets.token_hex(4)
         self._twins = TwinKeeper(service, new=recall) if branch is None else None
+        self.after_fork()
+        mind_forks(self)
+
+    def before_fork(self) -> None:
+        """Do nothing: what is remembered of sessions may be there twice."""
+
+    def after_fork(self) -> None:
+        """Be another writer in a child, which remembers nothing yet."""
+        self.sessions = Sessions(self.service, self._branch)
+        self._writer = secrets.token_hex(4)
 
     def partition(self, name: Name) -> str:
         return name[0]
@@ -181,7 +192,10 @@ class AgentCoreEngine:
         except BaseException:
             for draft in drafts:
                 draft.line.loaded = False
-            await asyncio.gather(*map(self._take_back, drafts), return_exceptions=True)
+            # What is left of them counts for nothing, and is removed later by whoever comes.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(TAKE_BACK):
+                    await asyncio.gather(*map(self._take_back, drafts), return_exceptions=True)
             raise
         for draft in drafts:
             line = draft.line

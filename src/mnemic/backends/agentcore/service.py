@@ -13,8 +13,8 @@ from uuid import uuid4
 from botocore import exceptions as boto
 
 from ...errors import InvalidValueError, StoreBusyError, StoreError, TooLargeError, UnreadableStoreError
+from ...forking import mind_forks
 from ...records import now
-from ...store.registry import StoreURL
 from .. import aws
 from .names import Place
 
@@ -46,16 +46,26 @@ class MissingError(Exception):
 class Service:
     """One memory."""
 
-    def __init__(self, client: Any, memory: str, url: StoreURL) -> None:
-        self.url = str(url)
-        self._client = client
+    def __init__(self, requests: aws.Requests, memory: str) -> None:
+        self.url = str(requests.url)
+        self._requests = requests
         self._memory = memory
-        self._gate = asyncio.Semaphore(AT_ONCE)
-        client.meta.events.register("before-send.bedrock-agentcore", _as_stream)
+        self._begin()
+        mind_forks(self)
 
     async def close(self) -> None:
         """Let go of connections."""
-        await self._client.close()
+        await self._requests.close()
+
+    def before_fork(self) -> None:
+        """Do nothing: connections stay with the parent."""
+
+    def after_fork(self) -> None:
+        """Let requests of a child wait for one another on its own event loop."""
+        self._begin()
+
+    def _begin(self) -> None:
+        self._gate = asyncio.Semaphore(AT_ONCE)
 
     async def check(self) -> None:
         """Raise one of our errors if the memory cannot be read."""
@@ -210,19 +220,16 @@ class Service:
                 return
             token = {"nextToken": answer["nextToken"]}
 
-    async def _call(self, operation: str, **arguments: Any) -> Answer:
+    async def _call(self, operation: str, **arguments: Any) -> Any:
         async with self._gate:
             try:
-                answer = await getattr(self._client, operation)(memoryId=self._memory, **arguments)
+                return await self._requests.send(operation, memoryId=self._memory, **arguments)
             except boto.ClientError as error:
                 raise self._explained(error) from error
-            except boto.BotoCoreError as error:
-                raise aws.explain(error, self.url) from error
-        return dict(answer)
 
     def _takes(self, operation: str, member: str) -> bool:
         """Tell whether the installed client knows a part of a request that older ones do not."""
-        model = self._client.meta.service_model.operation_model(operation)
+        model = self._requests.meta.service_model.operation_model(operation)
         return member in model.input_shape.members
 
     def _explained(self, error: boto.ClientError) -> Exception:
@@ -239,7 +246,7 @@ class Service:
         return UnreadableStoreError(f"{self.url}: there is no such memory in this region; {hint} ({error})")
 
 
-def _as_stream(request: Any, **_: Any) -> None:
+def as_stream(request: Any, **_: Any) -> None:
     """Let a large request be sent in parts, for which aiohttp asks with a warning."""
     if isinstance(request.body, bytes | bytearray) and len(request.body) > LARGE:
         request.body = io.BytesIO(request.body)

@@ -20,7 +20,7 @@ from ..keyvalue.store import KeyValueStore
 from .engine import WALK_AGE, AgentCoreEngine, fresh
 from .events import Extra, Held, check_size
 from .names import place_of
-from .service import Service
+from .service import Service, as_stream
 from .sessions import MAIN
 from .twins import PREFIX, namespace
 
@@ -139,7 +139,7 @@ async def open_store(url: StoreURL) -> AgentCoreStore:
             f"{url} names no memory: its id is a name, '-' and ten letters or digits, as in "
             "agentcore://support-a1B2c3D4e5?region=eu-central-1"
         )
-    service = Service(await aws.connect("bedrock-agentcore", url), memory, url)
+    service = Service(await aws.Requests.open("bedrock-agentcore", url, before_send=as_stream), memory)
     try:
         await service.check()
     except BaseException:

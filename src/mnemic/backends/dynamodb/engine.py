@@ -292,7 +292,7 @@ class DynamoEngine:
         return swapped
 
     async def close(self) -> None:
-        await self._table.client.close()
+        await self._table.requests.close()
 
 
 def _digest(value: bytes) -> bytes:

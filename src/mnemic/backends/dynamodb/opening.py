@@ -49,7 +49,7 @@ async def open_store(url: StoreURL) -> Store:
             layout = _layout(table, await _ready(table), options)
         return KeyValueStore(DynamoEngine(layout))
     except BaseException:
-        await table.client.close()
+        await table.requests.close()
         raise
 
 
@@ -64,7 +64,7 @@ async def create(url: StoreURL) -> str:
         _, made = await _prepare(table, options)
         return "has a new table" if made else "has its table"
     finally:
-        await table.client.close()
+        await table.requests.close()
 
 
 async def _prepare(table: Table, options: dict[str, Any]) -> tuple[Layout, bool]:
@@ -86,8 +86,7 @@ async def _table(url: StoreURL) -> Table:
         raise InvalidValueError(
             f"{url} names no table: use dynamodb://name, of 3 to 255 letters, digits and '_', '-', '.'"
         )
-    client = await aws.connect("dynamodb", url, parameter_validation=False)
-    return Table(client, name, url)
+    return Table(await aws.Requests.open("dynamodb", url, parameter_validation=False), name)
 
 
 def _options(url: StoreURL) -> dict[str, Any]:

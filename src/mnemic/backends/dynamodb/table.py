@@ -7,11 +7,11 @@ import random
 from collections.abc import AsyncGenerator, Awaitable, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from typing import Any, TypeVar
+from uuid import uuid4
 
 from botocore import exceptions as boto
 
 from ...errors import StoreBusyError, StoreError, StoreFullError, TooLargeError, UnreadableStoreError
-from ...store.registry import StoreURL
 from .. import aws
 
 Item = dict[str, Any]
@@ -35,17 +35,14 @@ TRIES = 12
 class Table:
     """One table."""
 
-    def __init__(self, client: Any, name: str, url: StoreURL) -> None:
-        self.client = client
+    def __init__(self, requests: aws.Requests, name: str) -> None:
+        self.requests = requests
         self.name = name
-        self.url = url
+        self.url = requests.url
 
     async def call(self, operation: str, **parameters: Any) -> Any:
         """Return the answer to a request; raises one of our errors."""
-        try:
-            return await getattr(self.client, operation)(TableName=self.name, **parameters)
-        except (boto.ClientError, boto.BotoCoreError) as error:
-            raise self.explain(error) from error
+        return await self._send(operation, TableName=self.name, **parameters)
 
     async def get(self, keys: Sequence[Item], fields: Fields) -> list[Item]:
         """Return the items of these keys that are there, in any order; each key must be given once."""
@@ -140,7 +137,10 @@ class Table:
         ]
         for attempt in range(TRIES):
             try:
-                await self.client.transact_write_items(TransactItems=named)
+                token = uuid4().hex
+                await self.requests.send(
+                    "transact_write_items", TransactItems=named, ClientRequestToken=token
+                )
             except boto.ClientError as error:
                 if aws.code_of(error) != "TransactionCanceledException":
                     raise self.explain(error) from error
@@ -149,8 +149,6 @@ class Table:
                     return failed
                 if not _PASSING.issuperset(reasons):
                     raise self._cancelled(error) from error
-            except boto.BotoCoreError as error:
-                raise self.explain(error) from error
             else:
                 return []
             await _pause(attempt)
@@ -158,14 +156,14 @@ class Table:
 
     async def _send(self, operation: str, **parameters: Any) -> Any:
         try:
-            return await getattr(self.client, operation)(**parameters)
-        except (boto.ClientError, boto.BotoCoreError) as error:
+            return await self.requests.send(operation, **parameters)
+        except boto.ClientError as error:
             raise self.explain(error) from error
 
     def explain(self, error: Exception) -> Exception:
         """Return an error of the driver as one of ours."""
         if isinstance(error, boto.ClientError) and aws.code_of(error) == "ResourceNotFoundException":
-            where = self.client.meta.region_name
+            where = self.requests.meta.region_name
             return UnreadableStoreError(
                 f"{self.url}: there is no table {self.name!r} in the region {where}; "
                 f"make it with: mnemic migrate '{self.url}'"
@@ -245,12 +243,20 @@ def expiry(micro: int | None) -> Item | None:
 
 
 async def together(work: Iterable[Awaitable[Result]]) -> list[Result]:
-    """Return what all of these return; raises the first error once all have ended."""
+    """Return what all of these return; raises the first error once those have ended that had begun."""
     turns = asyncio.Semaphore(AT_ONCE)
+    failed: list[BaseException] = []
 
     async def one(task: Awaitable[Result]) -> Result:
         async with turns:
-            return await task
+            if failed:
+                asyncio.ensure_future(task).cancel()
+                raise failed[0]
+            try:
+                return await task
+            except BaseException as error:
+                failed.append(error)
+                raise
 
     waiting = list(work)
     if len(waiting) == 1:

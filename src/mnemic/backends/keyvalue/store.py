@@ -7,12 +7,14 @@ from datetime import datetime
 
 from ...checks import to_microseconds
 from ...errors import ClosedError
+from ...forking import mind_forks
 from ...records import Hit, Record, Ref, ScopePath, Stream, known_scope, now
 from ...store.matching import Position, from_cursor, of_kinds, seen, to_cursor
 from ...store.once import write_once
 from ...store.planning import Name
 from ...store.protocol import Capability, Page
 from ...store.query import Condition, Outcome, Put, Scan, Search, StreamScan, Write
+from ..calls import GRACE
 from .engine import Engine, Reach, Span
 from .journal import Journals
 from .kept import Kept, KeptHead, Row
@@ -33,6 +35,7 @@ class KeyValueStore:
         self._journals = Journals(engine, self._moment)
         self._writer = Writer(engine, self._journals, self._moment)
         self._closed = False
+        mind_forks(self)
 
     @property
     def capabilities(self) -> frozenset[Capability]:
@@ -106,8 +109,16 @@ class KeyValueStore:
     async def close(self) -> None:
         if not self._closed:
             self._closed = True
+            await self._writer.close(GRACE)
+            await self._engine.close()  # which breaks off what is still under way
             await self._writer.close()
-            await self._engine.close()
+
+    def before_fork(self) -> None:
+        """Do nothing: connections stay with the parent."""
+
+    def after_fork(self) -> None:
+        """Begin anew in a child: the writes under way are the parent's."""
+        self._writer = Writer(self._engine, self._journals, self._moment)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -68,10 +68,10 @@ class Writer:
             lane.append(pending)
         return await pending.future
 
-    async def close(self) -> None:
-        """Wait for what is under way."""
-        while self._tasks:
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+    async def close(self, patience: float | None = None) -> None:
+        """Wait for what is under way, so many seconds at the most if a number is given."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=patience)
 
     def _start(self, work: Any) -> None:
         # A task of its own: the caller who began it may be cancelled, and others wait for it.

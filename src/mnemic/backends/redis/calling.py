@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -12,7 +11,8 @@ from redis.asyncio import Connection, Redis, RedisCluster, SSLConnection
 from redis.backoff import ExponentialWithJitterBackoff
 from redis.exceptions import NoScriptError
 
-from ...errors import ClosedError, TooLargeError
+from ...errors import TooLargeError
+from ..calls import Calls
 from .failing import UnsentError, broken, explain, refused
 from .scripts import SCRIPTS, Script
 
@@ -57,25 +57,27 @@ async def _before_sending(work: Awaitable[None]) -> None:
 class Server:
     """A server or a cluster; every error of the driver leaves it as one of ours."""
 
-    def __init__(self, url: str, client: Redis | RedisCluster, connections: int, patience: float) -> None:
-        """Take how many calls may be under way, and after how many seconds none is made again."""
+    def __init__(
+        self, url: str, connect: Callable[[], Redis | RedisCluster], connections: int, timeout: float
+    ) -> None:
+        """Take what makes a client, how many calls may be under way, and the seconds that each has."""
+
+        async def connected() -> Line:
+            return Line(connect(), asyncio.Semaphore(connections))
+
         self.url = url
-        self.cluster = isinstance(client, RedisCluster)
-        self._client: Any = client
-        self._connections = connections
-        self._room = asyncio.Semaphore(connections)
-        self._patience = patience
-        self._closed = False
+        self.cluster = "+cluster://" in url
+        self._calls = Calls(url, timeout, connected, Line.close)
 
     async def read(self, *command: Any) -> Any:
         """Send a command that changes nothing and return its answer; sent again if the connection breaks."""
-        return await self._patiently(lambda: self._send(command), twice=True)
+        return await self._patiently(lambda line: line.send(command), twice=True)
 
     async def read_all(self, commands: Sequence[Command]) -> list[Any]:
         """Send commands that change nothing, and return their answers, in one round trip to each node."""
         if len(commands) == 1:
             return [await self.read(*commands[0])]
-        return await self._patiently(lambda: self._send_all(commands), twice=True) if commands else []
+        return await self._patiently(lambda line: line.send_all(commands), twice=True) if commands else []
 
     async def write(
         self, script: Script, keys: Sequence[bytes], arguments: Sequence[Any], *, twice: bool = False
@@ -91,37 +93,45 @@ class Server:
                 "make several of it"
             )
         command = evalsha(script, keys, arguments)
-        return bool(await self._patiently(lambda: self._send(command), twice=twice))
+        return bool(await self._patiently(lambda line: line.send(command), twice=twice))
 
     async def close(self) -> None:
-        """Wait for what is under way, and close all connections."""
-        self._closed = True
-        for _ in range(self._connections):
-            await self._room.acquire()
+        """Break off what is under way, and close all connections."""
+        await self._calls.close()
+
+    async def _patiently(self, call: Callable[[Line], Awaitable[Result]], *, twice: bool) -> Result:
+        async def insist(line: Line) -> Result:
+            failures = 0
+            while True:
+                async with line.room:
+                    if failures:
+                        await line.look_round()
+                    try:
+                        return await call(line)
+                    except Exception as error:  # whatever it is, it comes out of the driver
+                        failures += 1
+                        lost = broken(error) and not twice
+                        if failures > RETRIES or lost or not (refused(error) or broken(error)):
+                            raise explain(self.url, error, lost=lost) from error
+                await asyncio.sleep(_BACKOFF.compute(failures))
+
+        return await self._calls.run(insist)
+
+
+class Line:
+    """A client, and the room that there is for calls."""
+
+    def __init__(self, client: Redis | RedisCluster, room: asyncio.Semaphore) -> None:
+        self.room = room
+        self.cluster = isinstance(client, RedisCluster)
+        self._client: Any = client
+
+    async def close(self) -> None:
+        """Close all connections."""
         with suppress(Exception):  # a connection that cannot be closed in good order is gone, too
             await self._client.aclose()
-        for _ in range(self._connections):
-            self._room.release()
 
-    async def _patiently(self, call: Callable[[], Awaitable[Result]], *, twice: bool) -> Result:
-        until = time.monotonic() + self._patience
-        for failures in range(1, RETRIES + 2):
-            async with self._room:
-                if self._closed:
-                    raise ClosedError(f"{self.url} is closed")
-                if failures > 1:
-                    await self._look_round()
-                try:
-                    return await call()
-                except Exception as error:  # whatever it is, it comes out of the driver
-                    lost = broken(error) and not twice
-                    over = failures > RETRIES or time.monotonic() > until
-                    if over or lost or not (refused(error) or broken(error)):
-                        raise explain(self.url, error, lost=lost) from error
-            await asyncio.sleep(_BACKOFF.compute(failures))
-        raise AssertionError("unreachable")
-
-    async def _look_round(self) -> None:
+    async def look_round(self) -> None:
         """Find out which server to ask, after one could not be reached or did not want to answer."""
         with suppress(Exception):  # then the next call tells why
             if self.cluster:
@@ -130,14 +140,16 @@ class Server:
                 # The name may lead to another server by now.
                 await self._client.connection_pool.disconnect(inuse_connections=False)
 
-    async def _send(self, command: Command) -> Any:
+    async def send(self, command: Command) -> Any:
+        """Send a command and return its answer."""
         try:
             return await self._client.execute_command(*command)
         except NoScriptError:
             # The server has been started anew, or is another one than before.
             return await self._client.execute_command("EVAL", SCRIPTS[command[1]].text, *command[2:])
 
-    async def _send_all(self, commands: Sequence[Command]) -> list[Any]:
+    async def send_all(self, commands: Sequence[Command]) -> list[Any]:
+        """Send commands and return their answers, in one round trip to each node."""
         try:
             return await self._pipe(commands)
         except NoScriptError:

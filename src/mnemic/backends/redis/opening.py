@@ -5,7 +5,8 @@
     redis+cluster://[user:password@]host[:port][,…]     a cluster, of which some nodes are named
     rediss+cluster://…                                  the same over TLS
 
-Options: `prefix` begins the names of all keys (`mnemic`); `timeout` and `connect_timeout` are seconds;
+Options: `prefix` begins the names of all keys (`mnemic`); `timeout` is within how many seconds a
+call ends, with its retries (10), and `connect_timeout` how many of them a connection has to open;
 `max_connections` are those of this store, in a cluster to each node. `recall` says where it is searched, if
 the server has vector sets: `auto` is in memory, and by the server where a scope is large; `server` and
 `memory` are always the one or the other. With TLS also `ssl_ca_certs`,
@@ -34,6 +35,7 @@ from redis.backoff import NoBackoff
 
 from ...errors import InvalidValueError, MnemicError, NewerSchemaError
 from ...store.registry import Backend, StoreURL
+from ..calls import TIMEOUT, seconds
 from .calling import SecureWire, Server, Wire
 from .engine import RedisEngine
 from .failing import explain
@@ -53,8 +55,8 @@ async def open_store(url: StoreURL) -> RedisStore:
     secure = url.scheme.startswith("rediss")
     given: dict[str, Any] = url.take(
         prefix=_prefix,
-        timeout=_seconds,
-        connect_timeout=_seconds,
+        timeout=seconds,
+        connect_timeout=seconds,
         max_connections=_connections,
         recall=lambda text: {"server": 0, "auto": LARGE, "memory": 2**62}[text],
         **(_SSL if secure else {}),
@@ -62,11 +64,12 @@ async def open_store(url: StoreURL) -> RedisStore:
     keys = Keys(given.pop("prefix", "mnemic"))
     connections = given.pop("max_connections", 50)
     large = given.pop("recall", LARGE)
+    timeout = given.pop("timeout", TIMEOUT)
     settings = {
         "username": unquote(url.split.username or "") or None,
         "password": unquote(url.split.password or "") or None,
-        "socket_timeout": given.pop("timeout", 10.0),
-        "socket_connect_timeout": given.pop("connect_timeout", 5.0),
+        "socket_timeout": timeout,
+        "socket_connect_timeout": given.pop("connect_timeout", timeout / 2),
         "health_check_interval": 30,
         "max_connections": connections,
         "protocol": 2,
@@ -75,13 +78,16 @@ async def open_store(url: StoreURL) -> RedisStore:
         **given,
     }
     wire = SecureWire if secure else Wire
-    try:
-        client = _cluster(url, wire, settings) if "cluster" in url.scheme else _single(url, wire, settings)
-    except MnemicError:
-        raise
-    except Exception as error:  # such as a file for TLS that is not there
-        raise explain(str(url), error) from error
-    server = Server(str(url), client, connections, patience=settings["socket_timeout"])
+
+    def connect() -> Redis | RedisCluster:
+        try:
+            return _cluster(url, wire, settings) if "cluster" in url.scheme else _single(url, wire, settings)
+        except MnemicError:
+            raise
+        except Exception as error:  # such as a file for TLS that is not there
+            raise explain(str(url), error) from error
+
+    server = Server(str(url), connect, connections, timeout)
     store = RedisStore(RedisEngine(server, keys))
     try:
         await _check_format(server, keys)
@@ -151,13 +157,6 @@ def _prefix(text: str) -> str:
     if not _PREFIX.fullmatch(text):
         raise ValueError(text)
     return text
-
-
-def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not 0 < seconds <= 3600:
-        raise ValueError(text)
-    return seconds
 
 
 def _file(text: str) -> str:

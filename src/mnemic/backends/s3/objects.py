@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator
+from contextlib import suppress
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import ClientError
 from msgspec import Struct
 
 from ...errors import StoreBusyError, StoreError, StorePermissionError
-from ...store.registry import StoreURL
 from .. import aws
 
 TRIES = 3
@@ -44,13 +43,13 @@ class Listed(Struct, frozen=True):
 class Bucket:
     """The objects of a bucket."""
 
-    def __init__(self, client: Any, name: str, url: StoreURL) -> None:
-        self._client = client
+    def __init__(self, requests: aws.Requests, name: str) -> None:
+        self._requests = requests
         self._name = name
-        self.url = str(url)
+        self.url = str(requests.url)
         self.deletes = False
         """Whether the endpoint deletes on a condition, as Amazon S3 has done since 2025."""
-        self._place = (str(client.meta.endpoint_url), name)
+        self._place = (str(requests.meta.endpoint_url), name)
 
     async def get(self, key: str, *, unless: str | None = None) -> Found | None:
         """Return an object; None if there is none. Raises UnchangedError if its ETag is `unless`."""
@@ -69,8 +68,7 @@ class Bucket:
         """
         condition = {"IfNoneMatch": "*"} if over is None else {"IfMatch": over}
         try:
-            async with self._explained():
-                answer = await self._client.put_object(Bucket=self._name, Key=key, Body=data, **condition)
+            answer = await self._send("put_object", Key=key, Body=data, **condition)
         except _RefusedError as refused:
             if not refused.by_condition:
                 raise refused.explained from None
@@ -91,8 +89,7 @@ class Bucket:
         """Delete an object; with `only`, if it has that ETag; tell whether it is gone."""
         condition = {} if only is None else {"IfMatch": only}
         try:
-            async with self._explained():
-                await self._client.delete_object(Bucket=self._name, Key=key, **condition)
+            await self._send("delete_object", Key=key, **condition)
         except _RefusedError as refused:
             if not refused.by_condition:
                 raise refused.explained from None
@@ -103,10 +100,7 @@ class Bucket:
         """Yield all objects whose names begin with `prefix`, in the order of their names, after one."""
         more = {} if after is None else {"StartAfter": after}
         while True:
-            async with self._answered():
-                page = await self._client.list_objects_v2(
-                    Bucket=self._name, Prefix=prefix, MaxKeys=PAGE, **more
-                )
+            page = await self._list(Prefix=prefix, MaxKeys=PAGE, **more)
             for item in page.get("Contents", ()):
                 yield Listed(item["Key"], item["ETag"], item["LastModified"])
             if not page.get("IsTruncated"):
@@ -150,20 +144,17 @@ class Bucket:
 
     async def now(self) -> datetime:
         """Return the server's time."""
-        async with self._answered():
-            answer = await self._client.list_objects_v2(Bucket=self._name, MaxKeys=1)
+        answer = await self._list(MaxKeys=1)
         return parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
 
     async def close(self) -> None:
         """Let go of connections."""
-        await self._client.close()
+        await self._requests.close()
 
     async def _get(self, key: str, options: dict[str, str]) -> Found | None:
         try:
-            async with self._explained():
-                answer = await self._client.get_object(Bucket=self._name, Key=key, **options)
-                async with answer["Body"] as body:
-                    return Found(await body.read(), str(answer["ETag"]))
+            answer = await self._send("get_object", Key=key, **options)
+            return Found(answer["Body"], str(answer["ETag"]))
         except _RefusedError as refused:
             if refused.status == 304:
                 raise UnchangedError from None
@@ -171,23 +162,19 @@ class Bucket:
                 return None
             raise refused.explained from None
 
-    @asynccontextmanager
-    async def _answered(self) -> AsyncIterator[None]:
-        """Explain all errors of a request that has no reason to be refused."""
+    async def _list(self, **options: Any) -> Any:
+        """Return a page of names; raises one of our errors."""
         try:
-            async with self._explained():
-                yield
+            return await self._send("list_objects_v2", **options)
         except _RefusedError as refused:
             raise refused.explained from None
 
-    @asynccontextmanager
-    async def _explained(self) -> AsyncIterator[None]:
+    async def _send(self, operation: str, **parameters: Any) -> Any:
+        """Return the answer to a request; raises _RefusedError if S3 refuses it, or one of our errors."""
         try:
-            yield
+            return await self._requests.send(operation, Bucket=self._name, **parameters)
         except ClientError as error:
             raise _RefusedError(error, aws.explain(error, self.url)) from error
-        except BotoCoreError as error:
-            raise aws.explain(error, self.url) from error
 
 
 class UnchangedError(Exception):

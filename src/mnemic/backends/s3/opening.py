@@ -45,7 +45,7 @@ async def open_engine(url: StoreURL) -> S3Engine:
             "request_checksum_calculation": "when_required",
             "response_checksum_validation": "when_required",
         }
-    bucket = Bucket(await aws.connect("s3", url, **settings), bucket_name, url)
+    bucket = Bucket(await aws.Requests.open("s3", url, **settings), bucket_name)
     try:
         await bucket.check(names.marker, _MARK)
     except BaseException:

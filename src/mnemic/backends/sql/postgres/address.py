@@ -1,8 +1,10 @@
 """Where a database is: from a URL to what libpq connects with, and our own options.
 
 `schema` names the schema that the tables are in, made if it is missing. `pool_max` is the most connections
-that are open at once, `pool_min` how many of them stay open when nothing is asked. `statement_timeout` is how
-many seconds a statement may take, `lock_timeout` how many it waits for others, 30 unless it is given.
+that are open at once, `pool_min` how many of them stay open when nothing is asked. `timeout` is how many
+seconds the server has to answer a request, 10 unless it is given, whatever the server does meanwhile.
+`statement_timeout` is how many seconds the server gives a statement, `lock_timeout` how many it lets one wait
+for others: four fifths of `timeout` unless it is given.
 `prepare=off` keeps statements from being prepared, for proxies that share connections and cannot have that.
 `partitions` says into how many parts the tables are split when they are made. `recall` says where it is
 searched: `auto` is in memory, and in the database where a scope is large; `server` and `memory` are always
@@ -21,12 +23,16 @@ from psycopg.conninfo import conninfo_to_dict
 
 from ....errors import InvalidValueError
 from ....store.registry import StoreURL
+from ...calls import TIMEOUT, seconds
 
-CONNECT_SECONDS = 10
-"""How long a connection may take to open, for each host, unless the URL says otherwise."""
+CONNECT_SECONDS = (2, 5)
+"""How long a connection may take to open, unless the URL says so: half of a request's time, within this.
 
-LOCK_SECONDS = 30.0
-"""How long a write waits for another one's transaction, and a transaction for its client."""
+The driver knows no less than two seconds, and nothing can break it off while it connects.
+"""
+
+LOCK_SHARE = 0.8
+"""For which part of it a write waits for another one's transaction, so that the server can still say so."""
 
 _MOST_CONNECTIONS = 10
 
@@ -44,6 +50,7 @@ class Address(Struct, frozen=True):
     schema: str | None
     pool_min: int
     pool_max: int
+    timeout: float
     lock_timeout: float
     prepare: bool
     partitions: int
@@ -76,7 +83,8 @@ class Address(Struct, frozen=True):
         for name in ("statement_timeout", "lock_timeout"):
             if name in own:
                 settings[name] = str(max(1, round(given(name, 0) * 1000)))
-        parameters = _libpq(url, shown)
+        timeout = given("timeout", TIMEOUT)
+        parameters = _libpq(url, shown, timeout)
         if settings:
             # Not without need: some proxies that share connections refuse to pass settings on.
             flags = [f"-c {name}={_escaped(value)}" for name, value in settings.items()]
@@ -88,14 +96,15 @@ class Address(Struct, frozen=True):
             schema=given("schema", None),
             pool_min=min(given("pool_min", 1), most),
             pool_max=most,
-            lock_timeout=given("lock_timeout", LOCK_SECONDS),
+            timeout=timeout,
+            lock_timeout=given("lock_timeout", LOCK_SHARE * timeout),
             prepare=given("prepare", True),
             partitions=given("partitions", 0),
             large=given("recall", LARGE),
         )
 
 
-def _libpq(url: StoreURL, shown: str) -> dict[str, Any]:
+def _libpq(url: StoreURL, shown: str, timeout: float) -> dict[str, Any]:
     query = "&".join(
         part for part in url.split.query.split("&") if part and part.partition("=")[0] not in _OWN
     )
@@ -106,8 +115,12 @@ def _libpq(url: StoreURL, shown: str) -> dict[str, Any]:
     except psycopg.ProgrammingError as error:
         reason = re.sub(r'"[^"]*"', '"…"', str(error).strip())  # libpq quotes what it cannot read, or all
         raise InvalidValueError(f"cannot read the store URL {shown}: {reason}") from None
+    least, most = CONNECT_SECONDS
+    hosts = str(found.get("host") or "").count(",") + 1
     defaults = {
-        "connect_timeout": str(CONNECT_SECONDS),
+        "connect_timeout": str(max(least, min(most, round(timeout / 2 / hosts)))),
+        # For what is sent and never confirmed, which nobody waits for: the end of a connection, for example.
+        "tcp_user_timeout": str(round(1000 * timeout)),
         "application_name": "mnemic",
         "client_encoding": "utf8",  # the server says what it cannot hold; the driver would fail by itself
     }
@@ -143,19 +156,13 @@ def _recall(text: str) -> int:
     return {"server": 0, "auto": LARGE, "memory": 2**62}[text]
 
 
-def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not 0 < seconds <= 86_400:
-        raise ValueError(text)
-    return seconds
-
-
 _OWN: dict[str, Callable[[str], object]] = {
     "schema": _name,
     "pool_min": _count,
     "pool_max": _positive,
-    "statement_timeout": _seconds,
-    "lock_timeout": _seconds,
+    "timeout": seconds,
+    "statement_timeout": seconds,
+    "lock_timeout": seconds,
     "prepare": _switch,
     "partitions": _count,
     "recall": _recall,

@@ -77,6 +77,8 @@ def meaning(error: Exception) -> tuple[type[MnemicError], str]:
     if isinstance(error, psycopg.OperationalError):
         if _REFUSAL.search(str(error)):
             return StorePermissionError, "the server does not let this user in, or has no such database"
+        if isinstance(error, psycopg.errors.ConnectionTimeout):
+            return StoreUnavailableError, "there was no answer to a new connection; this can be sent again"
         return StoreUnavailableError, "the server cannot be reached"
     if isinstance(error, psycopg.DataError):
         return InvalidValueError, "PostgreSQL cannot hold this value"

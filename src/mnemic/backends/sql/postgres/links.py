@@ -5,15 +5,22 @@ Both kinds are spoken to with `async`; that of a thread never waits for a loop.
 
 from __future__ import annotations
 
+import os
 import select
+import socket
+import time
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from contextlib import suppress
+from typing import Any, Protocol, TypeVar
 
 import psycopg
+from psycopg.abc import PQGen
+from psycopg.pq.abc import PGconn
 from psycopg.types.numeric import Int8Dumper
 from sqlalchemy import text
 
 from ....driving import step
+from ...calls import TIMEOUT
 from ..statements import Parameters, Prepared
 from .address import Address
 from .flavour import FLAVOUR
@@ -27,6 +34,50 @@ _roll_back = Prepared(text("ROLLBACK"), FLAVOUR.dialect)
 """Not by the driver's own, after which it lets the server forget all statements that it keeps."""
 PREPARE_AFTER = 3
 """How often a statement is run before the server keeps it."""
+
+
+class OverdueError(psycopg.OperationalError):
+    """The server has not answered in time."""
+
+
+Returned = TypeVar("Returned")
+
+
+def in_time(talk: PQGen[Returned], seconds: float) -> PQGen[Returned]:
+    """Do what a generator of the driver does, but raise OverdueError when the time is over.
+
+    Whoever drives it wakes it ten times a second, whether or not the server says anything.
+    """
+    until = time.monotonic() + seconds
+    try:
+        wait = next(talk)
+        while True:
+            ready = yield wait
+            if time.monotonic() > until:
+                talk.close()
+                raise OverdueError("the server did not answer in time")
+            wait = talk.send(ready)
+    except StopIteration as end:
+        result: Returned = end.value
+        return result
+
+
+class TimedConnection(psycopg.Connection[Any]):
+    """A connection on which nothing waits longer than `seconds` for the server."""
+
+    seconds = TIMEOUT
+
+    def wait(self, gen: PQGen[Returned], *how: Any, **more: Any) -> Returned:
+        return super().wait(in_time(gen, self.seconds), *how, **more)
+
+
+class TimedAsyncConnection(psycopg.AsyncConnection[Any]):
+    """The same on an event loop."""
+
+    seconds = TIMEOUT
+
+    async def wait(self, gen: PQGen[Returned], *how: Any, **more: Any) -> Returned:
+        return await super().wait(in_time(gen, self.seconds), *how, **more)
 
 
 class Link(Protocol):
@@ -69,6 +120,10 @@ class Link(Protocol):
         """Close the connection."""
         ...
 
+    def abort(self) -> None:
+        """Break off what the connection waits for; may be called in any thread."""
+        ...
+
 
 class ThreadLink:
     """A connection for callers outside an event loop."""
@@ -86,12 +141,13 @@ class ThreadLink:
     @classmethod
     def open(cls, address: Address) -> ThreadLink:
         """Connect; raises what the driver raises."""
-        raw = psycopg.Connection.connect(
+        raw = TimedConnection.connect(
             autocommit=True,
             cursor_factory=psycopg.RawCursor,
             prepare_threshold=PREPARE_AFTER if address.prepare else None,
             **address.parameters,
         )
+        raw.seconds = address.timeout
         raw.adapters.register_dumper(int, Int8Dumper)  # or else each size of a number is another statement
         return cls(raw)
 
@@ -125,6 +181,9 @@ class ThreadLink:
     def close(self) -> None:
         self.raw.close()
 
+    def abort(self) -> None:
+        _hang_up(self.raw.pgconn)
+
 
 class LoopLink:
     """A connection for callers on one event loop."""
@@ -142,12 +201,13 @@ class LoopLink:
     @classmethod
     async def open(cls, address: Address) -> LoopLink:
         """Connect; raises what the driver raises."""
-        raw = await psycopg.AsyncConnection.connect(
+        raw = await TimedAsyncConnection.connect(
             autocommit=True,
             cursor_factory=psycopg.AsyncRawCursor,
             prepare_threshold=PREPARE_AFTER if address.prepare else None,
             **address.parameters,
         )
+        raw.seconds = address.timeout
         raw.adapters.register_dumper(int, Int8Dumper)
         return cls(raw)
 
@@ -182,14 +242,23 @@ class LoopLink:
     def close(self) -> None:
         step(self.raw.close())  # which awaits nothing; the loop may be gone already
 
+    def abort(self) -> None:
+        _hang_up(self.raw.pgconn)
 
-def _is_silent(socket: int) -> bool:
+
+def _is_silent(file: int) -> bool:
     """Tell whether a socket has nothing to read; a server that was not asked speaks only to say goodbye."""
     if not hasattr(select, "poll"):
-        return not select.select([socket], [], [], 0)[0]
+        return not select.select([file], [], [], 0)[0]
     poll = select.poll()
-    poll.register(socket, select.POLLIN)
+    poll.register(file, select.POLLIN)
     return not poll.poll(0)
+
+
+def _hang_up(connection: PGconn) -> None:
+    """End a connection's conversation: whoever waits for the server learns that it is gone."""
+    with suppress(psycopg.Error, OSError), socket.socket(fileno=os.dup(connection.socket)) as line:
+        line.shutdown(socket.SHUT_RDWR)
 
 
 def _prepare(statement: Prepared) -> bool | None:

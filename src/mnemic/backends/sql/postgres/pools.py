@@ -1,4 +1,4 @@
-"""Pools of connections: one for callers outside event loops, one for each event loop.
+"""Pools of connections: one for callers outside event loops, one for those on the memory's event loop.
 
 Connections are opened when they are needed, by whoever needs them: so an error is told to him at once, and no
 thread is kept that a fork would lose.
@@ -17,18 +17,18 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from sqlalchemy import text
 
+from ....driving import pause
 from ....errors import ClosedError, StoreBusyError
+from ...calls import GRACE, overdue
 from ..statements import Prepared
 from .address import Address
 from .errors import STALE, state_of
 from .flavour import FLAVOUR
-from .links import Link, LoopLink, ThreadLink
+from .links import Link, LoopLink, OverdueError, ThreadLink
 
 Result = TypeVar("Result")
 Work = Callable[[Link], Coroutine[Any, Any, Result]]
 
-WAIT_SECONDS = 30.0
-"""How long a caller waits for a connection when all are lent."""
 IDLE_SECONDS = 600.0
 """How long a connection may lie idle before it is closed, if it is not one of those that stay."""
 
@@ -51,6 +51,7 @@ class Pool(ABC):
     def __init__(self, address: Address) -> None:
         self._address = address
         self._idle: deque[Link] = deque()
+        self._lent: set[Link] = set()
         self._closed = False
 
     @abstractmethod
@@ -68,22 +69,31 @@ class Pool(ABC):
     async def use(self, work: Work[Result]) -> Result:
         """Return what `work` returns for a connection that is lent to it.
 
-        Raises what the driver raises, but LostLinkError if the connection has broken meanwhile.
+        Raises what the driver raises, but LostLinkError if the connection has broken meanwhile,
+        StoreUnavailableError if the server has not answered in time, and ClosedError.
         """
         link = await self._take()
+        self._lent.add(link)
         try:
             if link.asked >= link.replan_at:
                 link.replan_at = 2 * link.asked
                 await link.each([(_replan, {})])
             return await work(link)
+        except OverdueError as error:
+            link.close()
+            self.forget()
+            raise overdue(self._address.shown, self._address.timeout) from error
         except psycopg.Error as error:
             if state_of(error) in STALE:
                 link.close()
             if link.status == TransactionStatus.UNKNOWN:
+                if self._closed:
+                    raise self._is_closed() from error
                 self.forget()
                 raise LostLinkError(error) from error
             raise
         finally:
+            self._lent.discard(link)
             await self._give_back(link)
 
     def forget(self) -> None:
@@ -96,17 +106,32 @@ class Pool(ABC):
         self._closed = True
         self.forget()
 
+    async def settle(self) -> None:
+        """Give what is under way a moment after `close`, and break off the rest."""
+        until = time.monotonic() + GRACE
+        while self._lent and time.monotonic() < until:
+            await pause()
+        for link in list(self._lent):
+            link.abort()
+
+    def _is_closed(self) -> ClosedError:
+        return ClosedError(
+            f"{self._address.shown} is closed; a write under way may or may not have been done"
+        )
+
     async def _take(self) -> Link:
         if self._closed:
-            raise ClosedError(f"{self._address.shown} is closed")
+            raise self._is_closed()
         try:
             await self._enter()
         except TimeoutError:
             raise StoreBusyError(
                 f"{self._address.shown}: all {self._address.pool_max} connections were in use for "
-                f"{WAIT_SECONDS:g} seconds; the option pool_max allows more"
+                f"{self._address.timeout:g} seconds; the option pool_max allows more"
             ) from None
         try:
+            if self._closed:
+                raise self._is_closed()
             while (link := self._pop()) is not None:
                 # Better now than after a write was sent, when nobody can tell whether it was done.
                 if link.is_alive():
@@ -168,7 +193,7 @@ class ThreadPool(Pool):
 
     async def _enter(self) -> None:
         try:
-            self._room.get(timeout=WAIT_SECONDS)
+            self._room.get(timeout=self._address.timeout)
         except Empty:
             raise TimeoutError from None
 
@@ -193,7 +218,7 @@ class LoopPool(Pool):
         if not self._room.locked():
             await self._room.acquire()
         else:
-            async with self._asyncio.timeout(WAIT_SECONDS):
+            async with self._asyncio.timeout(self._address.timeout):
                 await self._room.acquire()
 
     def _leave(self) -> None:

@@ -8,18 +8,18 @@ from collections.abc import Callable, Coroutine
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
-from weakref import WeakKeyDictionary
 
 import psycopg
 from msgspec import Struct
 
 from ....driving import running_loop
 from ....errors import ClosedError, UnreadableStoreError
-from ....forking import mind_forks
+from ....forking import leave_alone, mind_forks
 from ....records import Record, Ref, ScopePath, now
 from ....store.once import write_once
 from ....store.protocol import Capability
 from ....store.query import Outcome, Put, Write, place_of
+from ...calls import elsewhere
 from ..reading import Connection, SqlReads
 from ..reading import Work as ReadWork
 from ..rows import to_record, to_row
@@ -40,9 +40,6 @@ log = logging.getLogger("mnemic")
 
 LANES = 8
 """How many transactions the callers of one event loop, or all of those outside, may have under way."""
-
-_inherited: list[object] = []
-"""What a forked child has of its parent's connections, and must never close: the parent still uses them."""
 
 
 class Side(Struct, frozen=True):
@@ -116,28 +113,31 @@ class PostgresStore(SqlReads):
     async def close(self) -> None:
         self._closed = True
         own = running_loop()
-        for loop, side in [(None, self._outside), *self._inside.items()]:
+        sides = [(None, self._outside), *((loop, side) for loop, side in self._inside.items())]
+        for _, side in sides:
+            side.pool.close()
+        for loop, side in sides:
+            await side.pool.settle()
             if loop is own:
                 for lane in side.lanes:
                     await lane.close()
-            side.pool.close()
 
     def before_fork(self) -> None:
         """Do nothing: connections stay with the parent."""
 
     def after_fork(self) -> None:
         """Begin anew in a child, with connections of its own."""
-        _inherited.append((self._outside, dict(self._inside)))
+        leave_alone((self._outside, self._inside))
         self._begin()
 
     def _begin(self) -> None:
         pool = ThreadPool(self._address)
         self._outside = Side(pool, [ThreadLane(self._commits(pool)) for _ in range(LANES)])
-        self._inside: WeakKeyDictionary[AbstractEventLoop, Side] = WeakKeyDictionary()
+        self._inside: dict[AbstractEventLoop, Side] = {}
         self._lock = threading.Lock()
 
     def _side(self) -> Side:
-        """Return the connections for whoever calls: this alone decides whether he is made to wait."""
+        """Return the connections for the caller: of threads, or of the one event loop that is served."""
         if self._closed:
             raise ClosedError(f"{self._address.shown} is closed")
         loop = running_loop()
@@ -146,6 +146,8 @@ class PostgresStore(SqlReads):
         side = self._inside.get(loop)
         if side is None:
             with self._lock:
+                for other in self._inside:
+                    raise elsewhere(self._address.shown, other)
                 pool = LoopPool(self._address)
                 side = Side(pool, [LoopLane(self._commits(pool), loop) for _ in range(LANES)])
                 self._inside[loop] = side

@@ -1,0 +1,143 @@
+"""Calls to a server: each ends within a deadline, all are on one event loop, and none outlives `close`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Generic, TypeVar
+
+from ..errors import ClosedError, EventLoopError, StoreUnavailableError
+from ..forking import leave_alone, mind_forks
+
+TIMEOUT = 10.0
+"""Within how many seconds a call ends, with its retries, unless the option `timeout` says otherwise."""
+GRACE = 1.0
+"""How many seconds `close` gives the calls that are under way before it breaks them off."""
+
+Client = TypeVar("Client")
+Result = TypeVar("Result")
+
+
+def seconds(text: str) -> float:
+    """Read the option `timeout`; raises ValueError."""
+    value = float(text)
+    if not 0 < value <= 3600:
+        raise ValueError(text)
+    return value
+
+
+def overdue(url: str, timeout: float) -> StoreUnavailableError:
+    """Return the error for a call whose deadline is over."""
+    return StoreUnavailableError(
+        f"{url}: there was no answer within {timeout:g} seconds (the option timeout); a read can be tried "
+        "again, a write may or may not have been done, and can safely be sent again if it has an id"
+    )
+
+
+def elsewhere(url: str, loop: asyncio.AbstractEventLoop) -> EventLoopError:
+    """Return the error for a call on another event loop than the one that the connections belong to."""
+    ended = ", which has ended" if loop.is_closed() else ""
+    return EventLoopError(
+        f"{url}: the connections of this memory belong to another event loop{ended}: open one with "
+        "mnemic.open_async() on each loop, or use mnemic.open(), whose memory works in every thread"
+    )
+
+
+class Calls(Generic[Client]):
+    """Lends a driver's client to calls; a forked child has a client of its own from its first call on."""
+
+    def __init__(
+        self,
+        url: str,
+        timeout: float,
+        connect: Callable[[], Awaitable[Client]],
+        disconnect: Callable[[Client], Awaitable[object]],
+    ) -> None:
+        self.url = url
+        self.timeout = timeout
+        self.client: Client | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._under_way: set[asyncio.Timeout] = set()
+        self._connecting = asyncio.Lock()
+        self._idle = asyncio.Event()
+        self._connect = connect
+        self._disconnect = disconnect
+        self._closed = False
+        mind_forks(self)
+
+    async def run(self, work: Callable[[Client], Awaitable[Result]]) -> Result:
+        """Return what `work` returns for the client.
+
+        Raises what `work` raises, StoreUnavailableError after the deadline, ClosedError after `close` or if
+        that comes meanwhile, EventLoopError on another event loop than that of the first call.
+        """
+        if self._closed:
+            raise ClosedError(f"{self.url} is closed")
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = loop
+        elif self._loop is not loop:
+            raise elsewhere(self.url, self._loop)
+        limit = asyncio.timeout(self.timeout)
+        try:
+            async with limit:
+                self._under_way.add(limit)
+                client = self.client
+                return await work(await self.connected() if client is None else client)
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            if self._closed:
+                raise ClosedError(
+                    f"{self.url} was closed before there was an answer; a write may or may not have been done"
+                ) from error
+            raise overdue(self.url, self.timeout) from error
+        finally:
+            self._under_way.discard(limit)
+            if self._closed and not self._under_way:
+                self._idle.set()
+
+    async def connected(self) -> Client:
+        """Return the client, which is made if there is none."""
+        async with self._connecting:
+            if self.client is None:
+                self.client = await self._connect()
+            return self.client
+
+    async def close(self) -> None:
+        """Refuse new calls, give those under way a moment, break off the others, and disconnect."""
+        if self._closed:
+            return
+        self._closed = True
+        home = self._loop
+        if home is None or home is asyncio.get_running_loop():
+            await self._end()
+        elif home.is_running():
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._end(), home))
+        else:
+            self.client = None  # its connections ended with their loop
+
+    async def _end(self) -> None:
+        if self._under_way:
+            self._idle.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(GRACE):
+                    await self._idle.wait()
+            for limit in self._under_way:
+                limit.reschedule(asyncio.get_running_loop().time())
+            await self._idle.wait()
+        client, self.client = self.client, None
+        if client is not None:
+            await self._disconnect(client)
+
+    def before_fork(self) -> None:
+        """Do nothing: connections stay with the parent."""
+
+    def after_fork(self) -> None:
+        """Begin anew in a child, which leaves the parent's connections alone."""
+        leave_alone(self.client)
+        self.client = self._loop = None
+        self._under_way = set()
+        self._connecting = asyncio.Lock()
+        self._idle = asyncio.Event()

@@ -22,7 +22,8 @@ NAMES = """
     EventLoopError MemoryItem Faded FastEmbedEmbedder Facts Hit InvalidValueError LimitError Exported Fact
     ImageInfo Imported Stats Memory
     Message Metrics MissingExtraError MnemicError Neighborhood NewerSchemaError NotFoundError
-    OpenAIEmbedder Record Ref ScopePath SentenceTransformerEmbedder Session SessionInfo Scope StaticEmbedder
+    OpenAIEmbedder Record Ref ScopePath SentenceTransformerEmbedder Session SessionInfo SessionSettings
+    Scope StaticEmbedder
     StoreBusyError StoreError StoreFullError StorePermissionError StoreUnavailableError Summarize
     TokenCounter ToolCall TransformerEmbedder TooLargeError UnknownSchemeError UnreadableStoreError
     copy copy_async from_anthropic from_openai open open_async to_anthropic to_openai token_counter

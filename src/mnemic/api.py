@@ -36,6 +36,7 @@ from .features.memories import MemoryItem
 from .features.notes import AsyncNotes, Note, NoteInfo, NoteLimits
 from .features.overview import Stats
 from .features.sessions import AsyncSession, SessionInfo
+from .features.settings import SessionSettings
 from .features.summary import Summarize
 from .formats import from_anthropic, from_openai, to_anthropic, to_openai
 from .images import ImageInfo
@@ -124,6 +125,7 @@ __all__ = [
     "SentenceTransformerEmbedder",
     "Session",
     "SessionInfo",
+    "SessionSettings",
     "StaticEmbedder",
     "Stats",
     "StoreBusyError",

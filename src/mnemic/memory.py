@@ -7,6 +7,8 @@ from datetime import datetime, timedelta
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from msgspec import UNSET, UnsetType
+
 from .checks import check_choice, check_several
 from .errors import EmbedderError, InvalidValueError, NotFoundError
 from .features.cleanup import Cleaned, Cleanup
@@ -16,9 +18,9 @@ from .features.fading import AsyncFading
 from .features.jsonl import Exported, FileOrPath, Imported, export_file, import_file
 from .features.kinds import AUDITED, MESSAGE
 from .features.notes import AsyncNotes
-from .features.overflow import Limits, Overflow
 from .features.overview import Stats, list_scopes, scope_stats
-from .features.sessions import AsyncSession, Retention, SessionInfo
+from .features.sessions import AsyncSession, SessionInfo
+from .features.settings import GivenSettings, Overflow, Retention
 from .layers.acting import OPERATIONS, Acting, Audit, AuditEntry
 from .layers.lock import check_plain
 from .layers.sealing import Keyring, Keys
@@ -338,22 +340,25 @@ class AsyncScope(AsyncFading):
         self,
         name: str,
         *,
-        max_messages: int | None = None,
-        max_tokens: int | None = None,
-        overflow: Overflow = "drop",
-        keep: float = 0.8,
-        retention: Retention = "persistent",
-        ttl: timedelta | None = None,
+        max_messages: int | None | UnsetType = UNSET,
+        max_tokens: int | None | UnsetType = UNSET,
+        overflow: Overflow | UnsetType = UNSET,
+        keep: float | UnsetType = UNSET,
+        retention: Retention | UnsetType = UNSET,
+        ttl: timedelta | None | UnsetType = UNSET,
     ) -> AsyncSession:
         """Return the conversation of this name, which begins with its first message.
 
-        Past `max_messages` or `max_tokens` the oldest messages overflow: "drop" forgets them,
-        "archive" moves them to the session's archive, a function is called with them first, and
-        `Summarize` archives them and keeps a running summary; all but "drop" make room down to
-        `keep` of the limit. Raises InvalidValueError for a name or a limit that is none.
+        Its settings are stored with it: those that are given here hold for every handle from this one's
+        next message on, the others stay as they are. Past `max_messages` or `max_tokens` the oldest
+        messages overflow: "archive", the default, moves them to the session's archive, where recall
+        finds them; "drop" deletes them; a function is called with them first; and `Summarize` archives
+        them and keeps a running summary. All but "drop" make room down to `keep`, 0.8, of the limit.
+        `retention` and `ttl` say when it is cleared, never unless they are given. Raises
+        InvalidValueError for a name or a value that is not allowed.
         """
-        limits = Limits(max_messages=max_messages, max_tokens=max_tokens, overflow=overflow, keep=keep)
-        return AsyncSession(self._store, self.home / name, self._tokens, limits, retention, ttl)
+        given = GivenSettings(max_messages, max_tokens, overflow, keep, retention, ttl)
+        return AsyncSession(self._store, self.home / name, self._tokens, given)
 
     async def context(
         self,

@@ -21,10 +21,10 @@ from .features.fading import AsyncFading, Faded
 from .features.jsonl import Exported, FileOrPath, Imported
 from .features.memories import AsyncLongTerm, MemoryItem
 from .features.notes import AsyncNotes, Note, NoteInfo, NoteLimits
-from .features.overflow import Limits, Overflow
 from .features.overview import Stats
 from .features.references import Reference
-from .features.sessions import AsyncSession, Retention, SessionInfo
+from .features.sessions import AsyncSession, SessionInfo
+from .features.settings import Overflow, Retention, SessionSettings
 from .layers.acting import Acting, AuditEntry, Auditing
 from .layers.sealing import Keys
 from .memory import AsyncMemory, AsyncScope, Tokens
@@ -47,8 +47,9 @@ __all__ = ["Facts", "Fading", "LongTerm", "Memory", "Notes", "Scope", "Session",
 class Session:
     """One conversation.
 
-    With `ttl` it is gone that long after its last message. Its retention says when it is cleared:
-    after each `run()`, at its `end()`, which the end of a `with` calls, or never.
+    Its settings, such as its limits, are stored with it, and every handle obeys the newest. With `ttl` it
+    is gone that long after its last message. Its retention says when it is cleared: after each `run()`,
+    at its `end()`, which the end of a `with` calls, or never.
     """
 
     def __init__(self, twin: AsyncSession, driver: Driver) -> None:
@@ -58,18 +59,6 @@ class Session:
     @property
     def home(self) -> ScopePath:
         return self._twin.home
-
-    @property
-    def limits(self) -> Limits:
-        return self._twin.limits
-
-    @property
-    def retention(self) -> Retention:
-        return self._twin.retention
-
-    @property
-    def ttl(self) -> timedelta | None:
-        return self._twin.ttl
 
     @property
     def name(self) -> str:
@@ -147,6 +136,37 @@ class Session:
         """Set the system message, in place of the one set before; limits never drop it."""
         return self._driver.run(self._twin.set_system(content))
 
+    def settings(self) -> SessionSettings:
+        """Return the session's settings: what is stored, with what this handle was opened with."""
+        return self._driver.run(self._twin.settings())
+
+    def configure(
+        self,
+        *,
+        max_messages: int | None | UnsetType = UNSET,
+        max_tokens: int | None | UnsetType = UNSET,
+        overflow: Overflow | UnsetType = UNSET,
+        keep: float | UnsetType = UNSET,
+        retention: Retention | UnsetType = UNSET,
+        ttl: timedelta | None | UnsetType = UNSET,
+    ) -> SessionSettings:
+        """Change the settings that are given, for every handle, and keep the others; return all of them.
+
+        None removes a limit or a time to live. A lower limit takes effect with the next message. Raises
+        InvalidValueError for a value that is not allowed, ConflictError if others change the settings at
+        every attempt.
+        """
+        return self._driver.run(
+            self._twin.configure(
+                max_messages=max_messages,
+                max_tokens=max_tokens,
+                overflow=overflow,
+                keep=keep,
+                retention=retention,
+                ttl=ttl,
+            )
+        )
+
     def clear(self, *, keep_system: bool = False) -> None:
         """Remove all messages, the archive and the summary; with `keep_system`, not the system messages."""
         self._driver.run(self._twin.clear(keep_system=keep_system))
@@ -177,8 +197,8 @@ class Session:
     def fork(self, name: str, at: str | None = None) -> Session:
         """Copy the session up to the message `at`, or all of it, to a new session beside it.
 
-        Its archive and summary are copied as well. Raises NotFoundError if there is no such message,
-        ConflictError if that session has messages.
+        Its archive, summary and settings are copied as well. Raises NotFoundError if there is no such
+        message, ConflictError if that session has messages.
         """
         return Session(self._driver.run(self._twin.fork(name, at)), self._driver)
 
@@ -240,6 +260,10 @@ class Session:
     def end(self) -> None:
         """End the session: unless it is persistent, it is cleared but for its system messages."""
         self._driver.run(self._twin.end())
+
+    def retention(self) -> Retention:
+        """Return when the session is cleared; read from the store only if no call has told it yet."""
+        return self._driver.run(self._twin.retention())
 
     def __enter__(self) -> Session:
         return self
@@ -885,19 +909,22 @@ class Scope(Fading):
         self,
         name: str,
         *,
-        max_messages: int | None = None,
-        max_tokens: int | None = None,
-        overflow: Overflow = "drop",
-        keep: float = 0.8,
-        retention: Retention = "persistent",
-        ttl: timedelta | None = None,
+        max_messages: int | None | UnsetType = UNSET,
+        max_tokens: int | None | UnsetType = UNSET,
+        overflow: Overflow | UnsetType = UNSET,
+        keep: float | UnsetType = UNSET,
+        retention: Retention | UnsetType = UNSET,
+        ttl: timedelta | None | UnsetType = UNSET,
     ) -> Session:
         """Return the conversation of this name, which begins with its first message.
 
-        Past `max_messages` or `max_tokens` the oldest messages overflow: "drop" forgets them,
-        "archive" moves them to the session's archive, a function is called with them first, and
-        `Summarize` archives them and keeps a running summary; all but "drop" make room down to
-        `keep` of the limit. Raises InvalidValueError for a name or a limit that is none.
+        Its settings are stored with it: those that are given here hold for every handle from this one's
+        next message on, the others stay as they are. Past `max_messages` or `max_tokens` the oldest
+        messages overflow: "archive", the default, moves them to the session's archive, where recall
+        finds them; "drop" deletes them; a function is called with them first; and `Summarize` archives
+        them and keeps a running summary. All but "drop" make room down to `keep`, 0.8, of the limit.
+        `retention` and `ttl` say when it is cleared, never unless they are given. Raises
+        InvalidValueError for a name or a value that is not allowed.
         """
         return Session(
             self._twin.session(

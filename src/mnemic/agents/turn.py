@@ -126,7 +126,7 @@ class Turn:
 
     async def clear(self) -> None:
         """Clear a session that is kept for a single run, before and after the run."""
-        if self.session.retention == "single_run":
+        if await self.home.run(self.session.retention()) == "single_run":
             await self.home.run(self.session.clear(keep_system=True))
 
     async def _saved(self) -> None:

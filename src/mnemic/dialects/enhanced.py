@@ -208,7 +208,7 @@ class EnhancedAgentMemory:
         """
         url = sqlite_url(path) if persistent else "memory://"
         memory = mnemic.open(url, encryption_key=encryption_key)
-        self.working = memory.scope("enhanced").session("working", max_messages=max_messages)
+        self.working = memory.scope("enhanced").session("working", max_messages=max_messages, overflow="drop")
         if long_term is None:
             options: dict[str, Any] = {
                 "embedder": "auto" if vector else None,

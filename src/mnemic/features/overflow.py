@@ -1,23 +1,18 @@
-"""Limits on a session, and what happens to the messages that no longer fit."""
+"""Holding a session to its limits: what happens to the messages that no longer fit."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Any, Literal, TypeAlias
+from functools import cached_property
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from ..checks import check_count, check_number, shown
 from ..driving import call
-from ..errors import ConflictError, InvalidValueError, LimitError
+from ..errors import ConflictError, LimitError, SettingsChangedError
 from ..recall.entry import RECALL
-from ..records import Message, Record, Ref, ScopePath, now
-from ..store.protocol import Store, scan_all
+from ..records import Record, Ref, ScopePath, now
+from ..store.protocol import Store
 from ..store.query import (
-    MAX_CHOICES,
-    Condition,
     Delete,
     Expect,
     Limit,
@@ -32,11 +27,9 @@ from ..store.rules import over_limit
 from ..tokens import TokenCounter
 from .kinds import LEASE as LEASE
 from .messages import ARCHIVED, MESSAGE, decode, tokens_of
+from .settings import KnownSettings, SessionSettings
 from .summary import SUMMARY, SUMMARY_KEY, Summarize, summary_record
 from .turns import Entry, Group, evictable, spoken
-
-Handler: TypeAlias = Callable[[list[Message]], Awaitable[Any] | Any]
-Overflow: TypeAlias = Literal["drop", "archive"] | Summarize | Handler
 
 SPARE_MESSAGES = 64
 """How many of the oldest messages are looked at to make room, so that the next adds need not look again."""
@@ -50,105 +43,148 @@ LEASE_TIME = timedelta(minutes=5)
 """How long others wait for one who is making room, and may have died, before one of them takes over."""
 
 
-class Limits(Struct, frozen=True, kw_only=True):
-    """How much a session may hold, and what happens past that."""
-
-    max_messages: int | None = None
-    max_tokens: int | None = None
-    overflow: Overflow = "drop"
-    keep: float = 0.8
-
-    def __post_init__(self) -> None:
-        """Raise InvalidValueError for a limit below 1, a share outside 0 to 1, or an unknown overflow."""
-        if self.max_messages is not None:
-            check_count(self.max_messages, "max_messages", least=1)
-        if self.max_tokens is not None:
-            check_count(self.max_tokens, "max_tokens", least=1)
-        if not 0 < check_number(self.keep, "keep") <= 1:
-            raise InvalidValueError(f"keep is a share of the limit, above 0 and up to 1: {self.keep}")
-        known = self.overflow in ("drop", "archive") if isinstance(self.overflow, str) else True
-        if not known or not isinstance(self.overflow, str | Summarize | Callable):
-            raise InvalidValueError(
-                f"overflow is 'drop', 'archive', a function or Summarise(…): {shown(self.overflow)}"
-            )
-
-    @property
-    def any(self) -> bool:
-        """Whether anything is limited."""
-        return self.max_messages is not None or self.max_tokens is not None
-
-    @property
-    def archives(self) -> bool:
-        """Whether what overflows is kept beside the log."""
-        return self.overflow == "archive" or isinstance(self.overflow, Summarize)
-
-
 class LimitedLog:
     """Adds messages to a session and holds it to its limits."""
 
-    def __init__(self, store: Store, scope: ScopePath, tokens: TokenCounter, limits: Limits) -> None:
+    def __init__(self, store: Store, scope: ScopePath, tokens: TokenCounter, known: KnownSettings) -> None:
         self._store = store
         self._scope = scope
         self._tokens = tokens
-        self._limits = limits
-        self._next_to_go: list[tuple[str, ...]] = []
+        self._known = known
+        self._next_to_go: list[list[Record]] = []
         """Groups that may go, oldest first, while `_spare` is there; others may have removed some."""
         self._spare: str | None = None
         """The user's last message, when that was last looked up."""
+        self._held = (0, 0)
+        """How many messages and tokens the session held after the last write that looked."""
 
-    async def write(self, ops: list[Op], added: list[Record], once: str | None = None) -> list[Outcome]:
-        """Do `ops`, which add the records `added`, and make room if there is too little.
+    async def write(
+        self,
+        ops: list[Op],
+        added: list[Record],
+        once: str | None = None,
+        *,
+        after: list[Record] | None = None,
+    ) -> list[Outcome]:
+        """Do `ops`, which add the records `added`, and make room if there is too little; return what they did.
 
-        What is to be dropped goes in the same atomic write. What is to be kept elsewhere, or handed
-        to someone, goes after it, by one writer at a time, so that an add never fails for want of
-        room and a model is not asked twice.
+        What is to be dropped or archived goes in the same atomic write. What a function or a model is
+        to see goes after it, by one writer at a time, so that an add never waits for want of room and a
+        model is not asked twice. `after` is all that the session holds after `ops`, if that is known.
         """
+        for _ in range(ATTEMPTS):
+            view = self._known.view
+            # What makes room is another each time that a call is sent again: its id stands for `ops` alone.
+            said = Write(tuple(ops), once)
+            adding = _Adding(said, view.ops(self._scope), added, after, view.settings)
+            try:
+                outcomes = await self._write(adding)
+            except SettingsChangedError as error:
+                self._known.learn(error.settings)
+            else:
+                if once is None:  # else it may have been done before, under other settings
+                    self._known.confirm(view)
+                return outcomes[: len(ops)]
+        raise ConflictError(
+            f"session {self._scope.path!r}: gave up after {ATTEMPTS} attempts, since others changed its "
+            "settings each time"
+        )
+
+    async def _write(self, adding: _Adding) -> list[Outcome]:
+        overflow = self._known.overflow
         # Who speaks does not wait for a model: recall does, and then for many messages at once.
-        if not self._limits.any:
-            return await self._store.write(Write(tuple(ops), once, lazy=True))
-        if self._limits.overflow == "drop":
-            return await self._write_and_drop(ops, added, once)
-        limit = self._limit((), strict=False)
-        outcomes = await self._store.write(Write((*ops, limit), once, lazy=True))
+        if not adding.settings.limited:
+            return await self._store.write(adding.write())
+        if overflow == "drop":
+            return await self._write_and_drop(adding)
+        if overflow == "archive":
+            return await self._write_and_archive(adding)
+        limit = self._limit(adding.settings, (), strict=False)
+        outcomes = await self._store.write(adding.write(limit))
         if over_limit(limit, outcomes[-1].count, outcomes[-1].weight):
-            await self._make_room()
+            await self._make_room(adding.settings)
         return outcomes
 
-    # ------------------------------------------------------------ dropping
+    # ------------------------------------------------------------ in the same write
 
-    async def _write_and_drop(self, ops: list[Op], added: list[Record], once: str | None) -> list[Outcome]:
-        said = next((record.key for record in reversed(added) if spoken(decode(record))), None)
-        groups, strict = self._next_to_go, True
+    async def _write_and_drop(self, adding: _Adding) -> list[Outcome]:
+        groups, strict = self._next_to_go if adding.after is None else [], True
         for _ in range(ATTEMPTS):
-            guard: list[Op] = []
-            if said is None and groups and self._spare is not None:
-                # The plan spares the user's last message; if that was taken back, it is another.
-                guard.append(Expect(self._scope, MESSAGE, key=self._spare))
+            guard = self._guard(adding, groups)
+            evict = tuple(tuple(record.key for record in group) for group in groups)
             try:
                 outcomes = await self._store.write(
-                    Write((*ops, *guard, self._limit(tuple(groups), strict)), once, lazy=True)
+                    adding.write(*guard, self._limit(adding.settings, evict, strict))
                 )
             except LimitError as error:
-                planned, strict = await self._plan(added, said, error.count, error.weight, 1.0)
-                groups = [group.keys for group in planned]
+                groups, strict = await self._plan(adding, error.count, error.weight)
             except ConflictError as error:
                 if not guard or error.key != self._spare:
                     raise
                 groups, strict = [], True
             else:
-                gone = set(outcomes[-1].removed)
-                self._next_to_go = [group for group in groups if gone.isdisjoint(group)] if gone else groups
-                self._spare = said or self._spare
+                self._done(adding, groups, set(outcomes[-1].removed), outcomes[-1])
                 return outcomes
-        raise LimitError(
-            f"session {self._scope.path!r} could not be held to its limits: too many others write to it",
+        raise self._overtaken()
+
+    async def _write_and_archive(self, adding: _Adding) -> list[Outcome]:
+        groups = self._next_to_go if adding.after is None else []
+        count, weight = self._held
+        going = _first(
+            groups,
+            adding.settings,
+            count + len(adding.added),
+            weight + sum(record.weight for record in adding.added),
+        )
+        strict = True
+        for _ in range(ATTEMPTS):
+            guard = self._guard(adding, going)
+            leaving = [record for group in going for record in group]
+            moved = {record.key for record in leaving}
+            limit = self._limit(adding.settings, (), strict)
+            try:
+                outcomes = await self._store.write(adding.write(*guard, *_moves(leaving), limit))
+            except LimitError as error:
+                if going:  # others have added more meanwhile
+                    groups = going = []
+                    continue
+                groups, strict = await self._plan(adding, error.count, error.weight, derived=(RECALL,))
+                going = _first(groups, adding.settings, error.count, error.weight)
+            except ConflictError as error:
+                # Another has moved one of them meanwhile. That one that is added is there is another matter.
+                ours = moved if not guard else {*moved, self._spare}
+                if error.key not in ours or any(error.key == record.key for record in adding.added):
+                    raise
+                groups, going, strict = [], [], True
+            else:
+                self._done(adding, groups, moved, outcomes[-1])
+                return outcomes
+        raise self._overtaken()
+
+    def _guard(self, adding: _Adding, groups: list[list[Record]]) -> list[Op]:
+        """Return what makes a write fail if the user's last message, which was spared, was taken back."""
+        if adding.said is not None or adding.after is not None or not groups or self._spare is None:
+            return []
+        return [Expect(self._scope, MESSAGE, key=self._spare)]
+
+    def _done(self, adding: _Adding, groups: list[list[Record]], gone: set[str], held: Outcome) -> None:
+        """Remember what the next add can begin with."""
+        left = [group for group in groups if gone.isdisjoint(record.key for record in group)]
+        self._next_to_go = left if adding.after is None else []
+        self._spare = adding.said or self._spare
+        self._held = (held.count, held.weight)
+
+    def _overtaken(self) -> LimitError:
+        return LimitError(
+            f"session {self._scope.path!r} could not be held to its limits: gave up after {ATTEMPTS} "
+            "attempts, since others wrote to it each time",
             count=0,
             weight=0,
         )
 
     # ------------------------------------------------------------ keeping elsewhere
 
-    async def _make_room(self) -> None:
+    async def _make_room(self, settings: SessionSettings) -> None:
         """Move out what no longer fits, unless another writer is about it."""
         lease = Ref(self._scope, LEASE, "room")
         record = Record(scope=lease.scope, kind=lease.kind, key=lease.key, expires=now() + LEASE_TIME)
@@ -158,7 +194,7 @@ class LimitedLog:
             return
         try:
             for _ in range(ATTEMPTS):
-                if not await self._move_out():
+                if not await self._move_out(settings):
                     return
         finally:
             await self._let_go(lease, held.version)
@@ -169,83 +205,141 @@ class LimitedLog:
         except ConflictError:
             return  # it took so long that another has taken over
 
-    async def _move_out(self) -> bool:
+    async def _move_out(self, settings: SessionSettings) -> bool:
         """Move out the oldest messages; tell whether there may be more to move."""
         page = await self._store.streams(StreamScan(scope=self._scope, kinds=(MESSAGE,), below=False))
         if not page.items:
             return False
         stream = page.items[0]
-        if not over_limit(self._limit(()), stream.count, stream.weight):
+        if not over_limit(self._limit(settings, ()), stream.count, stream.weight):
             return False
-        groups, _ = await self._plan([], None, stream.count, stream.weight, self._limits.keep)
-        leaving = await self._leaving([key for group in groups for key in group.keys])
+        nothing = _Adding(Write(()), [], [], None, settings)
+        groups, _ = await self._plan(nothing, stream.count, stream.weight, settings.keep, derived=(RECALL,))
+        leaving = [record for group in groups for record in group]
         if not leaving:
             return False
         try:
-            await self._store.write(Write(tuple(await self._moves(leaving)), lazy=True))
+            await self._store.write(Write(tuple(await self._handed_over(leaving)), lazy=True))
         except ConflictError:
             return True  # someone else changed one of them meanwhile
         return True
 
-    async def _leaving(self, keys: list[str]) -> list[Record]:
-        """Return the messages that leave, with what was computed from them, which is not computed again."""
-        found: list[Record] = []
-        for start in range(0, len(keys), MAX_CHOICES):
-            where = (Condition("key", "in", tuple(keys[start : start + MAX_CHOICES])),)
-            scan = Scan(scope=self._scope, kinds=(MESSAGE,), where=where, derived=(RECALL,))
-            found += [record async for record in scan_all(self._store, scan)]
-        return found
-
-    async def _moves(self, leaving: list[Record]) -> list[Op]:
-        """Hand the messages that leave to whoever is to have them, and return what moves them out."""
-        overflow = self._limits.overflow
-        moves: list[Op] = [Delete(record.ref, record.version) for record in leaving]
+    async def _handed_over(self, leaving: list[Record]) -> list[Op]:
+        """Hand the messages that leave to the function or the model, and return what moves them out."""
+        overflow = self._known.overflow
         messages = [decode(record) for record in leaving]
-        if not self._limits.archives:
-            assert callable(overflow)
-            await call(overflow, messages)
-            return moves
-        moves += [Put(replace(record, kind=ARCHIVED)) for record in leaving]
         if isinstance(overflow, Summarize):
             (old,) = await self._store.read([Ref(self._scope, SUMMARY, SUMMARY_KEY)])
-            moves.append(await summary_record(overflow, self._scope, old, leaving, messages))
-        return moves
+            return [*_moves(leaving), await summary_record(overflow, self._scope, old, leaving, messages)]
+        if not callable(overflow):
+            return _moves(leaving)  # another handle has changed what happens to them
+        await call(overflow, messages)
+        return [Delete(record.ref, record.version) for record in leaving]
 
     # ------------------------------------------------------------ planning
 
     async def _plan(
-        self, added: list[Record], said: str | None, count: int, weight: int, share: float
-    ) -> tuple[list[Group], bool]:
-        """Return the groups that are to go, oldest first, and whether they are enough.
+        self,
+        adding: _Adding,
+        count: int,
+        weight: int,
+        share: float = 1.0,
+        *,
+        derived: tuple[str, ...] = (),
+    ) -> tuple[list[list[Record]], bool]:
+        """Return the groups that are to go, oldest first, and whether the limit is held without them.
 
         For a share of 1 these are all that were looked at, so that the next adds need not look again.
+        With `derived`, what was computed from them comes along, so that it is not computed again.
         """
-        limits = self._limits
-        too_many = count - int((limits.max_messages or count) * share)
-        too_much = weight - int((limits.max_tokens or weight) * share)
-        new = [self._entry(record) for record in added]
-        if said is None:
-            self._spare = await _last_spoken(self._store, self._scope)
-        entries: list[Entry] = []
-        scan = Scan(scope=self._scope, kinds=(MESSAGE,), limit=SPARE_MESSAGES)
+        settings, said = adding.settings, adding.said
+        too_many = count - int((settings.max_messages or count) * share)
+        too_much = weight - int((settings.max_tokens or weight) * share)
+        if said is None and adding.after is None:
+            said = self._spare = await _last_spoken(self._store, self._scope)
+        records: list[Record] = []
+        scan = Scan(scope=self._scope, kinds=(MESSAGE,), limit=SPARE_MESSAGES, derived=derived)
         while True:
-            page = await self._store.scan(scan)
-            entries += [self._entry(record) for record in page.items]
-            complete = page.cursor is None
-            groups = evictable(
-                entries + new if complete else entries, spare=said or self._spare, complete=complete
-            )
-            going = _enough(groups, too_many, too_much)
-            if complete or going is not None or len(entries) >= AT_ONCE:
-                return groups if share == 1 else groups[:going], going is not None
+            if adding.after is None:
+                page = await self._store.scan(scan)
+                records += page.items
+                complete = page.cursor is None
+                records += [_unwritten(record) for record in adding.added] if complete else []
+            else:
+                records, complete = [_unwritten(record) for record in adding.after], True
+            by_key = {record.key: record for record in records}
+            found = evictable([self._entry(record) for record in records], spare=said, complete=complete)
+            going = _enough(found, too_many, too_much)
+            if complete or going is not None or len(records) >= AT_ONCE:
+                held = _enough(
+                    found, count - (settings.max_messages or count), weight - (settings.max_tokens or weight)
+                )
+                chosen = found if share == 1 else found[:going]
+                return [[by_key[key] for key in group.keys] for group in chosen], held is not None
             scan = replace(scan, cursor=page.cursor, limit=2 * scan.limit)
 
-    def _limit(self, evict: tuple[tuple[str, ...], ...], strict: bool = True) -> Limit:
-        limits = self._limits
-        return Limit(self._scope, MESSAGE, limits.max_messages, limits.max_tokens, evict, strict)
+    def _limit(
+        self, settings: SessionSettings, evict: tuple[tuple[str, ...], ...], strict: bool = True
+    ) -> Limit:
+        return Limit(self._scope, MESSAGE, settings.max_messages, settings.max_tokens, evict, strict)
 
     def _entry(self, record: Record) -> Entry:
         return Entry(record.key, record.seq, decode(record), tokens_of(record, self._tokens))
+
+
+class _Adding:
+    """One call that adds messages: what it writes before room is made, and under which settings."""
+
+    def __init__(
+        self,
+        said: Write,
+        checks: list[Op],
+        added: list[Record],
+        after: list[Record] | None,
+        settings: SessionSettings,
+    ) -> None:
+        self._said = said
+        self._checks = checks
+        self.added = added
+        self.after = after
+        self.settings = settings
+
+    @cached_property
+    def said(self) -> str | None:
+        """The last message in which the user speaks, if it is among what is added."""
+        records = reversed(self.added if self.after is None else self.after)
+        return next((record.key for record in records if spoken(decode(record))), None)
+
+    def write(self, *more: Op) -> Write:
+        """Return the write of this call, with what makes room."""
+        ops = (*self._said.ops, *self._checks, *more)
+        return Write(ops, self._said.id, lazy=True, digest=self._said.digest)
+
+
+def _moves(leaving: list[Record]) -> list[Op]:
+    """Return what moves messages to the archive."""
+    gone = [Delete(record.ref, record.version or None) for record in leaving]
+    return [*gone, *(Put(replace(record, kind=ARCHIVED)) for record in leaving)]
+
+
+def _unwritten(record: Record) -> Record:
+    """Return a record of the write that is planned: it has no version yet by which it could be removed."""
+    return replace(record, version=0)
+
+
+def _first(
+    groups: list[list[Record]], settings: SessionSettings, count: int, weight: int
+) -> list[list[Record]]:
+    """Return the groups that must go for so many messages and tokens to be within the limits."""
+    going: list[list[Record]] = []
+    for group in groups:
+        too_many = settings.max_messages is not None and count > settings.max_messages
+        if not too_many and (settings.max_tokens is None or weight <= settings.max_tokens):
+            break
+        going.append(group)
+        count -= len(group)
+        weight -= sum(record.weight for record in group)
+    return going
 
 
 def _enough(groups: list[Group], too_many: int, too_much: int) -> int | None:

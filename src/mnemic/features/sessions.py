@@ -6,29 +6,27 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mappi
 from contextlib import aclosing, asynccontextmanager
 from datetime import datetime, timedelta
 from os import PathLike
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from ..checks import check_count, check_name, check_several, check_text, check_ttl, shown
 from ..driving import off_loop
-from ..errors import ConflictError, InvalidValueError, NotFoundError
+from ..errors import ConflictError, InvalidValueError, NotFoundError, SettingsChangedError
 from ..images import with_data
 from ..recall.entry import RECALL
 from ..records import Message, Record, Ref, Role, ScopePath, Stream, check_fields, now
 from ..store.protocol import Store, scan_all
-from ..store.query import Condition, Delete, Expect, Op, Purge, Put, Scan, StreamScan, Touch, Write, checked
+from ..store.query import Condition, Delete, Expect, Op, Purge, Put, Scan, StreamScan, Write, checked
 from ..store.retry import retried
 from ..tokens import TokenCounter, count_message
 from .filters import conditions
 from .messages import ARCHIVED, MESSAGE, SYSTEM_ID, decode, encode, tokens_of
-from .overflow import ATTEMPTS, LATELY, LimitedLog, Limits
+from .overflow import ATTEMPTS, LATELY, LimitedLog
+from .settings import GivenSettings, KnownSettings, Overflow, Retention, SessionSettings
 from .summary import SUMMARY, SUMMARY_ID, SUMMARY_KEY, summary_message
 from .turns import Entry, Window, spoken
-
-Retention: TypeAlias = Literal["single_run", "session", "persistent"]
-RETENTIONS: tuple[Retention, ...] = get_args(Retention)
 
 COPIED_AT_ONCE = 1000
 """How many messages are read at once to copy a session."""
@@ -64,34 +62,26 @@ class SessionInfo(Struct, frozen=True, kw_only=True):
 class AsyncSession:
     """One conversation.
 
-    With `ttl` it is gone that long after its last message. Its retention says when it is cleared:
-    after each `run()`, at its `end()`, which the end of an `async with` calls, or never.
+    Its settings, such as its limits, are stored with it, and every handle obeys the newest. With `ttl` it
+    is gone that long after its last message. Its retention says when it is cleared: after each `run()`,
+    at its `end()`, which the end of an `async with` calls, or never.
     """
 
     home: ScopePath
-    limits: Limits
-    retention: Retention
-    ttl: timedelta | None
 
     def __init__(
         self,
         store: Store,
         home: ScopePath,
         tokens: TokenCounter,
-        limits: Limits,
-        retention: Retention = "persistent",
-        ttl: timedelta | None = None,
+        given: GivenSettings | None = None,
     ) -> None:
-        """Raise InvalidValueError for an unknown retention, or a time to live that is not positive."""
-        if retention not in RETENTIONS:
-            raise InvalidValueError(f"retention must be one of {', '.join(RETENTIONS)}: {shown(retention)}")
+        """Take the settings that are `given` as the session's from the next write on; the others stay."""
         self.home = home
-        self.limits = limits
-        self.retention = retention
-        self.ttl = None if ttl is None else check_ttl(ttl)
         self._store = store
         self._tokens = tokens
-        self._log = LimitedLog(store, home, tokens, limits)
+        self._known = KnownSettings(given or GivenSettings())
+        self._log = LimitedLog(store, home, tokens, self._known)
 
     @property
     def name(self) -> str:
@@ -189,8 +179,48 @@ class AsyncSession:
         """Set the system message, in place of the one set before; limits never drop it."""
         message = Message("system", check_text(content, "content"), SYSTEM_ID)
         record = self._encode(message)
-        await self._log.write([Put(record), *self._touch()], [record])
+        await self._log.write([Put(record)], [record])
         return message
+
+    async def settings(self) -> SessionSettings:
+        """Return the session's settings: what is stored, with what this handle was opened with."""
+        scan = StreamScan(scope=self.home, kinds=(MESSAGE,), below=False, empty=True)
+        page = await self._store.streams(scan)
+        stream = page.items[0] if page.items else None
+        ended = stream is not None and stream.expires is not None and stream.expires <= now()
+        self._known.learn(None if stream is None or ended else stream.settings)
+        return self._known.view.settings
+
+    async def configure(
+        self,
+        *,
+        max_messages: int | None | UnsetType = UNSET,
+        max_tokens: int | None | UnsetType = UNSET,
+        overflow: Overflow | UnsetType = UNSET,
+        keep: float | UnsetType = UNSET,
+        retention: Retention | UnsetType = UNSET,
+        ttl: timedelta | None | UnsetType = UNSET,
+    ) -> SessionSettings:
+        """Change the settings that are given, for every handle, and keep the others; return all of them.
+
+        None removes a limit or a time to live. A lower limit takes effect with the next message. Raises
+        InvalidValueError for a value that is not allowed, ConflictError if others change the settings at
+        every attempt.
+        """
+        given = GivenSettings(max_messages, max_tokens, overflow, keep, retention, ttl)
+        await self.settings()
+
+        async def change() -> SessionSettings:
+            view = self._known.change(given)
+            try:
+                await self._store.write(Write(tuple(view.ops(self.home))))
+            except SettingsChangedError as error:
+                self._known.learn(error.settings)
+                raise
+            self._known.confirm(view)
+            return view.settings
+
+        return await retried(change, f"changing the settings of session {self.home.path!r}")
 
     async def clear(self, *, keep_system: bool = False) -> None:
         """Remove all messages, the archive and the summary; with `keep_system`, not the system messages."""
@@ -244,7 +274,7 @@ class AsyncSession:
             try:
                 if ops:
                     expected = Expect(self.home, MESSAGE, version)
-                    await self._log.write([expected, *ops, *self._touch()], records)
+                    await self._log.write([expected, *ops], [], after=records)
                 return messages
             except ConflictError:
                 # Expired messages that are still stored count in the version too.
@@ -254,12 +284,13 @@ class AsyncSession:
     async def fork(self, name: str, at: str | None = None) -> AsyncSession:
         """Copy the session up to the message `at`, or all of it, to a new session beside it.
 
-        Its archive and summary are copied as well. Raises NotFoundError if there is no such message,
-        ConflictError if that session has messages.
+        Its archive, summary and settings are copied as well. Raises NotFoundError if there is no such
+        message, ConflictError if that session has messages.
         """
         last = (await self._record(at)).seq if at is not None else None
         target = self.home.parent / name
-        twin = AsyncSession(self._store, target, self._tokens, self.limits, self.retention, self.ttl)
+        await self.settings()
+        twin = AsyncSession(self._store, target, self._tokens, self._known.given())
         ops: list[Op] = [await twin._if_empty()]
         for kind in (ARCHIVED, SUMMARY, MESSAGE):
             scan = Scan(scope=self.home, kinds=(kind,), limit=COPIED_AT_ONCE, derived=(RECALL,))
@@ -268,7 +299,10 @@ class AsyncSession:
                     if kind == MESSAGE and last is not None and record.seq > last:
                         break
                     ops.append(Put(replace(record, scope=target)))
-        await self._store.write(Write((*ops, *twin._touch()), lazy=True))
+        await twin.settings()
+        view = twin._known.view
+        await self._store.write(Write((*ops, *view.ops(target)), lazy=True))
+        twin._known.confirm(view)
         return twin
 
     async def prefill(self, messages: Iterable[Message]) -> bool:
@@ -276,8 +310,7 @@ class AsyncSession:
         given = await _with_images(check_several(messages, "messages"))
         records = [self._encode(message) for message in given]
         try:
-            ops: list[Op] = [await self._if_empty(), *map(Put, records), *self._touch()]
-            await self._log.write(ops, records)
+            await self._log.write([await self._if_empty(), *map(Put, records)], records)
         except ConflictError:
             return False
         return True
@@ -354,14 +387,14 @@ class AsyncSession:
         ops += [Put(replace(self._encode(message), kind=ARCHIVED)) for message in saved.archived]
         if saved.summary is not None:
             ops.append(Put(Record(scope=self.home, kind=SUMMARY, key=SUMMARY_KEY, text=saved.summary)))
-        await self._log.write([*ops, *self._touch()], records)
+        await self._log.write(ops, [], after=records)
         info = await self.info()
         return info.messages if info is not None else 0
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[AsyncSession]:
         """Mark one run of an agent; a session kept for a single run is cleared before and after it."""
-        single = self.retention == "single_run"
+        single = await self.retention() == "single_run"
         if single:
             await self.clear(keep_system=True)
         try:
@@ -372,8 +405,13 @@ class AsyncSession:
 
     async def end(self) -> None:
         """End the session: unless it is persistent, it is cleared but for its system messages."""
-        if self.retention != "persistent":
+        if await self.retention() != "persistent":
             await self.clear(keep_system=True)
+
+    async def retention(self) -> Retention:
+        """Return when the session is cleared; read from the store only if no call has told it yet."""
+        settings = self._known.view.settings if self._known.certain else await self.settings()
+        return settings.retention
 
     async def __aenter__(self) -> AsyncSession:
         return self
@@ -389,9 +427,10 @@ class AsyncSession:
         else:
             records = [self._encode(message, expires) for message in messages]
         while records:
-            ops: list[Op] = [*(Put(record, if_version=0) for record in records), *self._touch()]
             try:
-                outcomes = await self._log.write(ops, records, once)
+                outcomes = await self._log.write(
+                    [Put(record, if_version=0) for record in records], records, once
+                )
             except ConflictError:
                 # Some are there already, as they are when an add is sent again after a lost answer.
                 missing = await self._missing(records)
@@ -409,7 +448,7 @@ class AsyncSession:
         return messages
 
     def _difference(self, stored: list[Record], messages: list[Message]) -> tuple[list[Op], list[Record]]:
-        """Return the operations that turn `stored` into `messages`, and the records that they put.
+        """Return the operations that turn `stored` into `messages`, and all records that are there then.
 
         A new record goes to the end of its stream, so whatever follows the first new or moved message
         is removed and put again.
@@ -418,6 +457,7 @@ class AsyncSession:
         ops: list[Op] = []
         placed: list[Record] = []
         moved: list[Record] = []
+        after: list[Record] = []
         last = 0
         for message in messages:
             old = known.pop(message.id, None) if isinstance(message, Message) else None
@@ -425,6 +465,7 @@ class AsyncSession:
                 record = self._encode(message, old.expires if old is not None else None)
             else:
                 record = old
+            after.append(record)
             if old is None or moved or old.seq < last:
                 moved.append(record)
                 ops += [Delete(old.ref)] if old is not None else []
@@ -434,7 +475,7 @@ class AsyncSession:
         if len({message.id for message in messages}) < len(messages):
             raise InvalidValueError("a session cannot hold two messages with the same id")
         ops += [Delete(record.ref) for record in known.values()]
-        return [*ops, *map(Put, placed), *map(Put, moved)], [*placed, *moved]
+        return [*ops, *map(Put, placed), *map(Put, moved)], after
 
     async def _missing(self, records: list[Record]) -> list[Record]:
         """Return the records that are not stored yet; raises ConflictError for one that is another."""
@@ -493,13 +534,6 @@ class AsyncSession:
 
     def _purge_kept(self) -> list[Op]:
         return [Purge(self.home, kind) for kind in (ARCHIVED, SUMMARY)]
-
-    def _touch(self) -> list[Op]:
-        """Return what lets the session live on, and with it what is kept beside its log."""
-        if self.ttl is None:
-            return []
-        kinds = (MESSAGE, ARCHIVED, SUMMARY) if self.limits.archives else (MESSAGE,)
-        return [Touch(self.home, kind, self.ttl) for kind in kinds]
 
 
 async def _with_images(messages: list[Message], kept: Collection[str] = ()) -> list[Message]:

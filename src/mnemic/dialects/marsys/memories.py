@@ -14,7 +14,7 @@ import mnemic
 
 from ...checks import check_segment, shown
 from ...features.extractive import extractive
-from ...features.sessions import Retention
+from ...features.settings import Retention
 from ...layers.sealing import Keys
 from ..live import Live, shared
 from .messages import Message, decode, encode

@@ -118,7 +118,7 @@ class InMemoryMemoryStore(UrlMemoryStore):
             raise mnemic.InvalidValueError(
                 f"eviction_strategy is fifo or archive, not {shown(eviction_strategy)}"
             )
-        overflow = {"overflow": "archive"} if eviction_strategy == "archive" else {}
+        overflow = {"overflow": "archive" if eviction_strategy == "archive" else "drop"}
         super().__init__(max_messages=max_messages, max_tokens=max_tokens, **(overflow | options))
 
     @property
@@ -153,7 +153,9 @@ class RedisMemoryStore(UrlMemoryStore):
         **options: Any,
     ) -> None:
         ttl = timedelta(hours=ttl_hours)
-        super().__init__(redis_url, session_id, ttl=ttl, max_messages=max_messages, **options)
+        super().__init__(
+            redis_url, session_id, ttl=ttl, max_messages=max_messages, overflow="drop", **options
+        )
 
 
 class S3MemoryStore(UrlMemoryStore):

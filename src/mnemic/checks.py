@@ -20,6 +20,9 @@ MAX_SEGMENT = 200
 """The longest scope segment, in characters."""
 MAX_DEPTH = 16
 """The most segments in a scope."""
+MAX_PATH = 2500
+"""The most bytes of a scope's path in UTF-8, with the '/' between its segments: an index of every back-end
+takes as many."""
 MAX_KEY = 500
 """The longest key, and the longest label value, in characters."""
 MAX_SIZE = 8 * 1024 * 1024

@@ -15,6 +15,7 @@ from .checks import (
     JSON,
     MAX_DEPTH,
     MAX_JSON_DEPTH,
+    MAX_PATH,
     check_choice,
     check_json,
     check_name,
@@ -135,7 +136,7 @@ class ScopePath(Struct, frozen=True, order=True):
     path: str = ""
 
     def __post_init__(self) -> None:
-        """Raise InvalidValueError for an empty, over-long or unprintable segment, or too many."""
+        """Raise InvalidValueError for an empty, over-long or unprintable segment, or too many of them."""
         if self.path.__class__ is not str:
             raise InvalidValueError(
                 f"a scope's path must be a string such as 'acme/alice': {shown(self.path)}"
@@ -146,6 +147,10 @@ class ScopePath(Struct, frozen=True, order=True):
             if len(self.segments) > MAX_DEPTH:
                 raise InvalidValueError(
                     f"scope has {len(self.segments)} segments, more than {MAX_DEPTH}: {shown(self.path)}"
+                )
+            if 4 * len(self.path) > MAX_PATH and (size := len(self.path.encode())) > MAX_PATH:
+                raise InvalidValueError(
+                    f"scope has a path of {size:,} bytes, more than {MAX_PATH:,}: {shown(self.path)}"
                 )
 
     @classmethod

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
+import tracemalloc
 from contextlib import ExitStack
 from datetime import timedelta
 from typing import Any
 
 import pytest
+import zstandard
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import initialize, invariant, run_state_machine_as_test
 
@@ -18,6 +20,7 @@ from mnemic.backends.s3.collecting import MONTH, collect_in
 from mnemic.errors import (
     NewerSchemaError,
     StoreUnavailableError,
+    TooLargeError,
     UnreadableStoreError,
 )
 from mnemic.records import Record, Ref, ScopePath
@@ -265,6 +268,39 @@ def test_an_object_that_is_missing_or_damaged_is_named(small: None) -> None:
                 await texts(opened(bucket))
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("sized", [True, False])
+def test_what_would_unpack_to_gigabytes_is_refused_before_it_is_unpacked(sized: bool) -> None:
+    packer = zstandard.ZstdCompressor().compressobj(size=3 * 2**30 if sized else -1)
+    zeros = bytes(2**24)
+    bomb = b"".join([*(packer.compress(zeros) for _ in range(192 if sized else 20)), packer.flush()])
+    assert len(bomb) < 300_000
+
+    async def main() -> None:
+        bucket = DictBucket()
+        await opened(bucket).write(Write((put("k"),)))
+        header, _, _ = bucket.objects["p/manifests/_acme"][0].partition(b"\n")
+        bucket.objects["p/manifests/_acme"] = (header + b"\n" + bomb, "other", bucket.time)
+        tracemalloc.start()
+        try:
+            with pytest.raises(UnreadableStoreError, match="p/manifests/_acme"):
+                await texts(opened(bucket))
+            assert tracemalloc.get_traced_memory()[1] < 2**24
+        finally:
+            tracemalloc.stop()
+
+    asyncio.run(main())
+    for read in (segment.read_table, segment.read_index, segment.read_block):
+        with pytest.raises(zstandard.ZstdError):
+            read(bomb)
+
+
+def test_what_could_not_be_unpacked_is_not_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment, "MAX_UNPACKED", 1000)
+    assert segment.decompress(segment.compress(bytes(1000))) == bytes(1000)
+    with pytest.raises(TooLargeError):
+        segment.compress(bytes(1001))
 
 
 @pytest.mark.parametrize("limit", [1, 3, 100])

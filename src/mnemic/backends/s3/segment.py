@@ -14,12 +14,16 @@ from functools import cached_property
 
 import zstandard
 from msgspec import Raw, Struct, json, msgpack
+from zstandard import ZstdError
 
+from ...errors import TooLargeError
 from ...store.planning import Name, Slot
 from ..keyvalue.kept import Kept, encode
 
 MAGIC = b"mnemic segment 1\n"
 """How every segment begins."""
+MAX_UNPACKED = 256 * 1024 * 1024
+"""The most bytes that are unpacked at once; a few bytes of others may claim to hold gigabytes."""
 BLOCK = 64 * 1024
 """How many bytes of bodies or values are compressed together, at least."""
 LEVEL = 3
@@ -263,13 +267,18 @@ def size_of(thing: Item | Mark) -> int:
 
 
 def compress(data: bytes) -> bytes:
-    """Return bytes compressed, with a checksum."""
+    """Return bytes compressed, with a checksum; raises TooLargeError for what `decompress` would refuse."""
+    if len(data) > MAX_UNPACKED:
+        raise TooLargeError(f"{len(data):,} bytes are too many for one object, which holds {MAX_UNPACKED:,}")
     return zstandard.ZstdCompressor(level=LEVEL, write_checksum=True).compress(data)
 
 
 def decompress(data: bytes) -> bytes:
-    """Return what was compressed; raises ZstdError for damaged bytes."""
-    return zstandard.ZstdDecompressor().decompress(data)
+    """Return what was compressed; raises ZstdError for damaged bytes, and for more than MAX_UNPACKED."""
+    size = zstandard.frame_content_size(data)
+    if not 0 <= size <= MAX_UNPACKED:
+        raise ZstdError(f"unpacked it would have {size:,} bytes" if size > 0 else "its size is not known")
+    return zstandard.ZstdDecompressor().decompress(data, max_output_size=MAX_UNPACKED)
 
 
 def _blocks(bodies: Sequence[bytes]) -> tuple[list[bytes], list[tuple[int, int]]]:

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from ..checks import MAX_PATH
+from ..errors import InvalidValueError
 from ..records import Ref, ScopePath
-from ..store.query import Condition, Delete, Purge, Put
+from ..store.query import Condition, Delete, Purge, Put, StreamScan
 from .lab import HOME, KIND, Lab, moment, record
 
 
@@ -176,3 +178,49 @@ def test_the_root_is_a_scope_too(lab: Lab) -> None:
     lab.put("l", scope=ScopePath("a"))
     assert lab.keys(scope=ScopePath()) == ["k"]
     assert lab.keys(scope=ScopePath(), below=True) == ["k", "l"]
+
+
+EXTREME = [
+    "\U0010ffff", "\U0010ffff\U0010ffff", "\U0010ffff" * 200, "\U0010fffe", "\U00010000", "\uffff", "\ufffd",
+    "\ue000", "\ud7ff", "\x80", " ", "!", "~", "%", "%2F", ".", "..", "*", "?", "[a]", "{a}", "\\", "'", '"',
+    "a", "a-b", "a.b", "a0", "A", "\u00e9", "e\u0301", "\u2028", "mnemic", "s", "x" * 200, "\u4e00" * 200,
+]  # fmt: skip
+"""First segments at the ends of every order, and such as patterns, paths and queries give a meaning to."""
+
+
+@pytest.mark.parametrize("at_once", [1, 7, 1000])
+def test_a_scan_of_the_root_finds_every_tenant_in_order(lab: Lab, at_once: int) -> None:
+    scopes = [ScopePath(name) for name in EXTREME] + [ScopePath(f"{name}/{name}") for name in EXTREME[:12]]
+    for scope in scopes:
+        lab.put("k", scope=scope)
+    wanted = sorted(scopes)
+    listed: list[ScopePath] = []
+    asked: dict[str, Any] = {"scope": ScopePath(), "limit": at_once}
+    while True:
+        page = lab.run(lab.store.streams(StreamScan(**asked)))
+        listed += [stream.scope for stream in page.items]
+        if page.cursor is None:
+            break
+        asked["cursor"] = page.cursor
+    assert listed == wanted
+    for reverse in (False, True):
+        found = lab.scan(scope=ScopePath(), below=True, kinds=(), limit=at_once, reverse=reverse)
+        assert [one.scope for one in found] == (wanted[::-1] if reverse else wanted)
+    for scope in (wanted[0], wanted[-1]):
+        below = lab.scan(scope=scope, below=True, kinds=(), limit=at_once)
+        assert [one.scope for one in below] == [one for one in wanted if scope.holds(one)]
+
+
+def test_the_longest_scope_path_is_the_same_in_every_store(lab: Lab) -> None:
+    path = "/".join(
+        "".join(chr(0x4E00 + (97 * n + 31 * part) % 20_000) for n in range(200)) for part in range(5)
+    )
+    path = path.encode()[:MAX_PATH].decode(errors="ignore")
+    path += "x" * (MAX_PATH - len(path.encode()))
+    longest = ScopePath(path)
+    lab.put("k", scope=longest, kind="k" * 32)
+    lab.put("other", scope=ScopePath(path[:-1]), kind="k" * 32)
+    assert lab.keys(scope=longest, kinds=()) == ["k"]
+    assert lab.keys(scope=ScopePath(), below=True, kinds=()) == ["other", "k"]
+    with pytest.raises(InvalidValueError, match=r"2,501 bytes, more than 2,500"):
+        ScopePath(path + "x")

@@ -28,6 +28,9 @@ REMEMBERED = 50_000
 """Of how many seqs the keys are remembered."""
 LISTED = Fields("scope", "kind")
 TOP = "\U0010ffff"
+"""The last of all characters, which a name may hold too."""
+END = TOP * (CUT + 1)
+"""What comes after every name, cut or not."""
 
 
 class OwnLayout(Layout):
@@ -120,7 +123,7 @@ class OwnLayout(Layout):
         scope = reach.scope
         ranges = [(f"{scope}{BREAK}", f"{scope}\x01")]
         if reach.below:
-            ranges = [*ranges, (f"{scope}/", f"{scope}0")] if scope else [(BREAK, TOP)]
+            ranges = [*ranges, (f"{scope}/", f"{scope}0")] if scope else [(BREAK, END)]
         names: list[Name] = []
         for low, high in reversed(ranges) if reach.reverse else ranges:
             async with aclosing(self._walk(part, low, high, reach)) as walk:

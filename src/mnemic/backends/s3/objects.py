@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import AsyncGenerator
 from contextlib import suppress
@@ -98,11 +99,14 @@ class Bucket:
 
     async def list(self, prefix: str, *, after: str | None = None) -> AsyncGenerator[Listed, None]:
         """Yield all objects whose names begin with `prefix`, in the order of their names, after one."""
-        more = {} if after is None else {"StartAfter": after}
+        # Some endpoints repeat it in their answer, in XML, which has no way to write these two characters.
+        start = None if after is None else re.split("[\ufffe\uffff]", after, maxsplit=1)[0]
+        more = {} if start is None else {"StartAfter": start}
         while True:
             page = await self._list(Prefix=prefix, MaxKeys=PAGE, **more)
             for item in page.get("Contents", ()):
-                yield Listed(item["Key"], item["ETag"], item["LastModified"])
+                if start == after or item["Key"] > after:
+                    yield Listed(item["Key"], item["ETag"], item["LastModified"])
             if not page.get("IsTruncated"):
                 return
             more = {"ContinuationToken": page["NextContinuationToken"]}

@@ -28,8 +28,12 @@ async def open_sqlite(url: StoreURL) -> SqlStore:
     return SqlStore(file, _statements, threads)
 
 
+async def _exists(url: StoreURL) -> bool:
+    return SqliteFile(url).exists()
+
+
 def _trial(folder: Path) -> AbstractContextManager[str]:
     return nullcontext(f"sqlite:///{folder / 'trial.db'}?synchronous=normal")
 
 
-SQLITE = Backend(open=open_sqlite, inline=True, trial=_trial)
+SQLITE = Backend(open=open_sqlite, inline=True, trial=_trial, exists=_exists)

@@ -30,4 +30,12 @@ async def open_postgres(url: StoreURL) -> PostgresStore:
     return store
 
 
-POSTGRESQL = Backend(open=open_postgres, inline=True)
+async def _exists(url: StoreURL) -> bool:
+    store = PostgresStore(Address.of(url), _statements())
+    try:
+        return await store.revision() is not None
+    finally:
+        await store.close()
+
+
+POSTGRESQL = Backend(open=open_postgres, inline=True, exists=_exists)

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from base64 import b64encode
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 import mnemic
+from layered import KEY
 from mnemic.cli import main
-from mnemic.errors import ConflictError, EmbedderError, InvalidValueError, StoreError
+from mnemic.errors import ConflictError, EmbedderError, InvalidValueError, NotFoundError, StoreError
 from mnemic.records import Record, Ref, ScopePath
 from mnemic.store import registry
 from mnemic.store.protocol import Store, scan_all
-from mnemic.store.query import Delete, Put, Scan, Write
+from mnemic.store.query import Delete, Put, Scan, StreamScan, Write
 
 
 @pytest.fixture
@@ -187,9 +190,93 @@ def test_a_copy_that_is_not_the_same_is_told(
         mnemic.copy(source, target)
 
 
-def test_a_source_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(InvalidValueError, match="does not exist"):
-        mnemic.copy(f"sqlite:///{tmp_path / 'no' / 'file.db'}", "memory://")
+COMMANDS = {
+    "copy": ["copy", "URL", "TARGET"],
+    "reembed": ["reembed", "URL", "--embedder", "static"],
+    "reindex": ["reindex", "URL", "--index", "lancedb:///TARGET"],
+    "rotate": ["rotate", "URL", "--key-env", "KEY"],
+    "migrate": ["migrate", "URL"],
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("name", ["mistyped.db", "empty.db", "no/folder.db"])
+def test_a_source_that_is_not_there_is_an_error_and_is_not_made(
+    command: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KEY", b64encode(KEY).decode())
+    (tmp_path / "empty.db").touch()
+    url, target = f"sqlite:///{tmp_path / name}", f"sqlite:///{tmp_path / 'target.db'}"
+    given = [{"URL": url, "TARGET": target}.get(word, word) for word in COMMANDS[command]]
+    shown = CliRunner().invoke(main, given)
+    assert shown.exit_code == 1, shown.output
+    assert f"there is no store at {url}" in shown.output
+    assert [(file.name, file.stat().st_size) for file in tmp_path.iterdir()] == [("empty.db", 0)]
+
+
+def test_nothing_to_copy_is_an_error(source: str, tmp_path: Path) -> None:
+    target = f"sqlite:///{tmp_path / 'target.db'}"
+    shown = CliRunner().invoke(main, ["copy", source, target, "--scope", "acme/alcie"])
+    assert shown.exit_code == 1
+    assert "there is nothing to copy in the scope 'acme/alcie' of sqlite:///" in shown.output
+    with mnemic.open(f"sqlite:///{tmp_path / 'new.db'}") as memory:
+        memory.scope("a").remember("x", key="x")
+        memory.scope("a").forget("x")
+    with pytest.raises(NotFoundError, match="nothing to copy at sqlite:///"):
+        mnemic.copy(f"sqlite:///{tmp_path / 'new.db'}", target)
+    with pytest.raises(NotFoundError, match="nothing to copy at memory://"):
+        mnemic.copy("memory://", target)
+    assert not (tmp_path / "target.db").exists()
+
+
+class Hiding:
+    """A store that hides a scope from scans of the root, or from lists of streams."""
+
+    def __init__(self, store: Store, scans: bool) -> None:
+        self._store = store
+        self._scans = scans
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def scan(self, scan: Scan) -> Any:
+        page = await self._store.scan(scan)
+        hidden = self._scans and scan.scope == ScopePath()
+        return replace(page, items=tuple(r for r in page.items if not hidden or "bob" not in r.scope.path))
+
+    async def streams(self, scan: StreamScan) -> Any:
+        page = await self._store.streams(scan)
+        return replace(page, items=tuple(s for s in page.items if self._scans or "bob" not in s.scope.path))
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_copy_compares_what_both_stores_show(
+    side: str, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = f"sqlite:///{tmp_path / 'target.db'}"
+    find = registry.find
+
+    def found(url: str) -> Any:
+        parsed, backend = find(url)
+        if url != {"source": source, "target": target}[side]:
+            return parsed, backend
+
+        async def open(url: Any) -> Any:
+            return Hiding(await backend.open(url), scans=side == "target")
+
+        return parsed, registry.Backend(open=open, inline=True)
+
+    monkeypatch.setattr(registry, "find", found)
+    with pytest.raises(StoreError, match=r"acme/bob.* counted after the copy"):
+        mnemic.copy(source, target)
+
+
+def test_a_target_may_hold_more_than_the_source(source: str, tmp_path: Path) -> None:
+    target = f"sqlite:///{tmp_path / 'target.db'}"
+    with mnemic.open(target) as memory:
+        memory.scope("other").remember("only here")
+    copied = mnemic.copy(source, target)
+    assert len(everything(target)) == copied.records + 1
 
 
 def test_on_the_command_line(source: str, tmp_path: Path) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -15,6 +15,8 @@ from .errors import InvalidValueError, MnemicError
 if TYPE_CHECKING:
     from .evaluate import Level, Report
     from .recallset import Conversation
+
+Result = TypeVar("Result")
 
 DEBUG = "mnemic.debug"
 """Where a click context keeps whether errors show where they came from."""
@@ -125,6 +127,7 @@ def reembed(url: str, embedder: str, key_env: str | None) -> None:
     from .api import open
 
     key = _key(key_env) if key_env else None
+    _check_exists(url)
     with open(url, encryption_key=key) as memory, _progress(embedder) as show:
         made = memory.reembed(embedder, progress=show)
     click.echo(f"{made:,} texts embedded with {embedder}")
@@ -183,6 +186,7 @@ def reindex(url: str, index: str) -> None:
     """Make the companion index of the store at URL anew from what is stored."""
     from .api import open
 
+    _check_exists(url)
     with open(url, index=index) as memory, _progress("reindex") as show:
         made = memory.reindex(progress=show)
     click.echo(f"{made:,} texts in {index.partition('://')[0]}")
@@ -215,6 +219,7 @@ def rotate(url: str, variables: tuple[str, ...], archives: tuple[str, ...]) -> N
     from .api import open
     from .store.registry import StoreURL
 
+    _check_exists(url)
     with open(url, encryption_key=[_key(name) for name in variables]) as memory, _progress("rotate") as show:
         changed = memory.rotate(archives=archives, progress=show)
     covered = ", ".join(str(StoreURL.parse(one)) for one in (url, *archives))
@@ -235,20 +240,34 @@ def _key(variable: str) -> str:
 @debug_option
 def migrate(url: str) -> None:
     """Make what the store at URL needs, such as a table, or bring it to the newest schema."""
-    from .driving import Portal
     from .store import registry
 
-    parsed, backend = registry.find(url)
-
     async def prepared() -> str:
+        parsed, backend = registry.find(url)
+        if parsed.scheme == "sqlite":
+            # A new file needs no preparation, so this one is a mistake.
+            await registry.find_existing(url)
         did = await backend.prepare(parsed) if backend.prepare is not None else "is at the newest schema"
         store = await backend.open(parsed)
         await store.close()
-        return did
+        return f"{parsed} {did}"
+
+    click.echo(_run(prepared()))
+
+
+def _check_exists(url: str) -> None:
+    """Raise NotFoundError if there is no store at a URL, which opening it would create."""
+    from .store import registry
+
+    _run(registry.find_existing(url))
+
+
+def _run(coroutine: Coroutine[Any, Any, Result]) -> Result:
+    from .driving import Portal
 
     driver = Portal()
     try:
-        click.echo(f"{parsed} {driver.run(prepared())}")
+        return driver.run(coroutine)
     finally:
         driver.close()
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from hashlib import blake2b
 
 from msgspec import Struct, json
 from msgspec.structs import replace
 
 from .checks import shown
-from .errors import ConflictError, DecryptionError, EmbedderError, StoreError
+from .errors import ConflictError, DecryptionError, EmbedderError, NotFoundError, StoreError
 from .layers.encrypt import EncryptLayer
 from .layers.lock import LOCK
 from .layers.owner import EMBEDDER_NOTE, noted
@@ -25,6 +27,10 @@ from .store.query import Derive, Op, Put, Scan, StreamScan, Touch, Write
 
 PAGE = 200
 """How many records are read at a time."""
+NOTES = (EMBEDDER_KIND, LOCK_KIND)
+"""The kinds in which a store notes what it is itself."""
+COUNTED_AT_ONCE = 1000
+"""How many records are read at a time where they are only counted."""
 WRITTEN_AT_ONCE = 4 * 1024 * 1024
 """How many characters of them are written at a time, about."""
 
@@ -62,10 +68,12 @@ async def copy_async(
     stream of the target that holds records which the source does not have raises ConflictError, unless
     `merge` allows them. With `source_key` an encrypted store is read, with `target_key` one is written; with
     neither, an encrypted store is copied as it is. `progress` is called with how many records are done and
-    how many there are. Raises DecryptionError if a key is missing or wrong, StoreError if what was written is
-    not what is found, for instance because the source has changed.
+    how many there are. Raises NotFoundError if there is no source, or nothing in it to copy, DecryptionError
+    if a key is missing or wrong, StoreError if what was written is not what is found, or a store shows other
+    numbers of records than were copied, for instance because the source has changed.
     """
-    places = [registry.find(url) for url in (source, target)]
+    home = scope if isinstance(scope, ScopePath) else ScopePath(scope or "")
+    places = [await registry.find_existing(source), registry.find(target)]
     opened: list[Store] = []
     try:
         for (url, backend), key in zip(places, (source_key, target_key), strict=True):
@@ -73,11 +81,30 @@ async def copy_async(
             if key is not None:
                 opened[-1] = layer = EncryptLayer(opened[-1], key, str(url))
                 await layer.prepare()
-        home = scope if isinstance(scope, ScopePath) else ScopePath(scope or "")
+            if len(opened) == 1:
+                # Before the target is opened, which may create it.
+                await _check_any(opened[0], home, str(url))
         return await _Copy(opened[0], opened[1], home, merge, progress).run(reembed=reembed)
     finally:
         for store in opened:
             await store.close()
+
+
+async def _check_any(store: Store, home: ScopePath, url: str) -> None:
+    """Raise NotFoundError if a store holds nothing of its users' in a scope and below it."""
+    async with aclosing(_own_streams(store, home)) as streams:
+        async for _ in streams:
+            return
+    where = f"in the scope {home.path!r} of {url}" if home.path else f"at {url}"
+    raise NotFoundError(f"there is nothing to copy {where}")
+
+
+async def _own_streams(store: Store, home: ScopePath) -> AsyncGenerator[Stream, None]:
+    """Yield the streams of a scope and below it, but for those in which a store notes what it is."""
+    async with aclosing(all_streams(store, StreamScan(scope=home))) as streams:
+        async for stream in streams:
+            if stream.kind not in NOTES:
+                yield stream
 
 
 class _Copy:
@@ -103,12 +130,11 @@ class _Copy:
             from .layers.index import IndexLayer
 
             through = IndexLayer(self.target, AUTO)
-        listed = StreamScan(scope=self.home)
-        noted_apart = (EMBEDDER_KIND, LOCK_KIND)
-        streams = [s async for s in all_streams(self.source, listed) if s.kind not in noted_apart]
+        streams = [stream async for stream in _own_streams(self.source, self.home)]
         self.total = sum(stream.count for stream in streams)
         for stream in streams:
             await self._stream(stream, through, derived)
+        await self._compare_counts({(stream.scope, stream.kind) for stream in streams})
         return Copied(len(streams), self.done, self.written, self.digest.hexdigest())
 
     async def _lock(self) -> None:
@@ -199,6 +225,32 @@ class _Copy:
             for one in pair:
                 await one.aclose()
         self.digest.update(f"{stream.scope.path}\0{stream.kind}\0{count}\0".encode() + all_of_it.digest())
+
+    async def _compare_counts(self, copied: set[tuple[ScopePath, str]]) -> None:
+        """Raise StoreError unless both stores, walked from the top, show the streams that were copied.
+
+        The source's list of streams said what to copy, so it cannot tell what is missing from itself.
+        """
+        ours, theirs = await self._counted(self.source), await self._counted(self.target)
+        # What has expired meanwhile was copied, and is not seen any more.
+        for name in sorted(ours.keys() | (copied & theirs.keys())):
+            mine, other = ours[name], theirs[name]
+            if name not in copied or mine > other or (mine < other and not self.merge):
+                scope, kind = name
+                raise StoreError(
+                    f"the source shows {mine:,} records in the {kind} stream of scope {scope.path!r} and the "
+                    f"target {other:,}, counted after the copy; if the source is in use, copy again"
+                )
+
+    async def _counted(self, store: Store) -> Counter[tuple[ScopePath, str]]:
+        """Return how many records each stream holds, as a scan of all of them from the top finds them."""
+        scan = Scan(scope=self.home, below=True, bodies=False, limit=COUNTED_AT_ONCE)
+        found: Counter[tuple[ScopePath, str]] = Counter()
+        async with aclosing(scan_all(store, scan)) as records:
+            async for record in records:
+                if record.kind not in NOTES:
+                    found[record.scope, record.kind] += 1
+        return found
 
     async def _held(self, record: Record) -> Record | None:
         (held,) = await self.target.read([record.ref])

@@ -1122,7 +1122,8 @@ def copy(
     with records that the source does not have raises ConflictError, unless `merge` allows them. With
     `source_key` an encrypted store is read, with `target_key` one is written; with neither, an encrypted
     store is copied as it is. `progress` is called with how many records are done and how many there are.
-    Raises DecryptionError if a key is missing or wrong, StoreError if what was written is not what is found.
+    Raises NotFoundError if there is no source, or nothing in it to copy, DecryptionError if a key is missing
+    or wrong, StoreError if what was written is not what is found.
     """
     inline = all(registry.find(url)[1].inline for url in (source, target))
     driver: Driver = Inline() if inline else Portal()

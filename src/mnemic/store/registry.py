@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 
 from ..checks import check_name, shown
-from ..errors import InvalidValueError, MissingExtraError, UnknownSchemeError
+from ..errors import InvalidValueError, MissingExtraError, NotFoundError, UnknownSchemeError
 from .masking import HARMLESS, masked
 from .protocol import Store
 
@@ -119,12 +119,14 @@ class Backend(Struct, frozen=True, kw_only=True):
     An `inline` back-end never waits for the event loop when none is running, so the sync API calls
     it with no thread in between. `trial` gives the conformance suite an empty store's URL. `prepare` makes
     what a store needs before it can be opened, such as a table, and returns what it did; most need nothing.
+    Where opening a store creates it, `exists` tells whether there is one.
     """
 
     open: Callable[[StoreURL], Awaitable[Store]]
     inline: bool = False
     trial: Callable[[Path], AbstractContextManager[str]] | None = None
     prepare: Callable[[StoreURL], Awaitable[str]] | None = None
+    exists: Callable[[StoreURL], Awaitable[bool]] | None = None
 
 
 class Trial(Struct, frozen=True):
@@ -152,6 +154,14 @@ def find(url: str) -> tuple[StoreURL, Backend]:
     if (own := _registered.get(parsed.scheme)) is not None:
         return parsed, own
     parsed, backend = found_in(GROUP, url)
+    return parsed, backend
+
+
+async def find_existing(url: str) -> tuple[StoreURL, Backend]:
+    """Return what `find` returns; raises NotFoundError if opening the URL would create a store."""
+    parsed, backend = find(url)
+    if backend.exists is not None and not await backend.exists(parsed):
+        raise NotFoundError(f"there is no store at {parsed}")
     return parsed, backend
 
 

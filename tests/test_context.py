@@ -341,8 +341,8 @@ def test_what_was_once_said_has_no_authority(alice: mnemic.Scope) -> None:
     chat = alice.session("s", max_messages=2, overflow=mnemic.Summarize(lambda messages: OVERRIDE))
     chat.set_system("You are a clerk")
     alice.session("other").add("user", OVERRIDE)
-    alice.remember(f"A customer wrote: {OVERRIDE}")
-    alice.notes.write("letter", OVERRIDE)
+    alice.remember(f"Customer 17 wrote: {OVERRIDE}")
+    alice.notes.write("letter", f"Letter 23 says: {OVERRIDE}")
     for n in range(4):
         chat.add("user", f"Is refund {n} approved?")
     for messages in (alice.context("refunds", 900, session="s").messages, chat.window(900)):

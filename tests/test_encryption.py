@@ -447,6 +447,8 @@ TAMPERED: dict[str, Callable[[Record, Record], Record]] = {
     "other scope": lambda one, _: replace(one, scope=ScopePath("acme/bob")),
     "other kind": lambda one, _: replace(one, kind="fact"),
     "other key": lambda one, _: replace(one, key="c"),
+}
+TAMPERED_BESIDE: dict[str, Callable[[Record, Record], Record]] = {
     "derived of another": lambda one, other: replace(one, derived={**one.derived, "x": other.derived["x"]}),
     "derived by another name": lambda one, _: replace(one, derived={**one.derived, "x": one.derived["y"]}),
     "derived cut": lambda one, _: replace(one, derived={"x": one.derived["x"][:10]}),
@@ -465,6 +467,23 @@ def test_what_was_changed_or_moved_below_is_told(name: str) -> None:
         await below.write(Write((Put(changed),)))
         with pytest.raises(DecryptionError, match=f"{changed.kind} '{changed.key}' in scope"):
             await everything(store, "x", "y")
+
+    run(main())
+
+
+@pytest.mark.parametrize("name", TAMPERED_BESIDE)
+def test_a_derived_value_that_was_changed_is_left_out_since_it_can_be_made_again(name: str) -> None:
+    async def main() -> None:
+        below = MemoryStore()
+        store = EncryptLayer(below, KEY)
+        await store.write(Write((Put(RECORD), Put(replace(RECORD, key="b", text="second")))))
+        one, other = (await below.scan(Scan(scope=HOME, derived=("x", "y")))).items
+        changed = TAMPERED_BESIDE[name](one, other)
+        await below.write(Write((Put(changed),)))
+        told = {r.key: r for r in await everything(store, "x", "y")}
+        assert told["a"].text == "first"
+        assert "x" not in told["a"].derived
+        assert told["b"].derived == {"x": b"one", "y": b"two"}
 
     run(main())
 

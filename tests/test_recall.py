@@ -153,7 +153,7 @@ def test_a_query_is_text(alice: mnemic.Scope, query: Any) -> None:
     "options",
     [
         {"k": -1},
-        {"neighbours": -1},
+        {"neighbors": -1},
         {"min_score": float("nan")},
         {"min_score": "high"},
         {"as_of": "2024"},
@@ -586,14 +586,15 @@ def test_neighbours_close_up_where_one_is_gone(alice: mnemic.Scope) -> None:
     chat.set_system("You are a parrot")
     chat.set_system("You are an owl")
     (hit, *_) = alice.recall("word4x", neighbors=9)
-    assert found_texts([*hit.before, hit.record, *hit.after]) == [m.text for m in chat.messages()]
+    turns = [m.text for m in chat.messages(roles="user")]
+    assert found_texts([*hit.before, hit.record, *hit.after]) == turns
     assert alice.recall("parrot", signals="lexical") == []
 
 
 # ---------------------------------------------------------------- diversity
 
 
-def test_copies_of_a_better_hit_come_last(alice: mnemic.Scope) -> None:
+def test_copies_of_a_better_hit_are_left_out(alice: mnemic.Scope) -> None:
     alice.remember_many(
         ["Tea is ready"] * 8 + ["tea, is ready!"] + ["Tea was late", "The tea shop is closed"]
     )
@@ -602,7 +603,8 @@ def test_copies_of_a_better_hit_come_last(alice: mnemic.Scope) -> None:
         "tea is ready", "tea was late", "the tea shop is closed",
     ]  # fmt: skip
     assert len(set(found(alice.recall("tea is ready", k=3, diverse=False)))) < 3
-    assert len(alice.recall("tea is ready", k=99)) == 11
+    assert len(alice.recall("tea is ready", k=99)) == 3
+    assert len(alice.recall("tea is ready", k=99, diverse=False)) == 11
 
 
 def test_near_copies_do_not_fill_the_answer(alice: mnemic.Scope) -> None:
@@ -629,7 +631,7 @@ def test_what_says_something_else_is_no_copy(alice: mnemic.Scope, one: str, othe
     assert {one, other} <= set(found(alice.recall(one, k=3)))
 
 
-def test_copies_stay_last_where_a_filter_leaves_hits_out(alice: mnemic.Scope) -> None:
+def test_copies_stay_out_where_a_filter_leaves_hits_out(alice: mnemic.Scope) -> None:
     out, kept = {"in": False}, {"in": True}
     alice.remember("green tea is ready", metadata=kept)
     for n in range(6):
@@ -663,7 +665,7 @@ def test_an_erased_scope_below_leaves_no_trace(file_url: str) -> None:
         alice.remember_many(["tea is ready", "a cup of tea", "coffee"])
         alice.scope("old").remember_many(["tea is ready", "tea is ready indeed, ready tea"])
         alice.scope("old").facts.add("tea", "is", "ready")
-        assert len(alice.recall("tea is ready", k=9)) == 5
+        assert len(alice.recall("tea is ready", k=9, diverse=False)) == 5
         alice.scope("old").erase()
         assert found(alice.recall("tea is ready", k=1)) == ["tea is ready"]
         assert scored(alice.recall("tea is ready", k=9)) == fresh(alice, file_url, "tea is ready", k=9)
@@ -673,7 +675,7 @@ def test_what_another_handle_erased_leaves_no_trace(file_url: str) -> None:
     with mnemic.open(file_url) as mine, mnemic.open(file_url) as other:
         for name in ("a", "b"):
             mine.scope("x", name).remember_many([f"tea is ready {name}", "tea"])
-        assert len(other.scope("x").recall("tea is ready a b", k=9)) == 4
+        assert len(other.scope("x").recall("tea is ready a b", k=9, diverse=False)) == 4
         mine.scope("x", "a").erase()
         assert scored(other.scope("x").recall("tea is ready a b", k=9)) == fresh(
             mine.scope("x"), file_url, "tea is ready a b", k=9

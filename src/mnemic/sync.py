@@ -34,7 +34,7 @@ from .opening import audits_inline, open_async
 from .recall.entry import INDEX_BYTES
 from .recall.likeness import NEAR
 from .recall.meter import Metrics
-from .records import Hit, Message, Record, Role, ScopePath
+from .records import Hit, Message, Record, Ref, Role, ScopePath
 from .store import registry
 from .tokens import DEFAULT_ENCODING
 
@@ -508,6 +508,8 @@ class LongTerm:
         as_of: datetime | None = None,
         neighbors: int = 0,
         diverse: bool = True,
+        traffic: bool = False,
+        exclude: Sequence[Hit | Record | Ref] = (),
         signals: Sequence[str] | str | None = None,
         uses: bool = True,
     ) -> list[Hit]:
@@ -515,9 +517,11 @@ class LongTerm:
 
         Everything with text is searched: messages, remembered texts, notes, summaries and links, or
         only the `kinds` given. `as_of` keeps what was true then, which is now unless it is given.
-        `neighbors` brings that many turns before and after each hit along; `diverse` leaves copies of
-        a better hit for last; `signals` are the only ones that count, all unless they are given. A hit
-        counts as a use of what was remembered, unless `uses` is false.
+        System messages, tools' answers and messages that only call tools are left out, unless `roles`
+        names theirs or `traffic` is true. `neighbors` brings that many turns before and after each hit
+        along; `diverse` leaves copies of a better hit out; what is in `exclude` is no hit; `signals` are the
+        only ones that count, all unless they are given. A hit counts as a use of what was remembered, unless
+        `uses` is false.
         """
         return self._driver.run(
             self._twin.recall(
@@ -533,6 +537,8 @@ class LongTerm:
                 as_of=as_of,
                 neighbors=neighbors,
                 diverse=diverse,
+                traffic=traffic,
+                exclude=exclude,
                 signals=signals,
                 uses=uses,
             )

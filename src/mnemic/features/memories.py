@@ -270,6 +270,8 @@ class AsyncLongTerm:
         as_of: datetime | None = None,
         neighbors: int = 0,
         diverse: bool = True,
+        traffic: bool = False,
+        exclude: Sequence[Hit | Record | Ref] = (),
         signals: Sequence[str] | str | None = None,
         uses: bool = True,
     ) -> list[Hit]:
@@ -277,9 +279,11 @@ class AsyncLongTerm:
 
         Everything with text is searched: messages, remembered texts, notes, summaries and links, or
         only the `kinds` given. `as_of` keeps what was true then, which is now unless it is given.
-        `neighbors` brings that many turns before and after each hit along; `diverse` leaves copies of
-        a better hit for last; `signals` are the only ones that count, all unless they are given. A hit
-        counts as a use of what was remembered, unless `uses` is false.
+        System messages, tools' answers and messages that only call tools are left out, unless `roles`
+        names theirs or `traffic` is true. `neighbors` brings that many turns before and after each hit
+        along; `diverse` leaves copies of a better hit out; what is in `exclude` is no hit; `signals` are the
+        only ones that count, all unless they are given. A hit counts as a use of what was remembered, unless
+        `uses` is false.
         """
         if kinds is not None and not kinds:
             return []
@@ -294,6 +298,8 @@ class AsyncLongTerm:
             min_score=min_score,
             neighbors=neighbors,
             diverse=diverse,
+            traffic=traffic or roles is not None,
+            exclude=tuple(ref_of(one, self.home) for one in exclude),
             uses=uses,
         )
         return await self._store.search(search)

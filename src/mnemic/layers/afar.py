@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from ..checks import from_microseconds
 from ..driving import pause
-from ..recall.entry import Entry, unpack
+from ..recall.entry import Entry, intact, unpack
 from ..recall.maker import Maker
 from ..recall.question import understand
 from ..recall.strength import USE
@@ -62,6 +62,10 @@ class Afar:
 
         near = _near(search, maker, limit)
         found = await self._near(near, maker)
+        if damaged := [record for record in found if not intact(record.derived.get(maker.name))]:
+            remade = {record.ref: record for record in (await self._fill(damaged, maker)).records}
+            lost = {record.ref for record in damaged} - remade.keys()
+            found = [remade.get(record.ref, record) for record in found if record.ref not in lost]
         index = Index(maker.name, sparse=True)
         by_stream: dict[Name, list[Record]] = {}
         for record in found:

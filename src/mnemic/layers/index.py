@@ -19,7 +19,7 @@ from ..checks import check_count, shown, to_microseconds
 from ..errors import InvalidValueError
 from ..forking import mind_forks
 from ..models.embedder import Embedder
-from ..recall.entry import INDEX_BYTES, RECALL, TURNS
+from ..recall.entry import INDEX_BYTES, RECALL, SPEAKING, TURNS
 from ..recall.maker import Maker
 from ..recall.meter import Meter, Metrics
 from ..recall.strength import OF_USE, ONE_MORE, USE, Use, pack_use, unpack_use
@@ -250,7 +250,6 @@ class IndexLayer(Layer):
     async def _read(self, index: Index, answer: Answer, search: Search) -> list[Hit]:
         """Read the records of an answer, as far down as it takes to have enough that are no copies."""
         chosen: dict[int, Hit] = {}
-        copies: dict[int, Hit] = {}
         start, size = 0, search.limit
         narrowed = False
         twins = index.twins() if search.diverse else None
@@ -267,9 +266,7 @@ class IndexLayer(Layer):
             for n, hit in found.items():
                 if len(chosen) == search.limit:
                     break
-                if twins is not None and twins.copy(n, hit.record):
-                    copies[n] = hit
-                else:
+                if twins is None or not twins.copy(n, hit.record):
                     chosen[n] = hit
             if len(chosen) < search.limit and start > 500 and answer.rest and not narrowed:
                 # So few pass that it is better to ask the store which ones do.
@@ -279,7 +276,7 @@ class IndexLayer(Layer):
                 )
                 places = [(r.scope.path, r.kind, r.seq) async for r in scan_all(self._below, passing)]
                 answer.narrow(index.documents(places), after=start)
-        hits = dict(list((chosen | copies).items())[: search.limit])
+        hits = chosen
         if search.uses:
             moment = to_microseconds(now())
             for n, hit in hits.items():
@@ -323,7 +320,8 @@ class IndexLayer(Layer):
         if record.kind not in TURNS:
             return hit
         here = to_cursor((record.scope.path, record.kind, record.seq))
-        scan = Scan(scope=record.scope, kinds=(record.kind,), limit=count, cursor=here)
+        spoken = (Condition("data.role", "in", SPEAKING),)
+        scan = Scan(scope=record.scope, kinds=(record.kind,), where=spoken, limit=count, cursor=here)
         before = await self._below.scan(replace(scan, reverse=True))
         after = await self._below.scan(scan)
         return replace(hit, before=list(before.items)[::-1], after=list(after.items))

@@ -102,7 +102,7 @@ class Rotation:
     def _put(self, stored: Record) -> tuple[Op, ...]:
         """Return what writes a record anew, with all that is derived from it, if it is as it was."""
         record = self._sealer.open(stored)
-        lasting = {name for name, value in stored.derived.items() if value[:1] == LASTING}
+        lasting = {name for name in record.derived if stored.derived[name][:1] == LASTING}
         kept = {name: value for name, value in record.derived.items() if name not in lasting}
         sealed = self._sealer.seal(replace(record, derived=kept), stored.labels, record.updated)
         # What was let in once is let in again, though it is longer now.
@@ -117,6 +117,8 @@ class Rotation:
         opened = self._sealer.open(stored, bodies=False)
         return tuple(
             self._beside(stored, name, opened.derived[name], None if value[:1] == LASTING else stored.version)
+            if name in opened.derived
+            else Derive(stored.ref, name, None)
             for name, value in stored.derived.items()
             if self._is_old(value)
         )

@@ -128,7 +128,10 @@ class Sealer:
         )
 
     def open(self, record: Record, *, bodies: bool = True) -> Record:
-        """Return the record that was sealed, text and data only with `bodies`; raises DecryptionError."""
+        """Return the record that was sealed, text and data only with `bodies`; raises DecryptionError.
+
+        A derived value that cannot be decrypted is left out, since it can be made again.
+        """
         where, head = _place(record), head_of(record)
         title, meta, labels, at = _decode(self.keys.open(head, b"head" + where, record))
         text: Any = None
@@ -156,10 +159,17 @@ class Sealer:
             record.valid_from,
             record.valid_to,
             {
-                name: self.keys.open(value, _beside(record.ref, name), record)
+                name: opened
                 for name, value in record.derived.items()
+                if (opened := self._open_derived(record, name, value)) is not None
             },
         )
+
+    def _open_derived(self, record: Record, name: str, value: bytes) -> bytes | None:
+        try:
+            return self.keys.open(value, _beside(record.ref, name), record)
+        except DecryptionError:
+            return None
 
     def seal_derived(self, ref: Ref, name: str, value: bytes, mark: bytes = OF_RECORD) -> bytes:
         """Return a derived value as the store below is to keep it."""

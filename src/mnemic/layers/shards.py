@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from ..driving import off_loop, pause
 from ..errors import StoreError
-from ..recall.entry import Entry, pack, unpack
+from ..recall.entry import Entry, intact, pack, unpack
 from ..recall.maker import Maker, log
 from ..recall.strength import USE
 from ..records import AUDIT_KIND, Record, Ref, ScopePath, Stream, known_scope
@@ -212,7 +212,8 @@ class Shards:
 
         What the embedder fails on has an entry without vectors, for now; the store does not keep it.
         """
-        missing = [record for record in records if maker.name not in record.derived]
+        whole = {record.ref for record in records if intact(record.derived.get(maker.name))}
+        missing = [record for record in records if record.ref not in whole]
         made: dict[Ref, bytes] = {}
         wordy: dict[Ref, bytes] = {}
         for start in range(0, len(missing), AT_ONCE):
@@ -230,7 +231,7 @@ class Shards:
                 if record.ref in new
                 else record
                 for record in records
-                if record.ref in new or maker.name in record.derived
+                if record.ref in new or record.ref in whole
             ],
             made=len(made),
             failed=len(wordy),
@@ -297,5 +298,6 @@ def _made(records: list[Record], maker: Maker) -> list[bytes]:
 
 
 def _entry(record: Record, name: str) -> Entry | None:
+    """Return what is kept beside a record; None if there is nothing, or it is damaged: it is made again."""
     value = record.derived.get(name)
-    return None if value is None else unpack(value)
+    return unpack(value) if value is not None and intact(value) else None

@@ -16,19 +16,21 @@ from zlib import crc32
 
 from msgspec import Struct
 
-from ..records import ROLES, Record
+from ..records import ROLES, Record, Role, texts_in
 from ..store.analysis import DAYS, MONTHS, terms, words
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-FORMAT = "1"
+FORMAT = "2"
 """Raised when entries of older versions of Mnemic are to be made again."""
 RECALL = "recall"
 """By this name, whoever reads and writes through the index layer means its entries, whichever embedder's."""
 TURNS = ("message", "archived")
 """The kinds whose records are turns of a conversation."""
+SPEAKING: tuple[Role, ...] = ("user", "assistant")
+"""The roles whose messages are turns; those of the others are found only if they are asked for."""
 INDEX_BYTES = 2**30
 """How much memory the indexes of all scopes take together, before the least recently searched goes."""
 MAX_TERMS = 50_000
@@ -38,6 +40,7 @@ CHUNK = 600
 MAX_CHUNKS = 64
 """How many vectors one text has at most, taken evenly from all of it."""
 
+_CHECKSUM = struct.Struct("<I")
 _HEAD = struct.Struct("<BBHII")
 _TIME_WORDS = (
     *DAYS,
@@ -58,9 +61,11 @@ class Marks(IntFlag):
     TIME = 2
     NUMBER = 4
     FACT = 8
+    CALL = 16
+    """A message that only calls tools, and says nothing itself."""
 
 
-_QUESTION, _TIME, _NUMBER, _LINK = map(int, Marks)
+_QUESTION, _TIME, _NUMBER, _LINK, _CALL = map(int, Marks)
 
 
 class Entry(Struct):
@@ -106,6 +111,12 @@ def speaker_of(record: Record) -> tuple[int, str]:
     return ROLES.index(data["role"]) + 1, name if isinstance(name, str) else ""
 
 
+def _only_calls(data: Any) -> bool:
+    """Tell whether a message holds calls of tools, and no text of its own: its text then spells the calls."""
+    own = data.get("content", ""), data.get("structured_data")
+    return bool(data.get("tool_calls")) and own[0] is None and not any(texts_in(own[1]))
+
+
 def chunks(text: str) -> list[str]:
     """Cut a text into pieces that a vector can stand for, at the ends of sentences where there are any."""
     if len(text) <= CHUNK:
@@ -138,27 +149,39 @@ def pack(record: Record, vectors: NDArray[np.int8] | None) -> bytes:
         marks |= _TIME
     if record.labels and "subject" in record.labels and "object" in record.labels:
         marks |= _LINK
+    if role and _only_calls(record.data):
+        marks |= _CALL
     held = array("I", map(_hashes.__getitem__, terms(text, spoken)[:MAX_TERMS]))
     if byteorder == "big":
         held.byteswap()
     rows = 0 if vectors is None else len(vectors)
     head = _HEAD.pack(marks, role, len(name), len(held), rows)
-    return head + name + held.tobytes() + (b"" if vectors is None else vectors.tobytes())
+    body = head + name + held.tobytes() + (b"" if vectors is None else vectors.tobytes())
+    return _CHECKSUM.pack(crc32(body)) + body
+
+
+def intact(value: bytes | None) -> bool:
+    """Tell whether a value is an entry as `pack` made it: one that is damaged is made again."""
+    start = _CHECKSUM.size
+    if value is None or len(value) < start + _HEAD.size:
+        return False
+    return crc32(memoryview(value)[start:]) == int(_CHECKSUM.unpack_from(value)[0])
 
 
 def unpack(value: bytes) -> Entry:
-    """Return the entry that `pack` made."""
+    """Return the entry that `pack` made; whoever is not sure asks first whether it is `intact`."""
     import numpy as np
 
-    marks, role, name, held, rows = _HEAD.unpack_from(value)
-    start = _HEAD.size + name
+    marks, role, name, held, rows = _HEAD.unpack_from(value, _CHECKSUM.size)
+    named = _CHECKSUM.size + _HEAD.size
+    start = named + name
     end = start + 4 * held
     vectors = np.frombuffer(value, dtype=np.int8, offset=end).reshape(rows, -1) if rows else None
     return Entry(
         marks,
         role,
-        value[_HEAD.size : start].decode(),
-        np.frombuffer(value, dtype="<u4", count=held, offset=_HEAD.size + name),
+        value[named:start].decode(),
+        np.frombuffer(value, dtype="<u4", count=held, offset=start),
         vectors,
     )
 

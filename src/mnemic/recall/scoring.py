@@ -6,6 +6,7 @@ is the most that a signal can add, and the parts of a sum are the reasons for it
 
 from __future__ import annotations
 
+from math import exp
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,6 +40,8 @@ LENGTH = 40.0
 """Up to how many terms a longer turn is likelier to say something."""
 HOUR = 3_600_000_000
 
+CONTENT = ("lexical", "dense", "session", "speaker", "graph")
+"""The signals that tell what a document says, and of whom."""
 SIGNALS = ("lexical", "dense", "session", "speaker", "time", "form", "recency", "importance", "graph")
 """All that `why` may name."""
 
@@ -63,6 +66,20 @@ class Weights(Struct, frozen=True, kw_only=True):
     graph: float = 0.8
 
 
+class Certainty(Struct, frozen=True, kw_only=True):
+    """How much speaks for an answer: a logistic function of what the best document shows."""
+
+    base: float
+    coverage: float
+    agreement: float
+    closeness: float = 0.0
+
+
+MEANING = Certainty(base=-12.5, coverage=3.6, agreement=7.3, closeness=9.5)
+WORDS = Certainty(base=-8.0, coverage=5.0, agreement=6.0)
+"""With vectors and without; fitted by `python -m benchmarks.unanswered FILE`."""
+
+
 class Ranking(Struct):
     """Scores of all documents, their parts by signal before they are scaled, and whether it is exact."""
 
@@ -78,9 +95,30 @@ class Signals(Struct):
     parts: dict[str, Floats]
     """By signal, what it adds to each score."""
     evidence: Flags
-    """Which documents have anything to do with the question."""
-    quality: float
-    """How well the best of them answers it, from 0 to 1."""
+    """Which documents have anything to do with the question, by words or by a meaning of their own."""
+    coverage: float
+    """The most of the question's words, by weight, that one document holds, from 0 to 1."""
+    closeness: float | None
+    """The cosine of the closest document; None if no meanings were compared."""
+    exact: bool
+    """Whether all vectors were compared."""
+
+
+class Close(Struct):
+    """How close documents are to a question in meaning."""
+
+    alone: Floats
+    """By themselves: 1 is the closest, 0 the mean."""
+    around: Floats
+    """With their neighbours, likewise."""
+    related: Flags
+    """Close enough by themselves to be an answer."""
+    lent: Flags
+    """Close enough with their neighbours."""
+    opposed: Flags
+    """With nothing in common with the question by themselves, so that no neighbour can lend them anything."""
+    best: float
+    """The cosine of the closest."""
     exact: bool
     """Whether all vectors were compared."""
 
@@ -91,9 +129,14 @@ class View:
     def __init__(self, shard: Shard) -> None:
         count = len(shard)
         self.alive = shard.alive.values.copy()
-        self.documents = int(np.count_nonzero(self.alive))
-        self.whole = self.documents == count
-        self.turn = shard.role.values > 0
+        self.whole = bool(self.alive.all())
+        self.turn = shard.spoken.values.copy()
+        self.traffic = (shard.role.values > 0) & ~self.turn
+        """System messages, and what tools are asked and answer."""
+        self.any_traffic = bool(self.traffic.any())
+        self.counted = self.alive & ~self.traffic
+        """The documents by which words are counted and meanings compared."""
+        self.documents = int(np.count_nonzero(self.counted))
         self.any_turn = bool(self.turn.any())
         before = np.append(shard.before.values, count)
         after = np.append(shard.after.values, count)
@@ -126,12 +169,12 @@ class View:
         """Find the lengths of windows and of sessions."""
         count = len(shard)
         lengths = np.append(shard.length.values, np.float32(0))
-        lengths[:count][~self.alive] = 0
+        lengths[:count][~self.counted] = 0
         window = lengths.copy()
         for step, share in WINDOW.items():
             window += np.float32(share) * lengths[self.near[step]]
         self.norms = length_norms(
-            window, float(window[:count][self.alive].sum() / max(self.documents, 1)), k1=K1, b=B
+            window, float(window[:count][self.counted].sum() / max(self.documents, 1)), k1=K1, b=B
         )
         sessions = np.bincount(
             shard.session.values, weights=lengths[:count], minlength=shard.session_count
@@ -158,14 +201,27 @@ def rank(found: Signals, visible: Flags | None, chosen: frozenset[str] | None = 
     scores = np.zeros(len(found.evidence), dtype=np.float32)
     for values in parts.values():
         scores += values
-    best = _best(scores, visible)
-    # The best hit has the score that says how well the question is answered at all; the others less.
-    scale = found.quality / best if best > 0 else 0.0
-    scores *= np.float32(scale)
     scores[~found.evidence] = -np.inf
     if visible is not None:
         scores[~visible] = -np.inf
+    best = float(scores.max(initial=0))
+    # The best hit has the score that says how likely the question is answered at all; the others less.
+    scale = _certainty(found, parts, visible, best) / best if best > 0 else 0.0
+    np.multiply(scores, np.float32(scale), out=scores, where=np.isfinite(scores))
     return Ranking(scores, parts, scale, found.exact)
+
+
+def _certainty(found: Signals, parts: dict[str, Floats], visible: Flags | None, best: float) -> float:
+    """Return how likely the question has an answer here, from 0 to 1.
+
+    It does if one document holds its words, or is close to it, and if the signals agree on that document;
+    where nothing answers, the best by words is seldom the best by meaning.
+    """
+    most = sum(max(_best(parts[name], visible), 0.0) for name in CONTENT if name in parts)
+    agreement = min(best / most, 2.0) if most > 0 else 0.0
+    by = WORDS if found.closeness is None else MEANING
+    told = by.coverage * found.coverage + by.agreement * agreement + by.closeness * (found.closeness or 0.0)
+    return 1 / (1 + exp(-by.base - told))
 
 
 def signals(
@@ -184,19 +240,25 @@ def signals(
     """
     found: dict[str, Floats] = {}
     evidence = np.zeros(len(shard), dtype=np.bool_)
-    lexical, sessions, coverage = _lexical(shard, view, question, visible)
+    lexical, sessions, own, coverage = _lexical(shard, view, question, visible)
+    # Neighbours speak for a turn that says something itself: here, in words; in meaning further below.
+    lent = np.zeros(len(shard), dtype=np.bool_)
     if lexical is not None:
-        evidence |= lexical > 0
+        evidence |= own
+        lent |= (lexical > 0) & (shard.length.values > 0)
         lexical *= np.float32(weights.lexical)
         found["lexical"] = lexical
         if sessions is not None:
             found["session"] = np.float32(weights.session) * sessions
     exact = True
-    closeness = 0.0
+    closeness = None
     if vectors is not None and shard.vectors.size:
-        alone, around, related, closeness, exact = _dense(shard, view, vectors, visible)
-        found["dense"] = np.float32(weights.dense) * alone + np.float32(weights.context) * around
-        evidence |= related
+        close = _dense(shard, view, vectors, visible)
+        found["dense"] = np.float32(weights.dense) * close.alone + np.float32(weights.context) * close.around
+        evidence |= close.related
+        lent = (lent | close.lent) & ~close.opposed
+        closeness, exact = close.best, close.exact
+    evidence |= lent
     speaker = _speaker(shard, view, question, weights)
     if speaker is not None:
         found["speaker"] = speaker
@@ -220,7 +282,7 @@ def signals(
     if graph is not None:
         evidence |= graph > 0
         found["graph"] = np.float32(weights.graph) * graph
-    return Signals(found, evidence, float(min(1.0, max(coverage, closeness, 0.02))), exact)
+    return Signals(found, evidence, coverage, closeness, exact)
 
 
 def _best(values: Floats, visible: Flags | None) -> float:
@@ -231,8 +293,11 @@ def _best(values: Floats, visible: Flags | None) -> float:
 
 def _lexical(
     shard: Shard, view: View, question: Question, visible: Flags | None
-) -> tuple[Floats | None, Floats | None, float]:
-    """Return BM25 of each document with its neighbours and of its session, and the best share of terms."""
+) -> tuple[Floats | None, Floats | None, Flags, float]:
+    """Return BM25 of each document with its neighbours and of its session, and who holds a term itself.
+
+    And the most of the terms, by weight, that one document holds.
+    """
     count = len(shard)
     scores = np.zeros(count + 1, dtype=np.float32)
     shared = 0 < view.sessions < view.documents
@@ -244,9 +309,11 @@ def _lexical(
         if not view.whole and len(documents):
             kept = view.alive[documents]
             documents, occurrences = documents[kept], occurrences[kept]
-        weight = times * rarity(view.documents, len(documents))
-        ideal += weight
-        if term in question.names:
+        among = documents[view.counted[documents]] if view.any_traffic else documents
+        weight = times * rarity(view.documents, len(among))
+        if term not in question.names:
+            ideal += weight
+        else:
             # Turns say "I" for their speaker; other texts use the name.
             kept = ~view.turn[documents]
             documents, occurrences = documents[kept], occurrences[kept]
@@ -257,7 +324,9 @@ def _lexical(
         scores[held] += bm25(window, view.norms[held], weight, K1)
         if shared:
             total = np.bincount(
-                shard.session.values[documents], weights=occurrences, minlength=shard.session_count
+                shard.session.values[documents],
+                weights=occurrences * view.counted[documents],
+                minlength=shard.session_count,
             )
             inside = np.flatnonzero(total)
             rare = times * rarity(view.sessions, len(inside))
@@ -265,15 +334,15 @@ def _lexical(
     scores = scores[:count]
     best = _best(scores, visible)
     if best <= 0:
-        return None, None, 0.0
-    coverage = _best(covered, visible) / ideal if ideal else 0.0
+        return None, None, covered > 0, 0.0
+    coverage = min(1.0, _best(covered, visible) / ideal) if ideal else 0.0
     sessions = None
     if shared:
         sessions = by_session[shard.session.values]
         most = _best(sessions, visible)
         sessions = sessions / np.float32(most) if most > 0 else None
     scores /= np.float32(best)
-    return scores, sessions, coverage
+    return scores, sessions, covered > 0, coverage
 
 
 def _windows(
@@ -299,12 +368,8 @@ def _dense(
     view: View,
     vectors: tuple[NDArray[np.int8], NDArray[np.int8]],
     visible: Flags | None,
-) -> tuple[Floats, Floats, Flags, float, bool]:
-    """Return how close each document is by itself and with its neighbours: 1 is the closest, 0 the mean.
-
-    And which are close enough to be an answer, how close the best is in itself, from 0 to 1, and whether
-    all vectors were compared.
-    """
+) -> Close:
+    """Compare the question's vector with those of all documents."""
     asked, masked = vectors
     count = len(shard)
     close, exact = _cosines(shard, masked if view.any_turn else asked)
@@ -315,9 +380,9 @@ def _dense(
     nothing = np.zeros(count, dtype=np.float32)
     best = _best(close[:count], visible)
     if not np.isfinite(best):
-        return nothing, nothing, known, 0.0, exact
+        return Close(nothing, nothing, known, known, ~known, 0.0, exact)
     # Of vectors that were not compared it is only known that they are not close.
-    everyone = view.alive & known
+    everyone = view.counted & known
     all_known = bool(everyone.all())
     middle = _middle(close[:count] if all_known else close[:count][everyone]) if exact else UNRELATED
     if not all_known:
@@ -329,11 +394,13 @@ def _dense(
     around /= shard.context.values
     if not all_known:
         around[~known] = middle
-    closeness = float(np.clip((best - 0.15) / 0.6, 0, 1))
-    related = known & (np.maximum(close[:count], around) > max(middle, RELATED))
-    seen = None if all_known else everyone
-    alone = _scaled(close[:count], seen, visible)
-    return alone, _scaled(around, seen, visible), related, closeness, exact
+    enough = max(middle, RELATED)
+    related, lent = known & (close[:count] > enough), known & (around > enough)
+    opposed = known & (close[:count] <= 0)
+    among = None if all_known else everyone
+    alone, around = _scaled(close[:count], among, visible), _scaled(around, among, visible)
+    alone[~known] = around[~known] = 0
+    return Close(alone, around, related, lent, opposed, best, exact)
 
 
 def _middle(values: Floats) -> float:
@@ -341,12 +408,10 @@ def _middle(values: Floats) -> float:
     return float((values.sum() + 10 * UNRELATED) / (len(values) + 10))
 
 
-def _scaled(values: Floats, known: Flags | None, visible: Flags | None) -> Floats:
+def _scaled(values: Floats, among: Flags | None, visible: Flags | None) -> Floats:
     """Return values such that the best that is visible is 1, unless it is poor, and the mean of all is 0."""
-    middle = _middle(values if known is None else values[known])
+    middle = _middle(values if among is None else values[among])
     scaled: Floats = (values - np.float32(middle)) / np.float32(max(_best(values, visible) - middle, 0.2))
-    if known is not None:
-        scaled[~known] = 0
     return np.maximum(scaled, FARTHEST, out=scaled)
 
 
@@ -372,7 +437,7 @@ def _speaker(shard: Shard, view: View, question: Question, weights: Weights) -> 
         return _weighed(said, weights.speaker)
     if question.about_user != question.about_assistant and view.any_turn:
         role = 2 if question.about_user else 3
-        return _weighed(shard.role.values == role, weights.role)
+        return _weighed((shard.role.values == role) & view.turn, weights.role)
     return None
 
 
@@ -398,9 +463,9 @@ def _on(date: Date, moments: NDArray[np.int64]) -> Flags:
 
 
 def _holding(shard: Shard, view: View, term: int) -> NDArray[np.int32]:
-    """Return the documents that hold a term and are still there."""
+    """Return the documents that hold a term, are still there, and count."""
     documents, _ = shard.postings.of(term)
-    return documents if view.whole else documents[view.alive[documents]]
+    return documents if view.whole and not view.any_traffic else documents[view.counted[documents]]
 
 
 def _graph(shard: Shard, view: View, question: Question, visible: Flags | None) -> Floats | None:

@@ -225,7 +225,15 @@ class Index:
     def around(self, document: int, count: int) -> tuple[list[int], list[int]]:
         """Return the turns before and after one, both in their order."""
         sides = []
+        shard = self.shard
         with self.lock:
+            if shard.role.values[document] and not shard.spoken.values[document]:
+                # It is no turn itself, so it is not linked with those around it.
+                held = shard.held_by(shard.streams[shard.stream.values[document]])
+                turns = held[shard.spoken.values[held]]
+                turns = turns[np.argsort(shard.seq.values[turns])]
+                at = int(np.searchsorted(shard.seq.values[turns], shard.seq.values[document]))
+                return turns[max(0, at - count) : at].tolist(), turns[at : at + count].tolist()
             for column in (self.shard.before.values, self.shard.after.values):
                 side: list[int] = []
                 at = int(column[document])
@@ -288,6 +296,10 @@ class Index:
         """Return which documents may be found, None for all, and the conditions that this does not settle."""
         shard = self.shard
         tests: list[Flags] = [] if view.whole else [view.alive]
+        if view.any_traffic and not search.traffic:
+            tests.append(~view.traffic)
+        if search.exclude:
+            tests.append(self._others(search.exclude))
         if view.expiring:
             tests.append(shard.expires.values > moment)
         ended = [shard.numbers[n] for n, end in shard.ends.items() if end <= moment and n in shard.numbers]
@@ -310,6 +322,16 @@ class Index:
             else:
                 tests.append(known)
         return (np.logical_and.reduce(tests) if tests else None), tuple(rest)
+
+    def _others(self, exclude: tuple[Ref, ...]) -> Flags:
+        """Return which documents are not among those that a search is to leave out."""
+        others = np.ones(len(self.shard), dtype=np.bool_)
+        by_stream: dict[tuple[str, str], list[str]] = {}
+        for ref in exclude:
+            by_stream.setdefault((ref.scope.path, ref.kind), []).append(ref.key)
+        for name, keys in by_stream.items():
+            others[self.shard.of_keys(name, keys)] = False
+        return others
 
     def _test(self, test: Condition) -> Flags | None:
         shard = self.shard
@@ -362,8 +384,9 @@ class Twins:
         self._index = index
         self._digests: dict[int, int] = {}
         self._units: dict[int, NDArray[np.float32]] = {}
-        self._seen: set[int] = set()
-        self._chosen: list[Record] = []
+        self._same: dict[int, list[str]] = {}
+        """The texts that are chosen, by the digests of their terms."""
+        self._chosen: list[str] = []
         self._matrix = np.zeros((COMPARED, index.shard.vectors.dimensions), dtype=np.float32)
         """The vectors of those that are chosen."""
 
@@ -382,20 +405,24 @@ class Twins:
 
     def copy(self, document: int, record: Record) -> bool:
         """Tell whether a document is a copy of one that is chosen; if not, it is chosen now."""
-        digest = self._digests[document]
-        if digest and digest in self._seen:
+        text, digest = record.text or "", self._digests[document]
+        # Words that say little are no terms, but a "not" among them says the opposite.
+        if digest and any(_alike(text, known) for known in self._same.get(digest, ())):
             return True
         unit = self._units.get(document)
         if unit is not None and len(self._chosen) < COMPARED:
             count = len(self._chosen)
             for other in np.flatnonzero(self._matrix[:count] @ unit > CLOSE).tolist():
-                known = self._chosen[other].text or ""
-                if likeness(record.text or "", known, strict=False) >= COPY:
+                if _alike(text, self._chosen[other]):
                     return True
             self._matrix[count] = unit
-            self._chosen.append(record)
-        self._seen.add(digest)
+            self._chosen.append(text)
+        self._same.setdefault(digest, []).append(text)
         return False
+
+
+def _alike(text: str, known: str) -> bool:
+    return text == known or likeness(text, known, strict=False) >= COPY
 
 
 _COMPARE: dict[str, Any] = {"ge": np.greater_equal, "le": np.less_equal, "gt": np.greater, "lt": np.less}

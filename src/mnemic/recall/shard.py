@@ -14,8 +14,8 @@ import numpy as np
 import simsimd
 
 from ..checks import to_microseconds
-from ..records import Record, Ref, Stream, known_scope
-from .entry import Entry
+from ..records import ROLES, Record, Ref, Stream, known_scope
+from .entry import SPEAKING, Entry, Marks
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -36,6 +36,9 @@ RESCORED = 4_000
 """How many vectors are compared exactly when not all are."""
 CONTEXT = {-2: 0.6, -1: 1.0, 1: 0.8, 2: 0.3}
 """How much of its neighbours' vectors goes into that of a turn in its context."""
+SPEAKERS = tuple(ROLES.index(role) + 1 for role in SPEAKING)
+"""The numbers of the roles whose messages are turns of a conversation."""
+CALL = int(Marks.CALL)
 MOST = 1e30
 """The greatest importance that is told from a greater one."""
 PARTS = 8
@@ -295,6 +298,8 @@ class Shard:
         self.length = Column(np.float32)
         self.marks = Column(np.uint8)
         self.role = Column(np.uint8)
+        self.spoken = Column(np.bool_)
+        """Whether a document is a turn that a user or an assistant spoke: no system message, no tool's."""
         self.speaker = Column(np.int32)
         self.session = Column(np.int32)
         self.before = Column(np.int32)
@@ -406,6 +411,7 @@ class Shard:
         self.uses.extend(np.zeros(len(records)))
         self.marks.extend([e.marks for e in entries])
         self.role.extend([e.role for e in entries])
+        self.spoken.extend([e.role in SPEAKERS and not e.marks & CALL for e in entries])
         self.speaker.extend([self.speakers.setdefault(e.speaker, len(self.speakers)) for e in entries])
         sizes = np.fromiter((len(e.terms) for e in entries), dtype=np.int64, count=len(entries))
         self.length.extend(sizes)
@@ -490,12 +496,15 @@ class Shard:
         return self.numbers[name]
 
     def _link(self, number: int, documents: NDArray[np.int32]) -> None:
-        """Chain the turns of a conversation, which are one session; any other text is one by itself."""
+        """Chain the turns of a conversation, which are one session; any other text is one by itself.
+
+        System messages and the traffic of tools are no turns: they lend their words to no neighbour.
+        """
         before = np.full(len(documents), NONE, dtype=np.int32)
         after = np.full(len(documents), NONE, dtype=np.int32)
         sessions = np.zeros(len(documents), dtype=np.int32)
         first = int(documents[0])
-        turns = np.flatnonzero(self.role.values[first:])
+        turns = np.flatnonzero(self.spoken.values[first:])
         if len(turns):
             before[turns[1:]] = documents[turns[:-1]]
             after[turns[:-1]] = documents[turns[1:]]
@@ -509,7 +518,7 @@ class Shard:
                 self.sessions[path] = self.session_count
                 self.session_count += 1
             sessions[turns] = self.sessions[path]
-        alone = np.flatnonzero(self.role.values[first:] == 0)
+        alone = np.flatnonzero(~self.spoken.values[first:])
         self.only_turns &= not len(alone)
         sessions[alone] = np.arange(self.session_count, self.session_count + len(alone))
         self.session_count += len(alone)
@@ -521,7 +530,7 @@ class Shard:
 
     def _relink(self, number: int) -> None:
         """Chain the turns of a stream anew, by their seqs, since some came late."""
-        turns = np.flatnonzero((self.stream.values == number) & self.alive.values & (self.role.values > 0))
+        turns = np.flatnonzero((self.stream.values == number) & self.alive.values & self.spoken.values)
         if len(turns):
             turns = turns[np.argsort(self.seq.values[turns])]
             self.before.values[turns] = np.append(NONE, turns[:-1])

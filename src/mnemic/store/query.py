@@ -311,7 +311,8 @@ class Search(Struct, frozen=True, kw_only=True):
 
     `signals` names the only ones that count; none given, all do. `min_score` leaves weaker hits out,
     `neighbors` brings that many turns before and after each hit along, and `diverse` leaves copies of
-    a better hit for last. A hit counts as a use of its record, unless `uses` is false.
+    a better hit out. With `traffic`, system messages, tools' answers and messages that only call tools are
+    found too; what is in `exclude` is not. A hit counts as a use of its record, unless `uses` is false.
     """
 
     scope: ScopePath
@@ -325,6 +326,8 @@ class Search(Struct, frozen=True, kw_only=True):
     min_score: float | None = None
     neighbors: int = 0
     diverse: bool = True
+    traffic: bool = False
+    exclude: tuple[Ref, ...] = ()
     uses: bool = True
 
     def __post_init__(self) -> None:

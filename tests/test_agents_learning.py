@@ -67,7 +67,9 @@ def test_a_summary_covers_a_range_and_rolls_on(
     assert second is not None
     assert (second.text, second.last_seq, second.messages) == ("They plan a trip, by train.", 15, 15)
     assert model.asked[1][1].text == "Summary so far: They plan a trip."  # type: ignore[attr-defined]
-    assert "Summary of the earlier conversation: They plan a trip, by train." in str(chat.window(200))
+    assert "Summary of the earlier conversation: They plan a trip, by train." in (
+        chat.window(200)[0].text or ""
+    )
 
 
 def test_messages_that_come_while_the_model_thinks_are_not_lost(

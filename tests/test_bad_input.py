@@ -257,7 +257,7 @@ def test_our_errors_are_also_those_that_people_catch() -> None:
     assert all(issubclass(getattr(mnemic, name), mnemic.MnemicError) for name in names)
 
 
-KINDS = "message, archived, summary, title, experience, entry, link"
+KINDS = "message, archived, summary, title, memory, note, fact"
 
 
 @pytest.mark.parametrize(

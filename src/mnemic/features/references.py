@@ -23,7 +23,8 @@ def ref_of(given: Hit | Record | Ref, home: ScopePath) -> Ref:
 
     Raises InvalidValueError unless it is one that recall finds in the scope `home` or below it.
     """
-    found = given.record if isinstance(given, Hit) else given
+    # A hit, whichever layer made it, has its record; so has a `Faded`.
+    found = getattr(given, "record", given)
     if not isinstance(found, Record | Ref):
         raise InvalidValueError(f"a record is named by a hit, a record, a ref or a key: {shown(given)}")
     ref = found if isinstance(found, Ref) else found.ref

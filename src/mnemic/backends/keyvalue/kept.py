@@ -8,7 +8,8 @@ from typing import Any
 
 from msgspec import Struct, field, json
 
-from ...checks import from_microseconds, to_microseconds
+from ...checks import from_microseconds, shown, to_microseconds
+from ...errors import UnreadableStoreError
 from ...records import Record, ScopePath
 from ...store.planning import Head, Name, Slot
 
@@ -163,5 +164,27 @@ def _micro(time: Any) -> int | None:
 
 
 encode = json.Encoder().encode
-decode_kept = json.Decoder(Kept).decode
-decode_head = json.Decoder(KeptHead).decode
+_kept = json.Decoder(Kept).decode
+_head = json.Decoder(KeptHead).decode
+
+
+def decode_kept(raw: bytes | str) -> Kept:
+    """Return the record that `encode` wrote; raises UnreadableStoreError if it is damaged."""
+    try:
+        return _kept(raw)
+    except ValueError as error:
+        raise damaged("record", raw, error) from error
+
+
+def decode_head(raw: bytes | str) -> KeptHead:
+    """Return the head of a stream that `encode` wrote; raises UnreadableStoreError if it is damaged."""
+    try:
+        return _head(raw)
+    except ValueError as error:
+        raise damaged("head of a stream", raw, error) from error
+
+
+def damaged(what: str, raw: bytes | str, error: Exception) -> UnreadableStoreError:
+    """Return the error for what is kept and cannot be read; it shows how it begins, which is its name."""
+    start = raw[:60] if isinstance(raw, str) else raw[:60].decode(errors="replace")
+    return UnreadableStoreError(f"the {what} that begins with {shown(start)} is damaged ({error})")

@@ -7,7 +7,8 @@ from typing import Any
 
 from msgspec import json
 
-from ...checks import from_microseconds, to_microseconds
+from ...checks import from_microseconds, shown, to_microseconds
+from ...errors import UnreadableStoreError
 from ...records import Record, ScopePath
 from .schema import records
 
@@ -16,6 +17,8 @@ COLUMNS = tuple(column.name for column in records.columns)
 
 _encode = json.Encoder().encode
 _decode = json.Decoder().decode
+_decode_meta = json.Decoder(dict[str, Any]).decode
+_decode_labels = json.Decoder(dict[str, str]).decode
 
 
 def to_row(record: Record) -> dict[str, Any]:
@@ -38,7 +41,10 @@ def to_row(record: Record) -> dict[str, Any]:
 
 
 def to_record(scope: ScopePath, kind: str, row: Sequence[Any], derived: Sequence[str] = ()) -> Record:
-    """Return the record of a row: values in the order of COLUMNS, then those of the `derived` names."""
+    """Return the record of a row: values in the order of COLUMNS, then those of the `derived` names.
+
+    Raises UnreadableStoreError, which names the record, for a row that is damaged.
+    """
     found: dict[str, bytes] = {}
     if derived:
         values = zip(derived, row[len(COLUMNS) :], strict=True)
@@ -48,25 +54,34 @@ def to_record(scope: ScopePath, kind: str, row: Sequence[Any], derived: Sequence
         _stream_id, seq, key, version, text, title, data, meta, labels, importance, weight, pinned,
         created, updated, expires, valid_from, valid_to,
     ) = row  # fmt: skip
-    # By position, which takes a quarter of the time that names take; this is done for every record read.
-    return Record(
-        scope,
-        kind,
-        key,
-        seq,
-        version,
-        text,
-        title,
-        None if data is None else _decode(data),
-        {} if meta is None else _decode(meta),
-        {} if labels is None else _decode(labels),
-        importance,
-        weight,
-        pinned == 1,
-        from_microseconds(created),
-        from_microseconds(updated),
-        None if expires is None else from_microseconds(expires),
-        None if valid_from is None else from_microseconds(valid_from),
-        None if valid_to is None else from_microseconds(valid_to),
-        found,
-    )
+    try:
+        if not (text is None or text.__class__ is str) or not (title is None or title.__class__ is str):
+            raise TypeError("its text is not text")
+        if seq.__class__ is not int or version.__class__ is not int:
+            raise TypeError("its version is not a number")
+        # By position, which takes a quarter of the time that names take; this is done for every record read.
+        return Record(
+            scope,
+            kind,
+            key,
+            seq,
+            version,
+            text,
+            title,
+            None if data is None else _decode(data),
+            {} if meta is None else _decode_meta(meta),
+            {} if labels is None else _decode_labels(labels),
+            importance,
+            weight,
+            pinned == 1,
+            from_microseconds(created),
+            from_microseconds(updated),
+            None if expires is None else from_microseconds(expires),
+            None if valid_from is None else from_microseconds(valid_from),
+            None if valid_to is None else from_microseconds(valid_to),
+            found,
+        )
+    except (ValueError, TypeError, OverflowError) as error:
+        raise UnreadableStoreError(
+            f"the record {shown(key)} of kind {shown(kind)} in {shown(str(scope))} is damaged ({error})"
+        ) from error

@@ -55,6 +55,10 @@ ENGINE = Engine(
 FLAVOUR = Flavour(SQLiteDialect_pysqlite(paramstyle="qmark"), insert, each_of_json, lambda value: value)
 
 
+DRIVER_ERRORS = (sqlite3.Error, sqlite3.Warning, UnicodeDecodeError)
+"""What the driver raises: also for a damaged file whose damage it cannot even name."""
+
+
 class Reads:
     """What reads ask of a connection to the file, which never makes them wait."""
 
@@ -155,7 +159,7 @@ class SqliteFile:
             result = work(connection)
             self._check_identity()
             return result
-        except (sqlite3.Error, sqlite3.Warning) as error:
+        except DRIVER_ERRORS as error:
             self._check_identity()
             raise self.explain(error) from error
         finally:
@@ -177,10 +181,14 @@ class SqliteFile:
 
     def explain(self, error: Exception) -> Exception:
         """Return a driver's error as one of ours, and any other as it is."""
-        if not isinstance(error, sqlite3.Error | sqlite3.Warning):
+        if isinstance(error, UnicodeDecodeError):
+            return UnreadableStoreError(f"{self.url}: the database is damaged ({error})")
+        if not isinstance(error, DRIVER_ERRORS):
             return error
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         kind, hint = _ERRORS.get(code, (StoreError, "SQLite failed"))
+        if "Could not decode to UTF-8" in str(error):
+            kind, hint = UnreadableStoreError, "a record is damaged"
         return kind(f"{self.url}: {hint} ({error})")
 
     def scrub(self) -> None:
@@ -210,14 +218,14 @@ class SqliteFile:
                 isolation_level=None,
                 check_same_thread=False,
             )
-        except sqlite3.Error as error:
+        except DRIVER_ERRORS as error:
             raise self.explain(error) from error
         try:
             raw.execute("PRAGMA journal_mode = WAL")
             raw.execute(f"PRAGMA synchronous = {self.synchronous}")
             # What is forgotten must not be found in the free pages of the file.
             raw.execute("PRAGMA secure_delete = ON")
-        except sqlite3.Error as error:
+        except DRIVER_ERRORS as error:
             raw.close()
             raise self.explain(error) from error
         return Connection(raw, self)

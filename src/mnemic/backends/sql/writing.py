@@ -7,6 +7,8 @@ from typing import Any
 
 from msgspec import json
 
+from ...checks import shown
+from ...errors import UnreadableStoreError
 from ...records import Record
 from ...store.planning import Ground, Head, Name, Plan, Slot
 from ...store.query import Outcome, Write
@@ -162,7 +164,11 @@ class SqlPlan(Plan):
 def to_slot(row: Sequence[Any]) -> Slot:
     """Return what the columns of `SLOT` tell of a record."""
     key, seq, version, created, weight, labels, expires = row
-    return Slot(key, seq, version, created, weight, _labels(labels) if labels else {}, expires)
+    try:
+        held = _labels(labels) if labels else {}
+    except ValueError as error:
+        raise UnreadableStoreError(f"the labels of the record {shown(key)} are damaged ({error})") from error
+    return Slot(key, seq, version, created, weight, held, expires)
 
 
 def _derived(id: int, seq: int, name: str, version: int, value: bytes | None) -> dict[str, Any]:

@@ -156,6 +156,7 @@ def test_bytes_for_a_url_are_not_shown() -> None:
             "agentcore://arn:aws:bedrock-agentcore:eu-west-1:123456789012:memory/a-a1B2c3D4e5",
             "agentcore://arn:aws:bedrock-agentcore:eu-west-1:123456789012:memory/a-a1B2c3D4e5",
         ),
+        ("s3://b?endpoint=http://127.0.0.1:9000", "s3://b?endpoint=http://127.0.0.1:9000"),
         ("memory://", "memory://"),
     ],
 )

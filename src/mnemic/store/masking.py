@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 HARMLESS = frozenset(
     {
         "branch", "busy_timeout", "connect_timeout", "create", "layout", "lock_timeout", "max_connections",
@@ -13,6 +15,9 @@ HARMLESS = frozenset(
 """The options whose values may be shown; those of all others may be secrets."""
 
 MASK = "***"
+
+_SERVER = re.compile(r"https?://[\w.-]+(:\d+)?/?")
+"""An endpoint that is a server and nothing else."""
 
 
 def masked(url: str) -> str:
@@ -47,4 +52,5 @@ def _masked_option(option: str) -> str:
     name, equals, value = option.partition("=")
     if not equals:
         return MASK if option else ""
-    return f"{name}={value if not value or name in HARMLESS else MASK}"
+    harmless = not value or name in HARMLESS or (name == "endpoint" and _SERVER.fullmatch(value))
+    return f"{name}={value if harmless else MASK}"

@@ -185,6 +185,7 @@ def decode_head(raw: bytes | str) -> KeptHead:
 
 
 def damaged(what: str, raw: bytes | str, error: Exception) -> UnreadableStoreError:
-    """Return the error for what is kept and cannot be read; it shows how it begins, which is its name."""
-    start = raw[:60] if isinstance(raw, str) else raw[:60].decode(errors="replace")
+    """Return the error for what is kept and cannot be read; it shows its first field, which is its name."""
+    text = raw if isinstance(raw, str) else raw.decode(errors="replace")
+    start = text[:60].partition(",")[0]
     return UnreadableStoreError(f"the {what} that begins with {shown(start)} is damaged ({error})")

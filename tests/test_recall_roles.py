@@ -98,7 +98,7 @@ def test_a_call_that_says_something_itself_is_a_hit(alice: mnemic.Scope) -> None
     assert texts(alice.recall("flights to Lisbon")) == ["I look for flights to Lisbon"]
 
 
-@pytest.mark.parametrize("nothing", ["ok", "Sure.", "yes", "good morning"])
+@pytest.mark.parametrize("nothing", ["ok", "Sure.", "yes", "good morning", "I do not know.", "Hello!"])
 def test_a_turn_that_says_nothing_is_no_hit_for_its_neighbours(alice: mnemic.Scope, nothing: str) -> None:
     session = alice.session("s")
     for turn in (FLIGHT, nothing, "and I booked the flight back for Friday"):
@@ -106,6 +106,13 @@ def test_a_turn_that_says_nothing_is_no_hit_for_its_neighbours(alice: mnemic.Sco
     found = texts(alice.recall(ASKED, k=9))
     assert nothing not in found
     assert len(found) == 2
+
+
+def test_a_short_answer_to_what_was_asked_is_a_hit(alice: mnemic.Scope) -> None:
+    session = alice.session("s")
+    session.add("assistant", "When is your appointment at the dentist?")
+    session.add("user", "Tuesday!")
+    assert "Tuesday!" in texts(alice.recall("when is the dentist's appointment?"))
 
 
 def test_what_is_excluded_is_no_hit(alice: mnemic.Scope) -> None:

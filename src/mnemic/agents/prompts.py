@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -15,7 +16,7 @@ from ..features.notes import NOTE, NoteInfo, to_info
 from ..features.quoting import quoted
 from ..features.sessions import AsyncSession
 from ..memory import AsyncScope
-from ..records import Hit, Message
+from ..records import Hit, Message, Ref
 from ..store.query import Scan
 from ..tokens import TokenCounter
 
@@ -33,7 +34,8 @@ class Budget(Struct, frozen=True, kw_only=True):
     """How much of its memory an agent is shown.
 
     `max_tokens` is for all of it: a `share` for notes and what recall finds, at most `recall` things with a
-    score of `min_score`, and the rest for the newest turns.
+    score of `min_score`, and the rest for the newest turns. An answer of a memory tool has at most `answer`
+    tokens.
     """
 
     max_tokens: int = 4_000
@@ -41,11 +43,13 @@ class Budget(Struct, frozen=True, kw_only=True):
     recall: int = 8
     min_score: float = 0.1
     notes: bool = True
+    answer: int = 1_500
 
     def __post_init__(self) -> None:
         """Raise InvalidValueError for numbers that are none, or a share outside 0 to 1."""
         check_count(self.max_tokens, "max_tokens", least=1)
         check_count(self.recall, "recall")
+        check_count(self.answer, "answer", least=100)
         if not 0 <= check_number(self.share, "share") <= 1:
             raise InvalidValueError(
                 f"share is that of notes and recall in the budget, from 0 to 1: {self.share}"
@@ -61,9 +65,17 @@ class Shown(Struct, frozen=True):
 
 
 async def show(
-    space: AsyncScope, session: AsyncSession, query: str, budget: Budget, given: list[Message] | None = None
+    space: AsyncScope,
+    session: AsyncSession,
+    query: str,
+    budget: Budget,
+    given: list[Message] | None = None,
+    exclude: Sequence[Ref] = (),
 ) -> Shown:
-    """Return what bears on a query; turns that are `given` are shown already, and no others are."""
+    """Return what bears on a query; turns that are `given` are shown already, and no others are.
+
+    What is in `exclude` is not recalled.
+    """
     aside = int(budget.max_tokens * budget.share)
 
     async def window() -> list[Message]:
@@ -79,7 +91,9 @@ async def show(
     async def found() -> list[Hit]:
         wanted = budget.recall and aside and query.strip()
         return (
-            await space.recall(query, budget.recall, min_score=budget.min_score, uses=False) if wanted else []
+            await space.recall(query, budget.recall, min_score=budget.min_score, uses=False, exclude=exclude)
+            if wanted
+            else []
         )
 
     if running_loop() is None:

@@ -173,7 +173,8 @@ class Runtime:
         known = [other.name for other in self.others(caller, calls)]
         if name not in known:
             raise ToolFailed(f"There is no agent {name!r} to call. There are: {', '.join(known) or 'none'}.")
-        calling = caller.capability.turn(ctx).calling
+        turn = caller.capability.turn(ctx)
+        calling = turn.calling
         if calling.depth + 1 >= self._max_depth:
             raise ToolFailed(f"Calls go no deeper than {self._max_depth}: answer with what you have.")
         agent = self._agents[name]
@@ -183,6 +184,7 @@ class Runtime:
             speaker=caller.name,
             call=AgentCall(name, request),
             depth=calling.depth + 1,
+            within=turn.current,
         )
         return (await agent.ask(request, deeper, {"usage": ctx.usage})).output
 

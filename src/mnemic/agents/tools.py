@@ -14,6 +14,7 @@ from ..features.facts import Fact
 from ..features.kinds import MEMORY
 from ..memory import AsyncScope
 from ..records import Record, Ref
+from .capping import as_text, capped, page
 from .journal import WRITTEN_BY, AsyncJournal, Provenance
 from .turn import Turn
 
@@ -36,9 +37,18 @@ class _Tools:
         entries = await self._turn(ctx).home.run(self._space(ctx).notes.list())
         return [{"key": entry.key, "description": entry.description, "size": entry.size} for entry in entries]
 
-    async def read_note(self, ctx: RunContext[Any], key: str) -> Any:
-        """Read the note under a key."""
-        return await self._turn(ctx).home.run(self._space(ctx).notes.read(key))
+    async def read_note(self, ctx: RunContext[Any], key: str, start: int = 0) -> Any:
+        """Read the note under a key.
+
+        Args:
+            key: The key of the note.
+            start: From which character on, for the rest of a note that was cut.
+        """
+        turn = self._turn(ctx)
+        value = await turn.home.run(self._space(ctx).notes.read(key))
+        return (
+            page(as_text(value), max(start, 0), turn.home.space._tokens, turn.max_answer) if start else value
+        )
 
     async def write_note(
         self,
@@ -84,8 +94,10 @@ class _Tools:
             query: What you look for, in words or as a question.
             k: How many results you want.
         """
-        work = self._space(ctx).recall(query, max(1, min(k, MAX_RESULTS)))
-        hits = await self._turn(ctx).home.run(work)
+        turn = self._turn(ctx)
+        # The turn that is being answered is no memory of itself.
+        work = self._space(ctx).recall(query, max(1, min(k, MAX_RESULTS)), exclude=turn.current)
+        hits = await turn.home.run(work)
         return [_found(hit.record) for hit in hits]
 
     async def forget(self, ctx: RunContext[Any], key: str) -> str:
@@ -143,7 +155,11 @@ class _Tools:
 
 
 class _Toolset(FunctionToolset[Any]):
-    """Tells the model of a mistake of its own, and lets it go on."""
+    """Tells the model of a mistake of its own, and lets it go on; no answer is longer than the budget says."""
+
+    def __init__(self, turn: Callable[[RunContext[Any]], Turn]) -> None:
+        super().__init__(id="memory")
+        self._turn = turn
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         """Return the tools, which are the same for every run, so that nothing is prepared anew."""
@@ -157,9 +173,11 @@ class _Toolset(FunctionToolset[Any]):
     ) -> Any:
         """Call a tool; an error that is the model's to deal with is its answer."""
         try:
-            return await super().call_tool(name, tool_args, ctx, tool)
+            answer = await super().call_tool(name, tool_args, ctx, tool)
         except REFUSED as error:
             raise ToolFailed(str(error)) from error
+        turn = self._turn(ctx)
+        return capped(answer, turn.home.space._tokens, turn.max_answer)
 
 
 TOOLS = (
@@ -181,7 +199,7 @@ def memory_tools(turn: Callable[[RunContext[Any]], Turn], names: Collection[str]
     if unknown := set(names) - set(TOOLS):
         raise InvalidValueError(f"there is no tool {shown(sorted(unknown)[0])}: there are {', '.join(TOOLS)}")
     made = _Tools(turn)
-    toolset = _Toolset(id="memory")
+    toolset = _Toolset(turn)
     for name in TOOLS:
         if name in names:
             toolset.add_function(getattr(made, name), takes_ctx=True)

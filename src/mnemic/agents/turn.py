@@ -10,8 +10,9 @@ from msgspec.structs import replace
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, UserPromptPart
 
 from ..errors import ConflictError
+from ..features.kinds import ARCHIVED, MESSAGE
 from ..features.sessions import AsyncSession
-from ..records import AgentCall, Message, ToolCall, new_id
+from ..records import AgentCall, Message, Ref, ToolCall, new_id
 from .conversion import from_pydantic_ai, from_request_part, from_response, to_pydantic_ai
 from .homes import AnySession, Home
 from .prompts import INTERRUPTED, Budget, Shown, show
@@ -27,6 +28,8 @@ class Calling(Struct, frozen=True, kw_only=True):
     speaker: str | None = None
     call: AgentCall | None = None
     depth: int = 0
+    within: tuple[Ref, ...] = ()
+    """The messages of the turns in which others are asked meanwhile, the callers' own."""
 
 
 class Turn:
@@ -68,11 +71,21 @@ class Turn:
         self._history: list[ModelMessage] | None = None
         self._block: ModelRequest | None = None
         self.shown: Shown | None = None
+        self.max_answer = Budget().answer
+        """The most tokens that a memory tool's answer has."""
+        self._stored: list[str] = []
 
     @property
     def begun(self) -> bool:
         """Whether it is known what the run is shown."""
         return self._history is not None
+
+    @property
+    def current(self) -> tuple[Ref, ...]:
+        """What is stored of the turn that is being answered, and of those that it is part of."""
+        home = self.home.space.home
+        own = (Ref(self.session.home, kind, id) for id in self._stored for kind in (MESSAGE, ARCHIVED))
+        return tuple(ref for ref in (*self.calling.within, *own) if home.holds(ref.scope))
 
     async def begin(self, query: str, budget: Budget, messages: Sequence[ModelMessage]) -> None:
         """Find out what the run is to be shown, and store what it is told.
@@ -83,10 +96,11 @@ class Turn:
         given = from_pydantic_ai(before) if before else None
         self._messages = messages
         self._unsaved += self._new()
+        self.max_answer = budget.answer
 
         async def both() -> Shown:
             # What is asked is stored after it was looked for, or it would be found.
-            shown = await show(self.home.space, self.session, query, budget, given)
+            shown = await show(self.home.space, self.session, query, budget, given, self.current)
             await self._save()
             return shown
 
@@ -139,12 +153,14 @@ class Turn:
         known = {message.id for message in saving}
         try:
             await self.session.add_many(saving)
+            self._stored += known
         except ConflictError:
             # A run of this id was here before, and went another way.
             anew = {id: f"{id}-{new_id()}" for id in known}
             self.asked_in = {call: anew.get(id, id) for call, id in self.asked_in.items()}
             self.prompt_id = anew.get(self.prompt_id or "", self.prompt_id)
             await self.session.add_many([replace(message, id=anew[message.id]) for message in saving])
+            self._stored += anew.values()
         # A run that was cancelled may have added more meanwhile.
         self._unsaved = [message for message in self._unsaved if message.id not in known]
 

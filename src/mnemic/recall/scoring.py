@@ -34,6 +34,8 @@ UNRELATED = 0.1
 """The cosine that texts have that have nothing in common."""
 RELATED = 0.15
 """From which cosine on a text that shares no word with the question may answer it."""
+TELLING = 2
+"""From how many terms on a turn may be an answer because of its neighbours, unless it is what was asked for."""
 FARTHEST = np.float32(-0.5)
 """How much being far from the question can count against a text."""
 LENGTH = 40.0
@@ -241,11 +243,11 @@ def signals(
     found: dict[str, Floats] = {}
     evidence = np.zeros(len(shard), dtype=np.bool_)
     lexical, sessions, own, coverage = _lexical(shard, view, question, visible)
-    # Neighbours speak for a turn that says something itself: here, in words; in meaning further below.
+    # What neighbours say counts for a turn that says something itself.
     lent = np.zeros(len(shard), dtype=np.bool_)
     if lexical is not None:
         evidence |= own
-        lent |= (lexical > 0) & (shard.length.values > 0)
+        lent |= lexical > 0
         lexical *= np.float32(weights.lexical)
         found["lexical"] = lexical
         if sessions is not None:
@@ -258,11 +260,12 @@ def signals(
         evidence |= close.related
         lent = (lent | close.lent) & ~close.opposed
         closeness, exact = close.best, close.exact
-    evidence |= lent
+    marks = shard.marks.values
+    wanted = question.wants_time * int(Marks.TIME) | question.wants_number * int(Marks.NUMBER)
+    evidence |= lent & ((shard.length.values >= TELLING) | ((marks & wanted) > 0))
     speaker = _speaker(shard, view, question, weights)
     if speaker is not None:
         found["speaker"] = speaker
-    marks = shard.marks.values
     if question.wants_time:
         found["time"] = _weighed((marks & int(Marks.TIME)) > 0, weights.time)
     if question.date is not None:

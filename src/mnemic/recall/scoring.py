@@ -69,12 +69,18 @@ class Weights(Struct, frozen=True, kw_only=True):
 
 
 class Certainty(Struct, frozen=True, kw_only=True):
-    """How much speaks for an answer: a logistic function of what the best document shows."""
+    """How likely there is an answer: a logistic function of what the best documents show."""
 
     base: float
     coverage: float
     agreement: float
     closeness: float = 0.0
+
+    def of(self, shown: tuple[float, float, float]) -> float:
+        """Return the likelihood, from 0 to 1, for a coverage, an agreement and a closeness."""
+        coverage, agreement, closeness = shown
+        told = self.coverage * coverage + self.agreement * agreement + self.closeness * closeness
+        return 1 / (1 + exp(-self.base - told))
 
 
 MEANING = Certainty(base=-12.5, coverage=3.6, agreement=7.3, closeness=9.5)
@@ -89,6 +95,8 @@ class Ranking(Struct):
     parts: dict[str, Floats]
     scale: float
     exact: bool
+    shown: tuple[float, float, float]
+    """What speaks for an answer: coverage, agreement and closeness, as `Certainty` weighs them."""
 
 
 class Signals(Struct):
@@ -208,22 +216,23 @@ def rank(found: Signals, visible: Flags | None, chosen: frozenset[str] | None = 
         scores[~visible] = -np.inf
     best = float(scores.max(initial=0))
     # The best hit has the score that says how likely the question is answered at all; the others less.
-    scale = _certainty(found, parts, visible, best) / best if best > 0 else 0.0
+    shown = _shown(found, parts, visible, best)
+    by = WORDS if found.closeness is None else MEANING
+    scale = by.of(shown) / best if best > 0 else 0.0
     np.multiply(scores, np.float32(scale), out=scores, where=np.isfinite(scores))
-    return Ranking(scores, parts, scale, found.exact)
+    return Ranking(scores, parts, scale, found.exact, shown)
 
 
-def _certainty(found: Signals, parts: dict[str, Floats], visible: Flags | None, best: float) -> float:
-    """Return how likely the question has an answer here, from 0 to 1.
+def _shown(
+    found: Signals, parts: dict[str, Floats], visible: Flags | None, best: float
+) -> tuple[float, float, float]:
+    """Return how much speaks for an answer: coverage, agreement and closeness.
 
-    It does if one document holds its words, or is close to it, and if the signals agree on that document;
-    where nothing answers, the best by words is seldom the best by meaning.
+    One document holds the question's words, or is close to it, and the signals agree on one document: where
+    nothing answers, the best by words is seldom the best by meaning.
     """
     most = sum(max(_best(parts[name], visible), 0.0) for name in CONTENT if name in parts)
-    agreement = min(best / most, 2.0) if most > 0 else 0.0
-    by = WORDS if found.closeness is None else MEANING
-    told = by.coverage * found.coverage + by.agreement * agreement + by.closeness * (found.closeness or 0.0)
-    return 1 / (1 + exp(-by.base - told))
+    return found.coverage, min(best / most, 2.0) if most > 0 else 0.0, found.closeness or 0.0
 
 
 def signals(

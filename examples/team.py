@@ -60,7 +60,7 @@ async def main() -> int:
             print("  user       A sentence about Lisbon, please.")
             print(f"  Editor     {await team.call('Editor', 'A sentence about Lisbon, please.')}")
         print("Who asked whom")
-        for info in await space.sessions():
+        for info in await space.sessions.list():
             for message in await space.scope(info.scope.parent.name).session(info.name).messages():
                 for call in message.agent_calls if message.role == "assistant" else []:
                     print(f"  {message.name:<10} {call.agent_name}: {call.request}")

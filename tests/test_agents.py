@@ -350,7 +350,7 @@ def test_sessions_are_apart(bot: Agent, alice: mnemic.Scope) -> None:
     script = scripted(bot, "c")
     bot.run_sync("Three.", session="monday")
     assert script.prompts()[0] == "One."
-    assert {info.name: info.messages for info in alice.sessions()} == {"monday": 4, "tuesday": 2}
+    assert {info.name: info.messages for info in alice.sessions.list()} == {"monday": 4, "tuesday": 2}
 
 
 def test_runs_at_once_do_not_mix(alice: mnemic.Scope) -> None:

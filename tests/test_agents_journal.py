@@ -71,7 +71,7 @@ def test_memories_and_facts(told: Told, alice: mnemic.Scope) -> None:
     assert found[0]["text"] == "Alice likes trains"
     assert found[0]["key"] == key
     assert found[0]["written_by"] == "Bot"
-    assert alice.get(key).importance == 3
+    assert alice.memories.get(key).importance == 3
     assert told.do("remember", text="Alice likes trains.") == f"Remembered, under the key {key}."
     assert told.do("forget", key=key) == "Forgotten."
     assert told.do("forget", key=key) == f"Nothing is remembered under {key!r}."
@@ -91,7 +91,7 @@ def test_every_record_says_who_wrote_it_and_why(told: Told, alice: mnemic.Scope)
     told.do("assert_fact", subject="Alice", predicate="likes", object="trains")
     log = alice.session("monday").messages()
     (link,) = alice.facts.ask("Alice")
-    records = [alice.notes.get("plan").metadata, alice.all()[0].meta, link.metadata]
+    records = [alice.notes.get("plan").metadata, alice.memories.list()[0].metadata, link.metadata]
     for n, meta in enumerate(records):
         by = meta["written_by"]
         assert by["agent"] == "Bot"
@@ -104,7 +104,7 @@ def test_every_record_says_who_wrote_it_and_why(told: Told, alice: mnemic.Scope)
         assert prompt.content == f"Do {n + 1}."
         assert asking.tool_calls[0].id == by["tool_call"]
         assert by["at"]
-    sources = {alice.all()[0].labels["source"], link.source}
+    sources = {alice.memories.list()[0].source, link.source}
     assert sources == {m.id for m in log if m.content in ("Do 2.", "Do 3.")}
 
 
@@ -159,17 +159,17 @@ def test_deleting_is_undone_and_what_was_new_goes(told: Told, alice: mnemic.Scop
     told.do("remember", text="Alice likes trains")
     told.run(told.journal().undo_last(3))
     assert alice.notes.read_all() == {"plan": "x"}
-    assert alice.all() == []
+    assert alice.memories.list() == []
     assert alice.recall("trains", kinds="memory") == []
 
 
 def test_what_was_forgotten_is_found_again(told: Told, alice: mnemic.Scope) -> None:
-    alice.remember("Alice likes trains", key="k", importance=4, metadata={"a": 1}, pinned=True)
-    before = alice.get("k")
+    alice.remember("Alice likes trains", id="k", importance=4, metadata={"a": 1}, pinned=True)
+    before = alice.memories.get("k")
     told.do("forget", key="k")
     told.run(told.journal().undo_last())
-    after = alice.get("k")
-    assert (after.text, after.importance, after.meta, after.pinned) == (before.text, 4, {"a": 1}, True)
+    after = alice.memories.get("k")
+    assert (after.text, after.importance, after.metadata, after.pinned) == (before.text, 4, {"a": 1}, True)
     assert after.created == before.created
     assert alice.recall("what does Alice like?", kinds="memory")[0].record.key == "k"
 

@@ -179,9 +179,9 @@ def test_facts_are_kept_with_source_and_confidence(
     assert found.skipped == 2
     (fact,) = found.facts
     assert fact.text == "Ana is allergic to shellfish"
-    assert fact.labels["source"] == first.id
-    assert fact.meta["confidence"] == 0.9
-    assert alice.get(fact.key).meta["written_by"]["message"] == first.id
+    assert fact.source == first.id
+    assert fact.metadata["confidence"] == 0.9
+    assert alice.memories.get(fact.id).metadata["written_by"]["message"] == first.id
     (link,) = alice.facts.ask("Alice")
     assert (link.object, link.source, link.confidence) == ("Oslo", second.id, 1.0)
     assert link.valid_from == second.timestamp
@@ -232,9 +232,9 @@ def test_insights_are_remembered_with_their_sources(alice: mnemic.Scope, portal:
     (kept,) = portal.run(AsyncLearner(alice, model).reflect(timedelta(days=1)))
     assert kept.text == insight["text"]
     assert kept.importance == 5
-    assert {source[2] for source in kept.meta["sources"]} == {one.id, two.key}
+    assert {source[2] for source in kept.metadata["sources"]} == {one.id, two.id}
     assert "long ago" not in model.asked[0][1].text  # type: ignore[attr-defined]
-    assert alice.recall("why does Alice sleep badly?")[0].record.key == kept.key
+    assert alice.recall("why does Alice sleep badly?")[0].id == kept.id
     again = answering({"insights": []})
     assert (
         portal.run(AsyncLearner(alice, again).reflect((datetime(2019, 1, 1, tzinfo=UTC), datetime.now(UTC))))
@@ -289,9 +289,9 @@ def test_an_agent_learns_in_the_background_and_before_it_closes(
         assert agent.learner is not None
         agent.drive(agent.learner.drain())
         assert [str(error) for error in agent.learner.errors] == ["the model is down"]
-        assert alice.all() == []
+        assert alice.memories.list() == []
         agent.run_sync("I live in Oslo.")
-    assert [record.text for record in alice.all()] == ["Ana is allergic to shellfish"]
+    assert [record.text for record in alice.memories.list()] == ["Ana is allergic to shellfish"]
     assert len(alice.facts.ask("Alice")) == 1
 
 

@@ -66,7 +66,7 @@ def test_every_change_is_told_with_who_made_it() -> None:
         begun = datetime.now(UTC)
         alice = memory.scope("acme", "alice")
         with memory.acting(actor="bob", session="s-1", address="10.0.0.7"):
-            alice.remember("write to alice@example.com", key="k", importance=1)
+            alice.remember("write to alice@example.com", id="k", importance=1)
             alice.update("k", importance=2)
         alice.forget("k")
         first, second, third = memory.audit_trail()
@@ -166,7 +166,7 @@ def test_flags_that_are_none_are_refused_before_anything_is_done(flags: Any) -> 
     with audited(flags=lambda record: flags) as memory:
         with pytest.raises((InvalidValueError, TypeError)):
             memory.scope("a").remember("tea")
-        assert memory.scope("a").all() == []
+        assert memory.scope("a").memories.list() == []
     with pytest.raises(InvalidValueError, match="function"):
         Audit(flags="text")  # type: ignore[arg-type]
 
@@ -272,7 +272,7 @@ def test_erasing_and_sweeping_leave_the_trail(file_url: str) -> None:
             memory.scope("acme", "alice").remember("tea")
             memory.scope("acme", "alice").session("s").add("user", "hello")
             assert memory.scope().erase() == 2
-        memory.sweep()
+        memory.compact()
         assert [e.operation for e in memory.audit_trail("acme/alice")] == ["put", "put", "purge", "purge"]
     # Nor does who opens the store without an audit remove it unawares.
     with mnemic.open(file_url) as memory:
@@ -280,7 +280,7 @@ def test_erasing_and_sweeping_leave_the_trail(file_url: str) -> None:
         assert memory.scope().erase() == 1
     with audited(file_url) as memory:
         assert len(memory.audit_trail("acme")) == 4
-        assert memory.scope().sessions() == []
+        assert memory.scope().sessions.list() == []
 
 
 def test_recall_does_not_read_the_trail() -> None:

@@ -64,7 +64,7 @@ def test_a_name_is_never_a_path(memory: mnemic.Memory, segment: str) -> None:
     chat = memory.scope(segment).session(segment)
     chat.add("user", "hi")
     assert [message.text for message in chat.messages()] == ["hi"]
-    assert [info.name for info in memory.scope(segment).sessions()] == [segment]
+    assert [info.name for info in memory.scope(segment).sessions.list()] == [segment]
 
 
 @pytest.mark.parametrize("role", ["", "User", "human", "function", None, 1])
@@ -212,8 +212,8 @@ def test_an_importance_that_is_none_is_refused(alice: mnemic.Scope, importance: 
         alice.remember("x", importance=importance)
     record = alice.remember("kept")
     with pytest.raises(mnemic.InvalidValueError, match="importance"):
-        alice.update(record.key, importance=importance)
-    assert [found.text for found in alice.all()] == ["kept"]
+        alice.update(record.id, importance=importance)
+    assert [found.text for found in alice.memories.list()] == ["kept"]
 
 
 @pytest.mark.parametrize("text", [None, 3, b"x", "\x00", "\ud800"])

@@ -144,9 +144,9 @@ def test_recall_finds_what_was_remembered_and_said(beside: mnemic.Memory) -> Non
 
 def test_what_changes_is_found_as_it_is_now(beside: mnemic.Memory) -> None:
     alice = beside.scope("alice")
-    key = alice.remember("the office is in Oslo").key
+    key = alice.remember("the office is in Oslo").id
     assert texts(alice.recall("where is the office")) == ["the office is in Oslo"]
-    alice.update(key, text="the office is in Bergen")
+    alice.memories.update(key, text="the office is in Bergen")
     assert texts(alice.recall("where is the office")) == ["the office is in Bergen"]
     assert len(records_held(beside)) == 1
 
@@ -168,7 +168,7 @@ def test_what_another_memory_writes_is_found(file_url: str, beside: mnemic.Memor
     # Another process need not have the index at all.
     with mnemic.open(file_url) as other:
         there = other.scope("alice")
-        key = there.remember("the second note is about harbours").key
+        key = there.remember("the second note is about harbours").id
         there.session("s").add("user", "and this was said of pianos")
         assert texts(here.recall("harbours"))[0] == "the second note is about harbours"
         assert texts(here.recall("pianos"))[0] == "and this was said of pianos"
@@ -212,22 +212,22 @@ def test_what_is_deleted_leaves_nothing_in_the_index(beside: mnemic.Memory) -> N
     chat.add("user", "message 4 about tea")
     assert messages[0].id not in records_held(beside)
     chat.remove([messages[1].id])
-    alice.forget(notes[0].key)
-    assert not {messages[1].id, notes[0].key} & records_held(beside)
+    alice.forget(notes[0].id)
+    assert not {messages[1].id, notes[0].id} & records_held(beside)
     chat.clear()
     assert not {message.id for message in messages} & records_held(beside)
     alice.recall("tea")
     alice.erase()
     left = held(beside)
     assert {point.scope for point in left} <= {"", "acme/bert"}
-    assert {point.key for point in left if point.chunk >= 0} == {keep.key}
+    assert {point.id for point in left if point.chunk >= 0} == {keep.id}
     beside.scope().erase()
     assert held(beside) == []
 
 
 def test_not_even_names_are_left_of_what_was_emptied_before(beside: mnemic.Memory) -> None:
     alice = beside.scope("alice")
-    alice.forget(alice.remember("a secret").key)
+    alice.forget(alice.remember("a secret").id)
     alice.recall("secret")
     assert {point.scope for point in held(beside)} >= {"alice"}
     alice.erase()
@@ -242,9 +242,9 @@ def test_what_has_expired_is_not_found_and_goes_with_a_sweep(beside: mnemic.Memo
     assert len(alice.recall("code")) == 2
     time.sleep(1.05)
     assert texts(alice.recall("code")) == ["the code is a number"]
-    beside.sweep()
+    beside.compact()
     assert texts(alice.recall("code")) == ["the code is a number"]
-    assert records_held(beside) == {kept.key}
+    assert records_held(beside) == {kept.id}
 
 
 # ---------------------------------------------------------------- what goes wrong
@@ -618,7 +618,7 @@ def test_files_are_put_together_now_and_then(
     with mnemic.open(file_url, index=f"lancedb:///{folder}") as memory:
         alice = memory.scope("alice")
         for n in range(15):
-            alice.remember(f"note {n} about rivers", key=f"k{n % 5}")
+            alice.remember(f"note {n} about rivers", id=f"k{n % 5}")
             assert len(alice.recall("rivers", k=9)) == min(n + 1, 5)
         (table,) = folder.iterdir()
         assert len(list((table / "data").iterdir())) < 15

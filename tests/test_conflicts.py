@@ -65,7 +65,7 @@ def test_a_writer_that_is_always_overtaken_gives_up_with_an_error(
         store = OvertakenStore()
         async with mnemic.AsyncMemory(store) as memory:
             alice = memory.scope("acme", "alice")
-            await alice.remember("Ann likes green tea.", key="k", metadata={"tag": "a"})
+            await alice.remember("Ann likes green tea.", id="k", metadata={"tag": "a"})
             await alice.facts.add("ann", "likes", "tea")
             await alice.notes.write("plan", 1)
             await alice.session("x").add("user", "hello")
@@ -96,15 +96,15 @@ def test_forget_spares_what_left_the_filter_meanwhile(file_url: str) -> None:
             store = InterruptedStore(opened._store)
             alice = mnemic.AsyncMemory(store).scope("acme", "alice")
             for n in range(40):
-                await alice.remember(f"text {n}", key=str(n), metadata={"tag": "old", "n": n})
+                await alice.remember(f"text {n}", id=str(n), metadata={"tag": "old", "n": n})
 
             async def update() -> None:
                 for n in range(0, 40, 2):
                     await alice.update(str(n), metadata={"tag": "new" if n % 4 else "old", "n": -n})
 
             store.between = update
-            assert await alice.forget(metadata={"tag": "old"}) == 30
-            left = {record.key: record.meta for record in await alice.all()}
+            assert (await alice.forget(metadata={"tag": "old"})).deleted == 30
+            left = {record.id: record.metadata for record in await alice.memories.list()}
             assert left == {str(n): {"tag": "new", "n": -n} for n in range(2, 40, 4)}
 
     asyncio.run(main())

@@ -67,7 +67,7 @@ def test_a_copy_holds_the_same_and_finds_the_same(source: str, tmp_path: Path) -
     with mnemic.open(source) as one, mnemic.open(target) as other:
         hits = [memory.scope("acme", "alice").recall("who likes tea?") for memory in (one, other)]
         assert [hit.record.text for hit in hits[0]] == [hit.record.text for hit in hits[1]]
-        (info, _) = other.scope("acme").sessions()
+        (info, _) = other.scope("acme").sessions.list()
         assert info.expires is not None
     again = mnemic.copy(source, target)
     assert (again.records, again.written, again.digest) == (copied.records, 0, copied.digest)
@@ -220,7 +220,7 @@ def test_nothing_to_copy_is_an_error(source: str, tmp_path: Path) -> None:
     assert shown.exit_code == 1
     assert "there is nothing to copy in the scope 'acme/alcie' of sqlite:///" in shown.output
     with mnemic.open(f"sqlite:///{tmp_path / 'new.db'}") as memory:
-        memory.scope("a").remember("x", key="x")
+        memory.scope("a").remember("x", id="x")
         memory.scope("a").forget("x")
     with pytest.raises(NotFoundError, match="nothing to copy at sqlite:///"):
         mnemic.copy(f"sqlite:///{tmp_path / 'new.db'}", target)

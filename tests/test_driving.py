@@ -114,12 +114,12 @@ def test_async_calls_do_not_block_the_loop(file_url: str) -> None:
             for _ in range(10):
                 await asyncio.sleep(0.01)
                 ticks += 1
-                assert len(await space.all()) == 1
+                assert len(await space.memories.list()) == 1
             assert not write.done()
             holder.execute("ROLLBACK")
             holder.close()
             await write
-            assert len(await space.all()) == 2
+            assert len(await space.memories.list()) == 2
             return ticks
 
     assert asyncio.run(main()) == 10
@@ -134,7 +134,7 @@ def test_a_cancelled_caller_does_not_hurt_the_others(file_url: str) -> None:
             for task in tasks[::3]:
                 task.cancel()
             results = await asyncio.gather(*tasks, return_exceptions=True)
-            kept = {record.text for record in await space.all()}
+            kept = {record.text for record in await space.memories.list()}
             for n, result in enumerate(results):
                 assert isinstance(result, asyncio.CancelledError) or f"fact {n}" in kept
 
@@ -157,7 +157,7 @@ def test_concurrent_writers_share_commits(file_url: str) -> None:
         async with mnemic.open_async(file_url) as memory:
             space = memory.scope("a")
             await asyncio.gather(*(space.remember(f"fact {n}") for n in range(50)))
-            assert len(await space.all()) == 50
+            assert len(await space.memories.list()) == 50
 
     module.SqlStore._transact = counted  # type: ignore[method-assign]
     try:
@@ -302,7 +302,7 @@ def test_parent_and_child_of_a_fork_lose_nothing(tmp_path: Path) -> None:
     for pipe in (*ready, *go):
         os.close(pipe)
     with mnemic.open(url) as memory:
-        assert sorted(str(record.text) for record in memory.scope("a").all()) == [
+        assert sorted(str(record.text) for record in memory.scope("a").memories.list()) == [
             "before", "child", "child after the parent closed", "parent", "parent opened again",
         ]  # fmt: skip
 

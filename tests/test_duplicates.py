@@ -10,7 +10,7 @@ import pytest
 
 import mnemic
 from mnemic import MemoryItem
-from mnemic.features.memories import AsyncLongTerm
+from mnemic.features.memories import AsyncMemories
 from mnemic.recall.likeness import NEAR, likeness
 
 PLAN = "Anna will meet the new tenants at the old house near the harbour"
@@ -125,14 +125,14 @@ def test_texts_without_end_are_compared_in_no_time() -> None:
 
 def test_what_is_alike_is_found(alice: mnemic.Scope) -> None:
     alice.remember_many([PLAN, f"{PLAN} too", "Bert plays chess"])
-    hits = alice.alike(PLAN.upper())
+    hits = alice.memories.similar(PLAN.upper())
     assert [(hit.record.text, hit.score == 1) for hit in hits] == [(PLAN, True), (f"{PLAN} too", False)]
-    assert all(hit.why == {"alike": hit.score} for hit in hits)
-    assert len(alice.alike(PLAN, k=1)) == 1
-    assert alice.alike(PLAN, k=0) == []
-    assert len(alice.alike(PLAN, least=1)) == 1
-    assert alice.alike("") == []
-    assert alice.alike("the of and") == []
+    assert all(hit.why == {"similar": hit.score} for hit in hits)
+    assert len(alice.memories.similar(PLAN, k=1)) == 1
+    assert alice.memories.similar(PLAN, k=0) == []
+    assert len(alice.memories.similar(PLAN, min_score=1)) == 1
+    assert alice.memories.similar("") == []
+    assert alice.memories.similar("the of and") == []
 
 
 def test_only_what_is_remembered_here_is_alike(memory: mnemic.Memory) -> None:
@@ -140,22 +140,22 @@ def test_only_what_is_remembered_here_is_alike(memory: mnemic.Memory) -> None:
     space.session("s").add("user", PLAN)
     space.notes.write("plan", PLAN)
     memory.scope("b").remember(PLAN)
-    assert space.alike(PLAN) == []
+    assert space.memories.similar(PLAN) == []
     for n in range(12):
         space.scope(f"below{n}").remember(PLAN)
-    assert space.alike(PLAN) == []
-    space.remember(PLAN, key="here")
+    assert space.memories.similar(PLAN) == []
+    space.remember(PLAN, id="here")
     for k in (1, 5):
-        assert [hit.record.key for hit in space.alike(PLAN, k=k)] == ["here"]
-    assert space.remember(PLAN, duplicates="skip").key == "here"
+        assert [hit.record.key for hit in space.memories.similar(PLAN, k=k)] == ["here"]
+    assert space.remember(PLAN, duplicates="skip").id == "here"
 
 
 @pytest.mark.parametrize("text", ["👍", "东京很大", "C++", "the of and", "x" * 3000])
 def test_a_text_of_any_sort_is_its_own_duplicate(alice: mnemic.Scope, text: str) -> None:
     alice.remember("something else altogether")
     kept = alice.remember(text)
-    assert alice.remember(text, duplicates="skip").key == kept.key
-    assert len(alice.all()) == 2
+    assert alice.remember(text, duplicates="skip").id == kept.id
+    assert len(alice.memories.list()) == 2
 
 
 # ---------------------------------------------------------------- policies
@@ -164,7 +164,7 @@ def test_a_text_of_any_sort_is_its_own_duplicate(alice: mnemic.Scope, text: str)
 def test_by_default_both_are_kept(alice: mnemic.Scope) -> None:
     alice.remember(PLAN)
     alice.remember(PLAN)
-    assert len(alice.all()) == 2
+    assert len(alice.memories.list()) == 2
     with pytest.raises(mnemic.InvalidValueError, match="duplicates must be one of"):
         alice.remember(PLAN, duplicates="drop")  # type: ignore[arg-type]
 
@@ -172,27 +172,27 @@ def test_by_default_both_are_kept(alice: mnemic.Scope) -> None:
 def test_skipping_returns_what_is_there(alice: mnemic.Scope) -> None:
     kept = alice.remember(PLAN, metadata={"a": 1})
     assert alice.remember(f"{PLAN}!", metadata={"b": 2}, duplicates="skip") == kept
-    assert alice.all() == [kept]
+    assert alice.memories.list() == [kept]
     fresh = alice.remember("Bert plays chess", duplicates="skip")
-    assert [record.key for record in alice.all()] == [kept.key, fresh.key]
+    assert [record.id for record in alice.memories.list()] == [kept.id, fresh.id]
 
 
 def test_refusing_names_what_is_there(alice: mnemic.Scope) -> None:
-    alice.remember(PLAN, key="plan")
+    alice.remember(PLAN, id="plan")
     with pytest.raises(mnemic.ConflictError, match="'plan' says the same") as caught:
         alice.remember_many(["Bert plays chess", f"{PLAN}!"], duplicates="refuse")
     assert caught.value.key == "plan"
-    assert len(alice.all()) == 1
+    assert len(alice.memories.list()) == 1
     with pytest.raises(mnemic.ConflictError):
         alice.remember_many(["tea is green", "Tea is green!"], duplicates="refuse")
-    assert len(alice.all()) == 1
+    assert len(alice.memories.list()) == 1
 
 
 def test_merging_loses_nothing(alice: mnemic.Scope) -> None:
     start = datetime(2026, 1, 1, tzinfo=UTC)
     alice.remember(
         PLAN,
-        key="plan",
+        id="plan",
         metadata={"a": 1, "b": 1},
         importance=5,
         source="mail",
@@ -201,9 +201,9 @@ def test_merging_loses_nothing(alice: mnemic.Scope) -> None:
         created=start,
     )
     new = alice.remember(f"{PLAN} too", metadata={"b": 2, "c": 3}, importance=2, duplicates="merge")
-    assert alice.all() == [new] == [alice.get("plan")]
-    assert (new.key, new.text, new.importance, new.pinned) == ("plan", f"{PLAN} too", 5, True)
-    assert (new.meta, new.labels, new.valid_from) == ({"a": 1, "b": 2, "c": 3}, {"source": "mail"}, start)
+    assert alice.memories.list() == [new] == [alice.memories.get("plan")]
+    assert (new.id, new.text, new.importance, new.pinned) == ("plan", f"{PLAN} too", 5, True)
+    assert (new.metadata, new.source, new.valid_from) == ({"a": 1, "b": 2, "c": 3}, "mail", start)
     assert new.data == {"merged": [{"text": PLAN, "source": "mail"}]}
     assert new.created == start
     third = alice.remember(f"{PLAN} again", duplicates="merge")
@@ -215,7 +215,7 @@ def test_merging_loses_nothing(alice: mnemic.Scope) -> None:
 def test_merging_keeps_every_source(alice: mnemic.Scope) -> None:
     alice.remember(PLAN, source="mail from Anna", duplicates="merge")
     new = alice.remember(f"{PLAN} too", source="web page", duplicates="merge")
-    said = f"{new.labels} {new.meta} {new.data}"
+    said = f"{new.source} {new.metadata} {new.data}"
     assert "mail from Anna" in said
     assert "web page" in said
 
@@ -233,11 +233,11 @@ def test_a_merged_text_lives_as_long_as_either(alice: mnemic.Scope) -> None:
 
 def test_duplicates_within_one_call(alice: mnemic.Scope) -> None:
     skipped = alice.remember_many([PLAN, f"{PLAN}!", "Bert plays chess"], duplicates="skip")
-    assert len(alice.all()) == 2
-    assert skipped[0].key == skipped[1].key != skipped[2].key
+    assert len(alice.memories.list()) == 2
+    assert skipped[0].id == skipped[1].id != skipped[2].id
     merged = alice.remember_many([f"{PLAN} too", PLAN, "tea"], duplicates="merge")
-    assert len(alice.all()) == 3
-    assert {record.key for record in merged[:2]} == {skipped[0].key}
+    assert len(alice.memories.list()) == 3
+    assert {record.id for record in merged[:2]} == {skipped[0].id}
     assert alice.remember_many([], duplicates="merge") == []
 
 
@@ -246,18 +246,18 @@ def test_two_texts_that_are_each_like_a_third(alice: mnemic.Scope, monkeypatch: 
     plan = "Anna will meet tenants"
     one, two = f"then {plan}", f"{plan} again"
     assert likeness(one, two) < NEAR <= min(likeness(one, plan), likeness(plan, two))
-    alice.remember(plan, key="plan")
-    plain = AsyncLongTerm._distinct
+    alice.remember(plan, id="plan")
+    plain = AsyncMemories._distinct
     calls: list[int] = []
 
-    async def counted(self: AsyncLongTerm, *given: Any) -> Any:
+    async def counted(self: AsyncMemories, *given: Any) -> Any:
         calls.append(1)
         assert len(calls) < 10, "it goes on for ever"
         return await plain(self, *given)
 
-    monkeypatch.setattr(AsyncLongTerm, "_distinct", counted)
+    monkeypatch.setattr(AsyncMemories, "_distinct", counted)
     alice.remember_many([one, two], duplicates="merge")
-    said = " ".join(f"{record.text} {record.data}" for record in alice.all())
+    said = " ".join(f"{record.text} {record.data}" for record in alice.memories.list())
     assert all(text in said for text in (plan, one, two))
 
 
@@ -273,7 +273,7 @@ def test_two_texts_that_are_each_like_a_third(alice: mnemic.Scope, monkeypatch: 
 def test_one_word_for_another_is_another_fact(alice: mnemic.Scope, one: str, two: str) -> None:
     alice.remember(one, duplicates="skip")
     alice.remember(two, duplicates="skip")
-    assert [record.text for record in alice.all()] == [one, two]
+    assert [record.text for record in alice.memories.list()] == [one, two]
 
 
 @pytest.mark.parametrize("policy", ["keep", "merge", "skip", "refuse"])
@@ -281,22 +281,22 @@ def test_a_call_that_is_sent_again_is_done_once(alice: mnemic.Scope, policy: Any
     first = alice.remember(PLAN, once="call-1", duplicates=policy)
     again = alice.remember(PLAN, once="call-1", duplicates=policy)
     assert again.text == first.text
-    assert [record.key for record in alice.all()] == [first.key]
-    assert len(alice.all()) == 1
+    assert [record.id for record in alice.memories.list()] == [first.id]
+    assert len(alice.memories.list()) == 1
 
 
 @pytest.mark.parametrize("policy", ["keep", "merge", "refuse"])
 def test_a_key_of_ones_own_may_be_written_again(alice: mnemic.Scope, policy: Any) -> None:
-    alice.remember(PLAN, key="plan")
-    alice.remember(PLAN, key="plan", metadata={"a": 1}, duplicates=policy)
-    assert alice.get("plan").meta == {"a": 1}
-    assert len(alice.all()) == 1
+    alice.remember(PLAN, id="plan")
+    alice.remember(PLAN, id="plan", metadata={"a": 1}, duplicates=policy)
+    assert alice.memories.get("plan").metadata == {"a": 1}
+    assert len(alice.memories.list()) == 1
 
 
 def test_many_who_say_the_same_at_once_are_merged(file_url: str) -> None:
     with mnemic.open(file_url) as memory:
         space = memory.scope("a")
-        space.remember(PLAN, key="plan")
+        space.remember(PLAN, id="plan")
         errors: list[BaseException] = []
 
         def say(number: int) -> None:
@@ -312,15 +312,15 @@ def test_many_who_say_the_same_at_once_are_merged(file_url: str) -> None:
         for thread in threads:
             thread.join()
         assert errors == []
-        (record,) = space.all()
-        assert len(record.meta) == 12
+        (record,) = space.memories.list()
+        assert len(record.metadata) == 12
 
 
 def test_what_is_no_longer_there_is_no_duplicate(alice: mnemic.Scope) -> None:
-    alice.remember(PLAN, key="plan")
+    alice.remember(PLAN, id="plan")
     alice.forget("plan")
     fresh = alice.remember(PLAN, duplicates="refuse")
-    assert alice.all() == [fresh]
-    alice.update(fresh.key, text="Bert plays chess")
+    assert alice.memories.list() == [fresh]
+    alice.memories.update(fresh.id, text="Bert plays chess")
     alice.remember_many([MemoryItem(text=PLAN)], duplicates="refuse")
-    assert len(alice.all()) == 2
+    assert len(alice.memories.list()) == 2

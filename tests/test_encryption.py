@@ -344,18 +344,18 @@ def test_a_companion_index_is_refused(file_url: str) -> None:
 )
 def test_a_key_is_given_in_several_ways(file_url: str, key: Any) -> None:
     with mnemic.open(file_url, encryption_key=KEY) as memory:
-        memory.scope("a").remember("tea", key="k")
+        memory.scope("a").remember("tea", id="k")
     with mnemic.open(file_url, encryption_key=key) as memory:
-        assert memory.scope("a").get("k").text == "tea"
+        assert memory.scope("a").memories.get("k").text == "tea"
 
 
 def test_a_fernet_key_is_one(file_url: str) -> None:
     key = Fernet.generate_key()
     with mnemic.open(file_url, encryption_key=key) as memory:
-        memory.scope("a").remember("tea", key="k")
+        memory.scope("a").remember("tea", id="k")
     for same in (key.decode(), b64decode(key, altchars=b"-_")):
         with mnemic.open(file_url, encryption_key=same) as memory:
-            assert memory.scope("a").get("k").text == "tea"
+            assert memory.scope("a").memories.get("k").text == "tea"
 
 
 @pytest.mark.parametrize(
@@ -523,14 +523,17 @@ def filled(file_url: str) -> str:
 def contents(memory: mnemic.Memory) -> Any:
     alice = memory.scope("acme", "alice")
     return (
-        [(r.key, r.text, r.meta, r.labels, r.importance, r.created, r.updated) for r in alice.all()],
+        [
+            (r.id, r.text, r.metadata, r.source, r.importance, r.created, r.updated)
+            for r in alice.memories.list()
+        ],
         [message.to_dict() for message in alice.session("monday").messages()],
         [message.to_dict() for message in alice.session("long").messages()],
         [(e.key, e.description, e.metadata, e.created, e.updated) for e in alice.notes.list()],
         alice.notes.read_all(),
         alice.facts.ask(object="the Hatter"),
         [(hit.record.text, round(hit.score, 3)) for hit in alice.recall("velvet teapot", uses=False)],
-        [(faded.record.key, faded.uses, faded.used) for faded in alice.fading()],
+        [(faded.record.key, faded.uses, faded.used) for faded in alice.memories.fading()],
     )
 
 
@@ -697,15 +700,15 @@ def test_rotation_covers_an_audit_trail_and_archives_elsewhere(tmp_path: Path) -
         alice = memory.scope("acme")
         alice.remember("The teapot is blue", metadata={"old": True})
         alice.remember("The kettle is red")
-        assert alice.cleanup(metadata={"old": True}, archive=archive).removed == 1
+        assert alice.forget(metadata={"old": True}, archive=archive).deleted == 1
     with opened_with_all(tmp_path, new, old) as memory:
         assert memory.rotate(archives=[archive]) >= 4
         assert memory.rotate(archives=[archive]) == 0
     with opened_with_all(tmp_path, new) as memory:
         assert {entry.actor for entry in memory.audit_trail()} == {"alice"}
-        assert [record.text for record in memory.scope("acme").all()] == ["The kettle is red"]
+        assert [record.text for record in memory.scope("acme").memories.list()] == ["The kettle is red"]
     with mnemic.open(archive, encryption_key=new) as memory:
-        assert [record.text for record in memory.scope("acme").all()] == ["The teapot is blue"]
+        assert [record.text for record in memory.scope("acme").memories.list()] == ["The teapot is blue"]
     for name in ("main", "trail", "archive"):
         with pytest.raises(DecryptionError):
             mnemic.open(f"sqlite:///{tmp_path}/{name}.db", encryption_key=old)

@@ -360,8 +360,8 @@ def test_nothing_is_left_in_the_store_and_nothing_else_is_touched(
     memory.scope("eval", "ann").remember("zebras are striped")
     memory.scope("eval").session("mine").add("user", "hello")
     evaluate(memory, read_recall_set(recall_set))
-    assert [str(info.scope) for info in memory.scope("eval").sessions()] == ["eval/mine"]
-    assert [record.text for record in memory.scope("eval", "ann").all()] == ["zebras are striped"]
+    assert [str(info.scope) for info in memory.scope("eval").sessions.list()] == ["eval/mine"]
+    assert [record.text for record in memory.scope("eval", "ann").memories.list()] == ["zebras are striped"]
 
 
 def test_what_is_kept_can_be_read_and_is_not_written_over(memory: mnemic.Memory, recall_set: Path) -> None:
@@ -385,7 +385,7 @@ def test_an_evaluation_that_is_broken_off_leaves_nothing(memory: mnemic.Memory, 
     conversations = read_recall_set(recall_set)
     with pytest.raises(KeyboardInterrupt):
         evaluate(memory, conversations, progress=stop)
-    assert memory.scope("eval").sessions() == []
+    assert memory.scope("eval").sessions.list() == []
     done.clear()
     evaluate(memory, conversations, progress=lambda count: done.append(count))
     assert sum(done) == steps(conversations)
@@ -398,7 +398,7 @@ def test_a_set_without_questions_is_refused_before_anything_is_stored(
     path.write_text(lines(ANN | {"questions": []}))
     with pytest.raises(mnemic.InvalidValueError, match="no questions"):
         evaluate(memory, read_recall_set(path), keep=True)
-    assert memory.scope("eval").sessions() == []
+    assert memory.scope("eval").sessions.list() == []
 
 
 # The command line
@@ -450,10 +450,10 @@ def test_the_command_leaves_a_given_store_clean_unless_told(recall_set: Path, tm
     url = f"sqlite:///{tmp_path / 'mine.db'}"
     assert run("eval", recall_set, "--json", "--store", url).returncode == 0
     with mnemic.open(url) as memory:
-        assert memory.scope().sessions() == []
+        assert memory.scope().sessions.list() == []
     assert run("eval", recall_set, "--json", "--store", url, "--keep").returncode == 0
     with mnemic.open(url) as memory:
-        assert [info.messages for info in memory.scope("eval").sessions()] == [2, 3, 60, 1]
+        assert [info.messages for info in memory.scope("eval").sessions.list()] == [2, 3, 60, 1]
     again = run("eval", recall_set, "--store", url)
     assert again.returncode == 1
     assert again.stderr == "mnemic: 'eval/ann' has sessions already; erase it, or use another store\n"

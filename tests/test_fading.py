@@ -24,7 +24,7 @@ def ago(days: float) -> datetime:
 
 
 def left(space: mnemic.Scope, **options: Any) -> dict[str, float]:
-    return {faded.record.key: faded.strength for faded in space.fading(**options)}
+    return {faded.record.key: faded.strength for faded in space.memories.fading(**options)}
 
 
 # ---------------------------------------------------------------- the curve
@@ -50,10 +50,10 @@ def test_uses_are_kept_as_they_are(last: int, uses: float) -> None:
 
 
 def test_what_fades_is_listed_weakest_first(alice: mnemic.Scope) -> None:
-    alice.remember("new", key="new")
-    alice.remember("old", key="old", created=ago(60))
-    alice.remember("old but weighty", key="weighty", created=ago(60), importance=8)
-    alice.remember("old and pinned", key="pinned", created=ago(600), pinned=True)
+    alice.remember("new", id="new")
+    alice.remember("old", id="old", created=ago(60))
+    alice.remember("old but weighty", id="weighty", created=ago(60), importance=8)
+    alice.remember("old and pinned", id="pinned", created=ago(600), pinned=True)
     found = left(alice)
     assert list(found) == ["old", "new", "weighty"]
     assert found == pytest.approx({"old": 0.25, "new": 1.0, "weighty": 2.0}, rel=1e-3)
@@ -61,7 +61,7 @@ def test_what_fades_is_listed_weakest_first(alice: mnemic.Scope) -> None:
     assert list(left(alice, limit=1)) == ["old"]
     assert left(alice, limit=0) == {}
     assert left(alice, half_life=60 * DAY)["old"] == pytest.approx(0.5, rel=1e-3)
-    assert {faded.used for faded in alice.fading()} == {None}
+    assert {faded.used for faded in alice.memories.fading()} == {None}
 
 
 @pytest.mark.parametrize(
@@ -72,30 +72,37 @@ def test_what_fades_is_listed_weakest_first(alice: mnemic.Scope) -> None:
         ("fading", {"half_life": timedelta(0)}),
         ("decay", {"half_life": -DAY}),
         ("decay", {"half_life": 30}),
-        ("prune", {"below": "weak"}),
-        ("prune", {"below": 1, "half_life": timedelta(0)}),
-        ("restore", {"key": ""}),
+        ("forget", {"faded_below": "weak"}),
+        ("forget", {"faded_below": 1, "half_life": timedelta(0)}),
+        ("forget", {"older_than": timedelta(1), "half_life": timedelta(1)}),
+        ("restore", {"id": ""}),
     ],
 )
 def test_bad_options_are_refused(alice: mnemic.Scope, method: str, options: dict[str, Any]) -> None:
     alice.remember("tea", created=ago(900))
     with pytest.raises(mnemic.InvalidValueError):
-        getattr(alice, method)(**options)
-    assert len(alice.all()) == 1
+        getattr(alice if method == "forget" else alice.memories, method)(**options)
+    assert len(alice.memories.list()) == 1
 
 
 def test_nothing_fades_in_an_empty_scope(alice: mnemic.Scope) -> None:
-    assert (alice.fading(), alice.decay(), alice.prune(9), alice.pruned(), alice.used()) == ([], 0, 0, [], 0)
+    assert (
+        alice.memories.fading(),
+        alice.memories.decay(),
+        alice.forget(faded_below=9),
+        alice.memories.archived(),
+        alice.used(),
+    ) == ([], 0, mnemic.Forgotten(matched=0), [], 0)
 
 
 # ---------------------------------------------------------------- use
 
 
 def test_use_renews(alice: mnemic.Scope) -> None:
-    kept = alice.remember("green tea", key="k", created=ago(90))
+    kept = alice.remember("green tea", id="k", created=ago(90))
     assert left(alice)["k"] == pytest.approx(0.125, rel=1e-3)
     assert alice.used(kept) == 1
-    (faded,) = alice.fading()
+    (faded,) = alice.memories.fading()
     assert faded.strength == pytest.approx(1.0, rel=1e-3)
     assert faded.uses == 1
     assert faded.used is not None
@@ -107,16 +114,16 @@ def test_use_renews(alice: mnemic.Scope) -> None:
 def test_use_is_told_by_hit_record_or_ref(alice: mnemic.Scope) -> None:
     kept = alice.remember("green tea")
     (hit,) = alice.recall("tea", kinds="memory")
-    before = alice.fading()[0].uses
-    assert alice.used(hit, kept.ref) == 1
+    before = alice.memories.fading()[0].uses
+    assert alice.used(hit, kept) == 1
     assert alice.used(kept) == 1
-    assert alice.fading()[0].uses == before + 2
+    assert alice.memories.fading()[0].uses == before + 2
 
 
 def test_recall_counts_as_use_but_is_no_write_for_each_hit(monkeypatch: pytest.MonkeyPatch) -> None:
     with mnemic.open("memory://") as memory:
         space = memory.scope("a")
-        space.remember_many([MemoryItem(text=f"tea {n}", key=f"k{n}", created=ago(60)) for n in range(20)])
+        space.remember_many([MemoryItem(text=f"tea {n}", id=f"k{n}", created=ago(60)) for n in range(20)])
         space.recall("tea")
         writes: list[Write] = []
         plain = MemoryStore.write
@@ -129,7 +136,7 @@ def test_recall_counts_as_use_but_is_no_write_for_each_hit(monkeypatch: pytest.M
         for _ in range(30):
             assert len(space.recall("tea", k=20)) == 20
         assert writes == []
-        assert {faded.uses for faded in space.fading()} <= {30.0, 31.0}
+        assert {faded.uses for faded in space.memories.fading()} <= {30.0, 31.0}
         assert len(writes) == 1
         assert min(left(space).values()) == pytest.approx(1.0, rel=1e-3)
 
@@ -142,7 +149,7 @@ def test_uses_are_kept_over_closing(file_url: str) -> None:
                 space.remember("green tea", created=ago(90))
             space.recall("tea")
         with mnemic.open(file_url) as memory:
-            assert memory.scope("a").fading()[0].uses == n
+            assert memory.scope("a").memories.fading()[0].uses == n
 
 
 def test_two_handles_count_together(file_url: str) -> None:
@@ -150,22 +157,22 @@ def test_two_handles_count_together(file_url: str) -> None:
         one.scope("a").remember("green tea", created=ago(90))
         for handle in (one, two, one):
             handle.scope("a").recall("tea")
-        one.scope("a").fading()
-        assert two.scope("a").fading()[0].uses == 3
+        one.scope("a").memories.fading()
+        assert two.scope("a").memories.fading()[0].uses == 3
 
 
 def test_looking_for_duplicates_is_no_use(alice: mnemic.Scope) -> None:
     alice.remember("Anna likes green tea", created=ago(90))
-    alice.alike("Bert likes black tea")
+    alice.memories.similar("Bert likes black tea")
     alice.remember("Bert likes black tea", duplicates="skip")
-    assert {faded.uses for faded in alice.fading()} == {0.0}
+    assert {faded.uses for faded in alice.memories.fading()} == {0.0}
 
 
 def test_only_what_stands_in_a_context_is_used(alice: mnemic.Scope) -> None:
     alice.remember_many([MemoryItem(text=f"tea of the kind {n}", created=ago(9)) for n in range(30)])
     context = alice.context("which tea", max_tokens=120)
     assert 0 < len(context.hits) < 20
-    used = {faded.record.key for faded in alice.fading() if faded.uses}
+    used = {faded.record.key for faded in alice.memories.fading() if faded.uses}
     assert used == {hit.record.key for hit in context.hits}
 
 
@@ -183,7 +190,7 @@ def test_recall_sees_that_something_was_used(alice: mnemic.Scope) -> None:
 
     def share() -> float:
         hits = alice.recall("door code", k=2, signals=["lexical", "importance"])
-        return next(hit.why["importance"] for hit in hits if hit.record.key == old.key)
+        return next(hit.why["importance"] for hit in hits if hit.id == old.id)
 
     before = share()
     alice.used(old)
@@ -201,18 +208,18 @@ def test_what_is_pinned_weighs_the_same_for_ever(alice: mnemic.Scope) -> None:
 
 
 def test_decay_writes_down_what_is_left(alice: mnemic.Scope) -> None:
-    alice.remember("old", key="old", created=ago(30), importance=4, metadata={"a": 1}, source="chat")
-    alice.remember("pinned", key="pinned", created=ago(30), pinned=True)
-    alice.remember("new", key="new")
-    before = alice.get("old")
-    assert alice.decay() == 1
-    after = alice.get("old")
+    alice.remember("old", id="old", created=ago(30), importance=4, metadata={"a": 1}, source="chat")
+    alice.remember("pinned", id="pinned", created=ago(30), pinned=True)
+    alice.remember("new", id="new")
+    before = alice.memories.get("old")
+    assert alice.memories.decay() == 1
+    after = alice.memories.get("old")
     assert after.importance == pytest.approx(2.0, rel=1e-3)
-    assert (after.text, after.meta, after.labels, after.created) == (
-        before.text, before.meta, before.labels, before.created,
+    assert (after.text, after.metadata, after.source, after.created) == (
+        before.text, before.metadata, before.source, before.created,
     )  # fmt: skip
-    assert alice.get("pinned").importance == 1.0
-    assert alice.decay() == 0
+    assert alice.memories.get("pinned").importance == 1.0
+    assert alice.memories.decay() == 0
     assert left(alice)["old"] == pytest.approx(2.0, rel=1e-3)
     assert len(alice.recall("old", min_importance=3)) == 0
     assert [hit.record.text for hit in alice.recall("old", kinds="memory")][:1] == ["old"]
@@ -220,8 +227,8 @@ def test_decay_writes_down_what_is_left(alice: mnemic.Scope) -> None:
 
 def test_decay_is_no_use(alice: mnemic.Scope) -> None:
     alice.remember("old", created=ago(30), importance=4)
-    alice.decay()
-    (faded,) = alice.fading()
+    alice.memories.decay()
+    (faded,) = alice.memories.fading()
     assert (faded.used, faded.uses) == (None, 0)
 
 
@@ -238,41 +245,44 @@ def test_it_makes_no_difference_how_often_it_decays(monkeypatch: pytest.MonkeyPa
                     space.used(kept)
             for day in range(0, 101, 5):
                 monkeypatch.setattr(fading, "now", lambda day=day: start + day * DAY)
-                often.decay()
-            assert often.fading()[0].strength == pytest.approx(once.fading()[0].strength, rel=1e-3)
+                often.memories.decay()
+            assert often.memories.fading()[0].strength == pytest.approx(
+                once.memories.fading()[0].strength, rel=1e-3
+            )
             monkeypatch.undo()
 
 
 def test_many_decay_in_several_writes(alice: mnemic.Scope) -> None:
     alice.remember_many([MemoryItem(text=f"tea {n}", created=ago(30)) for n in range(1203)])
-    assert alice.decay() == 1203
-    assert alice.decay() == 0
-    assert alice.prune(0.9) == 1203
-    assert alice.all() == []
+    assert alice.memories.decay() == 1203
+    assert alice.memories.decay() == 0
+    assert alice.forget(faded_below=0.9).deleted == 1203
+    assert alice.memories.list() == []
 
 
 # ---------------------------------------------------------------- pruning
 
 
 def test_what_is_weak_is_pruned_and_nothing_else(alice: mnemic.Scope) -> None:
-    alice.remember("weak tea", key="weak", created=ago(100))
-    alice.remember("strong tea", key="strong", created=ago(100), importance=100)
-    alice.remember("pinned tea", key="pinned", created=ago(1000), pinned=True)
-    alice.remember("new tea", key="new")
+    alice.remember("weak tea", id="weak", created=ago(100))
+    alice.remember("strong tea", id="strong", created=ago(100), importance=100)
+    alice.remember("pinned tea", id="pinned", created=ago(1000), pinned=True)
+    alice.remember("new tea", id="new")
     alice.scope("below").remember("weak tea below", created=ago(100))
     alice.session("s").add("user", "weak tea message", timestamp=ago(1000))
-    assert alice.prune(0.0) == 0
-    assert alice.prune(0.5) == 1
-    assert [record.key for record in alice.all()] == ["strong", "pinned", "new"]
-    assert len(alice.scope("below").all()) == 1
+    assert alice.forget(faded_below=0.0).deleted == 0
+    assert alice.forget(faded_below=0.5, dry_run=True).matched == 2
+    assert alice.forget(faded_below=0.5).deleted == 2
+    assert [record.id for record in alice.memories.list()] == ["strong", "pinned", "new"]
+    assert alice.scope("below").memories.list() == []
     assert "weak tea" not in [hit.record.text for hit in alice.recall("weak tea", k=99)]
-    assert alice.pruned() == []
+    assert alice.memories.archived() == []
 
 
 def test_what_is_pruned_can_be_kept_and_brought_back(alice: mnemic.Scope) -> None:
     alice.remember(
         "weak tea",
-        key="weak",
+        id="weak",
         created=ago(100),
         metadata={"a": [1, None]},
         source="chat",
@@ -280,98 +290,99 @@ def test_what_is_pruned_can_be_kept_and_brought_back(alice: mnemic.Scope) -> Non
         valid_from=ago(200),
         valid_to=ago(-200),
     )
-    alice.remember("other tea", key="other")
-    before = alice.get("weak")
-    assert alice.prune(0.4, archive=True) == 1
+    alice.remember("other tea", id="other")
+    before = alice.memories.get("weak")
+    assert alice.forget(faded_below=0.4, archive=True).deleted == 1
     with pytest.raises(mnemic.NotFoundError):
-        alice.get("weak")
+        alice.memories.get("weak")
     assert [hit.record.key for hit in alice.recall("weak tea", k=99)] == ["other"]
-    (kept,) = alice.pruned()
+    (kept,) = alice.memories.archived()
     fields = (
         "text",
-        "meta",
-        "labels",
+        "metadata",
+        "source",
         "importance",
         "created",
         "valid_from",
         "valid_to",
         "data",
-        "kind",
-        "key",
+        "scope",
+        "id",
     )
     assert [getattr(kept, name) for name in fields] == [getattr(before, name) for name in fields]
-    back = alice.restore("weak")
-    assert back == alice.get("weak")
+    back = alice.memories.restore("weak")
+    assert back == alice.memories.get("weak")
     assert [getattr(back, name) for name in fields] == [getattr(before, name) for name in fields]
-    assert alice.pruned() == []
+    assert alice.memories.archived() == []
     assert left(alice)["weak"] == pytest.approx(0.5, rel=1e-3)
     assert alice.recall("weak", k=1)[0].record.key == "weak"
     with pytest.raises(mnemic.NotFoundError):
-        alice.restore("weak")
+        alice.memories.restore("weak")
 
 
 def test_nothing_is_restored_over_what_has_its_key(alice: mnemic.Scope) -> None:
-    alice.remember("weak tea", key="k", created=ago(100))
-    alice.prune(0.5, archive=True)
-    alice.remember("other", key="k")
+    alice.remember("weak tea", id="k", created=ago(100))
+    alice.forget(faded_below=0.5, archive=True)
+    alice.remember("other", id="k")
     with pytest.raises(mnemic.ConflictError):
-        alice.restore("k")
-    assert alice.get("k").text == "other"
-    assert [record.text for record in alice.pruned()] == ["weak tea"]
+        alice.memories.restore("k")
+    assert alice.memories.get("k").text == "other"
+    assert [record.text for record in alice.memories.archived()] == ["weak tea"]
 
 
 def test_no_importance_at_all_comes_back_as_such(alice: mnemic.Scope) -> None:
-    alice.remember("idle", key="k", importance=0)
-    assert alice.prune(0.5, archive=True) == 1
-    assert alice.restore("k").importance == 0
+    alice.remember("idle", id="k", importance=0)
+    assert alice.forget(faded_below=0.5, archive=True).deleted == 1
+    assert alice.memories.restore("k").importance == 0
 
 
 def test_what_is_kept_still_ends_when_it_was_to_end(alice: mnemic.Scope) -> None:
-    alice.remember("the code is 1234", key="k", created=ago(300), ttl=timedelta(seconds=0.5))
-    assert alice.prune(0.5, archive=True) == 1
-    assert len(alice.pruned()) == 1
+    alice.remember("the code is 1234", id="k", created=ago(300), ttl=timedelta(seconds=0.5))
+    assert alice.forget(faded_below=0.5, archive=True).deleted == 1
+    assert len(alice.memories.archived()) == 1
     time.sleep(0.6)
-    assert alice.pruned() == []
+    assert alice.memories.archived() == []
     with pytest.raises(mnemic.NotFoundError):
-        alice.restore("k")
+        alice.memories.restore("k")
 
 
 def test_what_was_written_today_is_not_pruned_for_its_old_key(alice: mnemic.Scope) -> None:
-    alice.remember("likes tea", key="drink", created=ago(300))
-    alice.remember("likes coffee", key="drink")
-    assert alice.prune(0.5) == 0
-    assert alice.get("drink").text == "likes coffee"
+    alice.remember("likes tea", id="drink", created=ago(300))
+    alice.remember("likes coffee", id="drink")
+    assert alice.forget(faded_below=0.5).deleted == 0
+    assert alice.memories.get("drink").text == "likes coffee"
 
 
 def test_what_is_said_again_is_not_pruned(alice: mnemic.Scope) -> None:
-    alice.remember("Anna likes green tea", key="k", created=ago(300))
+    alice.remember("Anna likes green tea", id="k", created=ago(300))
     alice.remember("Anna likes green tea", duplicates="merge")
-    assert alice.prune(0.5) == 0
+    assert alice.forget(faded_below=0.5).deleted == 0
 
 
 def test_erasing_takes_what_was_pruned_along(memory: mnemic.Memory) -> None:
     space = memory.scope("a")
     space.remember("weak tea", created=ago(300))
-    space.prune(0.5, archive=True)
+    space.forget(faded_below=0.5, archive=True)
     assert space.erase() == 1
-    assert space.pruned() == []
+    assert space.memories.archived() == []
 
 
 def test_what_changes_while_it_is_pruned_stays(alice: mnemic.Scope, monkeypatch: pytest.MonkeyPatch) -> None:
-    from mnemic.features import fading
+    from mnemic.features import forgetting
+    from mnemic.features.memories import AsyncMemories
     from mnemic.store import batches
 
-    alice.remember_many([MemoryItem(text=f"tea {n}", key=f"k{n}", created=ago(300)) for n in range(9)])
+    alice.remember_many([MemoryItem(text=f"tea {n}", id=f"k{n}", created=ago(300)) for n in range(9)])
     plain = batches.write_each
     done: list[int] = []
 
     async def changed(store: Any, batch: Any) -> list[bool]:
         if not done:
             done.append(1)
-            await fading.AsyncFading(store, alice.home).update("k4", text="tea that is new")
+            await AsyncMemories(store, alice.path).update("k4", text="tea that is new")
         return await plain(store, batch)
 
-    monkeypatch.setattr(fading, "write_each", changed)
-    assert alice.prune(0.5, archive=True) == 8
-    assert [record.text for record in alice.all()] == ["tea that is new"]
-    assert len(alice.pruned()) == 8
+    monkeypatch.setattr(forgetting, "write_each", changed)
+    assert alice.forget(faded_below=0.5, archive=True).deleted == 8
+    assert [record.text for record in alice.memories.list()] == ["tea that is new"]
+    assert len(alice.memories.archived()) == 8

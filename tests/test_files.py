@@ -204,7 +204,7 @@ def test_an_erase_that_another_connection_keeps_from_being_complete_says_so(path
         reader.execute("SELECT count(*) FROM mnemic_records").fetchone()
         with pytest.raises(StoreBusyError, match=r"stays readable in memory\.db-wal"):
             alice.erase()
-        assert alice.sessions() == []
+        assert alice.sessions.list() == []
         assert found(path.parent)
         reader.close()
         assert alice.erase() == 0

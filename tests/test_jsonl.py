@@ -81,7 +81,7 @@ def test_a_scope_is_exported_alone_and_imported_elsewhere(tmp_path: Path) -> Non
     source.scope("acme", "alice").export_to(tmp_path / "alice.jsonl")
     eve = target.scope("globex", "eve")
     eve.import_from(tmp_path / "alice.jsonl")
-    assert [info.name for info in eve.sessions()] == ["monday"]
+    assert [info.name for info in eve.sessions.list()] == ["monday"]
     assert [stats.scope.path for stats in target.scopes()] == ["globex/eve"]
     assert eve.notes.read("plan") == {"steps": ["a", "b"]}
 

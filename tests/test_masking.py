@@ -130,7 +130,7 @@ def test_an_error_of_what_opens_a_second_store_shows_no_secret(url: str) -> None
         mnemic.open("memory://", audit=url)
     check_chain(raised.value)
     with mnemic.open("memory://") as memory, pytest.raises(MnemicError) as raised:
-        memory.scope("a").cleanup(older_than=timedelta(days=1), archive=url)
+        memory.scope("a").forget(older_than=timedelta(days=1), archive=url)
     check_chain(raised.value)
     for command in (["copy", url, "memory://"], ["copy", "memory://", url], ["migrate", url]):
         shown = CliRunner().invoke(main, command)

@@ -149,7 +149,7 @@ def test_a_migration_of_postgresql_that_fails_leaves_it_as_it_was(
         migrate(database(server_url), "9998")
     monkeypatch.undo()
     with mnemic.open(server_url) as memory:
-        assert [record.text for record in memory.scope("x").all()] == ["kept"]
+        assert [record.text for record in memory.scope("x").memories.list()] == ["kept"]
     with closing(psycopg.connect(server_url)) as raw:
         assert raw.execute("SELECT to_regclass('mnemic_half')").fetchone() == (None,)
 
@@ -165,7 +165,7 @@ def test_a_file_of_a_newer_version_says_so_and_is_left_alone(tmp_path: Path) -> 
     with closing(sqlite3.connect(path, isolation_level=None)) as future:
         future.execute(f"UPDATE {VERSION_TABLE} SET version_num = '{HEAD}'")
     with mnemic.open(f"sqlite:///{path}") as memory:
-        assert [record.text for record in memory.scope("x").all()] == ["kept"]
+        assert [record.text for record in memory.scope("x").memories.list()] == ["kept"]
 
 
 def test_a_migration_that_fails_leaves_the_file_as_it_was(
@@ -181,7 +181,7 @@ def test_a_migration_that_fails_leaves_the_file_as_it_was(
     opened.close()
     monkeypatch.undo()
     with mnemic.open(f"sqlite:///{path}") as memory:
-        assert [record.text for record in memory.scope("x").all()] == ["kept"]
+        assert [record.text for record in memory.scope("x").memories.list()] == ["kept"]
     with closing(sqlite3.connect(path, isolation_level=None)) as raw:
         assert raw.execute("SELECT count(*) FROM sqlite_master WHERE name = 'mnemic_half'").fetchone() == (0,)
 

@@ -17,7 +17,7 @@ def test_a_name_in_one_scope_says_nothing_of_another(memory: mnemic.Memory) -> N
     for segments in (("acme", "alice"), ("acme", "bob"), ("other", "alice"), ("acme",)):
         space = memory.scope(*segments)
         space.remember(f"for {segments}", once="welcome")
-        assert [record.text for record in space.all()] == [f"for {segments}"]
+        assert [record.text for record in space.memories.list()] == [f"for {segments}"]
         space.session("monday").add("user", f"hello {segments}", once="welcome")
         assert [message.text for message in space.session("monday").messages()] == [f"hello {segments}"]
 
@@ -25,7 +25,7 @@ def test_a_name_in_one_scope_says_nothing_of_another(memory: mnemic.Memory) -> N
 def test_what_is_sent_again_returns_what_was_stored(alice: mnemic.Scope, chat: mnemic.Session) -> None:
     first = alice.remember("likes tea", metadata={"a": 1}, once="r")
     assert alice.remember("likes tea", metadata={"a": 1}, once="r") == first
-    assert alice.get(first.key) == first
+    assert alice.memories.get(first.id) == first
     many = alice.remember_many(["one", "two"], once="m")
     assert alice.remember_many(["one", "two"], once="m") == many
     said = chat.add("user", "hello", once="s")
@@ -35,7 +35,7 @@ def test_what_is_sent_again_returns_what_was_stored(alice: mnemic.Scope, chat: m
     again = chat.add_many([Message("user", "a"), Message("assistant", "b")], once="n")
     assert [message.id for message in again] == [message.id for message in some]
     assert [message.text for message in chat.messages()] == ["hello", "a", "b"]
-    assert len(alice.all()) == 3
+    assert len(alice.memories.list()) == 3
 
 
 def test_other_words_under_a_name_are_refused(alice: mnemic.Scope, chat: mnemic.Session) -> None:
@@ -53,7 +53,7 @@ def test_other_words_under_a_name_are_refused(alice: mnemic.Scope, chat: mnemic.
         chat.add("assistant", "hello", once="w")
     with pytest.raises(ConflictError, match="'w'"):
         chat.add_many([Message("user", "hello"), Message("user", "hello")], once="w")
-    assert [record.text for record in alice.all()] == ["likes tea"]
+    assert [record.text for record in alice.memories.list()] == ["likes tea"]
     assert [message.text for message in chat.messages()] == ["hello"]
 
 
@@ -62,8 +62,8 @@ def test_a_name_holds_with_every_policy_for_duplicates(alice: mnemic.Scope, poli
     alice.remember("the train leaves at nine")
     first = alice.remember("the train leaves at nine", once="w", duplicates=policy)
     again = alice.remember("the train leaves at nine", once="w", duplicates=policy)
-    assert again.key == first.key
-    assert len(alice.all()) == (2 if policy == "keep" else 1)
+    assert again.id == first.id
+    assert len(alice.memories.list()) == (2 if policy == "keep" else 1)
 
 
 def test_a_limited_session_knows_what_it_has_dropped(alice: mnemic.Scope) -> None:
@@ -82,7 +82,7 @@ def test_a_name_goes_with_its_scope(memory: mnemic.Memory) -> None:
     assert memory.scope("acme").erase() == 2
     alice.remember("new", once="w")
     alice.session("monday").add("user", "new", once="w")
-    assert [record.text for record in alice.all()] == ["new"]
+    assert [record.text for record in alice.memories.list()] == ["new"]
     assert [message.text for message in alice.session("monday").messages()] == ["new"]
 
 
@@ -102,7 +102,7 @@ def test_an_encrypted_store_shows_no_digest_of_the_words(tmp_path: Path) -> None
         path = tmp_path / f"{name}.db"
         with mnemic.open(f"sqlite:///{path}", encryption_key=KEY) as memory:
             memory.scope("acme").remember("yes", once="w")
-            assert len(memory.scope("acme").all()) == 1
+            assert len(memory.scope("acme").memories.list()) == 1
             memory.scope("acme").remember("yes", once="w")
             with pytest.raises(ConflictError):
                 memory.scope("acme").remember("no", once="w")

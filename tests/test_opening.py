@@ -96,7 +96,7 @@ def test_relative_and_odd_file_names(tmp_path: Path, monkeypatch: pytest.MonkeyP
             memory.scope("x").remember("y")
         assert (tmp_path / name).exists()
     with mnemic.open("sqlite:///with%20space.db") as memory:
-        assert len(memory.scope("x").all()) == 1
+        assert len(memory.scope("x").memories.list()) == 1
 
 
 def test_the_working_folder_may_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +109,7 @@ def test_the_working_folder_may_change(tmp_path: Path, monkeypatch: pytest.Monke
             thread.start()
         for thread in threads:
             thread.join()
-        assert len(memory.scope("x").all()) == 8
+        assert len(memory.scope("x").memories.list()) == 8
     assert list((tmp_path / "other").iterdir()) == []
 
 
@@ -151,7 +151,7 @@ def test_a_damaged_database_says_so(tmp_path: Path) -> None:
         pytest.raises(mnemic.UnreadableStoreError, match="damaged"),
         mnemic.open(f"sqlite:///{path}") as memory,
     ):
-        memory.scope("x").all()
+        memory.scope("x").memories.list()
 
 
 def test_we_share_a_database_with_other_tables(tmp_path: Path) -> None:
@@ -259,7 +259,7 @@ def test_a_folder_that_may_not_be_written_says_so(tmp_path: Path) -> None:
     assert len(run.stdout.splitlines()) == 2, run.stdout + run.stderr
     assert "read-only" in run.stdout or "cannot be opened" in run.stdout
     with mnemic.open(urls[0]) as memory:
-        assert [record.text for record in memory.scope("x").all()] == ["kept"]
+        assert [record.text for record in memory.scope("x").memories.list()] == ["kept"]
 
 
 def test_a_lock_held_for_too_long_says_so(tmp_path: Path) -> None:
@@ -270,10 +270,10 @@ def test_a_lock_held_for_too_long_says_so(tmp_path: Path) -> None:
             other.execute("BEGIN IMMEDIATE")
             with pytest.raises(mnemic.StoreBusyError, match="another process"):
                 memory.scope("x").remember("late")
-            assert len(memory.scope("x").all()) == 1
+            assert len(memory.scope("x").memories.list()) == 1
             other.execute("ROLLBACK")
         memory.scope("x").remember("now")
-        assert len(memory.scope("x").all()) == 2
+        assert len(memory.scope("x").memories.list()) == 2
 
 
 def test_closing_leaves_no_thread_and_no_file_open(tmp_path: Path) -> None:
@@ -287,14 +287,14 @@ def test_closing_leaves_no_thread_and_no_file_open(tmp_path: Path) -> None:
             await asyncio.gather(*(space.recall("fact") for _ in range(5)))
             assert threading.active_count() > before
         with pytest.raises(mnemic.ClosedError):
-            await space.all()
+            await space.memories.list()
 
     asyncio.run(use())
     assert threading.active_count() == before
     handles = {fd.resolve() for fd in Path("/proc/self/fd").iterdir()}
     assert not any(str(handle).startswith(str(tmp_path)) for handle in handles)
     with mnemic.open(url) as memory:
-        assert len(memory.scope("x").all()) == 20
+        assert len(memory.scope("x").memories.list()) == 20
     with pytest.raises(mnemic.ClosedError):
-        memory.scope("x").all()
+        memory.scope("x").memories.list()
     memory.close()

@@ -16,8 +16,9 @@ import mnemic
 import mnemic.api
 
 NAMES = """
-    AgentCall AsyncNotes AsyncFacts AsyncMemory AsyncSession AsyncScope Audit AuditEntry AuditError
-    BudgetError Notes Cleaned DecryptionError
+    AgentCall AsyncNotes AsyncFacts AsyncMemory AsyncMemories AsyncSessions Memories Sessions
+     AsyncSession AsyncScope Audit AuditEntry AuditError
+    BudgetError Notes Forgotten DecryptionError
     ClosedError CombinedEmbedder ConflictError Context Copied Embedder EmbedderError Note NoteInfo NoteLimits
     EventLoopError MemoryItem Faded FastEmbedEmbedder Facts Hit InvalidValueError LimitError Exported Fact
     ImageInfo Imported Stats Memory

@@ -242,13 +242,13 @@ def test_a_role_that_may_only_read_reads(url: str, role: str) -> None:
     with admin(url) as connection:
         connection.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {role}")
     with mnemic.open(made_by(url, role)) as memory:
-        assert [found.text for found in memory.scope("x").all()] == ["kept"]
+        assert [found.text for found in memory.scope("x").memories.list()] == ["kept"]
         with pytest.raises(mnemic.StorePermissionError, match="permission denied"):
             memory.scope("x").remember("not kept")
         with pytest.raises(mnemic.StorePermissionError, match="permission denied"):
             memory.scope("x").erase()
     with mnemic.open(url) as memory:
-        assert [found.text for found in memory.scope("x").all()] == ["kept"]
+        assert [found.text for found in memory.scope("x").memories.list()] == ["kept"]
 
 
 def test_a_server_that_takes_no_writes_says_so(url: str) -> None:
@@ -595,9 +595,9 @@ def test_schemas_are_apart_and_made_when_missing(url: str) -> None:
         with mnemic.open(f"{url}?schema={schema}") as memory:
             memory.scope("x").remember(f"in {schema}")
     with mnemic.open(f"{url}?schema=Three-3") as memory:
-        assert [found.text for found in memory.scope("x").all()] == ["in Three-3"]
+        assert [found.text for found in memory.scope("x").memories.list()] == ["in Three-3"]
     with mnemic.open(url) as memory:
-        assert memory.scope("x").all() == []
+        assert memory.scope("x").memories.list() == []
 
 
 def test_many_open_an_empty_database_at_once(url: str) -> None:

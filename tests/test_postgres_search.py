@@ -62,9 +62,7 @@ def test_it_finds_what_was_remembered_and_said(server: str) -> None:
         assert "Alice loves coffee" not in texts(alice.recall("what does Alice love?"))
         assert texts(alice.recall("tea", kinds=["message"])) == []
         hit = alice.recall("Oslo", neighbors=1)[0]
-        assert texts([mnemic.Hit(record=r, score=0, why={}) for r in hit.after]) == [
-            "How do you like it there?"
-        ]
+        assert [message.text for message in hit.after] == ["How do you like it there?"]
 
 
 def test_it_finds_the_same_as_the_index_in_memory(server: str, url: str) -> None:
@@ -106,9 +104,9 @@ def test_changes_and_deletions_show_at_once(server: str) -> None:
         alice = memory.scope("alice")
         kept, gone = alice.remember("Alice has a red car"), alice.remember("Alice has a blue boat")
         assert len(alice.recall("what does Alice have?")) == 2
-        other.scope("alice").forget(gone.key)
+        other.scope("alice").forget(gone.id)
         assert texts(alice.recall("what does Alice have?")) == ["Alice has a red car"]
-        other.scope("alice").update(kept.key, text="Alice has a green car")
+        other.scope("alice").memories.update(kept.id, text="Alice has a green car")
         other.scope("alice").remember("Alice has a bicycle")
         assert set(texts(alice.recall("what does Alice have?"))) == {
             "Alice has a green car",

@@ -188,7 +188,7 @@ def test_records_without_text_are_no_hindrance(alice: mnemic.Scope) -> None:
     hits = alice.recall("parcel", k=9, neighbors=1)
     assert sorted(found(hits)) == ["The parcel is in Bergen", "Where is my parcel?"]
     best = next(hit for hit in hits if hit.record.text == "The parcel is in Bergen")
-    assert found_texts(best.before) == ["Where is my parcel?"]
+    assert [near.text for near in best.before] == ["Where is my parcel?"]
     alice.remember("")
     assert len(alice.recall("parcel", k=9)) == 2
 
@@ -256,7 +256,7 @@ def test_long_answers_with_code_do_not_drown_the_short_one(alice: mnemic.Scope) 
 def test_what_stands_deep_in_a_long_text_is_found_by_its_meaning(alice: mnemic.Scope) -> None:
     filler = "The quarterly figures were discussed at some length by the committee. " * 30
     ill = "The physician examined the patient in the hospital and prescribed antibiotics for the infection. "
-    alice.remember(f"{filler} {ill * 6} {filler}", key="long")
+    alice.remember(f"{filler} {ill * 6} {filler}", id="long")
     alice.remember_many([f"{filler} Nothing else of note happened on day {n}." for n in range(5)])
     (best, *_) = alice.recall("doctor medicine illness", signals="dense")
     assert best.record.key == "long"
@@ -503,7 +503,7 @@ def test_filters_hold_together(alice: mnemic.Scope) -> None:
 @pytest.mark.parametrize("count", [2500])
 def test_a_filter_that_few_pass_finds_them_all(alice: mnemic.Scope, count: int) -> None:
     alice.remember_many(
-        [MemoryItem(text=f"tea {n}", metadata={"rare": n % 800 == 7}, key=f"k{n}") for n in range(count)]
+        [MemoryItem(text=f"tea {n}", metadata={"rare": n % 800 == 7}, id=f"k{n}") for n in range(count)]
     )
     for key in ("k7", "k8"):
         alice.update(key, importance=2)
@@ -553,10 +553,10 @@ def test_neighbours_come_in_their_order(alice: mnemic.Scope) -> None:
     talk(chat, *[("Anna", f"word{n}x") for n in range(9)])
     (hit, *_) = alice.recall("word4x", neighbors=2)
     assert hit.record.text == "word4x"
-    assert found_texts(hit.before) == ["word2x", "word3x"]
-    assert found_texts(hit.after) == ["word5x", "word6x"]
+    assert [near.text for near in hit.before] == ["word2x", "word3x"]
+    assert [near.text for near in hit.after] == ["word5x", "word6x"]
     (first, *_) = alice.recall("word0x", neighbors=3)
-    assert (first.before, found_texts(first.after)) == ([], ["word1x", "word2x", "word3x"])
+    assert (first.before, [near.text for near in first.after]) == ([], ["word1x", "word2x", "word3x"])
     (all_of_it, *_) = alice.recall("word4x", neighbors=1000)
     assert len(all_of_it.before) + len(all_of_it.after) == 8
 
@@ -569,7 +569,8 @@ def test_neighbours_are_of_the_same_conversation(alice: mnemic.Scope) -> None:
     alice.remember("first remembered")
     for hit in alice.recall("first second", k=9, neighbors=5):
         for near in (*hit.before, *hit.after):
-            assert near.scope == hit.record.scope
+            assert near.text is not None
+            assert near.text.endswith(f"of {hit.record.scope.name}")
     (noted,) = alice.recall("remembered", kinds="memory", neighbors=5)
     assert (noted.before, noted.after) == ([], [])
 
@@ -582,12 +583,14 @@ def test_neighbours_close_up_where_one_is_gone(alice: mnemic.Scope) -> None:
     chat.add("user", "word6x")
     chat.add("user", "word7x")
     (hit, *_) = alice.recall("word3x", neighbors=9)
-    assert found_texts([*hit.before, hit.record, *hit.after]) == [m.text for m in chat.messages()]
+    assert [*(m.text for m in hit.before), hit.text, *(m.text for m in hit.after)] == [
+        m.text for m in chat.messages()
+    ]
     chat.set_system("You are a parrot")
     chat.set_system("You are an owl")
     (hit, *_) = alice.recall("word4x", neighbors=9)
     turns = [m.text for m in chat.messages(roles="user")]
-    assert found_texts([*hit.before, hit.record, *hit.after]) == turns
+    assert [*(m.text for m in hit.before), hit.text, *(m.text for m in hit.after)] == turns
     assert alice.recall("parrot", signals="lexical") == []
 
 
@@ -635,7 +638,7 @@ def test_copies_stay_out_where_a_filter_leaves_hits_out(alice: mnemic.Scope) -> 
     out, kept = {"in": False}, {"in": True}
     alice.remember("green tea is ready", metadata=kept)
     for n in range(6):
-        alice.remember("green tea is ready", metadata=kept, key=f"copy{n}")
+        alice.remember("green tea is ready", metadata=kept, id=f"copy{n}")
     for text in ("green tea is ready now", "green tea is ready soon", "ready is green tea today"):
         alice.remember(text, metadata=out)
     for text in ("the tea shop", "tea in a green cup"):
@@ -656,7 +659,7 @@ def test_a_thousand_copies_hide_nothing(alice: mnemic.Scope, monkeypatch: pytest
 def fresh(space: mnemic.Scope, url: str, query: str, **options: Any) -> list[tuple[str, float]]:
     """Return what another handle, which has seen nothing yet, finds."""
     with mnemic.open(url) as other:
-        return scored(other.scope(*space.home.segments).recall(query, **options))
+        return scored(other.scope(*space.path.segments).recall(query, **options))
 
 
 def test_an_erased_scope_below_leaves_no_trace(file_url: str) -> None:
@@ -732,7 +735,7 @@ def test_what_has_expired_takes_no_place(alice: mnemic.Scope) -> None:
     hits = alice.recall("tea is ready", k=9, signals="lexical")
     assert found(hits) == ["tea was cold"]
     (hit, *_) = alice.recall("afterwards", neighbors=1)
-    assert "in between" not in found_texts(hit.before)
+    assert "in between" not in [near.text for near in hit.before]
 
 
 @pytest.mark.parametrize("overflow", ["drop", "archive"])
@@ -797,10 +800,10 @@ def test_handles_that_write_by_turns_agree(file_url: str) -> None:
         for n in range(12):
             writer, reader = (one, two) if n % 2 else (two, one)
             space = writer.scope("a")
-            space.remember(f"tea {n}", key=f"k{n}")
+            space.remember(f"tea {n}", id=f"k{n}")
             if n > 4:
                 space.forget(f"k{n - 4}")
-                space.update(f"k{n - 1}", text=f"better tea {n - 1}")
+                space.memories.update(f"k{n - 1}", text=f"better tea {n - 1}")
             space.session("s", max_messages=4).add("user", f"talk of tea {n}")
             ours, theirs = (scored(m.scope("a").recall("better talk of tea", k=99)) for m in (writer, reader))
             assert dict(ours) == pytest.approx(dict(theirs), abs=2e-3)
@@ -814,7 +817,7 @@ def test_many_threads_recall_and_write(memory: mnemic.Memory) -> None:
     def work(number: int) -> None:
         try:
             for n in range(12):
-                space.remember(f"tea of thread {number}, cup {n}", key=f"{number}-{n}")
+                space.remember(f"tea of thread {number}, cup {n}", id=f"{number}-{n}")
                 assert space.recall("tea", k=5, neighbors=1)
                 if n % 3 == 2:
                     space.forget(f"{number}-{n - 1}")
@@ -923,7 +926,7 @@ def test_metrics_count_what_was_found_and_what_was_used(alice: mnemic.Scope, mem
     (hit, *_) = alice.recall("is Alice allergic to peanuts")
     alice.recall("xylophone quartz bivouac", signals=None)
     assert alice.used(hit) == 1
-    alice.alike("Bert plays chess")
+    alice.memories.similar("Bert plays chess")
     report = memory.metrics()
     assert (report.recalls, report.used, report.success, report.hit_ratio) == (2, 1, 0.5, 0.5)
     assert 0 < report.mean_score <= 1
@@ -964,7 +967,7 @@ def test_what_this_process_forgets_need_not_be_looked_for(monkeypatch: pytest.Mo
         chat = memory.scope("a").session("s", max_messages=3)
         chat.add_many([Message("user", f"coffee number {n}") for n in range(3)])
         assert len(space.recall("tea coffee", k=99)) == 53
-        space.forget(kept[7].key)
+        space.forget(kept[7].id)
         chat.add("user", "coffee number 3")
         monkeypatch.setattr(MemoryStore, "scan", counted)
         hits = found(space.recall("tea coffee", k=99))

@@ -121,10 +121,10 @@ def test_what_is_excluded_is_no_hit(alice: mnemic.Scope) -> None:
     (hit,) = alice.recall("tea", exclude=[record])
     assert hit.record.key == message.id
     assert texts(alice.recall("tea", exclude=[hit])) == ["tea is ready"]
-    assert alice.recall("tea", exclude=[record.ref, hit]) == []
+    assert alice.recall("tea", exclude=[record, hit]) == []
 
 
-@pytest.mark.parametrize("wrong", [["a key"], [7]])
+@pytest.mark.parametrize("wrong", [[7], [None]])
 def test_what_cannot_be_excluded_is_refused(alice: mnemic.Scope, wrong: Any) -> None:
-    with pytest.raises(mnemic.InvalidValueError, match="named by a hit, a record"):
+    with pytest.raises(mnemic.InvalidValueError, match="named by a hit"):
         alice.recall("tea", exclude=wrong)

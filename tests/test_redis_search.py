@@ -58,9 +58,9 @@ def test_changes_and_deletions_show_at_once_and_leave_nothing(url: str) -> None:
         alice = memory.scope("alice")
         kept, gone = alice.remember("Alice has a red car"), alice.remember("Alice has a blue boat")
         assert len(alice.recall("what does Alice have?")) == 2
-        other.scope("alice").forget(gone.key)
+        other.scope("alice").forget(gone.id)
         assert texts(alice.recall("what does Alice have?")) == ["Alice has a red car"]
-        other.scope("alice").update(kept.key, text="Alice has a green car")
+        other.scope("alice").memories.update(kept.id, text="Alice has a green car")
         assert texts(alice.recall("what does Alice have?")) == ["Alice has a green car"]
         alice.erase()
         assert other.scope("alice").recall("Alice") == []

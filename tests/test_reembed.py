@@ -99,7 +99,7 @@ def test_a_text_that_does_not_change_is_not_embedded_again(how: str) -> None:
     model = Words()
     with mnemic.open("memory://", embedder=model) as memory:
         space = memory.scope("a")
-        old = mnemic.MemoryItem(text="the winter garden", key="k", created=owning_time(400), importance=1)
+        old = mnemic.MemoryItem(text="the winter garden", id="k", created=owning_time(400), importance=1)
         if how in ("archive", "fork"):
             chat = space.session("s", max_messages=4, overflow="archive")
             chat.add_many([Message("user", f"turn {WORDS[n]}") for n in range(4)])
@@ -119,10 +119,10 @@ def test_a_text_that_does_not_change_is_not_embedded_again(how: str) -> None:
             elif how == "metadata":
                 space.update("k", metadata={"a": 1})
             elif how == "decay":
-                assert space.decay() == 1
+                assert space.memories.decay() == 1
             else:
-                assert space.prune(0.5, archive=True) == 1
-                space.restore("k")
+                assert space.forget(faded_below=0.5, archive=True).deleted == 1
+                space.memories.restore("k")
                 given += 1  # its vectors went with it
         assert len(space.recall("winter garden turn", k=9)) >= 1
         assert len(model.texts) == given
@@ -323,7 +323,7 @@ def test_an_empty_store_takes_the_first_embedder_that_writes(file_url: str) -> N
             two.scope("a").remember("the harbour")
         with pytest.raises(mnemic.EmbedderError):
             two.scope("a").recall("garden")
-        assert [record.text for record in one.scope("a").all()] == ["the winter garden"]
+        assert [record.text for record in one.scope("a").memories.list()] == ["the winter garden"]
 
 
 # ---------------------------------------------------------------- moving over
@@ -333,7 +333,7 @@ def fill(memory: mnemic.Memory, count: int = 40) -> None:
     for user in ("anna", "bert"):
         space = memory.scope("acme", user)
         space.remember_many(
-            [MemoryItem(text=f"note {n} on the {WORDS[n % 10]}", key=f"k{n}") for n in range(count // 4)]
+            [MemoryItem(text=f"note {n} on the {WORDS[n % 10]}", id=f"k{n}") for n in range(count // 4)]
         )
         space.session("s").add_many(
             [Message("user", f"talk {n} of {WORDS[n % 10]}") for n in range(count // 4)]

@@ -42,7 +42,7 @@ def calls_of(memory: mnemic.Memory) -> list[Callable[[], object]]:
         lambda: chat.add("user", "during"),
         lambda: chat.add("user", "during", once="one"),
         lambda: chat.messages(),
-        lambda: acme.sessions(),
+        lambda: acme.sessions.list(),
     ]
 
 
@@ -170,7 +170,7 @@ def test_a_memory_is_closed_from_another_loop_than_its_own(proxied: tuple[Faulty
         memory = asyncio.run_coroutine_threadsafe(opened(), loop).result()
         asyncio.run(memory.close())
         with pytest.raises(ClosedError):
-            asyncio.run_coroutine_threadsafe(memory.scope("a").all(), loop).result()
+            asyncio.run_coroutine_threadsafe(memory.scope("a").memories.list(), loop).result()
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()

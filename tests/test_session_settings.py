@@ -51,7 +51,7 @@ def test_settings_are_the_sessions_on_every_back_end(anywhere: mnemic.Memory) ->
     assert alice.session("x").settings().max_messages == 3
     assert len(alice.session("x").archived()) == 9
     assert "tea with lemon" in [hit.record.text for hit in alice.recall("tea with lemon")]
-    (info,) = alice.sessions()
+    (info,) = alice.sessions.list()
     assert (info.name, info.messages) == ("x", 3)
     alice.session("x").clear()
     assert (early.messages(), early.archived()) == ([], [])
@@ -59,7 +59,7 @@ def test_settings_are_the_sessions_on_every_back_end(anywhere: mnemic.Memory) ->
     alice.session("x", retention="single_run", ttl=timedelta(hours=1)).add("user", "y")
     with alice.session("x").run() as run:
         assert run.messages() == []
-    assert alice.sessions() == []
+    assert alice.sessions.list() == []
     alice.erase()
     assert alice.session("x").settings() == mnemic.SessionSettings()
 

@@ -101,7 +101,7 @@ def test_a_call_with_a_name_is_done_once(alice: mnemic.Scope) -> None:
     chat.add("user", "first", once="request-1")
     assert texts(chat.messages()) == ["1", "2"]
     kept = [alice.remember("tea", once="request-2") for _ in range(3)]
-    assert len({record.seq for record in kept}) == len(alice.all()) == 1
+    assert len({record.id for record in kept}) == len(alice.memories.list()) == 1
 
 
 def test_limit_and_offset_count_back_from_the_newest(chat: mnemic.Session) -> None:
@@ -214,7 +214,7 @@ def test_a_fork_goes_its_own_way(alice: mnemic.Scope, chat: mnemic.Session) -> N
         chat.fork("tuesday")
     with pytest.raises(mnemic.NotFoundError):
         chat.fork("thursday", at="no such message")
-    assert sorted(info.name for info in alice.sessions()) == ["monday", "tuesday", "wednesday"]
+    assert sorted(info.name for info in alice.sessions.list()) == ["monday", "tuesday", "wednesday"]
 
 
 def test_sessions_are_listed_with_counts_tokens_and_activity(alice: mnemic.Scope) -> None:
@@ -222,7 +222,7 @@ def test_sessions_are_listed_with_counts_tokens_and_activity(alice: mnemic.Scope
     alice.session("one").add_many([Message("user", "hello world"), Message("assistant", "hi")])
     alice.session("two").add("user", "hello")
     alice.scope("deeper").session("three").add("user", "x")
-    one, two, three = sorted(alice.sessions(), key=lambda info: info.started)
+    one, two, three = sorted(alice.sessions.list(), key=lambda info: info.started)
     assert (one.name, one.messages, one.tokens) == ("one", 2, 2 + 4 + 1 + 4)
     assert (two.name, two.messages, two.tokens) == ("two", 1, 1 + 4)
     assert three.scope.path == "acme/alice/deeper/three"
@@ -267,8 +267,10 @@ def test_calls_and_results_can_be_read_and_found(alice: mnemic.Scope, chat: mnem
         chat.transcript()
         == 'assistant: search_flights({"to": "Lisbon"})\ntool: TAP\nassistant: Booker reserve'
     )
-    assert alice.recall("Lisbon flights", 1)[0].record.text == 'search_flights({"to": "Lisbon"})'
-    assert alice.recall("reserve", 1)[0].record.text == "Booker reserve"
+    assert (
+        alice.recall("Lisbon flights", 1, traffic=True)[0].record.text == 'search_flights({"to": "Lisbon"})'
+    )
+    assert alice.recall("reserve", 1, traffic=True)[0].record.text == "Booker reserve"
 
 
 def test_prefill_happens_once(chat: mnemic.Session) -> None:
@@ -371,7 +373,7 @@ def test_a_session_lives_as_long_as_it_is_used(alice: mnemic.Scope) -> None:
     assert texts(chat.messages()) == ["0", "1", "2"]
     time.sleep(1.1)
     assert chat.messages() == []
-    assert alice.sessions() == []
+    assert alice.sessions.list() == []
     chat.add("user", "new")
     assert texts(chat.messages()) == ["new"]
     with pytest.raises(mnemic.InvalidValueError, match="ttl"):
@@ -384,8 +386,8 @@ def test_one_message_may_expire_alone(memory: mnemic.Memory, chat: mnemic.Sessio
     assert texts(chat.messages()) == ["code 1234", "stays"]
     time.sleep(1.1)
     assert texts(chat.messages()) == ["stays"]
-    assert memory.sweep() == 1
-    assert memory.sweep() == 0
+    assert memory.compact() == 1
+    assert memory.compact() == 0
 
 
 def test_messages_are_removed_by_their_ids(chat: mnemic.Session) -> None:

@@ -94,7 +94,7 @@ def do(memory: mnemic.Memory, step: tuple[str, ...]) -> None:
         case "say", [text]:
             chat.add(Message("user", text, name=given[0]))
         case "remember", [key, text]:
-            space.remember(text, key=key)
+            space.remember(text, id=key)
         case "forget", [key]:
             space.forget(key)
         case "pop", _:
@@ -117,8 +117,8 @@ def told(memory: mnemic.Memory, query: str) -> dict[Any, Any]:
         hit.record.ref: (
             hit.score,
             hit.why,
-            [record.ref for record in hit.before],
-            [record.ref for record in hit.after],
+            [message.id for message in hit.before],
+            [message.id for message in hit.after],
         )
         for hit in hits
     }

@@ -12,11 +12,12 @@ PACKAGE = Path(__file__).parent.parent / "src" / "mnemic"
 TARGET = PACKAGE / "sync.py"
 SOURCES = [
     "features/sessions.py",
+    "features/session_list.py",
     "features/notes.py",
     "features/memories.py",
-    "features/fading.py",
     "features/facts.py",
     "memory.py",
+    "scope.py",
 ]
 
 HEADER = '''"""The sync API: each class drives its async twin. Made by tools/generate_sync.py; do not edit."""
@@ -355,9 +356,10 @@ OURS = (
     "AsyncMemory",
     "AsyncScope",
     "AsyncSession",
+    "AsyncSessions",
     "AsyncNotes",
     "AsyncFacts",
-    "AsyncLongTerm",
+    "AsyncMemories",
     "AsyncLearner",
 )
 

@@ -27,26 +27,30 @@ from .errors import (
     UnknownSchemeError,
     UnreadableStoreError,
 )
-from .features.cleanup import Cleaned
 from .features.context import Context
 from .features.facts import AsyncFacts, Fact, Neighborhood
 from .features.fading import Faded
+from .features.forgetting import Forgotten
+from .features.hits import Hit
 from .features.jsonl import Exported, Imported
-from .features.memories import MemoryItem
+from .features.memories import AsyncMemories
+from .features.memory_items import MemoryItem
 from .features.notes import AsyncNotes, Note, NoteInfo, NoteLimits
 from .features.overview import Stats
+from .features.session_list import AsyncSessions
 from .features.sessions import AsyncSession, SessionInfo
 from .features.settings import SessionSettings
 from .features.summary import Summarize
 from .formats import from_anthropic, from_openai, to_anthropic, to_openai
 from .images import ImageInfo
 from .layers.acting import Audit, AuditEntry
-from .memory import AsyncMemory, AsyncScope
+from .memory import AsyncMemory
 from .models.embedder import Embedder
 from .opening import open_async
 from .recall.meter import Metrics
-from .records import AgentCall, Hit, Message, Record, Ref, ScopePath, ToolCall
-from .sync import Facts, Memory, Notes, Scope, Session, copy, open
+from .records import AgentCall, Message, Record, Ref, ScopePath, ToolCall
+from .scope import AsyncScope
+from .sync import Facts, Memories, Memory, Notes, Scope, Session, Sessions, copy, open
 from .tokens import TokenCounter, token_counter
 
 if TYPE_CHECKING:
@@ -76,15 +80,16 @@ def __getattr__(name: str) -> Any:
 __all__ = [
     "AgentCall",
     "AsyncFacts",
+    "AsyncMemories",
     "AsyncMemory",
     "AsyncNotes",
     "AsyncScope",
     "AsyncSession",
+    "AsyncSessions",
     "Audit",
     "AuditEntry",
     "AuditError",
     "BudgetError",
-    "Cleaned",
     "ClosedError",
     "CombinedEmbedder",
     "ConflictError",
@@ -99,11 +104,13 @@ __all__ = [
     "Facts",
     "Faded",
     "FastEmbedEmbedder",
+    "Forgotten",
     "Hit",
     "ImageInfo",
     "Imported",
     "InvalidValueError",
     "LimitError",
+    "Memories",
     "Memory",
     "MemoryItem",
     "Message",
@@ -126,6 +133,7 @@ __all__ = [
     "Session",
     "SessionInfo",
     "SessionSettings",
+    "Sessions",
     "StaticEmbedder",
     "Stats",
     "StoreBusyError",

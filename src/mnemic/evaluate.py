@@ -175,8 +175,8 @@ def _gain(marks: list[bool]) -> float:
 def _vacant(memory: Memory, conversation: Conversation) -> Scope:
     """Return the scope of a conversation; raises ConflictError if there are sessions in it."""
     space = memory.scope(TENANT, conversation.id)
-    if space.sessions():
-        raise ConflictError(f"{space.home.path!r} has sessions already; erase it, or use another store")
+    if space.sessions.list():
+        raise ConflictError(f"{space.path.path!r} has sessions already; erase it, or use another store")
     return space
 
 

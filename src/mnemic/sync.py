@@ -13,35 +13,39 @@ from msgspec import UNSET, UnsetType
 from .checks import JSON
 from .copying import Copied, copy_async
 from .driving import Driver, Inline, Portal
-from .features.cleanup import Cleaned
 from .features.context import Context
 from .features.duplicates import Duplicates
 from .features.facts import MAX_FACTS, AsyncFacts, Fact, Neighborhood
-from .features.fading import AsyncFading, Faded
+from .features.fading import Faded
+from .features.forgetting import Forgotten
+from .features.hits import Hit, Item
 from .features.jsonl import Exported, FileOrPath, Imported
-from .features.memories import AsyncLongTerm, MemoryItem
+from .features.memories import AsyncMemories
+from .features.memory_items import MemoryItem
 from .features.notes import AsyncNotes, Note, NoteInfo, NoteLimits
 from .features.overview import Stats
 from .features.references import Reference
+from .features.session_list import AsyncSessions
 from .features.sessions import AsyncSession, SessionInfo
 from .features.settings import Overflow, Retention, SessionSettings
 from .layers.acting import Acting, AuditEntry, Auditing
 from .layers.sealing import Keys
-from .memory import AsyncMemory, AsyncScope, Tokens
+from .memory import AsyncMemory, Tokens
 from .models.embedder import Embedder
 from .models.finding import AUTO
 from .opening import audits_inline, open_async
 from .recall.entry import INDEX_BYTES
 from .recall.likeness import NEAR
 from .recall.meter import Metrics
-from .records import Hit, Message, Record, Ref, Role, ScopePath
+from .records import Message, Role, ScopePath
+from .scope import AsyncScope
 from .store import registry
 from .tokens import DEFAULT_ENCODING
 
 if TYPE_CHECKING:
     import networkx
 
-__all__ = ["Facts", "Fading", "LongTerm", "Memory", "Notes", "Scope", "Session", "copy", "open"]
+__all__ = ["Facts", "Memories", "Memory", "Notes", "Scope", "Session", "Sessions", "copy", "open"]
 
 
 class Session:
@@ -272,6 +276,30 @@ class Session:
         self._driver.run(self._twin.__aexit__(*error))
 
 
+class Sessions:
+    """The conversations of one scope; `AsyncScope.session` opens one."""
+
+    def __init__(self, twin: AsyncSessions, driver: Driver) -> None:
+        self._driver = driver
+        self._twin = twin
+
+    @property
+    def scope(self) -> ScopePath:
+        return self._twin.scope
+
+    def get(self, name: str) -> SessionInfo:
+        """Return counts, tokens and last activity of a conversation of this scope; raises NotFoundError."""
+        return self._driver.run(self._twin.get(name))
+
+    def delete(self, name: str) -> bool:
+        """Delete a conversation of this scope with its archive, summary and limits; tell whether it was there."""
+        return self._driver.run(self._twin.delete(name))
+
+    def list(self) -> list[SessionInfo]:
+        """Return the conversations here and below with their counts, tokens and last activity."""
+        return self._driver.run(self._twin.list())
+
+
 class Notes:
     """The notes of one scope: any JSON value under a key, with a description.
 
@@ -361,22 +389,22 @@ class Notes:
         return self._driver.run(self._twin.list(metadata))
 
 
-class LongTerm:
+class Memories:
     """The remembered texts of one scope."""
 
-    def __init__(self, twin: AsyncLongTerm, driver: Driver) -> None:
+    def __init__(self, twin: AsyncMemories, driver: Driver) -> None:
         self._driver = driver
         self._twin = twin
 
     @property
-    def home(self) -> ScopePath:
-        return self._twin.home
+    def scope(self) -> ScopePath:
+        return self._twin.scope
 
-    def remember(
+    def add(
         self,
         text: str,
         *,
-        key: str | None = None,
+        id: str | None = None,
         importance: float = 1.0,
         metadata: Mapping[str, Any] | None = None,
         source: str | None = None,
@@ -387,21 +415,20 @@ class LongTerm:
         pinned: bool = False,
         once: str | None = None,
         duplicates: Duplicates = "keep",
-    ) -> Record:
-        """Remember a text, under a new key or in place of what has this key; return its record.
+    ) -> MemoryItem:
+        """Remember a text in this scope, under a new id or in place of the text with this id.
 
-        `source` says where it is from, `valid_from` and `valid_to` when it was true; with `ttl` it
-        is gone after that long; with `once`, a name for this call in this scope, it is done once however
-        often it is sent within 24 hours, and other words under that name raise ConflictError.
-        `duplicates` says what becomes of a text that says what is remembered already: "keep" it beside
-        the other, "merge" them (the record has the old key, and the old wording is in its data), "skip"
-        it (the old record is returned), or "refuse" it with a ConflictError. Raises InvalidValueError
-        for what cannot be stored.
+        `source` says where it is from, `valid_from` and `valid_to` when it was true; with `ttl` it is gone after
+        that long. With `once`, a name for this call in this scope, it is done once however often it is sent within
+        24 hours, and other words under that name raise ConflictError. `duplicates` says what happens to a text that
+        says what is remembered already: "keep" it beside the other, "merge" them (the old id stays, the old wording
+        is in the record's data), "skip" it (the old one is returned), or "refuse" it with a ConflictError. Raises
+        InvalidValueError for what cannot be stored.
         """
         return self._driver.run(
-            self._twin.remember(
+            self._twin.add(
                 text,
-                key=key,
+                id=id,
                 importance=importance,
                 metadata=metadata,
                 source=source,
@@ -415,36 +442,22 @@ class LongTerm:
             )
         )
 
-    def remember_many(
-        self,
-        experiences: Iterable[str | MemoryItem],
-        *,
-        once: str | None = None,
-        duplicates: Duplicates = "keep",
-    ) -> list[Record]:
-        """Remember texts as `remember` does, all or none; return their records."""
-        return self._driver.run(self._twin.remember_many(experiences, once=once, duplicates=duplicates))
+    def add_many(
+        self, items: Iterable[str | MemoryItem], *, once: str | None = None, duplicates: Duplicates = "keep"
+    ) -> list[MemoryItem]:
+        """Remember texts in this scope as `add` does, all or none."""
+        return self._driver.run(self._twin.add_many(items, once=once, duplicates=duplicates))
 
-    def alike(self, text: str, *, least: float = NEAR, k: int = 5) -> list[Hit]:
-        """Return the remembered texts of this scope that say the same as `text`, the most alike first.
+    def get(self, id: Reference) -> MemoryItem:
+        """Return a remembered text by its id, as it is now; a hit or an item of this scope or below is taken, too.
 
-        The score is the likeness: 1 for the same words in the same order. Texts that differ in a
-        number, or of which only one denies something, are never alike.
+        Raises NotFoundError if there is none, InvalidValueError if an id alone could be several below this scope.
         """
-        return self._driver.run(self._twin.alike(text, least=least, k=k))
-
-    def get(self, key: Reference) -> Record:
-        """Return the record of a hit, a record or a ref as it is now, or what is under a key.
-
-        A key alone is a remembered text of this scope, or else the only record with this key, of any kind
-        that recall finds, here or below. Raises NotFoundError if there is none, InvalidValueError if there
-        are several, or if it lies in another scope.
-        """
-        return self._driver.run(self._twin.get(key))
+        return self._driver.run(self._twin.get(id))
 
     def update(
         self,
-        key: Reference,
+        id: Reference,
         *,
         text: str | UnsetType = UNSET,
         importance: float | UnsetType = UNSET,
@@ -453,16 +466,14 @@ class LongTerm:
         valid_from: datetime | None | UnsetType = UNSET,
         valid_to: datetime | None | UnsetType = UNSET,
         pinned: bool | UnsetType = UNSET,
-    ) -> Record:
-        """Change what is given and keep the rest; return the new record.
+    ) -> MemoryItem:
+        """Change what is given of a remembered text and keep the rest; `id` is as `get` takes it.
 
-        `key` is as `get` takes it. Of a message, a note, a fact or a summary only the importance, the
-        metadata and the pin can be changed here. Raises as `get` does, and ConflictError if others wrote
-        it first at every attempt.
+        Raises as `get` does, and ConflictError if others wrote it first at every attempt.
         """
         return self._driver.run(
             self._twin.update(
-                key,
+                id,
                 text=text,
                 importance=importance,
                 metadata=metadata,
@@ -473,131 +484,54 @@ class LongTerm:
             )
         )
 
-    def forget(
-        self,
-        key: Reference | None = None,
-        *,
-        metadata: Mapping[str, Any] | None = None,
-        source: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-    ) -> int:
-        """Forget one record, as `get` takes it, or all remembered texts here that pass every filter.
+    def delete(self, *ids: Reference) -> int:
+        """Delete remembered texts, each named as `get` takes it; return how many were there."""
+        return self._driver.run(self._twin.delete(*ids))
 
-        Returns how many records were forgotten. A record that is changed meanwhile so that it no longer
-        passes the filter stays. Raises InvalidValueError if neither a key nor a filter is given, or both,
-        and if a key alone could be several records; ConflictError if others kept changing what was to be
-        forgotten.
+    def similar(self, text: str, *, min_score: float = NEAR, k: int = 5) -> list[Hit]:
+        """Return the remembered texts of this scope that say the same as `text`, the most similar first.
+
+        A score of 1 means the same words in the same order. Texts that differ in a number, or of which only one
+        denies something, are never similar.
         """
-        return self._driver.run(
-            self._twin.forget(key, metadata=metadata, source=source, since=since, until=until)
-        )
-
-    def recall(
-        self,
-        query: str,
-        k: int = 5,
-        *,
-        kinds: Sequence[str] | str | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        roles: Sequence[Role] | Role | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        min_importance: float | None = None,
-        min_score: float | None = None,
-        as_of: datetime | None = None,
-        neighbors: int = 0,
-        diverse: bool = True,
-        traffic: bool = False,
-        exclude: Sequence[Hit | Record | Ref] = (),
-        signals: Sequence[str] | str | None = None,
-        uses: bool = True,
-    ) -> list[Hit]:
-        """Return the `k` records of this scope, and of those below it, that best answer, best first.
-
-        Everything with text is searched: messages, remembered texts, notes, summaries and links, or
-        only the `kinds` given. `as_of` keeps what was true then, which is now unless it is given.
-        System messages, tools' answers and messages that only call tools are left out, unless `roles`
-        names theirs or `traffic` is true. `neighbors` brings that many turns before and after each hit
-        along; `diverse` leaves copies of a better hit out; what is in `exclude` is no hit; `signals` are the
-        only ones that count, all unless they are given. A hit counts as a use of what was remembered, unless
-        `uses` is false.
-        """
-        return self._driver.run(
-            self._twin.recall(
-                query,
-                k,
-                kinds=kinds,
-                metadata=metadata,
-                roles=roles,
-                since=since,
-                until=until,
-                min_importance=min_importance,
-                min_score=min_score,
-                as_of=as_of,
-                neighbors=neighbors,
-                diverse=diverse,
-                traffic=traffic,
-                exclude=exclude,
-                signals=signals,
-                uses=uses,
-            )
-        )
-
-    def recent(self, n: int = 10) -> list[Record]:
-        """Return what was remembered last in this scope, oldest first."""
-        return self._driver.run(self._twin.recent(n))
-
-    def all(self) -> list[Record]:
-        """Return everything that is remembered in this scope, oldest first."""
-        return self._driver.run(self._twin.all())
-
-
-class Fading(LongTerm):
-    """The remembered texts of one scope, and how they fade."""
-
-    def __init__(self, twin: AsyncFading, driver: Driver) -> None:
-        super().__init__(twin, driver)
-        self._twin: AsyncFading = twin
+        return self._driver.run(self._twin.similar(text, min_score=min_score, k=k))
 
     def used(self, *hits: Reference) -> int:
         """Say that hits were of use, which makes them fade more slowly; return how many are still there.
 
-        Each is as `get` takes it. It also counts as a success of recall in the memory's metrics.
+        Each is as `get` takes it, of any kind that recall finds. It also counts as a success of recall in the
+        memory's metrics.
         """
         return self._driver.run(self._twin.used(*hits))
 
     def fading(
         self, below: float | None = None, *, limit: int = 100, half_life: timedelta | None = None
     ) -> list[Faded]:
-        """Return what fades, the weakest first, or only what is weaker than `below`; at most `limit`.
+        """Return the texts of this scope that fade, the weakest first, or only those weaker than `below`.
 
-        Pinned records do not fade. Without use, half of the importance is left after `half_life`.
+        Pinned texts do not fade. Without use, half of the importance is left after `half_life`.
         """
         return self._driver.run(self._twin.fading(below, limit=limit, half_life=half_life))
 
     def decay(self, *, half_life: timedelta | None = None) -> int:
-        """Write down as each text's importance what is left of it now; return how many have changed.
+        """Write down as the importance of each text of this scope what is left of it now; return how many changed.
 
-        It fades on from there, so it makes no difference how often this is done. Recall weighs what is
-        left in any case; filters on importance see what was written down.
+        It fades on from there, so it makes no difference how often this is done. Recall weighs what is left in any
+        case; filters on importance see what was written down.
         """
         return self._driver.run(self._twin.decay(half_life=half_life))
 
-    def prune(self, below: float, *, archive: bool = False, half_life: timedelta | None = None) -> int:
-        """Forget what is weaker than `below`, but nothing that is pinned; return how many records.
+    def archived(self) -> list[MemoryItem]:
+        """Return the texts of this scope that were forgotten into the archive, oldest first."""
+        return self._driver.run(self._twin.archived())
 
-        With `archive` they are kept, where recall does not find them, and `restore` brings them back.
-        """
-        return self._driver.run(self._twin.prune(below, archive=archive, half_life=half_life))
+    def restore(self, id: str) -> MemoryItem:
+        """Bring a text back from the archive of this scope, as if used now; raises NotFoundError or ConflictError."""
+        return self._driver.run(self._twin.restore(id))
 
-    def pruned(self) -> list[Record]:
-        """Return what was pruned and kept, as it was, oldest first."""
-        return self._driver.run(self._twin.pruned())
-
-    def restore(self, key: str) -> Record:
-        """Bring what was pruned and kept back, as if used now; raises NotFoundError or ConflictError."""
-        return self._driver.run(self._twin.restore(key))
+    def list(self, *, limit: int | None = None) -> list[MemoryItem]:
+        """Return the remembered texts of this scope, oldest first; with `limit`, the newest so many."""
+        return self._driver.run(self._twin.list(limit=limit))
 
 
 class Facts:
@@ -781,9 +715,9 @@ class Memory:
         """
         return self._driver.run(self._twin.import_from(path, overwrite=overwrite, progress=progress))
 
-    def sweep(self) -> int:
-        """Remove from the store what has expired, which reads hide already; return how many records."""
-        return self._driver.run(self._twin.sweep())
+    def compact(self) -> int:
+        """Free the space of what has expired, which reads hide already; return how many records that were."""
+        return self._driver.run(self._twin.compact())
 
     def reembed(
         self, embedder: Embedder | str, *, progress: Callable[[int, int], object] | None = None
@@ -818,7 +752,7 @@ class Memory:
         """Encrypt anew, with the first of the keys, all that another has encrypted; return how many records.
 
         That is the store, the audit trail that this memory was opened with if it lies at a URL of its own,
-        and the `archives`: the URLs of those that `cleanup` filled and of encrypted copies. The memory does
+        and the `archives`: the URLs of those that `forget` filled and of encrypted copies. The memory does
         not know them unless they are named here, and an old key is needed for those that are not. Others may
         go on reading and writing, if they know both keys. Called again after it was broken off, it goes on
         where it was. `progress` is called, for one store after the other, with how many records are done and
@@ -892,23 +826,38 @@ class Memory:
         return f"<Memory at {self.url}>"
 
 
-class Scope(Fading):
-    """What is remembered under one scope, and the ways to it."""
+class Scope:
+    """What is remembered under one path of names: a tenant, a user, an agent, a team.
+
+    Reading looks here and below, writing writes here; a call says so where it differs.
+    """
 
     def __init__(self, twin: AsyncScope, driver: Driver) -> None:
-        super().__init__(twin, driver)
-        self._twin: AsyncScope = twin
+        self._driver = driver
+        self._twin = twin
+
+    @property
+    def path(self) -> ScopePath:
+        return self._twin.path
+
+    @property
+    def sessions(self) -> Sessions:
+        return Sessions(self._twin.sessions, self._driver)
 
     @property
     def notes(self) -> Notes:
         return Notes(self._twin.notes, self._driver)
 
     @property
+    def memories(self) -> Memories:
+        return Memories(self._twin.memories, self._driver)
+
+    @property
     def facts(self) -> Facts:
         return Facts(self._twin.facts, self._driver)
 
     def scope(self, *segments: ScopePath | str) -> Scope:
-        """Return what is remembered under a scope below this one; raises InvalidValueError."""
+        """Return the scope at a path below this one; raises InvalidValueError."""
         return Scope(self._twin.scope(*segments), self._driver)
 
     def session(
@@ -943,6 +892,160 @@ class Scope(Fading):
                 ttl=ttl,
             ),
             self._driver,
+        )
+
+    def remember(
+        self,
+        text: str,
+        *,
+        id: str | None = None,
+        importance: float = 1.0,
+        metadata: Mapping[str, Any] | None = None,
+        source: str | None = None,
+        valid_from: datetime | None = None,
+        valid_to: datetime | None = None,
+        created: datetime | None = None,
+        ttl: timedelta | None = None,
+        pinned: bool = False,
+        once: str | None = None,
+        duplicates: Duplicates = "keep",
+    ) -> MemoryItem:
+        """Remember a text in this scope; the short way to `memories.add`."""
+        return self._driver.run(
+            self._twin.remember(
+                text,
+                id=id,
+                importance=importance,
+                metadata=metadata,
+                source=source,
+                valid_from=valid_from,
+                valid_to=valid_to,
+                created=created,
+                ttl=ttl,
+                pinned=pinned,
+                once=once,
+                duplicates=duplicates,
+            )
+        )
+
+    def remember_many(
+        self, items: Iterable[str | MemoryItem], *, once: str | None = None, duplicates: Duplicates = "keep"
+    ) -> list[MemoryItem]:
+        """Remember texts in this scope, all or none; the short way to `memories.add_many`."""
+        return self._driver.run(self._twin.remember_many(items, once=once, duplicates=duplicates))
+
+    def recall(
+        self,
+        query: str,
+        k: int = 5,
+        *,
+        kinds: Sequence[str] | str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        roles: Sequence[Role] | Role | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        min_importance: float | None = None,
+        min_score: float | None = None,
+        as_of: datetime | None = None,
+        neighbors: int = 0,
+        diverse: bool = True,
+        traffic: bool = False,
+        exclude: Sequence[Reference] = (),
+        signals: Sequence[str] | str | None = None,
+        uses: bool = True,
+    ) -> list[Hit]:
+        """Return the `k` messages, memories, notes, facts and summaries here and below that best answer, best first.
+
+        `kinds` searches only some of these. `metadata`, `roles`, `since`, `until` and `min_importance` filter, and
+        `min_score` leaves out what answers too little. `as_of` keeps what was true then, by default now.
+        System messages, tools' answers and messages that only call tools are left out, unless `roles` names theirs or
+        `traffic` is true. `neighbors` brings that many turns before and after each hit along; `diverse` leaves out
+        copies of a better hit; what is in `exclude` is no hit; `signals` are the only ones that count. A hit counts
+        as a use of what was remembered, unless `uses` is false.
+        """
+        return self._driver.run(
+            self._twin.recall(
+                query,
+                k,
+                kinds=kinds,
+                metadata=metadata,
+                roles=roles,
+                since=since,
+                until=until,
+                min_importance=min_importance,
+                min_score=min_score,
+                as_of=as_of,
+                neighbors=neighbors,
+                diverse=diverse,
+                traffic=traffic,
+                exclude=exclude,
+                signals=signals,
+                uses=uses,
+            )
+        )
+
+    def update(
+        self,
+        item: Reference,
+        *,
+        importance: float | UnsetType = UNSET,
+        metadata: Mapping[str, Any] | UnsetType = UNSET,
+        pinned: bool | UnsetType = UNSET,
+    ) -> Item:
+        """Change the importance, the metadata or the pin of anything that recall found here or below.
+
+        `memories.update` changes more of a remembered text. Raises NotFoundError if it is gone, and ConflictError if
+        others wrote it first at every attempt.
+        """
+        return self._driver.run(
+            self._twin.update(item, importance=importance, metadata=metadata, pinned=pinned)
+        )
+
+    def used(self, *hits: Reference) -> int:
+        """Say that hits were of use, which makes them fade more slowly; return how many are still there.
+
+        It also counts as a success of recall in the memory's metrics.
+        """
+        return self._driver.run(self._twin.used(*hits))
+
+    def forget(
+        self,
+        *items: Reference,
+        older_than: timedelta | None = None,
+        faded_below: float | None = None,
+        half_life: timedelta | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        source: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        kinds: Sequence[str] | str | None = None,
+        archive: str | bool = False,
+        dry_run: bool = False,
+    ) -> Forgotten:
+        """Forget, here and below, what recall returned or an id names, or everything that passes every filter.
+
+        Messages, memories and facts are as old as they are, notes and summaries as their last change. `faded_below`
+        is about memories alone: those of whose importance less than that is left. A filter spares what is pinned, and
+        a tool's call whose answer it does not take. With `archive`, the URL of another store, which is encrypted if
+        this memory is, nothing is deleted before all of it was written there and read back; with `archive=True`
+        memories move to the archive of their scope, from which `memories.restore` brings them back. What others
+        change meanwhile so that it no longer matches stays. With `dry_run` it only counts. Raises
+        InvalidValueError if nothing says what to forget, StoreError if the archive fails.
+        """
+        return self._driver.run(
+            self._twin.forget(
+                *items,
+                older_than=older_than,
+                faded_below=faded_below,
+                half_life=half_life,
+                metadata=metadata,
+                source=source,
+                since=since,
+                until=until,
+                kinds=kinds,
+                archive=archive,
+                dry_run=dry_run,
+            )
         )
 
     def context(
@@ -989,10 +1092,6 @@ class Scope(Fading):
             )
         )
 
-    def sessions(self) -> list[SessionInfo]:
-        """Return the conversations below this scope with their counts, tokens and last activity."""
-        return self._driver.run(self._twin.sessions())
-
     def stats(self) -> Stats:
         """Count what is stored here and below: sessions, messages, tokens, memories, notes and facts."""
         return self._driver.run(self._twin.stats())
@@ -1023,38 +1122,15 @@ class Scope(Fading):
         """
         return self._driver.run(self._twin.import_from(path, overwrite=overwrite, progress=progress))
 
-    def cleanup(
-        self,
-        *,
-        older_than: timedelta | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        kinds: Sequence[str] | str | None = None,
-        archive: str | None = None,
-        dry_run: bool = False,
-    ) -> Cleaned:
-        """Remove what is old, or has this metadata, here and below; archived first at the URL `archive`.
-
-        Messages, remembered texts and facts are as old as they are; notes and summaries as their last
-        change. Nothing that is pinned goes, and no tool's call without its answers. With an archive, which
-        is encrypted if this memory is, nothing is removed before all of it has been written there and
-        read back; what changes meanwhile stays. Called again after it was broken off, it goes on. With
-        `dry_run` it only counts. Raises InvalidValueError if nothing says what is to go, StoreError if the
-        archive fails.
-        """
-        return self._driver.run(
-            self._twin.cleanup(
-                older_than=older_than, metadata=metadata, kinds=kinds, archive=archive, dry_run=dry_run
-            )
-        )
-
-    def erase(self) -> int:
-        """Remove everything in this scope and below it, of every kind; return how many records.
+    def erase(self, *, dry_run: bool = False) -> int:
+        """Delete everything here and below, of every kind, with every trace; return how many records.
 
         Not even the names of the scopes are left behind, but for what an audit trail tells of them. When it
-        returns, SQLite's files hold nothing of it either. Raises StoreBusyError if another process keeps the
-        database busy for so long that the texts, though removed, stay in its write-ahead file: call it again.
+        returns, SQLite's files hold nothing of it either. With `dry_run` it only counts. Raises StoreBusyError if
+        another process keeps the database busy for so long that the texts, though deleted, stay in its write-ahead
+        file: call it again.
         """
-        return self._driver.run(self._twin.erase())
+        return self._driver.run(self._twin.erase(dry_run=dry_run))
 
 
 def open(

@@ -11,7 +11,8 @@ from ..checks import shown
 from ..driving import Driver, Inline, Portal, off_loop, step
 from ..errors import InvalidValueError
 from ..features.sessions import AsyncSession
-from ..memory import AsyncMemory, AsyncScope
+from ..memory import AsyncMemory
+from ..scope import AsyncScope
 from ..sync import Memory, Scope, Session, open
 
 Result = TypeVar("Result")

@@ -15,8 +15,8 @@ from ..errors import ConflictError, InvalidValueError, NotFoundError
 from ..features.kinds import FACT, MEMORY, NOTE
 from ..features.kinds import JOURNAL as JOURNAL
 from ..layers.layer import Layer
-from ..memory import AsyncScope
 from ..records import Record, Ref, ScopePath, new_id, now
+from ..scope import AsyncScope
 from ..store.protocol import Store, scan_all
 from ..store.query import Condition, Delete, Limit, Op, Outcome, Put, Scan, Write
 from ..store.retry import retried
@@ -81,7 +81,7 @@ class AsyncJournal:
     home: ScopePath
 
     def __init__(self, space: AsyncScope) -> None:
-        self.home = space.home
+        self.home = space.path
         self._space = space
         self._store = space._store
 

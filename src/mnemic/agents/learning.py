@@ -15,12 +15,13 @@ from ..features.extractive import extractive as extractive
 from ..features.extractive import title_of
 from ..features.facts import Fact
 from ..features.kinds import MEMORY, PROGRESS, TITLE
+from ..features.memory_items import MemoryItem
 from ..features.messages import MESSAGE, decode
 from ..features.sessions import AsyncSession
 from ..features.summary import SUMMARY, SUMMARY_KEY, Summarize, summary_record
 from ..features.turns import Entry, grouped
-from ..memory import AsyncScope
 from ..records import Message, Record, Ref, now
+from ..scope import AsyncScope
 from ..store.protocol import scan_all
 from ..store.query import Condition, Put, Scan, Write
 from .asking import Asked, ask_for, asked, name_of, numbered
@@ -54,7 +55,7 @@ class Summary(Struct, frozen=True, kw_only=True):
 class Extracted(Struct, frozen=True, kw_only=True):
     """What was found in a session: facts as remembered texts, and as links; and how much was of no use."""
 
-    facts: list[Record] = field(default_factory=list)
+    facts: list[MemoryItem] = field(default_factory=list)
     links: list[Fact] = field(default_factory=list)
     skipped: int = 0
 
@@ -145,8 +146,8 @@ class AsyncLearner:
 
     async def _keep(
         self, chat: AsyncSession, spoken: list[Record], found: Found
-    ) -> tuple[list[Record], list[Fact], int]:
-        facts: list[Record] = []
+    ) -> tuple[list[MemoryItem], list[Fact], int]:
+        facts: list[MemoryItem] = []
         links: list[Fact] = []
         skipped = 0
         items: list[FoundFact | Triple] = [*found.facts, *found.triples]
@@ -187,7 +188,7 @@ class AsyncLearner:
 
     async def reflect(
         self, period: timedelta | tuple[datetime, datetime] = timedelta(days=1)
-    ) -> list[Record]:
+    ) -> list[MemoryItem]:
         """Remember what all that was said and remembered in a period amounts to; return these insights.
 
         The period is the last so much time, or from one moment to another. Each insight has its sources
@@ -224,7 +225,7 @@ class AsyncLearner:
         found: list[Record] = []
         space = self.home.space
         for kind in (MEMORY, MESSAGE):
-            scan = Scan(scope=space.home, kinds=(kind,), below=True, where=where)
+            scan = Scan(scope=space.path, kinds=(kind,), below=True, where=where)
             async for record in scan_all(space._store, scan):
                 said = kind == MEMORY or _role(record) in SPEAKERS
                 if record.text and said and not record.meta.get("insight"):

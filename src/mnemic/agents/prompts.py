@@ -11,12 +11,14 @@ from ..checks import check_count, check_number
 from ..driving import running_loop
 from ..errors import InvalidValueError
 from ..features.context import best_of, lines_of
-from ..features.memories import MEMORY
+from ..features.fading import count_use
+from ..features.hits import Hit
+from ..features.kinds import MEMORY
 from ..features.notes import NOTE, NoteInfo, to_info
 from ..features.quoting import quoted
 from ..features.sessions import AsyncSession
-from ..memory import AsyncScope
-from ..records import Hit, Message, Ref
+from ..records import Message, Ref
+from ..scope import AsyncScope
 from ..store.query import Scan
 from ..tokens import TokenCounter
 
@@ -104,14 +106,14 @@ async def show(
     listed, cost = _listed(entries, count, tokens, aside // 2)
     picked = best_of(hits, recent, session, tokens, aside - cost) if hits else []
     if used := [hit.record.ref for hit in picked if hit.record.kind == MEMORY]:
-        await space._use(used)
+        await count_use(space._store, used)
     lines = [*listed, *(lines_of(picked) if picked else [])]
     return Shown([] if given is not None else recent, quoted(lines) if lines else None, picked)
 
 
 async def _newest_notes(space: AsyncScope) -> tuple[list[NoteInfo], int]:
     """Return the notes that were made last, without what is in them, and how many there are."""
-    scan = Scan(scope=space.home, kinds=(NOTE,), reverse=True, limit=MAX_NOTES, bodies=False)
+    scan = Scan(scope=space.path, kinds=(NOTE,), reverse=True, limit=MAX_NOTES, bodies=False)
     page = await space._store.scan(scan)
     count = len(page.items) if page.cursor is None else (await space.notes.usage())[0]
     return [to_info(record) for record in page.items], count

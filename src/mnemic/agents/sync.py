@@ -6,7 +6,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from ..driving import Driver, Portal
-from ..records import Record, ScopePath
+from ..features.memory_items import MemoryItem
+from ..records import ScopePath
 from ..sync import Memory, Scope
 from .homes import AnySession
 from .journal import Act, AsyncJournal, Provenance
@@ -90,7 +91,7 @@ class Learner:
         """
         return self._driver.run(self._twin.extract(session))
 
-    def reflect(self, period: timedelta | tuple[datetime, datetime] = timedelta(days=1)) -> list[Record]:
+    def reflect(self, period: timedelta | tuple[datetime, datetime] = timedelta(days=1)) -> list[MemoryItem]:
         """Remember what all that was said and remembered in a period amounts to; return these insights.
 
         The period is the last so much time, or from one moment to another. Each insight has its sources

@@ -12,8 +12,8 @@ from ..checks import shown
 from ..errors import ConflictError, InvalidValueError, LimitError, NotFoundError
 from ..features.facts import Fact
 from ..features.kinds import MEMORY
-from ..memory import AsyncScope
 from ..records import Record, Ref
+from ..scope import AsyncScope
 from .capping import as_text, capped, page
 from .journal import WRITTEN_BY, AsyncJournal, Provenance
 from .turn import Turn
@@ -84,8 +84,8 @@ class _Tools:
         work = self._writer(ctx).remember(
             text, importance=importance, source=turn.prompt_id, duplicates="merge"
         )
-        record = await turn.home.run(work)
-        return f"Remembered, under the key {record.key}."
+        item = await turn.home.run(work)
+        return f"Remembered, under the key {item.id}."
 
     async def recall(self, ctx: RunContext[Any], query: str, k: int = 5) -> list[dict[str, Any]]:
         """Search everything that you remember: earlier conversations, notes and facts.
@@ -103,10 +103,10 @@ class _Tools:
     async def forget(self, ctx: RunContext[Any], key: str) -> str:
         """Forget what is remembered under a key, which recall shows."""
         # Not a hit of a session: only what lies in the agent's own scope is in its journal, to be undone.
-        count = await self._turn(ctx).home.run(
-            self._writer(ctx).forget(Ref(self._space(ctx).home, MEMORY, key))
+        gone = await self._turn(ctx).home.run(
+            self._writer(ctx).forget(Ref(self._space(ctx).path, MEMORY, key))
         )
-        return "Forgotten." if count else f"Nothing is remembered under {key!r}."
+        return "Forgotten." if gone.deleted else f"Nothing is remembered under {key!r}."
 
     async def assert_fact(
         self, ctx: RunContext[Any], subject: str, predicate: str, object: str, single: bool = False

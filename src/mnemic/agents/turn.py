@@ -83,7 +83,7 @@ class Turn:
     @property
     def current(self) -> tuple[Ref, ...]:
         """What is stored of the turn that is being answered, and of those that it is part of."""
-        home = self.home.space.home
+        home = self.home.space.path
         own = (Ref(self.session.home, kind, id) for id in self._stored for kind in (MESSAGE, ARCHIVED))
         return tuple(ref for ref in (*self.calling.within, *own) if home.holds(ref.scope))
 

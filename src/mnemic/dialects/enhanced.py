@@ -76,17 +76,17 @@ class UrlStore(MemoryStore[str]):
         """Keep a value under a key; without `meta`, with that of the value before."""
         known = meta or self._meta_of(key)
         weight = float(known.get("importance", 1))
-        self.space.remember(value, key=key, importance=weight, metadata=known, ttl=self.ttl)
+        self.space.remember(value, id=key, importance=weight, metadata=known, ttl=self.ttl)
 
     def _meta_of(self, key: str) -> dict[str, Any]:
         try:
-            return self.space.get(key).meta
+            return dict(self.space.memories.get(key).metadata)
         except mnemic.NotFoundError:
             return {}
 
     def get(self, key: str) -> str | None:
         try:
-            return self.space.get(key).text
+            return self.space.memories.get(key).text
         except mnemic.NotFoundError:
             return None
 
@@ -101,17 +101,17 @@ class UrlStore(MemoryStore[str]):
         return list(found.values())[:top_k]
 
     def forget(self, key: str) -> bool:
-        return self.space.forget(key) > 0
+        return self.space.memories.delete(key) > 0
 
     @property
     def data(self) -> Mapping[str, str]:
         """All values by key, to be read: `add` and `forget` change them."""
-        return MappingProxyType({record.key: record.text or "" for record in self.space.all()})
+        return MappingProxyType({item.id: item.text for item in self.space.memories.list()})
 
     @property
     def meta(self) -> Mapping[str, dict[str, Any]]:
         """What was said of each value, by key, to be read."""
-        return MappingProxyType({record.key: record.meta for record in self.space.all()})
+        return MappingProxyType({item.id: dict(item.metadata) for item in self.space.memories.list()})
 
     def close(self) -> None:
         self.memory.close()

@@ -200,7 +200,7 @@ class Agent:
 def cleanup_old_sessions(memory: BaseMemory, max_age_days: float) -> int:
     """Remove the conversations beside this one that nobody has added to for so long; return how many."""
     oldest = now() - timedelta(days=max_age_days)
-    old = [info for info in memory.space.sessions() if info.last_activity < oldest]
+    old = [info for info in memory.space.sessions.list() if info.last_activity < oldest]
     for info in old:
         memory.space.session(info.name).clear()
     return len(old)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from msgspec import Struct
-
 from ..checks import check_count, check_number
 from ..errors import BudgetError, InvalidValueError
-from ..records import Hit, Message, Record
+from ..records import Message, Record, Value
+from ..store.protocol import Store
 from ..tokens import ENVELOPE, TokenCounter, count_message
-from .memories import AsyncLongTerm
+from .fading import count_use
+from .hits import Hit
 from .messages import ARCHIVED, MESSAGE
 from .quoting import quoted
 from .sessions import AsyncSession
@@ -23,7 +23,7 @@ MEMORY_ID = "@memory"
 """The id of the message that holds what recall found."""
 
 
-class Context(Struct, frozen=True, kw_only=True):
+class Context(Value, frozen=True, kw_only=True):
     """A block for a prompt, as messages and as one text, neither of which is over the budget.
 
     What recall found, and the summary, are quoted in messages of the user's, never in a system message.
@@ -41,7 +41,7 @@ class Context(Struct, frozen=True, kw_only=True):
 
 
 async def build_context(
-    memories: AsyncLongTerm,
+    store: Store,
     tokens: TokenCounter,
     session: AsyncSession | None,
     query: str | None,
@@ -51,7 +51,7 @@ async def build_context(
 ) -> Context:
     """Return a context for a query, which is the user's last message if none is given.
 
-    `find` recalls from `memories`. Raises BudgetError if the budget is too small for what must be in it.
+    `find` recalls. Raises BudgetError if the budget is too small for what must be in it.
     """
     check_count(max_tokens, "max_tokens", least=1)
     if not 0 <= check_number(share, "share") <= 1:
@@ -66,7 +66,7 @@ async def build_context(
         context = await _fitted(tokens, session, recent, hits, budget, max_tokens)
         over = tokens.count(context.text) - max_tokens
         if over <= 0:
-            await memories._use([hit.record.ref for hit in context.hits])
+            await count_use(store, [hit.ref for hit in context.hits])
             return context
         # Said as one text it is longer than as messages, which is rare.
         budget -= over

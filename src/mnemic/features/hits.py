@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any, TypeAlias
 
@@ -95,7 +96,7 @@ class Hit(Value, frozen=True, kw_only=True):
     @property
     def item(self) -> Item:
         """The message, memory, note or fact that was found; the text of anything else."""
-        return self.message or self.memory or self.note or self.fact or self.text
+        return to_item_of(self.record)
 
     def to_dict(self) -> dict[str, Any]:
         """Return what was found as `json.dumps`, FastAPI and pandas take it."""
@@ -117,6 +118,19 @@ class Hit(Value, frozen=True, kw_only=True):
         """Return the score, what it is, the beginning of its text, and where it lies."""
         text = self.text if len(self.text) <= 60 else f"{self.text[:60]}…"
         return f"<Hit {self.score:.2f} {self.kind} {text!r} in {self.scope.path!r}>"
+
+
+def to_item_of(record: Record) -> Item:
+    """Return the message, memory, note or fact that a record holds; the text of anything else."""
+    readers: dict[str, Callable[[Record], Item]] = {
+        MESSAGE: decode,
+        ARCHIVED: decode,
+        MEMORY: to_item,
+        NOTE: to_note,
+        FACT: to_fact,
+    }
+    read = readers.get(record.kind)
+    return read(record) if read is not None else record.text or record.title or ""
 
 
 def to_hit(match: Match) -> Hit:

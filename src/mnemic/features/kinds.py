@@ -32,6 +32,8 @@ LEASE = "lease"
 GUARD = "fact-guard"
 """The record on which writers of a single-valued predicate notice one another."""
 
+OF_SESSIONS = (MESSAGE, ARCHIVED, SUMMARY, TITLE, PROGRESS, LEASE)
+"""The kinds of what lies in a session's own scope."""
 RECALLED = (MESSAGE, ARCHIVED, SUMMARY, TITLE, MEMORY, NOTE, FACT)
 """The kinds that have a text or a title, which recall searches."""
 AUDITED = (*RECALLED, PRUNED, JOURNAL, PROGRESS, LEASE, GUARD, EMBEDDER_KIND)

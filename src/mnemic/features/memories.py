@@ -1,4 +1,4 @@
-"""Long-term memory: texts that are remembered, recalled and forgotten."""
+"""Remembered texts: added, changed, deleted, and fading with time."""
 
 from __future__ import annotations
 
@@ -6,68 +6,42 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from ..checks import (
-    check_count,
-    check_name,
-    check_number,
-    check_several,
-    check_text,
-    check_time,
-    check_ttl,
-    shown,
-)
+from ..checks import check_count, check_number, check_several, check_text, check_ttl, shown
 from ..errors import ConflictError, InvalidValueError, NotFoundError
 from ..recall.entry import RECALL
 from ..recall.likeness import NEAR, content_words, likeness
-from ..recall.strength import ONE_MORE, USE
-from ..records import Hit, Record, Ref, Role, ScopePath, new_id, now
-from ..store.batches import write_each
+from ..recall.strength import OF_USE
+from ..records import Record, Ref, ScopePath, new_id, now
 from ..store.digest import digest_of
 from ..store.protocol import Store, scan_all
-from ..store.query import Condition, Delete, Derive, Outcome, Put, Scan, Search, Write, stored
+from ..store.query import Condition, Delete, Outcome, Put, Scan, Search, Write, stored
 from ..store.retry import retried
+from . import fading
 from .duplicates import Duplicates, check_policy, merged
-from .filters import conditions, names
+from .fading import Faded
+from .hits import Hit
 from .kinds import MEMORY as MEMORY
-from .kinds import check_kinds
-from .references import Reference, find_key, ref_of
-
-FORGOTTEN_AT_ONCE = 500
-"""How many records one write removes when a filter says what to forget."""
+from .memory_items import MemoryItem, check_importance, check_validity, source_labels, to_item, to_record
+from .references import Reference, find_ref
 
 
-class MemoryItem(Struct, frozen=True, kw_only=True):
-    """A text to remember, and all that `remember` may be told of it."""
-
-    text: str
-    key: str | None = None
-    importance: float = 1.0
-    metadata: Mapping[str, Any] | None = None
-    source: str | None = None
-    valid_from: datetime | None = None
-    valid_to: datetime | None = None
-    created: datetime | None = None
-    ttl: timedelta | None = None
-    pinned: bool = False
-
-
-class AsyncLongTerm:
+class AsyncMemories:
     """The remembered texts of one scope."""
 
-    home: ScopePath
+    scope: ScopePath
 
-    def __init__(self, store: Store, home: ScopePath) -> None:
-        self.home = home
+    def __init__(self, store: Store, scope: ScopePath) -> None:
+        self.scope = scope
         self._store = store
 
-    async def remember(
+    async def add(
         self,
         text: str,
         *,
-        key: str | None = None,
+        id: str | None = None,
         importance: float = 1.0,
         metadata: Mapping[str, Any] | None = None,
         source: str | None = None,
@@ -78,70 +52,98 @@ class AsyncLongTerm:
         pinned: bool = False,
         once: str | None = None,
         duplicates: Duplicates = "keep",
-    ) -> Record:
-        """Remember a text, under a new key or in place of what has this key; return its record.
+    ) -> MemoryItem:
+        """Remember a text in this scope, under a new id or in place of the text with this id.
 
-        `source` says where it is from, `valid_from` and `valid_to` when it was true; with `ttl` it
-        is gone after that long; with `once`, a name for this call in this scope, it is done once however
-        often it is sent within 24 hours, and other words under that name raise ConflictError.
-        `duplicates` says what becomes of a text that says what is remembered already: "keep" it beside
-        the other, "merge" them (the record has the old key, and the old wording is in its data), "skip"
-        it (the old record is returned), or "refuse" it with a ConflictError. Raises InvalidValueError
-        for what cannot be stored.
+        `source` says where it is from, `valid_from` and `valid_to` when it was true; with `ttl` it is gone after
+        that long. With `once`, a name for this call in this scope, it is done once however often it is sent within
+        24 hours, and other words under that name raise ConflictError. `duplicates` says what happens to a text that
+        says what is remembered already: "keep" it beside the other, "merge" them (the old id stays, the old wording
+        is in the record's data), "skip" it (the old one is returned), or "refuse" it with a ConflictError. Raises
+        InvalidValueError for what cannot be stored.
         """
-        experience = MemoryItem(
+        item = MemoryItem(
             text=text,
-            key=key,
+            id="" if id is None else id,
             importance=importance,
-            metadata=metadata,
+            metadata={} if metadata is None else metadata,
             source=source,
             valid_from=valid_from,
             valid_to=valid_to,
             created=created,
-            ttl=ttl,
+            expires=None if ttl is None else now() + check_ttl(ttl),
             pinned=pinned,
         )
-        return (await self.remember_many([experience], once=once, duplicates=duplicates))[0]
+        if id == "":
+            raise InvalidValueError("id must not be empty; leave it out to have one assigned")
+        return (await self.add_many([item], once=once, duplicates=duplicates))[0]
 
-    async def remember_many(
+    async def add_many(
         self,
-        experiences: Iterable[str | MemoryItem],
+        items: Iterable[str | MemoryItem],
         *,
         once: str | None = None,
         duplicates: Duplicates = "keep",
-    ) -> list[Record]:
-        """Remember texts as `remember` does, all or none; return their records."""
-        experiences = check_several(experiences, "experiences")
-        policy = check_policy(duplicates)
-        puts = [Put(self._record(given, once, n)) for n, given in enumerate(experiences)]
-        said = Write(tuple(puts), once).digest
-        if policy == "keep":
-            return await self._remember(puts, once, said)
-        merging: set[str] = set()
+    ) -> list[MemoryItem]:
+        """Remember texts in this scope as `add` does, all or none."""
+        return [
+            to_item(record) for record in await self._add(check_several(items, "items"), once, duplicates)
+        ]
 
-        async def remember_distinct() -> list[Record]:
-            places, distinct, kept = await self._distinct(puts, policy)
-            merging.update(put.record.key for put in distinct if put.if_version)
-            written = await self._remember(distinct, once, said) if distinct else []
-            again = [put.record.ref for put in distinct if put.if_version]
-            await self._use([*again, *(record.ref for record in kept.values())])
-            return [kept[n] if n in kept else written[place] for n, place in enumerate(places)]
+    async def get(self, id: Reference) -> MemoryItem:
+        """Return a remembered text by its id, as it is now; a hit or an item of this scope or below is taken, too.
 
-        # What a text was to be merged with may change meanwhile.
-        return await retried(
-            remember_distinct,
-            f"remembering texts in {self.home.path!r}",
-            retry_on=lambda error: error.key in merging,
-        )
+        Raises NotFoundError if there is none, InvalidValueError if an id alone could be several below this scope.
+        """
+        return to_item(_memory(await self._record(id)))
 
-    async def alike(self, text: str, *, least: float = NEAR, k: int = 5) -> list[Hit]:
-        """Return the remembered texts of this scope that say the same as `text`, the most alike first.
+    async def update(
+        self,
+        id: Reference,
+        *,
+        text: str | UnsetType = UNSET,
+        importance: float | UnsetType = UNSET,
+        metadata: Mapping[str, Any] | UnsetType = UNSET,
+        source: str | None | UnsetType = UNSET,
+        valid_from: datetime | None | UnsetType = UNSET,
+        valid_to: datetime | None | UnsetType = UNSET,
+        pinned: bool | UnsetType = UNSET,
+    ) -> MemoryItem:
+        """Change what is given of a remembered text and keep the rest; `id` is as `get` takes it.
 
-        The score is the likeness: 1 for the same words in the same order. Texts that differ in a
-        number, or of which only one denies something, are never alike.
+        Raises as `get` does, and ConflictError if others wrote it first at every attempt.
+        """
+        changes: dict[str, Any] = {
+            "text": text if text is UNSET else check_text(text, "text"),
+            "importance": importance if importance is UNSET else check_importance(importance),
+            "meta": metadata,
+            "labels": source if source is UNSET else source_labels(source),
+            "valid_from": valid_from,
+            "valid_to": valid_to,
+            "pinned": pinned,
+        }
+        given = {name: value for name, value in changes.items() if value is not UNSET}
+        return to_item(await self._change(id, given))
+
+    async def delete(self, *ids: Reference) -> int:
+        """Delete remembered texts, each named as `get` takes it; return how many were there."""
+        refs = [await self._ref(id) for id in ids]
+        for ref in refs:
+            _check_memory(ref)
+        count = 0
+        for ref in refs:
+            (did,) = await self._store.write(Write((Delete(ref),)))
+            count += len(did.removed)
+        return count
+
+    async def similar(self, text: str, *, min_score: float = NEAR, k: int = 5) -> list[Hit]:
+        """Return the remembered texts of this scope that say the same as `text`, the most similar first.
+
+        A score of 1 means the same words in the same order. Texts that differ in a number, or of which only one
+        denies something, are never similar.
         """
         search = Search(
-            scope=self.home,
+            scope=self.scope,
             query=check_text(text, "text"),
             kinds=(MEMORY,),
             below=False,
@@ -151,222 +153,147 @@ class AsyncLongTerm:
             diverse=False,
             uses=False,
         )
-        check_number(least, "least")
+        check_number(min_score, "min_score")
         found = []
-        for hit in await self._store.search(search):
-            score = likeness(text, hit.record.text or "")
-            if score >= least:
-                found.append(Hit(record=hit.record, score=score, why={"alike": score}))
+        for match in await self._store.search(search):
+            score = likeness(text, match.record.text or "")
+            if score >= min_score:
+                found.append(Hit(record=match.record, score=score, why={"similar": score}))
         return sorted(found, key=lambda hit: -hit.score)[:k]
 
-    async def get(self, key: Reference) -> Record:
-        """Return the record of a hit, a record or a ref as it is now, or what is under a key.
+    async def used(self, *hits: Reference) -> int:
+        """Say that hits were of use, which makes them fade more slowly; return how many are still there.
 
-        A key alone is a remembered text of this scope, or else the only record with this key, of any kind
-        that recall finds, here or below. Raises NotFoundError if there is none, InvalidValueError if there
-        are several, or if it lies in another scope.
+        Each is as `get` takes it, of any kind that recall finds. It also counts as a success of recall in the
+        memory's metrics.
         """
-        return await self._found(key)
+        refs = list(dict.fromkeys([await self._ref(hit) for hit in hits]))
+        found = await self._store.read(refs)
+        there = [ref for ref, record in zip(refs, found, strict=True) if record is not None]
+        await fading.count_use(self._store, there, OF_USE)
+        return len(there)
 
-    async def update(
-        self,
-        key: Reference,
-        *,
-        text: str | UnsetType = UNSET,
-        importance: float | UnsetType = UNSET,
-        metadata: Mapping[str, Any] | UnsetType = UNSET,
-        source: str | None | UnsetType = UNSET,
-        valid_from: datetime | None | UnsetType = UNSET,
-        valid_to: datetime | None | UnsetType = UNSET,
-        pinned: bool | UnsetType = UNSET,
-    ) -> Record:
-        """Change what is given and keep the rest; return the new record.
+    async def fading(
+        self, below: float | None = None, *, limit: int = 100, half_life: timedelta | None = None
+    ) -> list[Faded]:
+        """Return the texts of this scope that fade, the weakest first, or only those weaker than `below`.
 
-        `key` is as `get` takes it. Of a message, a note, a fact or a summary only the importance, the
-        metadata and the pin can be changed here. Raises as `get` does, and ConflictError if others wrote
-        it first at every attempt.
+        Pinned texts do not fade. Without use, half of the importance is left after `half_life`.
         """
-        changes: dict[str, Any] = {
-            "text": text if text is UNSET else check_text(text, "text"),
-            "importance": importance if importance is UNSET else _importance(importance),
-            "meta": metadata,
-            "labels": source if source is UNSET else _labels(source),
-            "valid_from": valid_from,
-            "valid_to": valid_to,
-            "pinned": pinned,
-        }
-        given = {name: value for name, value in changes.items() if value is not UNSET}
+        if below is not None:
+            check_number(below, "below")
+        every = fading.faded(self._store, self.scope, half_life)
+        found = [fade async for fade in every if below is None or fade.strength < below]
+        return sorted(found, key=lambda fade: fade.strength)[: check_count(limit, "limit")]
 
-        async def change() -> Record:
-            old = await self._found(key, derived=(RECALL,))
-            if old.kind != MEMORY and (fixed := given.keys() - {"importance", "meta", "pinned"}):
-                raise InvalidValueError(
-                    f"{', '.join(sorted(fixed))} of a record of the kind {old.kind!r} cannot be updated: "
-                    "only of a remembered text"
-                )
-            if text is not UNSET:
-                old = replace(old, derived={})
-            put = Put(_checked(replace(old, **given)), old.version)
-            (did,) = await self._store.write(Write((put,)))
-            return stored(put.record, did)
+    async def decay(self, *, half_life: timedelta | None = None) -> int:
+        """Write down as the importance of each text of this scope what is left of it now; return how many changed.
 
-        return await retried(change, f"updating {shown(key)} in {self.home.path!r}")
-
-    async def forget(
-        self,
-        key: Reference | None = None,
-        *,
-        metadata: Mapping[str, Any] | None = None,
-        source: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-    ) -> int:
-        """Forget one record, as `get` takes it, or all remembered texts here that pass every filter.
-
-        Returns how many records were forgotten. A record that is changed meanwhile so that it no longer
-        passes the filter stays. Raises InvalidValueError if neither a key nor a filter is given, or both,
-        and if a key alone could be several records; ConflictError if others kept changing what was to be
-        forgotten.
+        It fades on from there, so it makes no difference how often this is done. Recall weighs what is left in any
+        case; filters on importance see what was written down.
         """
-        filtered = any(value is not None for value in (metadata, source, since, until))
-        if filtered == (key is not None):
-            raise InvalidValueError(
-                "forget needs a key or a filter, and not both; it never forgets all unasked"
-            )
-        if key is not None:
-            return await self._forget_one(key)
-        where = conditions(metadata, since=since, until=until)
-        if source is not None:
-            where += (Condition("labels.source", "eq", source),)
-        if not where:
-            raise InvalidValueError("forget needs a filter that says something: it never forgets all unasked")
-        scan = Scan(scope=self.home, kinds=(MEMORY,), where=where, bodies=False, limit=FORGOTTEN_AT_ONCE)
-        forgotten = 0
+        return await fading.decay(self._store, self.scope, half_life)
 
-        async def forget_matching() -> int:
-            """Forget what passes the filter; what was changed before it could be is looked at again."""
-            nonlocal forgotten
-            while (page := await self._store.scan(scan)).items:
-                gone = await write_each(self._store, [(Delete(r.ref, r.version),) for r in page.items])
-                forgotten += sum(gone)
-                if not any(gone):
-                    raise ConflictError(f"{len(gone)} records that pass the filter were changed meanwhile")
-            return forgotten
+    async def archived(self) -> list[MemoryItem]:
+        """Return the texts of this scope that were forgotten into the archive, oldest first."""
+        return [to_item(record) for record in await fading.archived(self._store, self.scope)]
 
-        return await retried(forget_matching, f"forgetting in {self.home.path!r}")
+    async def restore(self, id: str) -> MemoryItem:
+        """Bring a text back from the archive of this scope, as if used now; raises NotFoundError or ConflictError."""
+        return to_item(await fading.restore(self._store, self.scope, id))
 
-    async def recall(
-        self,
-        query: str,
-        k: int = 5,
-        *,
-        kinds: Sequence[str] | str | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        roles: Sequence[Role] | Role | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        min_importance: float | None = None,
-        min_score: float | None = None,
-        as_of: datetime | None = None,
-        neighbors: int = 0,
-        diverse: bool = True,
-        traffic: bool = False,
-        exclude: Sequence[Hit | Record | Ref] = (),
-        signals: Sequence[str] | str | None = None,
-        uses: bool = True,
-    ) -> list[Hit]:
-        """Return the `k` records of this scope, and of those below it, that best answer, best first.
+    # Last among the public methods, since its name hides the type of that name from the annotations.
+    async def list(self, *, limit: int | None = None) -> list[MemoryItem]:
+        """Return the remembered texts of this scope, oldest first; with `limit`, the newest so many."""
+        if limit is None:
+            scan = Scan(scope=self.scope, kinds=(MEMORY,))
+            return [to_item(record) async for record in scan_all(self._store, scan)]
+        scan = Scan(scope=self.scope, kinds=(MEMORY,), reverse=True, limit=check_count(limit, "limit"))
+        return [to_item(record) for record in reversed((await self._store.scan(scan)).items)]
 
-        Everything with text is searched: messages, remembered texts, notes, summaries and links, or
-        only the `kinds` given. `as_of` keeps what was true then, which is now unless it is given.
-        System messages, tools' answers and messages that only call tools are left out, unless `roles`
-        names theirs or `traffic` is true. `neighbors` brings that many turns before and after each hit
-        along; `diverse` leaves copies of a better hit out; what is in `exclude` is no hit; `signals` are the
-        only ones that count, all unless they are given. A hit counts as a use of what was remembered, unless
-        `uses` is false.
-        """
-        if kinds is not None and not kinds:
-            return []
-        search = Search(
-            scope=self.home,
-            query=query,
-            kinds=() if kinds is None else check_kinds(kinds),
-            where=conditions(metadata, roles=roles, since=since, until=until, min_importance=min_importance),
-            as_of=now() if as_of is None else check_time(as_of, "as_of"),
-            limit=check_count(k, "k"),
-            signals=() if signals is None else names(signals, "signals"),
-            min_score=min_score,
-            neighbors=neighbors,
-            diverse=diverse,
-            traffic=traffic or roles is not None,
-            exclude=tuple(ref_of(one, self.home) for one in exclude),
-            uses=uses,
+    async def _add(
+        self, items: Sequence[str | MemoryItem], once: str | None, duplicates: Duplicates
+    ) -> Sequence[Record]:
+        policy = check_policy(duplicates)
+        puts = [Put(self._given(item, once, n)) for n, item in enumerate(items)]
+        said = Write(tuple(puts), once).digest
+        if policy == "keep":
+            return await self._put(puts, once, said)
+        merging: set[str] = set()
+
+        async def add_distinct() -> Sequence[Record]:
+            places, distinct, kept = await self._distinct(puts, policy)
+            merging.update(put.record.key for put in distinct if put.if_version)
+            written = await self._put(distinct, once, said) if distinct else []
+            again = [put.record.ref for put in distinct if put.if_version]
+            await fading.count_use(self._store, [*again, *(record.ref for record in kept.values())])
+            return [kept[n] if n in kept else written[place] for n, place in enumerate(places)]
+
+        # What a text was to be merged with may change meanwhile.
+        return await retried(
+            add_distinct,
+            f"remembering texts in {self.scope.path!r}",
+            retry_on=lambda error: error.key in merging,
         )
-        return await self._store.search(search)
 
-    async def recent(self, n: int = 10) -> list[Record]:
-        """Return what was remembered last in this scope, oldest first."""
-        scan = Scan(scope=self.home, kinds=(MEMORY,), reverse=True, limit=check_count(n, "n"))
-        return list(reversed((await self._store.scan(scan)).items))
-
-    async def all(self) -> list[Record]:
-        """Return everything that is remembered in this scope, oldest first."""
-        return [record async for record in scan_all(self._store, Scan(scope=self.home, kinds=(MEMORY,)))]
-
-    async def _remember(self, puts: list[Put], once: str | None, said: str | None) -> list[Record]:
+    async def _put(self, puts: Sequence[Put], once: str | None, said: str | None) -> Sequence[Record]:
         outcomes = await self._store.write(Write(tuple(puts), once, digest=said))
         if len(outcomes) != len(puts):
             # Sent again, it was done before, when other texts were there to be merged with or skipped for.
             did = {outcome.key: outcome for outcome in outcomes}
             outcomes = [did.get(put.record.key, Outcome()) for put in puts]
-        pairs = list(zip(puts, outcomes, strict=True))
-        # A key that is written anew is used: it does not fade from when it was first written.
+        pairs = [*zip(puts, outcomes, strict=True)]
+        # A text that is written anew is used: it does not fade from when it was first written.
         anew = (put for put, did in pairs if put.record.created is None and did.created != did.updated)
-        await self._use([put.record.ref for put in anew])
+        await fading.count_use(self._store, [put.record.ref for put in anew])
         return [stored(put.record, did) for put, did in pairs]
 
-    async def _found(self, key: Reference, derived: tuple[str, ...] = ()) -> Record:
+    def _given(self, given: str | MemoryItem, once: str | None, n: int) -> Record:
+        """Return the n-th text of a call as a record; sent again under a name, it has the same key."""
+        item = given if isinstance(given, MemoryItem) else MemoryItem(text=given)
+        key = new_id() if once is None else digest_of((once, n, check_text(item.text, "text"))).hex()
+        return to_record(item, self.scope, key)
+
+    async def _change(self, id: Reference, given: dict[str, Any], *, only: bool = True) -> Record:
+        """Change a record; with `only`, a remembered text. Of others, only some fields can be changed."""
+
+        async def change() -> Record:
+            old = await self._record(id, derived=(RECALL,))
+            if only:
+                _memory(old)
+            if old.kind != MEMORY and (fixed := given.keys() - {"importance", "meta", "pinned"}):
+                raise InvalidValueError(
+                    f"{', '.join(sorted(fixed))} of a {old.kind} cannot be updated: only of a remembered text"
+                )
+            if "text" in given:
+                old = replace(old, derived={})
+            put = Put(check_validity(replace(old, **given)), old.version)
+            (did,) = await self._store.write(Write((put,)))
+            return stored(put.record, did)
+
+        return await retried(change, f"updating {shown(id)} in {self.scope.path!r}")
+
+    async def _record(self, id: Reference, derived: tuple[str, ...] = ()) -> Record:
         """Return the record that a caller means, with these derived values; raises as `get` does."""
-        ref = self._ref(key) if isinstance(key, str) else ref_of(key, self.home)
-        record = await self._at(ref, derived)
-        if (
-            record is None
-            and isinstance(key, str)
-            and (other := await find_key(self._store, self.home, key)) is not None
-        ):
-            record = await self._at(other, derived)
+        ref = await self._ref(id)
+        if derived:
+            where = (Condition("key", "eq", ref.key),)
+            scan = Scan(scope=ref.scope, kinds=(ref.kind,), where=where, derived=derived)
+            record = next(iter((await self._store.scan(scan)).items), None)
+        else:
+            (record,) = await self._store.read([ref])
         if record is None:
-            raise NotFoundError(f"{self.home.path!r} remembers nothing under {shown(ref.key)}")
+            raise NotFoundError(f"{self.scope.path!r} remembers nothing under {shown(ref.key)}")
         return record
 
-    async def _at(self, ref: Ref, derived: tuple[str, ...]) -> Record | None:
-        if not derived:
-            return (await self._store.read([ref]))[0]
-        where = (Condition("key", "eq", ref.key),)
-        scan = Scan(scope=ref.scope, kinds=(ref.kind,), where=where, derived=derived)
-        return next(iter((await self._store.scan(scan)).items), None)
-
-    async def _forget_one(self, key: Reference) -> int:
-        ref = self._ref(key) if isinstance(key, str) else ref_of(key, self.home)
-        (did,) = await self._store.write(Write((Delete(ref),)))
-        if (
-            not did.removed
-            and isinstance(key, str)
-            and (other := await find_key(self._store, self.home, key)) is not None
-        ):
-            (did,) = await self._store.write(Write((Delete(other),)))
-        return len(did.removed)
-
-    async def _use(self, refs: Sequence[Ref], how: bytes = ONE_MORE) -> None:
-        """Count a use of records."""
-        if refs:
-            await self._store.write(Write(tuple(Derive(ref, USE, how) for ref in dict.fromkeys(refs))))
+    async def _ref(self, id: Reference) -> Ref:
+        return await find_ref(self._store, self.scope, id, MEMORY)
 
     async def _distinct(
-        self, puts: list[Put], policy: Duplicates
-    ) -> tuple[list[int], list[Put], dict[int, Record]]:
+        self, puts: Sequence[Put], policy: Duplicates
+    ) -> tuple[Sequence[int], Sequence[Put], dict[int, Record]]:
         """Return for each text which write is its own, the writes, and what stands already instead of one."""
-        places: list[int] = []
+        places = []
         distinct: list[Put] = []
         kept: dict[int, Record] = {}
         places_of: dict[tuple[str, ...], int] = {}
@@ -376,7 +303,7 @@ class AsyncLongTerm:
             twin = places_of.get(told)
             if twin is not None and likeness(text, distinct[twin].record.text or "") < NEAR:
                 twin = None
-            others = [] if twin is not None else await self.alike(text, k=2)
+            others = [] if twin is not None else await self.similar(text, k=2)
             known = next((hit for hit in others if hit.record.key != put.record.key), None)
             if known is not None:
                 # Another of these texts may be merged with the same one.
@@ -401,47 +328,14 @@ class AsyncLongTerm:
                 distinct.append(Put(merged(known.record, put.record), known.record.version))
         return places, distinct, kept
 
-    def _record(self, given: str | MemoryItem, once: str | None, n: int) -> Record:
-        """Return the n-th text of a call as a record; sent again under a name, it has the same key."""
-        item = given if isinstance(given, MemoryItem) else MemoryItem(text=given)
-        text = check_text(item.text, "text")
-        key = new_id() if once is None else digest_of((once, n, text)).hex()
-        return _checked(
-            Record(
-                scope=self.home,
-                kind=MEMORY,
-                key=item.key if item.key is not None else key,
-                text=text,
-                importance=_importance(item.importance),
-                meta=item.metadata or {},  # type: ignore[arg-type]
-                labels=_labels(item.source),
-                pinned=item.pinned,
-                created=item.created,
-                expires=None if item.ttl is None else now() + check_ttl(item.ttl),
-                valid_from=item.valid_from,
-                valid_to=item.valid_to,
-            )
-        )
 
-    def _ref(self, key: str) -> Ref:
-        return Ref(self.home, MEMORY, check_name(key, "key"))
-
-
-def _importance(value: float) -> float:
-    return check_number(value, "importance", least=0)
-
-
-def _labels(source: str | None) -> dict[str, str]:
-    return {} if source is None else {"source": check_name(source, "source")}
-
-
-def _checked(record: Record) -> Record:
-    """Raise InvalidValueError if the record is said to be true until before it is true."""
-    start, end = record.valid_from, record.valid_to
-    if (
-        start is not None
-        and end is not None
-        and check_time(end, "valid_to") <= check_time(start, "valid_from")
-    ):
-        raise InvalidValueError(f"valid_to {end} is not after valid_from {start}")
+def _memory(record: Record) -> Record:
+    _check_memory(record.ref)
     return record
+
+
+def _check_memory(ref: Ref) -> None:
+    if ref.kind != MEMORY:
+        raise InvalidValueError(
+            f"{shown(ref.key)} of scope {ref.scope.path!r} is a {ref.kind}, not a remembered text"
+        )

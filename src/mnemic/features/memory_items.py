@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import field
 
-from ..checks import check_name, check_number, check_text, check_time
+from ..checks import JSON, check_name, check_number, check_text, check_time
 from ..errors import InvalidValueError
 from ..records import Record, ScopePath, Value
 from .kinds import MEMORY
@@ -18,7 +18,8 @@ class MemoryItem(Value, frozen=True):
     """A remembered text.
 
     To add one, only `text` is needed: an empty `id` is assigned, and `updated`, `version` and `scope` are the
-    store's to give. It counts as true from `valid_from` until `valid_to`, and is gone at `expires`.
+    store's to give. It counts as true from `valid_from` until `valid_to`, and is gone at `expires`. `data` is
+    any JSON value that belongs to it.
     """
 
     text: str
@@ -32,6 +33,7 @@ class MemoryItem(Value, frozen=True):
     created: datetime | None = None
     updated: datetime | None = None
     expires: datetime | None = None
+    data: JSON = None
     version: int = 0
     scope: ScopePath = ScopePath()
 
@@ -50,6 +52,7 @@ def to_item(record: Record) -> MemoryItem:
         created=record.created,
         updated=record.updated,
         expires=record.expires,
+        data=record.data,
         version=record.version,
         scope=record.scope,
     )
@@ -69,6 +72,7 @@ def to_record(item: MemoryItem, scope: ScopePath, id: str) -> Record:
             pinned=item.pinned,
             created=item.created,
             expires=item.expires,
+            data=item.data,
             valid_from=item.valid_from,
             valid_to=item.valid_to,
         )

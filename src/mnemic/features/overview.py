@@ -12,10 +12,7 @@ from ..checks import check_count
 from ..records import ScopePath, Stream, Value
 from ..store.protocol import Store, all_streams
 from ..store.query import StreamScan
-from .kinds import ARCHIVED, FACT, MEMORY, MESSAGE, NOTE, SUMMARY
-
-OF_SESSIONS = (MESSAGE, ARCHIVED, SUMMARY)
-"""The kinds of what lies in a session's own scope, and is counted for the scope that the session is in."""
+from .kinds import ARCHIVED, FACT, MEMORY, MESSAGE, NOTE, OF_SESSIONS, SUMMARY
 
 COUNTED: dict[str, tuple[str, str | None]] = {
     MESSAGE: ("messages", "tokens"),

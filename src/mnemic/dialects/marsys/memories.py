@@ -127,7 +127,7 @@ class MemoryManager:
         if self._store is None and "persistent" not in policies:
             return
         kept = self._persistent().scope(SCOPE)
-        for info in kept.sessions():
+        for info in kept.sessions.list():
             kept.scope(*info.scope.parent.segments[1:]).session(info.name).clear()
 
     def set_retention_policy(self, agent_name: str, policy: str) -> None:

@@ -15,7 +15,7 @@ import mnemic
 from layered import KEY
 from mnemic.backends.memory import MemoryStore
 from mnemic.errors import DecryptionError, InvalidValueError, StoreError, StoreFullError
-from mnemic.features.cleanup import Cleanup
+from mnemic.features.forgetting import Filters, Forgetting
 from mnemic.layers.layer import Layer
 from mnemic.records import Message, Record, Ref, ScopePath, ToolCall
 from mnemic.store.protocol import Store, scan_all
@@ -39,9 +39,9 @@ def old_and_new(memory: mnemic.Memory, count: int = 3) -> mnemic.Scope:
     chat.set_system("be kind")
     chat.add_many([Message("user", f"old {n}", timestamp=ago(40)) for n in range(count)])
     chat.add_many([Message("user", f"new {n}", timestamp=ago(2)) for n in range(3)])
-    alice.remember("an old text", key="old", created=ago(50), metadata={"project": "x"})
-    alice.remember("an old text that is pinned", key="pinned", created=ago(50), pinned=True)
-    alice.remember("a new text", key="new", metadata={"project": "x"})
+    alice.remember("an old text", id="old", created=ago(50), metadata={"project": "x"})
+    alice.remember("an old text that is pinned", id="pinned", created=ago(50), pinned=True)
+    alice.remember("a new text", id="new", metadata={"project": "x"})
     alice.notes.write("note", 1, metadata={"project": "x"})
     alice.facts.add("Alice", "knows", "Bob")
     return alice
@@ -58,20 +58,20 @@ def archive(tmp_path: Path) -> str:
 def test_what_is_old_goes_and_lies_in_the_archive(memory: mnemic.Memory, archive: str) -> None:
     alice = old_and_new(memory)
     before = [message.to_dict() for message in alice.session("monday").messages()]
-    assert alice.cleanup(older_than=MONTH, dry_run=True) == mnemic.Cleaned(matched=4)
+    assert alice.forget(older_than=MONTH, dry_run=True) == mnemic.Forgotten(matched=4)
     assert len(said(alice.session("monday"))) == 7
-    done = alice.cleanup(older_than=MONTH, archive=archive)
-    assert done == mnemic.Cleaned(matched=4, archived=4, removed=4)
+    done = alice.forget(older_than=MONTH, archive=archive)
+    assert done == mnemic.Forgotten(matched=4, archived=4, deleted=4)
     assert said(alice.session("monday")) == ["be kind", "new 0", "new 1", "new 2"]
-    assert sorted(record.key for record in alice.all()) == ["new", "pinned"]
+    assert sorted(record.id for record in alice.memories.list()) == ["new", "pinned"]
     assert [hit.record.text for hit in alice.recall("old text")] != []
     assert all(hit.record.key != "old" for hit in alice.recall("old text", k=20))
-    assert alice.cleanup(older_than=MONTH, archive=archive) == mnemic.Cleaned(matched=0)
+    assert alice.forget(older_than=MONTH, archive=archive) == mnemic.Forgotten(matched=0)
     key = KEY if "encryption" in _kinds(archive) else None
     with mnemic.open(archive, encryption_key=key) as kept:
         away = kept.scope("acme", "alice")
         assert [m.to_dict() for m in away.session("monday").messages()] == before[1:4]
-        assert away.get("old").meta == {"project": "x"}
+        assert away.memories.get("old").metadata == {"project": "x"}
         assert away.recall("old text")
 
 
@@ -87,27 +87,27 @@ def _kinds(url: str) -> set[str]:
 
 def test_filters_and_kinds_say_what_goes(memory: mnemic.Memory) -> None:
     alice = old_and_new(memory)
-    assert alice.cleanup(metadata={"project": "x"}, dry_run=True).matched == 3
-    assert alice.cleanup(metadata={"project": ["x", "y"]}, kinds="note", dry_run=True).matched == 1
-    assert alice.cleanup(older_than=MONTH, metadata={"project": "x"}).removed == 1
-    assert alice.cleanup(older_than=MONTH, kinds=["memory", "fact"], dry_run=True).matched == 0
-    assert memory.scope("acme", "bob").cleanup(older_than=MONTH, dry_run=True).matched == 0
-    assert memory.scope("acme").cleanup(older_than=MONTH).removed == 3
+    assert alice.forget(metadata={"project": "x"}, dry_run=True).matched == 3
+    assert alice.forget(metadata={"project": ["x", "y"]}, kinds="note", dry_run=True).matched == 1
+    assert alice.forget(older_than=MONTH, metadata={"project": "x"}).deleted == 1
+    assert alice.forget(older_than=MONTH, kinds=["memory", "fact"], dry_run=True).matched == 0
+    assert memory.scope("acme", "bob").forget(older_than=MONTH, dry_run=True).matched == 0
+    assert memory.scope("acme").forget(older_than=MONTH).deleted == 3
 
 
 def test_it_never_removes_all_unasked(memory: mnemic.Memory) -> None:
     alice = memory.scope("acme", "alice")
     nothing: list[dict[str, Any]] = [{}, {"metadata": {}}, {"kinds": "message"}]
     for filters in nothing:
-        with pytest.raises(InvalidValueError, match="what is to go"):
-            alice.cleanup(**filters)
+        with pytest.raises(InvalidValueError, match="says something"):
+            alice.forget(**filters)
     wrong: list[dict[str, Any]] = [{"older_than": timedelta(0)}, {"older_than": 30}, {"metadata": 7}]
     for filters in wrong:
         with pytest.raises(InvalidValueError):
-            alice.cleanup(**filters)
+            alice.forget(**filters)
     for kind in ("audit", "encryption", "embedder", "lease"):
         with pytest.raises(InvalidValueError, match="message, archived"):
-            alice.cleanup(older_than=MONTH, kinds=kind)
+            alice.forget(older_than=MONTH, kinds=kind)
 
 
 def test_notes_and_summaries_are_as_old_as_their_last_change() -> None:
@@ -118,8 +118,7 @@ def test_notes_and_summaries_are_as_old_as_their_last_change() -> None:
         await store.write(Write(tuple(map(Put, records))))
         moment = ago(10)
         await store.write(Write(tuple(map(Put, records))))
-        cleanup = Cleanup(store, HOME, older_than=MONTH, metadata=None, kinds=None)
-        assert (await cleanup.run(None)).removed == 1
+        assert (await forgetting(store).delete()).deleted == 1
         assert [r.kind async for r in scan_all(store, Scan(scope=HOME))] == ["note", "summary"]
 
     asyncio.run(main())
@@ -137,7 +136,7 @@ def test_a_tools_call_goes_with_its_answers_or_not_at_all(memory: mnemic.Memory)
     chat.add_many([call("never", 50), Message("user", "and?", timestamp=ago(49))])
     chat.add_many([call("both", 40), answer("both", 39)])
     chat.add_many([call("split", 31), answer("split", 29)])
-    assert memory.scope("acme").cleanup(older_than=MONTH).removed == 4
+    assert memory.scope("acme").forget(older_than=MONTH).deleted == 4
     assert [message.role for message in chat.messages()] == ["assistant", "tool"]
 
 
@@ -146,7 +145,7 @@ def test_pages_of_calls_are_kept_together(memory: mnemic.Memory) -> None:
     asked = [ToolCall(f"c{n}", "look") for n in range(205)]
     chat.add_many([Message("assistant", None, tool_calls=[call], timestamp=ago(40)) for call in asked])
     chat.add_many([Message("tool", "x", tool_call_id=call.id, timestamp=ago(40)) for call in asked])
-    assert memory.scope("acme").cleanup(older_than=MONTH).removed == 410
+    assert memory.scope("acme").forget(older_than=MONTH).deleted == 410
 
 
 # ------------------------------------------------------------ the archive comes first
@@ -179,8 +178,8 @@ async def filled(count: int = 450) -> MemoryStore:
     return store
 
 
-def cleanup(store: Store) -> Cleanup:
-    return Cleanup(store, HOME, older_than=MONTH, metadata=None, kinds=None)
+def forgetting(store: Store) -> Forgetting:
+    return Forgetting(store, HOME, Filters(older_than=MONTH))
 
 
 async def keys(store: Store) -> list[str]:
@@ -194,12 +193,12 @@ def test_nothing_is_removed_if_the_archive_fails_at_any_point(writes: int, forge
     async def main() -> None:
         store, archive = await filled(), MemoryStore()
         flawed = Flawed(archive, writes, forgets=forgets)
-        with pytest.raises(StoreError, match="nothing was removed" if forgets else "full"):
-            await cleanup(store).run(flawed)
+        with pytest.raises(StoreError, match="nothing was deleted" if forgets else "full"):
+            await forgetting(store).archive_to(flawed)
         assert len(await keys(store)) == 450
         # Called again, it goes on.
-        done = await cleanup(store).run(archive)
-        assert done.removed == 450
+        done = await forgetting(store).archive_to(archive)
+        assert done.deleted == 450
         assert done.archived == 450 - 200 * max(0, writes - 2) if not forgets else done.archived > 0
         assert await keys(store) == []
         assert sorted(await keys(archive)) == sorted(f"k{n}" for n in range(450))
@@ -221,16 +220,16 @@ def test_what_changes_meanwhile_stays() -> None:
                     await self._below.write(Write((Put(Record(HOME, "fact", "k4", text="changed")),)))
                 return await super().write(write)
 
-        done = await cleanup(Racing(store)).run(archive)
-        assert (done.archived, done.removed) == (9, 8)
+        done = await forgetting(Racing(store)).archive_to(archive)
+        assert (done.archived, done.deleted) == (9, 8)
         assert await keys(store) == ["k4"]
 
         # A change before it is removed, but after it was archived, is seen as well.
         store, archive = await filled(3), MemoryStore()
-        await cleanup(store)._archive(archive, (await store.scan(Scan(scope=HOME))).items)
+        await forgetting(store)._archive(archive, (await store.scan(Scan(scope=HOME))).items)
         await store.write(Write((Put(Record(HOME, "fact", "k1", text="new", created=ago(40))),)))
         found = (await store.scan(Scan(scope=HOME))).items
-        assert [record.key for record in await cleanup(store)._kept(archive, found)] == ["k0", "k2"]
+        assert [record.key for record in await forgetting(store)._kept(archive, found)] == ["k0", "k2"]
 
     asyncio.run(main())
 
@@ -241,7 +240,7 @@ def test_an_archive_loses_nothing() -> None:
         for text in ("first", "second", "second", "third"):
             store = MemoryStore()
             await store.write(Write((Put(Record(HOME, "fact", "k", text=text, created=moment)),)))
-            assert (await cleanup(store).run(archive)).removed == 1
+            assert (await forgetting(store).archive_to(archive)).deleted == 1
         texts = [r.text async for r in scan_all(archive, Scan(scope=HOME, kinds=("fact",)))]
         assert sorted(filter(None, texts)) == ["first", "second", "third"]
         (newest,) = await archive.read([Ref(HOME, "fact", "k")])
@@ -255,11 +254,11 @@ def test_a_store_is_not_its_own_archive(file_url: str, tmp_path: Path) -> None:
     with mnemic.open(file_url) as memory:
         alice = old_and_new(memory)
         for url in (file_url, file_url.partition("?")[0]):
-            with pytest.raises(InvalidValueError, match="nothing was removed"):
-                alice.cleanup(older_than=MONTH, archive=url)
+            with pytest.raises(InvalidValueError, match="nothing was deleted"):
+                alice.forget(older_than=MONTH, archive=url)
         assert len(said(alice.session("monday"))) == 7
         with pytest.raises(mnemic.UnknownSchemeError):
-            alice.cleanup(older_than=MONTH, archive="nosuch://archive")
+            alice.forget(older_than=MONTH, archive="nosuch://archive")
 
 
 PROGRAM = """
@@ -267,7 +266,7 @@ import os, sys
 from datetime import timedelta
 import mnemic
 from mnemic.store.batches import write_each
-from mnemic.features import cleanup
+from mnemic.features import forgetting
 
 left = int(sys.argv[3])
 
@@ -278,7 +277,7 @@ async def killed(store, batch):
         os._exit(9)
     return await write_each(store, batch)
 
-archive = cleanup.Cleanup._archive
+archive = forgetting.Forgetting._archive
 
 async def archived(self, store, records):
     global left
@@ -287,14 +286,14 @@ async def archived(self, store, records):
         os._exit(9)
     return await archive(self, store, records)
 
-cleanup.write_each = killed
-cleanup.Cleanup._archive = archived
+forgetting.write_each = killed
+forgetting.Forgetting._archive = archived
 with mnemic.open(sys.argv[1], embedder=None) as memory:
-    print(memory.scope("acme").cleanup(older_than=timedelta(days=30), archive=sys.argv[2]).removed)
+    print(memory.scope("acme").forget(older_than=timedelta(days=30), archive=sys.argv[2]).deleted)
 """
 
 
-def test_a_cleanup_that_is_killed_anywhere_loses_nothing_and_goes_on(file_url: str, archive: str) -> None:
+def test_a_forget_that_is_killed_anywhere_loses_nothing_and_goes_on(file_url: str, archive: str) -> None:
     with mnemic.open(file_url, embedder=None) as memory:
         old_and_new(memory, 500)
     everything = {f"old {n}" for n in range(500)}
@@ -322,7 +321,7 @@ def test_the_archive_of_an_encrypted_memory_is_encrypted(file_url: str, tmp_path
     with mnemic.open(file_url, encryption_key=KEY, audit=True) as memory:
         alice = old_and_new(memory)
         with memory.acting(actor="janitor"):
-            alice.cleanup(older_than=MONTH, archive=f"sqlite:///{tmp_path / 'archive.db'}")
+            alice.forget(older_than=MONTH, archive=f"sqlite:///{tmp_path / 'archive.db'}")
         gone = memory.audit_trail(actor="janitor")
         assert [(entry.operation, entry.kind) for entry in gone] == [
             ("delete", "memory"), ("delete", "message"), ("delete", "message"), ("delete", "message"),
@@ -333,19 +332,19 @@ def test_the_archive_of_an_encrypted_memory_is_encrypted(file_url: str, tmp_path
     with mnemic.open(f"sqlite:///{tmp_path / 'archive.db'}", encryption_key=KEY) as kept:
         assert said(kept.scope("acme", "alice").session("monday")) == ["old 0", "old 1", "old 2"]
     with mnemic.open("memory://") as memory, pytest.raises(DecryptionError):
-        old_and_new(memory).cleanup(older_than=MONTH, archive=f"sqlite:///{tmp_path / 'archive.db'}")
+        old_and_new(memory).forget(older_than=MONTH, archive=f"sqlite:///{tmp_path / 'archive.db'}")
 
 
 def test_an_archive_across_a_network(file_url: str, tmp_path: Path) -> None:
     url = f"waiting://{tmp_path.name}-archive"
     with mnemic.open(file_url) as memory:
-        assert old_and_new(memory).cleanup(older_than=MONTH, archive=url).removed == 4
+        assert old_and_new(memory).forget(older_than=MONTH, archive=url).deleted == 4
     with mnemic.open(url) as kept:
         assert said(kept.scope("acme", "alice").session("monday")) == ["old 0", "old 1", "old 2"]
 
     async def main() -> None:
         async with mnemic.open_async(url) as memory:
-            done = await memory.scope("acme").cleanup(older_than=MONTH, archive=url + "-2")
-            assert done.removed == 4
+            done = await memory.scope("acme").forget(older_than=MONTH, archive=url + "-2")
+            assert done.deleted == 4
 
     asyncio.run(main())

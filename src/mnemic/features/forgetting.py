@@ -1,0 +1,282 @@
+"""Forgetting by filter: what is old, has faded or matches is archived, verified, and only then deleted.
+
+With an archive elsewhere, everything that matches is first written there and read back; if any of it fails, nothing
+is deleted. Then it is gone through again, and each record goes that lies in the archive as it is now. Interrupted at
+any point, it continues when it is called again: what the archive holds already is compared, not written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
+from datetime import datetime, timedelta
+from typing import Any
+
+from msgspec import Struct, json
+from msgspec.structs import replace
+
+from ..checks import MAX_KEY, check_name, check_number, check_ttl, to_microseconds
+from ..errors import ConflictError, InvalidValueError, StoreError
+from ..records import AUDIT_KIND, EMBEDDER_KIND, LOCK_KIND, Record, ScopePath, Stream, Value, new_id, now
+from ..store.batches import write_each
+from ..store.digest import digest
+from ..store.matching import matches
+from ..store.protocol import Store, all_streams
+from ..store.query import Condition, Delete, Op, Put, Scan, StreamScan, Write
+from ..store.retry import retried
+from .fading import faded, to_archive
+from .filters import conditions
+from .kinds import (
+    GUARD,
+    JOURNAL,
+    LEASE,
+    MEMORY,
+    MESSAGE,
+    NOTE,
+    PROGRESS,
+    PRUNED,
+    RECALLED,
+    SUMMARY,
+    check_kinds,
+)
+from .messages import decode
+from .overflow import LEASE_TIME
+from .turns import Entry, grouped
+
+PAGE = 200
+"""How many records are read, and removed, at a time."""
+WRITTEN_AT_ONCE = 4 * 1024 * 1024
+"""How many characters of them are archived at a time, about."""
+FORGETTABLE = (*RECALLED, PRUNED, JOURNAL, PROGRESS)
+"""The kinds of what may be forgotten."""
+SPARED = (AUDIT_KIND, LOCK_KIND, EMBEDDER_KIND, GUARD, LEASE)
+"""The kinds of what nobody has stored, or nobody may remove."""
+REWRITTEN = (NOTE, SUMMARY)
+"""The kinds of what is written anew in its place, and so is as old as its last change."""
+
+_encode = json.Encoder().encode
+
+
+class Forgotten(Value, frozen=True, kw_only=True):
+    """How many records matched, were written to the archive, and were deleted."""
+
+    matched: int
+    archived: int = 0
+    deleted: int = 0
+
+
+class Filters(Struct, frozen=True, kw_only=True):
+    """What is to be forgotten: everything that passes every filter that is given."""
+
+    older_than: timedelta | None = None
+    faded_below: float | None = None
+    half_life: timedelta | None = None
+    metadata: Mapping[str, Any] | None = None
+    source: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    kinds: Sequence[str] | str | None = None
+
+    def __post_init__(self) -> None:
+        """Raise InvalidValueError for a filter of the wrong type."""
+        if self.older_than is not None:
+            check_ttl(self.older_than, "older_than")
+        if self.faded_below is not None:
+            check_number(self.faded_below, "faded_below")
+        if self.half_life is not None and self.faded_below is None:
+            raise InvalidValueError("half_life goes with faded_below")
+
+    @property
+    def any(self) -> bool:
+        """Whether anything says what is to be forgotten; kinds alone do not."""
+        given = (self.older_than, self.faded_below, self.source, self.since, self.until)
+        return bool(self.metadata) or any(value is not None for value in given)
+
+
+class Forgetting:
+    """What is to be forgotten in one scope and in those below it."""
+
+    def __init__(self, store: Store, scope: ScopePath, filters: Filters) -> None:
+        """Raise InvalidValueError if nothing says what is to be forgotten."""
+        if not filters.any:
+            raise InvalidValueError(
+                "forget needs hits, ids, or a filter that says something: older_than, faded_below, metadata, source, "
+                "since or until; erase deletes everything"
+            )
+        self._kinds = None if filters.kinds is None else check_kinds(filters.kinds, FORGETTABLE)
+        self._store = store
+        self._scope = scope
+        self._filters = filters
+        self._before = None if filters.older_than is None else now() - filters.older_than
+        self._where = conditions(filters.metadata, since=filters.since, until=filters.until)
+        if filters.source is not None:
+            self._where += (Condition("labels.source", "eq", check_name(filters.source, "source")),)
+
+    async def count(self) -> Forgotten:
+        """Return how many records match."""
+        return Forgotten(matched=sum([len(batch) async for batch in self._batches()]))
+
+    async def delete(self) -> Forgotten:
+        """Delete what matches, by version: a record that was changed so that it no longer matches stays.
+
+        Raises ConflictError if others kept changing what matches.
+        """
+        deleted = 0
+
+        async def delete_matching() -> Forgotten:
+            nonlocal deleted
+            missed = 0
+            async for batch in self._batches():
+                done = await write_each(self._store, [(Delete(r.ref, r.version),) for r in batch])
+                deleted += sum(done)
+                missed += len(done) - sum(done)
+            if missed and await self._any_left():
+                raise ConflictError(f"{missed} records that match were changed meanwhile")
+            return Forgotten(matched=deleted, deleted=deleted)
+
+        return await retried(delete_matching, f"forgetting in {self._scope.path!r}")
+
+    async def archive_beside(self) -> Forgotten:
+        """Move the remembered texts that match to the archive of their scope, where recall does not find them."""
+        matched = archived = 0
+        async for batch in self._batches():
+            if other := next((record for record in batch if record.kind != MEMORY), None):
+                raise InvalidValueError(
+                    f"only remembered texts have an archive beside them, not a {other.kind}: say kinds='memory', or "
+                    "give the URL of an archive"
+                )
+            moves = [(Put(to_archive(r)), Delete(r.ref, r.version)) for r in batch]
+            done = sum(await write_each(self._store, moves))
+            matched, archived = matched + len(batch), archived + done
+        return Forgotten(matched=matched, archived=archived, deleted=archived)
+
+    async def archive_to(self, archive: Store) -> Forgotten:
+        """Write what matches to another store, then delete it.
+
+        What was changed meanwhile stays. Raises StoreError, and nothing is deleted, if it cannot be archived.
+        """
+        matched = archived = deleted = 0
+        await self._check_apart(archive)
+        async for batch in self._batches():
+            archived += await self._archive(archive, batch)
+        async for batch in self._batches():
+            matched += len(batch)
+            kept = await self._kept(archive, batch)
+            done = await write_each(self._store, [(Delete(r.ref, r.version),) for r in kept])
+            deleted += sum(done)
+        return Forgotten(matched=matched, archived=archived, deleted=deleted)
+
+    async def _any_left(self) -> bool:
+        async with aclosing(self._batches()) as batches:
+            async for _ in batches:
+                return True
+        return False
+
+    async def _check_apart(self, archive: Store) -> None:
+        """Raise InvalidValueError if the archive is the store itself, by whatever URL, and no archive."""
+        probe = Record(self._scope, LEASE, f"archive {new_id()}", expires=now() + LEASE_TIME)
+        (did,) = await archive.write(Write((Put(probe, 0),)))
+        (found,) = await self._store.read([probe.ref])
+        await archive.write(Write((Delete(probe.ref, did.version),)))
+        if found is not None:
+            raise InvalidValueError(
+                "the archive is the store that is to be forgotten from; nothing was deleted"
+            )
+
+    async def _archive(self, archive: Store, records: Sequence[Record]) -> int:
+        """Write records to the archive, those that it does not hold yet, and read them back."""
+        held = await archive.read([record.ref for record in records])
+        ops: list[Op] = []
+        size = written = 0
+        for record, other in zip(records, held, strict=True):
+            if other is not None and digest(other) == digest(record):
+                continue
+            if other is not None:
+                # An archive loses nothing: what had this key before is kept under another.
+                ops.append(Put(replace(other, key=_aside(other))))
+            ops.append(Put(replace(record, derived={})))
+            written += 1
+            size += len(record.text or "") + len(_encode(record.data))
+            if size > WRITTEN_AT_ONCE:
+                await archive.write(Write(tuple(ops), lazy=True))
+                ops, size = [], 0
+        if ops:
+            await archive.write(Write(tuple(ops), lazy=True))
+        if written and len(await self._kept(archive, records)) < len(records):
+            raise StoreError("the archive does not hold what was written to it; nothing was deleted")
+        return written
+
+    async def _kept(self, archive: Store, records: Sequence[Record]) -> list[Record]:
+        """Return those of the records that lie in the archive just as they are."""
+        held = await archive.read([record.ref for record in records])
+        return [
+            record
+            for record, other in zip(records, held, strict=True)
+            if other is not None and digest(other) == digest(record)
+        ]
+
+    async def _batches(self) -> AsyncGenerator[list[Record], None]:
+        """Yield what is to go, some at a time."""
+        scan = StreamScan(scope=self._scope)
+        streams = [s async for s in all_streams(self._store, scan) if s.kind not in SPARED]
+        for stream in streams:
+            if self._kinds is None or stream.kind in self._kinds:
+                async with aclosing(self._of(stream)) as batches:
+                    async for batch in batches:
+                        yield batch
+
+    async def _of(self, stream: Stream) -> AsyncGenerator[list[Record], None]:
+        if self._filters.faded_below is not None:
+            async for batch in self._faded(stream):
+                yield batch
+            return
+        where = (*self._where, Condition("pinned", "eq", False))
+        if self._before is not None:
+            written = "updated" if stream.kind in REWRITTEN else "created"
+            where = (Condition(written, "lt", self._before), *where)
+        pages = _pages(self._store, Scan(scope=stream.scope, kinds=(stream.kind,), where=where, limit=PAGE))
+        waiting: list[Record] = []
+        async for page in pages:
+            going = [*waiting, *page]
+            waiting = _waiting(going) if stream.kind == MESSAGE else []
+            stays = {record.key for record in waiting}
+            if going := [record for record in going if record.key not in stays]:
+                yield going
+
+    async def _faded(self, stream: Stream) -> AsyncGenerator[list[Record], None]:
+        """Yield the remembered texts of a stream that have faded and pass the other filters."""
+        least, batch = self._filters.faded_below, list[Record]()
+        if stream.kind != MEMORY or least is None:
+            return
+        async for fade in faded(self._store, stream.scope, self._filters.half_life):
+            record = fade.record
+            old = self._before is None or (record.created is not None and record.created < self._before)
+            if fade.strength < least and old and matches(record, self._where):
+                batch.append(record)
+            if len(batch) == PAGE:
+                yield batch
+                batch = []
+        if batch:
+            yield batch
+
+
+async def _pages(store: Store, scan: Scan) -> AsyncIterator[tuple[Record, ...]]:
+    while True:
+        page = await store.scan(scan)
+        yield page.items
+        if page.cursor is None:
+            return
+        scan = replace(scan, cursor=page.cursor)
+
+
+def _waiting(records: Sequence[Record]) -> list[Record]:
+    """Return the messages of which more may belong together: a tool's call that is not answered yet."""
+    by_key = {record.key: record for record in records}
+    groups = grouped([Entry(record.key, record.seq, decode(record)) for record in records])
+    return [by_key[key] for group in groups if group.unanswered and not group.over for key in group.keys]
+
+
+def _aside(record: Record) -> str:
+    assert record.updated is not None
+    mark = f"@{to_microseconds(record.updated)}"
+    return record.key[: MAX_KEY - len(mark)] + mark

@@ -1,0 +1,43 @@
+"""The conversations of a scope: listed, looked up, deleted."""
+
+from __future__ import annotations
+
+from ..errors import NotFoundError
+from ..records import ScopePath
+from ..store.protocol import Store, all_streams
+from ..store.query import Purge, StreamScan, Write
+from .kinds import OF_SESSIONS
+from .messages import MESSAGE
+from .sessions import SessionInfo
+
+
+class AsyncSessions:
+    """The conversations of one scope; `AsyncScope.session` opens one."""
+
+    scope: ScopePath
+
+    def __init__(self, store: Store, scope: ScopePath) -> None:
+        self.scope = scope
+        self._store = store
+
+    async def get(self, name: str) -> SessionInfo:
+        """Return counts, tokens and last activity of a conversation of this scope; raises NotFoundError."""
+        scan = StreamScan(scope=self.scope / name, kinds=(MESSAGE,), below=False)
+        page = await self._store.streams(scan)
+        if not page.items:
+            raise NotFoundError(f"{self.scope.path!r} has no session {name!r}")
+        return SessionInfo.of(page.items[0])
+
+    async def delete(self, name: str) -> bool:
+        """Delete a conversation of this scope with its archive, summary and limits; tell whether it was there."""
+        scan = StreamScan(scope=self.scope / name, kinds=OF_SESSIONS, below=False, empty=True)
+        streams = (await self._store.streams(scan)).items
+        if streams:
+            await self._store.write(Write(tuple(Purge(s.scope, s.kind, drop=True) for s in streams)))
+        return any(stream.count for stream in streams)
+
+    # Last among the public methods, since its name hides the type of that name from the annotations.
+    async def list(self) -> list[SessionInfo]:
+        """Return the conversations here and below with their counts, tokens and last activity."""
+        scan = StreamScan(scope=self.scope, kinds=(MESSAGE,))
+        return [SessionInfo.of(stream) async for stream in all_streams(self._store, scan)]

@@ -85,7 +85,7 @@ class Certainty(Struct, frozen=True, kw_only=True):
 
 MEANING = Certainty(base=-12.5, coverage=3.6, agreement=7.3, closeness=9.5)
 WORDS = Certainty(base=-8.0, coverage=5.0, agreement=6.0)
-"""With vectors and without; fitted by `python -m benchmarks.unanswered FILE`."""
+"""With vectors, fitted to LoCoMo (`python -m benchmarks.unanswered FILE` fits them); without, set by hand."""
 
 
 class Ranking(Struct):

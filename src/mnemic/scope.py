@@ -8,26 +8,27 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
+from .checks import check_count, check_time
 from .errors import InvalidValueError
 from .features.context import Context, build_context
 from .features.duplicates import Duplicates
 from .features.facts import AsyncFacts
+from .features.filters import conditions, names
 from .features.forgetting import Filters, Forgetting, Forgotten
-from .features.hits import Hit, Item, to_item_of
+from .features.hits import Hit, Item, to_hit, to_item_of
 from .features.jsonl import Exported, FileOrPath, Imported, export_file, import_file
-from .features.kinds import MEMORY
+from .features.kinds import MEMORY, recalled_kinds
 from .features.memories import AsyncMemories
 from .features.memory_items import MemoryItem
 from .features.notes import AsyncNotes
 from .features.overview import Stats, list_scopes, scope_stats
-from .features.recalling import recall
 from .features.references import Reference, find_ref
 from .features.session_list import AsyncSessions
 from .features.sessions import AsyncSession
 from .features.settings import GivenSettings, Overflow, Retention
-from .records import AUDIT_KIND, EMBEDDER_KIND, ONCE_KIND, Role, ScopePath
+from .records import AUDIT_KIND, EMBEDDER_KIND, ONCE_KIND, Role, ScopePath, now
 from .store.protocol import Store, all_streams, scrub
-from .store.query import Delete, Purge, StreamScan, Write
+from .store.query import Delete, Purge, Search, StreamScan, Write
 from .tokens import TokenCounter
 
 
@@ -151,26 +152,24 @@ class AsyncScope:
         copies of a better hit; what is in `exclude` is no hit; `signals` are the only ones that count. A hit counts
         as a use of what was remembered, unless `uses` is false.
         """
-        return await recall(
-            self._store,
-            self.path,
-            query,
-            k,
-            kinds=kinds,
-            metadata=metadata,
-            roles=roles,
-            since=since,
-            until=until,
-            min_importance=min_importance,
+        if kinds is not None and not kinds:
+            return []
+        search = Search(
+            scope=self.path,
+            query=query,
+            kinds=() if kinds is None else recalled_kinds(kinds),
+            where=conditions(metadata, roles=roles, since=since, until=until, min_importance=min_importance),
+            as_of=now() if as_of is None else check_time(as_of, "as_of"),
+            limit=check_count(k, "k"),
+            signals=() if signals is None else names(signals, "signals"),
             min_score=min_score,
-            as_of=as_of,
             neighbors=neighbors,
             diverse=diverse,
-            traffic=traffic,
-            exclude=exclude,
-            signals=signals,
+            traffic=traffic or roles is not None,
+            exclude=tuple([await find_ref(self._store, self.path, one, MEMORY) for one in exclude]),
             uses=uses,
         )
+        return [to_hit(match) for match in await self._store.search(search)]
 
     async def update(
         self,

@@ -43,3 +43,9 @@ AUDITED = (*RECALLED, PRUNED, JOURNAL, PROGRESS, LEASE, GUARD, EMBEDDER_KIND)
 def check_kinds(kinds: Sequence[str] | str, known: tuple[str, ...] = RECALLED) -> tuple[str, ...]:
     """Return one kind or several as a tuple; raises InvalidValueError for an unknown one."""
     return names(kinds, "kind", known)
+
+
+def recalled_kinds(kinds: Sequence[str] | str) -> tuple[str, ...]:
+    """Return the kinds to search; archived messages are messages all the same. Raises as `check_kinds` does."""
+    chosen = check_kinds(kinds)
+    return tuple(dict.fromkeys((*chosen, ARCHIVED))) if MESSAGE in chosen else chosen

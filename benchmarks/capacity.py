@@ -1,7 +1,7 @@
-"""`python -m benchmarks.capacity [--check]`: what many users need on each engine, on paper.
+"""`python -m benchmarks.capacity [--check]`: sizing for many users on each engine, without prices.
 
-The constants are the measured ones of footprint.json and the assumptions below, which may be changed.
-The tables are written into docs/scaling.md.
+Inputs are the measurements in footprint.json and the assumptions below, which may be changed. The tables are
+written into docs/scaling.md.
 """
 
 from __future__ import annotations
@@ -18,88 +18,73 @@ DOCUMENT = Path(__file__).parent.parent / "docs" / "scaling.md"
 USERS = 1_000_000
 MEMORIES = 10_000
 ACTIVE = 0.10
-"""The share of users who are active on a day."""
+"""Share of users active on a day."""
 TURNS = 40
-"""Appends, and recalls, of an active user on a day."""
+"""Appends, and as many recalls, of an active user on a day."""
 PEAK = 4
-"""How many times the mean the busiest hour is."""
-DAYS, HOURS = 30, 730
+"""Load of the busiest hour, as a multiple of the mean."""
+DAYS = 30
 GIB = 2**30
 
-# Prices are list prices of one region in US dollars, and are here to be replaced by one's own.
-PRICES = {
-    "16 cores, 128 GiB, an hour": 0.86,
-    "disk, a GiB and month": 0.08,
-    "DynamoDB, a million write units": 0.625,
-    "DynamoDB, a million read units": 0.125,
-    "DynamoDB, a GiB and month": 0.25,
-    "S3, a GiB and month": 0.023,
-}
 CORES, RAM = 16, 128
 FULL = 0.7
-"""How full a disk, a memory or a core may be."""
+"""Highest utilization of a disk, a memory or a core."""
 DIMENSIONS = 256
 QDRANT_BYTES = DIMENSIONS * 4 * 1.5
-"""Of a vector in Qdrant with its part of the graph, by the rule of thumb in its documentation."""
+"""Bytes of a vector in Qdrant with its part of the graph: the rule of thumb in its documentation."""
 COPIES = 2
 """A primary and a replica."""
 
 
 def plan() -> dict[str, dict[str, str]]:
-    """Return the lines of each engine's plan."""
+    """Return the rows of each engine's table."""
     measured = footprint.read()
     records = USERS * MEMORIES
     calls = USERS * ACTIVE * TURNS
     peak = calls / 86_400 * PEAK
     return {
-        "postgresql": _postgresql(measured["PostgreSQL"], records, calls, peak),
-        "valkey": _valkey(measured["Valkey"], records, calls, peak),
+        "postgresql": _postgresql(measured["PostgreSQL"], records, peak),
+        "valkey": _valkey(measured["Valkey"], records, peak),
         "dynamodb": _dynamodb(measured["DynamoDB"], records, calls),
     }
 
 
-def _postgresql(one: Footprint, records: int, calls: float, peak: float) -> dict[str, str]:
+def _postgresql(one: Footprint, records: int, peak: float) -> dict[str, str]:
     size = records * one.memory_bytes
     cores = peak * (one.append_server_s + one.recall_server_s) / FULL
     disk = size / FULL
     per_server = 8 * 1024 * GIB
     servers = max(math.ceil(disk / per_server), math.ceil(cores / CORES))
-    price = COPIES * (
-        servers * PRICES["16 cores, 128 GiB, an hour"] * HOURS + disk / GIB * PRICES["disk, a GiB and month"]
-    )
     return {
         "stored": _bytes(size),
-        "disk, with room": _bytes(disk),
-        "appends and recalls at the busiest": f"{peak:,.0f} a second each",
+        "disk, 70% full": _bytes(disk),
+        "appends and recalls at peak": f"{peak:,.0f} a second each",
         "cores for them": f"{cores:,.1f}",
-        "read at the busiest, as each active user is first searched": f"{_bytes(first_reads(one))} a second",
+        "reads at peak, to load the index of each active user once": f"{_bytes(first_reads(one))} a second",
         "servers of 16 cores and 8 TiB": f"{servers:,} primaries, {servers:,} replicas",
         "users on a server": f"{USERS // servers:,}",
-        "a month": _dollars(price),
-        "a user and month": f"${price / USERS:,.4f}",
+        "machines and disk to pay for": f"{COPIES * servers:,} machines, {_bytes(COPIES * disk)}",
     }
 
 
 def first_reads(one: Footprint) -> float:
-    """Return the bytes a second that are read at the busiest since users are searched for the first time."""
+    """Return the bytes a second read at peak to load the indexes of users at their first search."""
     return USERS * ACTIVE / 86_400 * PEAK * MEMORIES * one.memory_bytes
 
 
-def _valkey(one: Footprint, records: int, calls: float, peak: float) -> dict[str, str]:
+def _valkey(one: Footprint, records: int, peak: float) -> dict[str, str]:
     size = records * one.memory_bytes
     cores = peak * (one.append_server_s + one.recall_server_s) / FULL
-    # One node uses one core for commands, so a machine runs several of them; memory is what decides.
+    # A node runs commands on one core, so a machine runs several nodes; memory is the bottleneck.
     machines = max(math.ceil(size / FULL / (RAM * GIB)), math.ceil(cores / CORES))
-    price = COPIES * machines * PRICES["16 cores, 128 GiB, an hour"] * HOURS
     return {
         "memory": _bytes(size),
-        "memory, with room": _bytes(size / FULL),
-        "appends and recalls at the busiest": f"{peak:,.0f} a second each",
+        "memory, 70% full": _bytes(size / FULL),
+        "appends and recalls at peak": f"{peak:,.0f} a second each",
         "cores for them": f"{cores:,.1f}",
         "machines of 16 cores and 128 GiB": f"{machines:,} primaries, {machines:,} replicas",
         "users on a machine": f"{USERS // machines:,}",
-        "a month": _dollars(price),
-        "a user and month": f"${price / USERS:,.4f}",
+        "machines to pay for": f"{COPIES * machines:,}",
     }
 
 
@@ -112,30 +97,18 @@ def _dynamodb(one: Footprint, records: int, calls: float) -> dict[str, str]:
     reads = month * (2 + 10)
     vectors = records * QDRANT_BYTES
     nodes = math.ceil(vectors / FULL / (RAM * GIB))
-    dynamo = (
-        writes / 1e6 * PRICES["DynamoDB, a million write units"]
-        + reads / 1e6 * PRICES["DynamoDB, a million read units"]
-        + size / GIB * PRICES["DynamoDB, a GiB and month"]
-    )
     # Without vectors elsewhere, the entries of each active user are read once a day, consistently.
     loads = USERS * ACTIVE * DAYS * MEMORIES * one.memory_bytes / 4096
-    without = dynamo + loads / 1e6 * PRICES["DynamoDB, a million read units"]
-    qdrant = COPIES * nodes * PRICES["16 cores, 128 GiB, an hour"] * HOURS
-    on_disk = COPIES * (
-        math.ceil(nodes / 8) * PRICES["16 cores, 128 GiB, an hour"] * HOURS
-        + vectors / FULL / GIB * PRICES["disk, a GiB and month"]
-    )
     return {
         "stored in DynamoDB": _bytes(size),
         "appends and recalls a month": f"{month:,.0f} each",
-        "DynamoDB a month": _dollars(dynamo),
-        "DynamoDB alone, without Qdrant, a month": _dollars(without),
+        "write units a month": f"{writes / 1e6:,.0f} million",
+        "read units a month": f"{reads / 1e6:,.0f} million",
+        "read units a month without Qdrant": f"{(reads + loads) / 1e6:,.0f} million",
         "vectors in Qdrant": _bytes(vectors),
-        "Qdrant, all in memory": f"{nodes:,} machines and {nodes:,} replicas, {_dollars(qdrant)} a month",
-        "Qdrant, an eighth in memory": f"{math.ceil(nodes / 8):,} and {math.ceil(nodes / 8):,}, "
-        f"{_dollars(on_disk)} a month",
-        "together, a month": f"{_dollars(dynamo + on_disk)} to {_dollars(dynamo + qdrant)}",
-        "a user and month": f"${(dynamo + on_disk) / USERS:,.4f} to ${(dynamo + qdrant) / USERS:,.4f}",
+        "Qdrant, all in memory": f"{nodes:,} machines and {nodes:,} replicas",
+        "Qdrant, one eighth in memory": f"{math.ceil(nodes / 8):,} machines and {math.ceil(nodes / 8):,} replicas, "
+        f"{_bytes(COPIES * vectors / FULL)} of disk",
     }
 
 
@@ -147,39 +120,33 @@ def _bytes(size: float) -> str:
     raise AssertionError
 
 
-def _dollars(amount: float) -> str:
-    return f"${round(amount, -2):,.0f}"
-
-
 def sections() -> dict[str, str]:
-    """Return every table of the page, by its mark."""
+    """Return every generated table of the page by the name of its marker."""
     found = {"footprint": footprint.table(footprint.read())}
     for name, lines in plan().items():
         rows = [f"| {what} | {value} |" for what, value in lines.items()]
-        found[name] = "\n".join(["| what | how much |", "|---|---|", *rows])
-    prices = [f"| {what} | ${price:g} |" for what, price in PRICES.items()]
-    found["prices"] = "\n".join(["| what | price |", "|---|---|", *prices])
+        found[name] = "\n".join(["| quantity | value |", "|---|---|", *rows])
     return found
 
 
 def written(page: str) -> str:
-    """Return the page with its tables computed anew."""
+    """Return the page with its tables recomputed."""
     for name, text in sections().items():
         first, last = f"<!-- {name} -->", f"<!-- /{name} -->"
         before, mark, rest = page.partition(first)
         if not mark:
-            raise SystemExit(f"{DOCUMENT} has no place for {name}: it lacks {first}")
+            raise SystemExit(f"{DOCUMENT} lacks the marker {first} for the table {name!r}")
         page = f"{before}{first}\n{text}\n{last}{rest.partition(last)[2]}"
     return page
 
 
 def main(arguments: list[str]) -> int:
-    """Write the page, or with --check tell whether it is up to date."""
+    """Write the page; with --check, only report whether it is up to date."""
     page = DOCUMENT.read_text(encoding="utf-8")
     fresh = written(page)
     if "--check" in arguments:
         if fresh != page:
-            print(f"{DOCUMENT} is not what benchmarks/capacity.py computes: run it", file=sys.stderr)
+            print(f"{DOCUMENT} is out of date: run python -m benchmarks.capacity", file=sys.stderr)
         return int(fresh != page)
     DOCUMENT.write_text(fresh, encoding="utf-8")
     return 0

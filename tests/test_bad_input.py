@@ -122,7 +122,7 @@ def test_anything_odd_gets_an_error_of_ours(alice: mnemic.Scope, kept: mnemic.Se
     for _ in range(5000):
         deep = [deep]
     odd: list[Callable[[], object]] = [
-        lambda: kept.add_many([{"role": "user"}]),  # type: ignore[list-item]
+        lambda: kept.add_many([{"rôle": "user"}]),
         lambda: kept.prefill([5]),  # type: ignore[list-item]
         lambda: kept.add(Message("user", "a"), "b"),
         lambda: kept.get("\ud800"),
@@ -266,8 +266,8 @@ KINDS = "message, archived, summary, title, memory, note, fact"
         (lambda m: m.scope("a").recall("x", kinds="messages"), KINDS),
         (lambda m: m.scope("a").recall("x", kinds=["message", "lease"]), KINDS),
         (lambda m: m.scope("a").context("x", kinds="messages"), KINDS),
-        (lambda m: m.scope("a").cleanup(metadata={"a": 1}, kinds="messages"), KINDS),
-        (lambda m: m.scope("a").cleanup(metadata={"a": 1}, kinds="audit"), KINDS),
+        (lambda m: m.scope("a").forget(metadata={"a": 1}, kinds="messages"), KINDS),
+        (lambda m: m.scope("a").forget(metadata={"a": 1}, kinds="audit"), KINDS),
         (lambda m: m.audit_trail(kind="messages"), KINDS),
         (lambda m: m.audit_trail(operation="add"), "put, delete, purge, limit, expire, touch"),
         (lambda m: m.scope("a").recall("x", signals="words"), "lexical, dense, session"),
@@ -293,9 +293,9 @@ def test_an_unknown_name_is_refused_with_the_known_ones(
         lambda m: m.audit_trail(0),
         lambda m: m.scope("a").session("s").add("user", ["a", None]),
         lambda m: m.scope("a").session("s").add("user", [["a"]]),
-        lambda m: m.scope("a").session("s").remove("m1"),
-        lambda m: m.scope("a").session("s").remove(None),
-        lambda m: m.scope("a").session("s").remove([5]),
+        lambda m: m.scope("a").session("s").delete(""),
+        lambda m: m.scope("a").session("s").delete(None),
+        lambda m: m.scope("a").session("s").delete(["m1"]),
         lambda m: m.scope("a").session("s").add_many(None),
         lambda m: m.scope("a").session("s").add_many(Message("user", "x")),
         lambda m: m.scope("a").session("s").prefill("abc"),

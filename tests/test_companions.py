@@ -211,7 +211,7 @@ def test_what_is_deleted_leaves_nothing_in_the_index(beside: mnemic.Memory) -> N
     assert len(records_held(beside)) == 7
     chat.add("user", "message 4 about tea")
     assert messages[0].id not in records_held(beside)
-    chat.remove([messages[1].id])
+    chat.delete(messages[1].id)
     alice.forget(notes[0].id)
     assert not {messages[1].id, notes[0].id} & records_held(beside)
     chat.clear()

@@ -50,7 +50,6 @@ STEPS: dict[str, Step] = {
     "facts.update": lambda alice: alice.facts.update("ann", "likes"),
     "notes.write": lambda alice: alice.notes.write("plan", 2),
     "notes.rename": lambda alice: alice.notes.rename("plan", "other"),
-    "pop": lambda alice: alice.session("x").pop(),
     "forget": lambda alice: alice.forget(metadata={"tag": "a"}),
 }
 

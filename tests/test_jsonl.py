@@ -37,7 +37,7 @@ def filled(url: str = "memory://") -> mnemic.Memory:
         ]
     )
     alice.remember("Alice likes tea", importance=2, source="monday", metadata={"topic": "tea"}, created=MAY)
-    alice.notes.set_limits(max_notes=9)
+    alice.notes.configure(max_notes=9)
     alice.notes.write("plan", {"steps": ["a", "b"]}, description="What to do")
     alice.facts.add("Alice", "works_at", "Initech", single=True, valid_from=MAY)
     alice.facts.add("Alice", "works_at", "Globex", single=True)
@@ -65,7 +65,7 @@ def test_a_round_trip_loses_nothing(tmp_path: Path) -> None:
     assert contents(target) == contents(source)
     alice, there = source.scope("acme", "alice"), target.scope("acme", "alice")
     assert there.session("monday").messages() == alice.session("monday").messages()
-    assert there.notes.limits() == alice.notes.limits()
+    assert there.notes.settings() == alice.notes.settings()
     assert there.facts.ask(history=True) == alice.facts.ask(history=True)
     assert there.recall("what does Alice like?")[0].record.text == "Alice likes tea"
 

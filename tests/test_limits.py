@@ -282,8 +282,7 @@ def test_what_was_taken_back_does_not_cost_the_user_their_message(alice: mnemic.
         ("user", "u3"),
     ):
         chat.add(role, text)  # type: ignore[arg-type]
-    for _ in range(2):
-        chat.pop()
+    chat.delete(*chat.recent(2))
     assert texts(chat.messages())[-1] == "u2"
     for n in range(4):
         chat.add("assistant", f"z{n}")

@@ -86,7 +86,7 @@ def test_rename_keeps_all_else(notes: mnemic.Notes) -> None:
 
 def test_limits_refuse_with_a_clear_error_and_lose_nothing(alice: mnemic.Scope) -> None:
     notes = alice.notes
-    notes.set_limits(max_notes=2, max_bytes=40)
+    notes.configure(max_notes=2, max_bytes=40)
     notes.write("a", "x" * 10)
     notes.write("b", "x" * 10)
     with pytest.raises(mnemic.LimitError, match="would hold 3 notes of 25 bytes; allowed are 2 notes"):
@@ -96,19 +96,19 @@ def test_limits_refuse_with_a_clear_error_and_lose_nothing(alice: mnemic.Scope) 
     assert notes.read_all() == {"a": "x" * 10, "b": "x" * 10}
     notes.write("b", "x" * 20)
     assert notes.usage() == (2, 34)
-    notes.set_limits(max_notes=1, max_bytes=10)
+    notes.configure(max_notes=1, max_bytes=10)
     notes.rename("a", "c")
     notes.write("b", "x")
     for bad in ({"max_notes": 0}, {"max_bytes": -1}):
         with pytest.raises(mnemic.InvalidValueError):
-            notes.set_limits(**bad)
+            notes.configure(**bad)
 
 
 def test_limits_belong_to_the_notes_and_hold_for_every_handle(alice: mnemic.Scope) -> None:
     other = alice.scope().notes
     other.write("a", 1)
-    alice.notes.set_limits(max_notes=1)
-    assert other.limits() == mnemic.NoteLimits(max_notes=1)
+    alice.notes.configure(max_notes=1)
+    assert other.settings() == mnemic.NoteSettings(max_notes=1)
     with pytest.raises(mnemic.LimitError):
         other.write("b", 2)
     with pytest.raises(mnemic.ConflictError):
@@ -117,9 +117,18 @@ def test_limits_belong_to_the_notes_and_hold_for_every_handle(alice: mnemic.Scop
     other.write("b", 2)
     with pytest.raises(mnemic.LimitError):
         alice.notes.write("c", 3)
-    alice.notes.set_limits()
+    alice.notes.configure(max_notes=None)
     other.write("c", 3)
     assert other.usage() == (2, 2)
+
+
+def test_configure_changes_what_is_given_and_keeps_the_rest(alice: mnemic.Scope) -> None:
+    other = alice.scope().notes
+    assert alice.notes.configure(max_notes=5) == mnemic.NoteSettings(max_notes=5)
+    assert other.configure(max_bytes=100) == mnemic.NoteSettings(max_notes=5, max_bytes=100)
+    assert alice.notes.configure() == alice.notes.settings() == other.settings()
+    assert alice.notes.configure(max_notes=None) == mnemic.NoteSettings(max_bytes=100)
+    assert other.configure(max_bytes=None) == mnemic.NoteSettings()
 
 
 def test_stale_notes_are_found(notes: mnemic.Notes) -> None:

@@ -19,7 +19,7 @@ NAMES = """
     AgentCall AsyncNotes AsyncFacts AsyncMemory AsyncMemories AsyncSessions Memories Sessions
      AsyncSession AsyncScope Audit AuditEntry AuditError
     BudgetError Notes Forgotten DecryptionError
-    ClosedError CombinedEmbedder ConflictError Context Copied Embedder EmbedderError Note NoteInfo NoteLimits
+    ClosedError CombinedEmbedder ConflictError Context Copied Embedder EmbedderError Note NoteInfo NoteSettings
     EventLoopError MemoryItem Faded FastEmbedEmbedder Facts Hit InvalidValueError LimitError Exported Fact
     ImageInfo Imported Stats Memory
     Message Metrics MissingExtraError MnemicError Neighborhood NewerSchemaError NotFoundError

@@ -579,7 +579,7 @@ def test_neighbours_close_up_where_one_is_gone(alice: mnemic.Scope) -> None:
     chat = alice.session("s", max_messages=6)
     talk(chat, *[("Anna", f"word{n}x") for n in range(6)])
     assert found(alice.recall("word3x", k=1)) == ["word3x"]
-    chat.pop()
+    chat.delete(*chat.recent(1))
     chat.add("user", "word6x")
     chat.add("user", "word7x")
     (hit, *_) = alice.recall("word3x", neighbors=9)
@@ -691,7 +691,7 @@ def test_a_deleted_text_is_gone_though_a_silent_record_came(file_url: str) -> No
         chat = alice.session("s")
         talk(chat, ("Anna", "zebra one"), ("Anna", "zebra two"), ("Anna", "zebra three"))
         assert len(alice.recall("zebra", k=9)) == 3
-        chat.pop()
+        chat.delete(*chat.recent(1))
         chat.add(Message("assistant", None))
         hits = alice.recall("zebra", k=9, neighbors=3)
         assert sorted(found(hits)) == ["zebra one", "zebra two"]

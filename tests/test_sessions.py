@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -162,7 +163,7 @@ def test_the_system_message_is_a_message_like_others(chat: mnemic.Session) -> No
     assert chat.get(set_.id) == chat.system() == set_
     assert chat.prefill([Message("assistant", "Hello!")])
     assert texts(chat.fork("other", at=set_.id).messages()) == ["Be brief."]
-    assert [message.text for message in (chat.pop(), chat.pop()) if message] == ["Hello!"]
+    assert chat.delete(*chat.messages(roles="assistant")) == 1
     assert texts(chat.messages()) == ["Be brief."]
     with pytest.raises(mnemic.InvalidValueError, match="kept for the system message"):
         chat.add(Message("user", "x", id=set_.id))
@@ -191,15 +192,6 @@ def test_clear_with_and_without_the_system_message(chat: mnemic.Session) -> None
     chat.clear()
     assert chat.messages() == []
     assert chat.info() is None
-
-
-def test_pop_takes_the_newest(chat: mnemic.Session) -> None:
-    chat.add("user", "a")
-    last = chat.add("assistant", "b")
-    assert chat.pop() == last
-    assert texts(chat.messages()) == ["a"]
-    chat.pop()
-    assert chat.pop() is None
 
 
 def test_a_fork_goes_its_own_way(alice: mnemic.Scope, chat: mnemic.Session) -> None:
@@ -390,8 +382,54 @@ def test_one_message_may_expire_alone(memory: mnemic.Memory, chat: mnemic.Sessio
     assert memory.compact() == 0
 
 
-def test_messages_are_removed_by_their_ids(chat: mnemic.Session) -> None:
+def test_messages_are_deleted_by_their_ids_or_as_they_are(chat: mnemic.Session) -> None:
     added = chat.add_many([mnemic.Message("user", str(n)) for n in range(5)])
-    assert chat.remove([added[1].id, added[3].id, "gone"]) == 2
+    assert chat.delete(added[1].id, added[3], "gone") == 2
     assert [message.content for message in chat.messages()] == ["0", "2", "4"]
-    assert chat.remove([]) == 0
+    assert chat.delete() == 0
+    with pytest.raises(mnemic.InvalidValueError, match="one by one"):
+        chat.delete([added[0].id])  # type: ignore[arg-type]
+
+
+def test_add_takes_what_people_type(chat: mnemic.Session) -> None:
+    given = Message("user", "d")
+    added = [
+        chat.add("user", "a"),
+        chat.add(role="user", content="b", name="Ann"),
+        chat.add("user", content="c"),
+        chat.add({"role": "user", "content": "e", "metadata": {"n": 1}}),
+        chat.add(given),
+        chat.add(message=Message("assistant", "f")),
+        *chat.add_many([{"role": "user", "content": "g"}, Message("user", "h")]),
+    ]
+    assert texts(added) == ["a", "b", "c", "e", "d", "f", "g", "h"]
+    assert chat.messages() == added
+    assert added[1].name == "Ann"
+    assert added[3].metadata == {"n": 1}
+    assert chat.prefill([{"role": "user", "content": "late"}]) is False
+    chat.replace([{"role": "user", "content": "alone"}])
+    assert texts(chat.messages()) == ["alone"]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (lambda chat: chat.add("hello"), r"a role \(system, user, assistant, tool\).*the role is 'hello'"),
+        (lambda chat: chat.add(), "as a role.*and content.*as a dict.*or as a Message: there is no role"),
+        (lambda chat: chat.add(content="hello"), "there is no role"),
+        (lambda chat: chat.add(("user", "hello")), r"as a dict.*not \('user', 'hello'\)"),
+        (lambda chat: chat.add_many(["hello"]), "as a dict.*not 'hello'"),
+        (lambda chat: chat.add({"content": "hello"}), "needs a role"),
+        (lambda chat: chat.add({"role": "user", "text": "hello"}), "no field text: use role, content"),
+        (lambda chat: chat.add("user", "hello", text="hello"), "no field text: use role, content"),
+        (lambda chat: chat.add("user", "hello", role="user"), "not both"),
+        (lambda chat: chat.add(Message("user", "hello"), "hello"), "not both"),
+        (lambda chat: chat.add({"role": "user"}, content="hello"), "not both"),
+    ],
+)
+def test_add_says_what_it_takes(
+    chat: mnemic.Session, given: Callable[[mnemic.Session], object], said: str
+) -> None:
+    with pytest.raises(mnemic.InvalidValueError, match=said):
+        given(chat)
+    assert chat.messages() == []

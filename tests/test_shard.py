@@ -98,7 +98,7 @@ def do(memory: mnemic.Memory, step: tuple[str, ...]) -> None:
         case "forget", [key]:
             space.forget(key)
         case "pop", _:
-            chat.pop()
+            chat.delete(*chat.recent(1))
         case "system", [text]:
             chat.set_system(text)
         case "clear", _:

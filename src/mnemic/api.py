@@ -35,10 +35,10 @@ from .features.hits import Hit
 from .features.jsonl import Exported, Imported
 from .features.memories import AsyncMemories
 from .features.memory_items import MemoryItem
-from .features.notes import AsyncNotes, Note, NoteInfo, NoteLimits
+from .features.notes import AsyncNotes, Note, NoteInfo, NoteSettings
 from .features.overview import Stats
-from .features.session_list import AsyncSessions
-from .features.sessions import AsyncSession, SessionInfo
+from .features.session_list import AsyncSessions, SessionInfo
+from .features.sessions import AsyncSession
 from .features.settings import SessionSettings
 from .features.summary import Summarize
 from .formats import from_anthropic, from_openai, to_anthropic, to_openai
@@ -122,7 +122,7 @@ __all__ = [
     "NotFoundError",
     "Note",
     "NoteInfo",
-    "NoteLimits",
+    "NoteSettings",
     "Notes",
     "OpenAIEmbedder",
     "Record",

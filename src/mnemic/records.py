@@ -33,6 +33,7 @@ __all__ = [
     "ONCE_KIND",
     "ROLES",
     "AgentCall",
+    "Content",
     "Hit",
     "Message",
     "Record",
@@ -62,6 +63,8 @@ SHOWN = 60
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 ROLES: tuple[Role, ...] = get_args(Role)
+Content: TypeAlias = str | dict[str, Any] | list[Any] | None
+"""What a message says: text, an object, or a list of content blocks."""
 
 
 def new_id() -> str:
@@ -307,7 +310,7 @@ class Message(Value, frozen=True):
     """
 
     role: Role
-    content: str | dict[str, Any] | list[Any] | None = None
+    content: Content = None
     id: str = field(default_factory=new_id)
     name: str | None = None
     tool_calls: list[ToolCall] = field(default_factory=list)

@@ -22,11 +22,12 @@ from .features.hits import Hit, Item
 from .features.jsonl import Exported, FileOrPath, Imported
 from .features.memories import AsyncMemories
 from .features.memory_items import MemoryItem
-from .features.notes import AsyncNotes, Note, NoteInfo, NoteLimits
+from .features.messages import MessageLike
+from .features.notes import AsyncNotes, Note, NoteInfo, NoteSettings
 from .features.overview import Stats
 from .features.references import Reference
-from .features.session_list import AsyncSessions
-from .features.sessions import AsyncSession, SessionInfo
+from .features.session_list import AsyncSessions, SessionInfo
+from .features.sessions import AsyncSession
 from .features.settings import Overflow, Retention, SessionSettings
 from .layers.acting import Acting, AuditEntry, Auditing
 from .layers.sealing import Keys
@@ -37,7 +38,7 @@ from .opening import audits_inline, open_async
 from .recall.entry import INDEX_BYTES
 from .recall.likeness import NEAR
 from .recall.meter import Metrics
-from .records import Message, Role, ScopePath
+from .records import Content, Message, Role, ScopePath
 from .scope import AsyncScope
 from .store import registry
 from .tokens import DEFAULT_ENCODING
@@ -53,7 +54,7 @@ class Session:
 
     Its settings, such as its limits, are stored with it, and every handle obeys the newest. With `ttl` it
     is gone that long after its last message. Its retention says when it is cleared: after each `run()`,
-    at its `end()`, which the end of a `with` calls, or never.
+    at the end of a `with`, or never.
     """
 
     def __init__(self, twin: AsyncSession, driver: Driver) -> None:
@@ -61,8 +62,8 @@ class Session:
         self._twin = twin
 
     @property
-    def home(self) -> ScopePath:
-        return self._twin.home
+    def scope(self) -> ScopePath:
+        return self._twin.scope
 
     @property
     def name(self) -> str:
@@ -71,15 +72,15 @@ class Session:
 
     def add(
         self,
-        message: Message | Role,
-        content: Any = None,
-        /,
+        message: MessageLike | Role | None = None,
+        content: Content = None,
         *,
+        role: Role | None = None,
         ttl: timedelta | None = None,
         once: str | None = None,
         **fields: Any,
     ) -> Message:
-        """Add a message, or a role and content with any other fields of a message.
+        """Add a message: a role and its content with any other fields of a message, a dict of these, or a Message.
 
         Images that are paths are read now and stored as data; the message that is returned has them so.
         With `ttl` it is gone after that long. A message that is there already is not added again;
@@ -89,12 +90,12 @@ class Session:
         cannot be stored; NotFoundError for an image file that is not there, TooLargeError for one that is
         too large.
         """
-        return self._driver.run(self._twin.add(message, content, ttl=ttl, once=once, **fields))
+        return self._driver.run(self._twin.add(message, content, role=role, ttl=ttl, once=once, **fields))
 
     def add_many(
-        self, messages: Iterable[Message], *, once: str | None = None, open_images: bool = True
+        self, messages: Iterable[MessageLike], *, once: str | None = None, open_images: bool = True
     ) -> list[Message]:
-        """Add messages in their order, all or none; those that are there already are not added again.
+        """Add messages, or dicts of their fields, in their order, all or none; those that are there already are not.
 
         With `once`, and raising, as `add` does. Without `open_images`, for messages that come from elsewhere,
         images that are paths stay paths, and are never opened.
@@ -120,13 +121,13 @@ class Session:
             self._twin.messages(limit, offset, roles=roles, metadata=metadata, since=since, until=until)
         )
 
-    def recent(self, n: int = 10) -> list[Message]:
-        """Return the newest `n` messages, oldest first."""
-        return self._driver.run(self._twin.recent(n))
+    def recent(self, limit: int = 10) -> list[Message]:
+        """Return the newest `limit` messages, oldest first."""
+        return self._driver.run(self._twin.recent(limit))
 
-    def transcript(self, n: int = 10) -> str:
-        """Return the newest `n` messages as text for a prompt, a line each: who said what."""
-        return self._driver.run(self._twin.transcript(n))
+    def transcript(self, limit: int = 10) -> str:
+        """Return the newest `limit` messages as text for a prompt, a line each: who said what."""
+        return self._driver.run(self._twin.transcript(limit))
 
     def get(self, id: str) -> Message:
         """Return one message; raises NotFoundError."""
@@ -175,28 +176,27 @@ class Session:
         """Remove all messages, the archive and the summary; with `keep_system`, not the system messages."""
         self._driver.run(self._twin.clear(keep_system=keep_system))
 
-    def pop(self) -> Message | None:
-        """Remove the newest message that is not a system message and return it; None if there is none."""
-        return self._driver.run(self._twin.pop())
+    def delete(self, *messages: Message | str) -> int:
+        """Delete these messages, or those of these ids, all at once; return how many of them were there.
 
-    def remove(self, ids: Iterable[str]) -> int:
-        """Remove the messages of these ids, all at once; return how many of them were there.
-
-        Raises InvalidValueError for ids that are not a list of names.
+        Raises InvalidValueError for what is neither a message nor an id.
         """
-        return self._driver.run(self._twin.remove(ids))
+        return self._driver.run(self._twin.delete(*messages))
 
-    def rewrite(
-        self, change: Callable[[list[Message]], Iterable[Message]], *, open_images: bool = True
+    def replace(
+        self,
+        messages: Iterable[MessageLike] | Callable[[list[Message]], Iterable[MessageLike]],
+        *,
+        open_images: bool = True,
     ) -> list[Message]:
-        """Replace all messages by what `change` returns for them, in one atomic write, and return those.
+        """Replace all messages by these, or by what a function makes of them, in one write; return the new ones.
 
         Messages are identified by their ids, and one that stays the same is not written again. If others
-        write meanwhile, `change` is called again with what is there then. Images that are new and paths are
+        write meanwhile, the function is called again with what is there then. Images that are new and paths are
         read, unless `open_images` is false; those that were there are not. Raises InvalidValueError for two
         messages of one id, ConflictError if others never stop writing; the session is then as it was.
         """
-        return self._driver.run(self._twin.rewrite(change, open_images=open_images))
+        return self._driver.run(self._twin.replace(messages, open_images=open_images))
 
     def fork(self, name: str, at: str | None = None) -> Session:
         """Copy the session up to the message `at`, or all of it, to a new session beside it.
@@ -206,7 +206,7 @@ class Session:
         """
         return Session(self._driver.run(self._twin.fork(name, at)), self._driver)
 
-    def prefill(self, messages: Iterable[Message]) -> bool:
+    def prefill(self, messages: Iterable[MessageLike]) -> bool:
         """Add messages if the session has none yet, but for system messages; tell whether it had none."""
         return self._driver.run(self._twin.prefill(messages))
 
@@ -261,14 +261,6 @@ class Session:
         finally:
             self._driver.run(twin.__aexit__(None, None, None))
 
-    def end(self) -> None:
-        """End the session: unless it is persistent, it is cleared but for its system messages."""
-        self._driver.run(self._twin.end())
-
-    def retention(self) -> Retention:
-        """Return when the session is cleared; read from the store only if no call has told it yet."""
-        return self._driver.run(self._twin.retention())
-
     def __enter__(self) -> Session:
         return self
 
@@ -303,7 +295,7 @@ class Sessions:
 class Notes:
     """The notes of one scope: any JSON value under a key, with a description.
 
-    Limits are stored with the notes: a write that would go past them raises LimitError and changes nothing.
+    Its settings, two limits, are stored with it: a write that would go past them raises LimitError and changes nothing.
     """
 
     def __init__(self, twin: AsyncNotes, driver: Driver) -> None:
@@ -314,16 +306,19 @@ class Notes:
     def scope(self) -> ScopePath:
         return self._twin.scope
 
-    def set_limits(self, *, max_notes: int | None = None, max_bytes: int | None = None) -> None:
-        """Limit the notes of this scope, for whoever writes them; None is no limit.
-
-        Notes that are there already stay. Raises InvalidValueError for a limit below 1.
-        """
-        self._driver.run(self._twin.set_limits(max_notes=max_notes, max_bytes=max_bytes))
-
-    def limits(self) -> NoteLimits:
+    def settings(self) -> NoteSettings:
         """Return the limits of this scope's notes."""
-        return self._driver.run(self._twin.limits())
+        return self._driver.run(self._twin.settings())
+
+    def configure(
+        self, *, max_notes: int | None | UnsetType = UNSET, max_bytes: int | None | UnsetType = UNSET
+    ) -> NoteSettings:
+        """Change the limits of this scope's notes that are given, for whoever writes them, and keep the others.
+
+        None removes a limit. Notes that are there already stay. Returns all settings. Raises InvalidValueError for
+        a limit below 1, ConflictError if others change the settings at every attempt.
+        """
+        return self._driver.run(self._twin.configure(max_notes=max_notes, max_bytes=max_bytes))
 
     def write(
         self,

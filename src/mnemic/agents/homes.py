@@ -55,7 +55,7 @@ class Home:
     def around(cls, session: Session | AsyncSession) -> Home:
         """Return the scope that a conversation lies in."""
         twin = session._twin if isinstance(session, Session) else session
-        space = AsyncScope(twin._store, twin.home.parent, twin._tokens)
+        space = AsyncScope(twin._store, twin.scope.parent, twin._tokens)
         return cls(Scope(space, session._driver) if isinstance(session, Session) else space)
 
     def room(self, name: str) -> Home:

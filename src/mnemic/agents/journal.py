@@ -78,10 +78,10 @@ class Act(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class AsyncJournal:
     """What agents did in one scope."""
 
-    home: ScopePath
+    scope: ScopePath
 
     def __init__(self, space: AsyncScope) -> None:
-        self.home = space.path
+        self.scope = space.path
         self._space = space
         self._store = space._store
 
@@ -120,7 +120,7 @@ class AsyncJournal:
         done = await self._find(act if isinstance(act, str) else act.id)
         if not force and any(other.undoes == done.id for other in await self.history()):
             raise ConflictError(f"act {done.id!r} is undone already", key=done.id)
-        refs = [Ref(self.home, change.kind, change.key) for change in done.changes]
+        refs = [Ref(self.scope, change.kind, change.key) for change in done.changes]
         present = await self._store.read(refs)
         ops: list[Op] = []
         for change, record in zip(done.changes, present, strict=True):
@@ -136,30 +136,30 @@ class AsyncJournal:
         return (await self._journalling("undo", Provenance(agent=by), done.id).written(ops)) or done
 
     async def undo_last(
-        self, n: int = 1, *, agent: str | None = None, session: str | None = None, by: str = "user"
+        self, limit: int = 1, *, agent: str | None = None, session: str | None = None, by: str = "user"
     ) -> list[Act]:
-        """Take back the last `n` acts, the last first, of all or of an agent or session; not those undone."""
+        """Take back the last `limit` acts, the last first, of all or of an agent or session; not those undone."""
         acts = await self.history(agent=agent, session=session)
         open = [act for act in reversed(acts) if not act.undone and act.undoes is None]
-        return [await self.undo(act, by=by) for act in open[: check_count(n, "n")]]
+        return [await self.undo(act, by=by) for act in open[: check_count(limit, "limit")]]
 
     def writer(self, what: str, by: Provenance) -> AsyncScope:
         """Return the scope as one who writes it in their name: records say so, and the journal holds it."""
-        return AsyncScope(self._journalling(what, by), self.home, self._space._tokens)
+        return AsyncScope(self._journalling(what, by), self.scope, self._space._tokens)
 
     def _journalling(self, what: str, by: Provenance, undoes: str | None = None) -> _Journalling:
-        return _Journalling(self._store, self.home, what, by, undoes)
+        return _Journalling(self._store, self.scope, what, by, undoes)
 
     async def _find(self, id: str) -> Act:
-        (record,) = await self._store.read([Ref(self.home, JOURNAL, check_name(id, "act"))])
+        (record,) = await self._store.read([Ref(self.scope, JOURNAL, check_name(id, "act"))])
         if record is None:
             raise NotFoundError(
-                f"the journal of {self.home.path!r} has no act {shown(id)}; only so many are kept"
+                f"the journal of {self.scope.path!r} has no act {shown(id)}; only so many are kept"
             )
         return _act(record)
 
     def _restored(self, change: Change, present: Record | None) -> list[Op]:
-        ref = Ref(self.home, change.kind, change.key)
+        ref = Ref(self.scope, change.kind, change.key)
         version = present.version if present is not None else 0
         if change.before is not None:
             return [Put(_record(ref, change.before), version)]
@@ -171,7 +171,7 @@ class AsyncJournal:
         return [Delete(ref, version)]
 
     def _scan(self, where: tuple[Condition, ...] = ()) -> Scan:
-        return Scan(scope=self.home, kinds=(JOURNAL,), where=where)
+        return Scan(scope=self.scope, kinds=(JOURNAL,), where=where)
 
 
 class _Journalling(Layer):

@@ -87,7 +87,7 @@ class AsyncLearner:
         await self.home.open()
         chat = self.home.session(session)
         check_count(keep, "keep")
-        ref = Ref(chat.home, SUMMARY, SUMMARY_KEY)
+        ref = Ref(chat.scope, SUMMARY, SUMMARY_KEY)
         for _ in range(ATTEMPTS):
             old = await self._read(ref)
             fresh = await self._after(chat, _summary(old).last_seq if old is not None else 0)
@@ -98,7 +98,7 @@ class AsyncLearner:
             except ConflictError:
                 continue
             return None if old is None else _summary(old)
-        raise ConflictError(f"too many others summarise session {chat.home.path!r}", key=SUMMARY_KEY)
+        raise ConflictError(f"too many others summarise session {chat.scope.path!r}", key=SUMMARY_KEY)
 
     async def _carry_on(self, chat: AsyncSession, old: Record | None, leaving: list[Record]) -> None:
         model: Any = extractive
@@ -108,7 +108,7 @@ class AsyncLearner:
                 return await ask([Message("system", SUMMARISE), *messages])
 
         messages = [decode(record) for record in leaving]
-        put = await summary_record(Summarize(model), chat.home, old, leaving, messages)
+        put = await summary_record(Summarize(model), chat.scope, old, leaving, messages)
         meta = {WRITTEN_BY: self._by(chat, leaving[-1].key)}
         write = Write((Put(replace(put.record, meta=meta), put.if_version),))
         await self.home.run(chat._store.write(write))
@@ -125,7 +125,7 @@ class AsyncLearner:
         await self.home.open()
         chat = self.home.session(session)
         total = Extracted()
-        mark = await self._read(Ref(chat.home, PROGRESS, "extract"))
+        mark = await self._read(Ref(chat.scope, PROGRESS, "extract"))
         done = mark.data["seq"] if mark is not None and isinstance(mark.data, dict) else 0
         version = mark.version if mark is not None else 0
         for fresh in batched(await self._after(chat, int(done))):
@@ -136,7 +136,7 @@ class AsyncLearner:
                 facts=total.facts + facts, links=total.links + links, skipped=total.skipped + skipped
             )
             data = {"seq": fresh[-1].seq}
-            put = Put(Record(scope=chat.home, kind=PROGRESS, key="extract", data=data), version)
+            put = Put(Record(scope=chat.scope, kind=PROGRESS, key="extract", data=data), version)
             try:
                 (did,) = await self.home.run(chat._store.write(Write((put,))))
             except ConflictError:
@@ -242,7 +242,7 @@ class AsyncLearner:
         """Return the title of a session, made once, or again with `renew`; None while it is empty."""
         await self.home.open()
         chat = self.home.session(session)
-        ref = Ref(chat.home, TITLE, TITLE)
+        ref = Ref(chat.scope, TITLE, TITLE)
         old = await self._read(ref)
         if old is not None and not renew:
             return old.title
@@ -255,7 +255,7 @@ class AsyncLearner:
             answer = await self._model([Message("system", TITLE_TASK), Message("user", said)])
             made = " ".join(answer.strip().strip("\"'*#").split())[:120] or made
         record = Record(
-            scope=chat.home, kind=TITLE, key=TITLE, title=made, meta={WRITTEN_BY: self._by(chat, None)}
+            scope=chat.scope, kind=TITLE, key=TITLE, title=made, meta={WRITTEN_BY: self._by(chat, None)}
         )
         await self.home.run(chat._store.write(Write((Put(record),))))
         return made
@@ -271,7 +271,7 @@ class AsyncLearner:
         for lesson in lessons or able:
             if lesson not in LESSONS:
                 raise InvalidValueError(f"there is no lesson {shown(lesson)}: there are {', '.join(LESSONS)}")
-            name = session if isinstance(session, str) else session.home.path
+            name = session if isinstance(session, str) else session.scope.path
             work = {"summarise": self.summarize, "extract": self.extract, "title": self.title}[lesson]
             self._worker.give((lesson, name), lambda work=work: work(session))  # type: ignore[misc]
 
@@ -319,7 +319,7 @@ class AsyncLearner:
         async def read() -> list[Record]:
             found: list[Record] = []
             async for record in scan_all(
-                chat._store, Scan(scope=chat.home, kinds=(MESSAGE,), reverse=True, limit=200)
+                chat._store, Scan(scope=chat.scope, kinds=(MESSAGE,), reverse=True, limit=200)
             ):
                 if record.seq <= seq:
                     break
@@ -349,7 +349,7 @@ def _role(record: Record) -> Any:
 
 
 async def _opening(chat: AsyncSession) -> list[Message]:
-    page = await chat._store.scan(Scan(scope=chat.home, kinds=(MESSAGE,), limit=20))
+    page = await chat._store.scan(Scan(scope=chat.scope, kinds=(MESSAGE,), limit=20))
     return [decode(record) for record in page.items]
 
 

@@ -24,8 +24,8 @@ class Journal:
         self._twin = twin
 
     @property
-    def home(self) -> ScopePath:
-        return self._twin.home
+    def scope(self) -> ScopePath:
+        return self._twin.scope
 
     def history(
         self,
@@ -53,10 +53,10 @@ class Journal:
         return self._driver.run(self._twin.undo(act, by=by, force=force))
 
     def undo_last(
-        self, n: int = 1, *, agent: str | None = None, session: str | None = None, by: str = "user"
+        self, limit: int = 1, *, agent: str | None = None, session: str | None = None, by: str = "user"
     ) -> list[Act]:
-        """Take back the last `n` acts, the last first, of all or of an agent or session; not those undone."""
-        return self._driver.run(self._twin.undo_last(n, agent=agent, session=session, by=by))
+        """Take back the last `limit` acts, the last first, of all or of an agent or session; not those undone."""
+        return self._driver.run(self._twin.undo_last(limit, agent=agent, session=session, by=by))
 
     def writer(self, what: str, by: Provenance) -> Scope:
         """Return the scope as one who writes it in their name: records say so, and the journal holds it."""

@@ -84,7 +84,7 @@ class Turn:
     def current(self) -> tuple[Ref, ...]:
         """What is stored of the turn that is being answered, and of those that it is part of."""
         home = self.home.space.path
-        own = (Ref(self.session.home, kind, id) for id in self._stored for kind in (MESSAGE, ARCHIVED))
+        own = (Ref(self.session.scope, kind, id) for id in self._stored for kind in (MESSAGE, ARCHIVED))
         return tuple(ref for ref in (*self.calling.within, *own) if home.holds(ref.scope))
 
     async def begin(self, query: str, budget: Budget, messages: Sequence[ModelMessage]) -> None:
@@ -140,7 +140,7 @@ class Turn:
 
     async def clear(self) -> None:
         """Clear a session that is kept for a single run, before and after the run."""
-        if await self.home.run(self.session.retention()) == "single_run":
+        if await self.home.run(self.session._retention()) == "single_run":
             await self.home.run(self.session.clear(keep_system=True))
 
     async def _saved(self) -> None:

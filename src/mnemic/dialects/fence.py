@@ -67,7 +67,7 @@ class BaseMemory:
                 return [added if message.id == added.id else message for message in held]
             return [*held, added]
 
-        self._session.rewrite(change)
+        self._session.replace(change)
 
     def set_system_message(self, content: str) -> None:
         """Set the system message, in place of all before."""
@@ -85,9 +85,8 @@ class BaseMemory:
         self._session.clear(keep_system=True)
 
     def _remove_added(self) -> None:
-        added = [m.id for m in self._session.messages(roles="system") if m.id != SYSTEM_ID]
-        if added:
-            self._session.remove(added)
+        added = [m for m in self._session.messages(roles="system") if m.id != SYSTEM_ID]
+        self._session.delete(*added)
 
 
 class FleetingMemory(BaseMemory):

@@ -125,18 +125,18 @@ class Live(MutableSequence[Item], Generic[Item]):
 
     def replace(self, values: Iterable[Item]) -> None:
         """Put these in place of all; a list of the same session is what is there already."""
-        if not isinstance(values, Live) or values._session().home != self._session().home:
+        if not isinstance(values, Live) or values._session().scope != self._session().scope:
             given = list(values)
             self._change(lambda items: items.__setitem__(slice(None), given))
 
     def _change(self, change: Callable[[list[Item]], Result]) -> Result:
         changed: list[Result] = []
 
-        def rewrite(stored: list[mnemic.Message]) -> list[mnemic.Message]:
+        def changed_messages(stored: list[mnemic.Message]) -> list[mnemic.Message]:
             known = {message.id: message for message in stored}
             items = [self._decode(message) for message in stored]
             changed.append(change(items))
             return [self._encode(item, known) for item in items]
 
-        self._session().rewrite(rewrite)
+        self._session().replace(changed_messages)
         return changed[-1]

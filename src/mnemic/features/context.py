@@ -123,7 +123,7 @@ def best_of(
     for hit in hits:
         record = hit.record
         text = _plain(record.text)
-        here = session is not None and record.scope == session.home
+        here = session is not None and record.scope == session.scope
         shown = here and (record.kind == SUMMARY or (record.kind == MESSAGE and record.key in there))
         # What another conversation tells its assistant to be is no memory.
         orders = "role" in record.labels

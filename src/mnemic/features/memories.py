@@ -115,7 +115,7 @@ class AsyncMemories:
         """
         changes: dict[str, Any] = {
             "text": text if text is UNSET else check_text(text, "text"),
-            "importance": importance if importance is UNSET else check_importance(importance),
+            "importance": importance,
             "meta": metadata,
             "labels": source if source is UNSET else source_labels(source),
             "valid_from": valid_from,
@@ -256,6 +256,8 @@ class AsyncMemories:
 
     async def _change(self, id: Reference, given: dict[str, Any], *, only: bool = True) -> Record:
         """Change a record; with `only`, a remembered text. Of others, only some fields can be changed."""
+        if "importance" in given:
+            check_importance(given["importance"])
 
         async def change() -> Record:
             old = await self._record(id, derived=(RECALL,))

@@ -1,19 +1,71 @@
-"""Messages as records, and records as messages."""
+"""Messages: what callers give as one, and messages as records."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeAlias
 
-from ..checks import MAX_SIZE, check_json, check_name, check_text, check_time
+from ..checks import MAX_SIZE, check_json, check_name, check_text, check_time, shown
+from ..driving import off_loop
 from ..errors import InvalidValueError, TooLargeError
-from ..records import AgentCall, Message, Record, ScopePath, ToolCall
+from ..images import with_data
+from ..records import ROLES, AgentCall, Content, Message, Record, Role, ScopePath, ToolCall, check_fields
 from ..tokens import DEFAULT_ENCODING, TokenCounter, count_message
 from .kinds import ARCHIVED as ARCHIVED
 from .kinds import MESSAGE as MESSAGE
 
 SYSTEM_ID = "@system"
 """The id of the message that `set_system` writes; no other message may have it."""
+
+MessageLike: TypeAlias = Message | Mapping[str, Any]
+"""A message, or a dict of its fields such as {"role": "user", "content": "hello"}."""
+
+TAKEN = (
+    f'a message is given as a role ({", ".join(ROLES)}) and content, such as "user", "hello"; '
+    'as a dict, {"role": "user", "content": "hello"}; or as a Message'
+)
+
+
+def one_message(
+    message: MessageLike | Role | None, content: Content, role: Role | None, fields: Mapping[str, Any]
+) -> Message:
+    """Return the message that a caller gave, by fields or whole; raises InvalidValueError that says what is taken."""
+    both = "give either a message, or a role with content and fields, not both"
+    if isinstance(message, str):
+        if role is not None:
+            raise InvalidValueError(both)
+        message, role = None, message
+    if message is not None:
+        whole = to_message(message)
+        if content is not None or role is not None or fields:
+            raise InvalidValueError(both)
+        return whole
+    if role not in ROLES:
+        raise InvalidValueError(
+            f"{TAKEN}: {'there is no role' if role is None else f'the role is {shown(role)}'}"
+        )
+    check_fields(fields)
+    return Message(role, content, **fields)
+
+
+def to_message(given: MessageLike) -> Message:
+    """Return a message, or the one that a dict has the fields of; raises InvalidValueError."""
+    if isinstance(given, Message):
+        return given
+    if isinstance(given, Mapping):
+        return Message.from_dict(dict(given))
+    raise InvalidValueError(f"{TAKEN}, not {shown(given)}")
+
+
+async def take_messages(
+    given: Sequence[MessageLike], *, open_images: bool = True, kept: Collection[str] = ()
+) -> list[Message]:
+    """Return what callers gave as messages, image files read, but for those `kept` as paths."""
+    messages = [to_message(one) for one in given]
+    if not open_images or not any(message.images for message in messages):
+        return messages
+    return await off_loop(lambda: [with_data(message, kept) for message in messages])
 
 
 def encode(
@@ -24,8 +76,6 @@ def encode(
     Plain text stands in the record's text alone, so that it is not stored twice. The system role is
     also a label, since a prompt always needs those messages and must find them without a scan.
     """
-    if not isinstance(message, Message):
-        raise InvalidValueError(f"a session holds messages, not {type(message).__name__} values")
     if message.id == SYSTEM_ID and message.role != "system":
         raise InvalidValueError(f"the id {SYSTEM_ID!r} is kept for the system message")
     data: dict[str, Any] = {"role": message.role}

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from msgspec import json
+from msgspec import UNSET, UnsetType, json
 from msgspec.structs import replace
 
 from ..checks import JSON, MAX_TTL, check_count, check_json, check_name, check_text, shown
@@ -50,7 +50,7 @@ class Note(NoteInfo, frozen=True, kw_only=True):
     value: JSON
 
 
-class NoteLimits(Value, frozen=True, kw_only=True, omit_defaults=True):
+class NoteSettings(Value, frozen=True, kw_only=True, omit_defaults=True):
     """How many notes there may be in a scope, and how many bytes their values may take as JSON."""
 
     max_notes: int | None = None
@@ -60,7 +60,7 @@ class NoteLimits(Value, frozen=True, kw_only=True, omit_defaults=True):
 class AsyncNotes:
     """The notes of one scope: any JSON value under a key, with a description.
 
-    Limits are stored with the notes: a write that would go past them raises LimitError and changes nothing.
+    Its settings, two limits, are stored with it: a write that would go past them raises LimitError and changes nothing.
     """
 
     scope: ScopePath
@@ -69,25 +69,48 @@ class AsyncNotes:
         self.scope = scope
         self._store = store
         self._settings: str | None = None
-        """The limits as they are stored, when they were last seen."""
+        """The settings as they are stored, when they were last seen."""
 
-    async def set_limits(self, *, max_notes: int | None = None, max_bytes: int | None = None) -> None:
-        """Limit the notes of this scope, for whoever writes them; None is no limit.
-
-        Notes that are there already stay. Raises InvalidValueError for a limit below 1.
-        """
-        for name, limit in (("max_notes", max_notes), ("max_bytes", max_bytes)):
-            if limit is not None:
-                check_count(limit, name, least=1)
-        limits = NoteLimits(max_notes=max_notes, max_bytes=max_bytes)
-        settings = None if limits == NoteLimits() else json.encode(limits).decode()
-        await self._store.write(Write((Touch(self.scope, NOTE, settings=settings),)))
-        self._settings = settings
-
-    async def limits(self) -> NoteLimits:
+    async def settings(self) -> NoteSettings:
         """Return the limits of this scope's notes."""
         page = await self._store.streams(StreamScan(scope=self.scope, kinds=(NOTE,), below=False, empty=True))
-        return _limits(page.items[0].settings if page.items else None)
+        self._settings = page.items[0].settings if page.items else None
+        return _settings(self._settings)
+
+    async def configure(
+        self, *, max_notes: int | None | UnsetType = UNSET, max_bytes: int | None | UnsetType = UNSET
+    ) -> NoteSettings:
+        """Change the limits of this scope's notes that are given, for whoever writes them, and keep the others.
+
+        None removes a limit. Notes that are there already stay. Returns all settings. Raises InvalidValueError for
+        a limit below 1, ConflictError if others change the settings at every attempt.
+        """
+        limits = {"max_notes": max_notes, "max_bytes": max_bytes}
+        given = {name: limit for name, limit in limits.items() if limit is not UNSET}
+        for name, limit in given.items():
+            if limit is not None:
+                check_count(limit, name, least=1)
+        await self.settings()
+
+        async def change() -> NoteSettings:
+            changed: NoteSettings = replace(_settings(self._settings), **given)
+            text = None if changed == NoteSettings() else json.encode(changed).decode()
+            try:
+                await self._store.write(
+                    Write(
+                        (
+                            Expect(self.scope, NOTE, settings=self._settings),
+                            Touch(self.scope, NOTE, settings=text),
+                        )
+                    )
+                )
+            except SettingsChangedError as error:
+                self._settings = error.settings
+                raise
+            self._settings = text
+            return changed
+
+        return await retried(change, f"changing the settings of the notes of {self.scope.path!r}")
 
     async def write(
         self,
@@ -204,13 +227,13 @@ class AsyncNotes:
                 return to_info(
                     replace(put.record, version=did.version, created=did.created, updated=did.updated)
                 )
-        raise ConflictError(f"the limits of the notes of {self.scope.path!r} changed at every attempt")
+        raise ConflictError(f"the settings of the notes of {self.scope.path!r} changed at every attempt")
 
     async def _put_within(self, put: Put, old: Record | None, before: tuple[Op, ...]) -> Outcome:
         """Write a note if the limits are still the ones last seen, and hold."""
-        limits = _limits(self._settings)
+        limits = _settings(self._settings)
         ops: list[Op] = [Expect(self.scope, NOTE, settings=self._settings), *before, put]
-        if limits != NoteLimits() and (old is None or put.record.weight > old.weight):
+        if limits != NoteSettings() and (old is None or put.record.weight > old.weight):
             ops.append(Limit(self.scope, NOTE, limits.max_notes, limits.max_bytes))
         try:
             return (await self._store.write(Write(tuple(ops))))[1 + len(before)]
@@ -255,8 +278,8 @@ def _fields(record: Record) -> dict[str, Any]:
     }
 
 
-def _limits(settings: str | None) -> NoteLimits:
-    return NoteLimits() if settings is None else json.decode(settings, type=NoteLimits)
+def _settings(settings: str | None) -> NoteSettings:
+    return NoteSettings() if settings is None else json.decode(settings, type=NoteSettings)
 
 
 def _shown(limit: int | None) -> str:

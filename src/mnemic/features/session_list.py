@@ -2,13 +2,39 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from ..errors import NotFoundError
-from ..records import ScopePath
+from ..records import ScopePath, Stream, Value
 from ..store.protocol import Store, all_streams
 from ..store.query import Purge, StreamScan, Write
 from .kinds import OF_SESSIONS
 from .messages import MESSAGE
-from .sessions import SessionInfo
+
+
+class SessionInfo(Value, frozen=True, kw_only=True):
+    """A conversation as a list shows it: its counts, its tokens and its times."""
+
+    name: str
+    scope: ScopePath
+    messages: int
+    tokens: int
+    started: datetime
+    last_activity: datetime
+    expires: datetime | None = None
+
+
+def session_info(stream: Stream) -> SessionInfo:
+    """Return what a list shows of a session's stream."""
+    return SessionInfo(
+        name=stream.scope.name,
+        scope=stream.scope,
+        messages=stream.count,
+        tokens=stream.weight,
+        started=stream.created,
+        last_activity=stream.updated,
+        expires=stream.expires,
+    )
 
 
 class AsyncSessions:
@@ -26,7 +52,7 @@ class AsyncSessions:
         page = await self._store.streams(scan)
         if not page.items:
             raise NotFoundError(f"{self.scope.path!r} has no session {name!r}")
-        return SessionInfo.of(page.items[0])
+        return session_info(page.items[0])
 
     async def delete(self, name: str) -> bool:
         """Delete a conversation of this scope with its archive, summary and limits; tell whether it was there."""
@@ -40,4 +66,4 @@ class AsyncSessions:
     async def list(self) -> list[SessionInfo]:
         """Return the conversations here and below with their counts, tokens and last activity."""
         scan = StreamScan(scope=self.scope, kinds=(MESSAGE,))
-        return [SessionInfo.of(stream) async for stream in all_streams(self._store, scan)]
+        return [session_info(stream) async for stream in all_streams(self._store, scan)]

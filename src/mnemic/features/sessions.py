@@ -2,61 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from datetime import datetime, timedelta
 from os import PathLike
 from typing import Any
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from ..checks import check_count, check_name, check_several, check_text, check_ttl, shown
 from ..driving import off_loop
 from ..errors import ConflictError, InvalidValueError, NotFoundError, SettingsChangedError
-from ..images import with_data
 from ..recall.entry import RECALL
-from ..records import Message, Record, Ref, Role, ScopePath, Stream, check_fields, now
+from ..records import Content, Message, Record, Ref, Role, ScopePath, Stream, now
 from ..store.protocol import Store, scan_all
-from ..store.query import Condition, Delete, Expect, Op, Purge, Put, Scan, StreamScan, Write, checked
+from ..store.query import Delete, Expect, Op, Purge, Put, Scan, StreamScan, Write
 from ..store.retry import retried
-from ..tokens import TokenCounter, count_message
+from ..tokens import TokenCounter
+from .adding import add_messages
 from .filters import conditions
-from .messages import ARCHIVED, MESSAGE, SYSTEM_ID, decode, encode, tokens_of
-from .overflow import ATTEMPTS, LATELY, LimitedLog
+from .messages import (
+    ARCHIVED,
+    MESSAGE,
+    SYSTEM_ID,
+    MessageLike,
+    decode,
+    encode,
+    one_message,
+    take_messages,
+)
+from .overflow import ATTEMPTS, LimitedLog
+from .replacing import difference
+from .session_list import SessionInfo, session_info
 from .settings import GivenSettings, KnownSettings, Overflow, Retention, SessionSettings
-from .summary import SUMMARY, SUMMARY_ID, SUMMARY_KEY, summary_message
-from .turns import Entry, Window, spoken
+from .summary import SUMMARY, SUMMARY_KEY
+from .window import read_summary, read_window, system_records
 
 COPIED_AT_ONCE = 1000
 """How many messages are read at once to copy a session."""
-LONG = 50_000
-"""From so many characters on, counting tokens would hold up an event loop."""
-
-
-class SessionInfo(Struct, frozen=True, kw_only=True):
-    """What a list of sessions shows."""
-
-    name: str
-    scope: ScopePath
-    messages: int
-    tokens: int
-    started: datetime
-    last_activity: datetime
-    expires: datetime | None = None
-
-    @classmethod
-    def of(cls, stream: Stream) -> SessionInfo:
-        """Return what there is to show of a session's stream."""
-        return cls(
-            name=stream.scope.name,
-            scope=stream.scope,
-            messages=stream.count,
-            tokens=stream.weight,
-            started=stream.created,
-            last_activity=stream.updated,
-            expires=stream.expires,
-        )
 
 
 class AsyncSession:
@@ -64,41 +48,41 @@ class AsyncSession:
 
     Its settings, such as its limits, are stored with it, and every handle obeys the newest. With `ttl` it
     is gone that long after its last message. Its retention says when it is cleared: after each `run()`,
-    at its `end()`, which the end of an `async with` calls, or never.
+    at the end of an `async with`, or never.
     """
 
-    home: ScopePath
+    scope: ScopePath
 
     def __init__(
         self,
         store: Store,
-        home: ScopePath,
+        scope: ScopePath,
         tokens: TokenCounter,
         given: GivenSettings | None = None,
     ) -> None:
         """Take the settings that are `given` as the session's from the next write on; the others stay."""
-        self.home = home
+        self.scope = scope
         self._store = store
         self._tokens = tokens
         self._known = KnownSettings(given or GivenSettings())
-        self._log = LimitedLog(store, home, tokens, self._known)
+        self._log = LimitedLog(store, scope, tokens, self._known)
 
     @property
     def name(self) -> str:
         """The last segment of the session's scope."""
-        return self.home.name
+        return self.scope.name
 
     async def add(
         self,
-        message: Message | Role,
-        content: Any = None,
-        /,
+        message: MessageLike | Role | None = None,
+        content: Content = None,
         *,
+        role: Role | None = None,
         ttl: timedelta | None = None,
         once: str | None = None,
         **fields: Any,
     ) -> Message:
-        """Add a message, or a role and content with any other fields of a message.
+        """Add a message: a role and its content with any other fields of a message, a dict of these, or a Message.
 
         Images that are paths are read now and stored as data; the message that is returned has them so.
         With `ttl` it is gone after that long. A message that is there already is not added again;
@@ -108,23 +92,20 @@ class AsyncSession:
         cannot be stored; NotFoundError for an image file that is not there, TooLargeError for one that is
         too large.
         """
-        if not isinstance(message, Message):
-            check_fields(fields)
-            message = Message(message, content, **fields)
-        elif content is not None or fields:
-            raise InvalidValueError("give either a message, or a role with content and fields, not both")
-        return (await self._add(await _with_images([message]), ttl, once))[0]
+        given = one_message(message, content, role, fields)
+        expires = None if ttl is None else now() + check_ttl(ttl)
+        return (await self._add(await take_messages([given]), once, expires))[0]
 
     async def add_many(
-        self, messages: Iterable[Message], *, once: str | None = None, open_images: bool = True
+        self, messages: Iterable[MessageLike], *, once: str | None = None, open_images: bool = True
     ) -> list[Message]:
-        """Add messages in their order, all or none; those that are there already are not added again.
+        """Add messages, or dicts of their fields, in their order, all or none; those that are there already are not.
 
         With `once`, and raising, as `add` does. Without `open_images`, for messages that come from elsewhere,
         images that are paths stay paths, and are never opened.
         """
-        added = check_several(messages, "messages")
-        return await self._add(await _with_images(added) if open_images else added, None, once)
+        given = await take_messages(check_several(messages, "messages"), open_images=open_images)
+        return await self._add(given, once)
 
     async def messages(
         self,
@@ -142,7 +123,7 @@ class AsyncSession:
         list by any of it. `since` and `until` include their moments.
         """
         scan = Scan(
-            scope=self.home,
+            scope=self.scope,
             kinds=(MESSAGE,),
             where=conditions(metadata, roles=roles, since=since, until=until),
             reverse=True,
@@ -156,14 +137,14 @@ class AsyncSession:
         found.reverse()
         return [decode(record) for record in found]
 
-    async def recent(self, n: int = 10) -> list[Message]:
-        """Return the newest `n` messages, oldest first."""
-        return await self.messages(limit=n)
+    async def recent(self, limit: int = 10) -> list[Message]:
+        """Return the newest `limit` messages, oldest first."""
+        return await self.messages(limit)
 
-    async def transcript(self, n: int = 10) -> str:
-        """Return the newest `n` messages as text for a prompt, a line each: who said what."""
-        lines = (f"{message.name or message.role}: {message.text or ''}" for message in await self.recent(n))
-        return "\n".join(lines)
+    async def transcript(self, limit: int = 10) -> str:
+        """Return the newest `limit` messages as text for a prompt, a line each: who said what."""
+        recent = await self.recent(limit)
+        return "\n".join(f"{message.name or message.role}: {message.text or ''}" for message in recent)
 
     async def get(self, id: str) -> Message:
         """Return one message; raises NotFoundError."""
@@ -171,7 +152,7 @@ class AsyncSession:
 
     async def system(self) -> Message | None:
         """Return the system message: the one that was set, or else the newest that was added."""
-        found = await self._system_records()
+        found = await system_records(self._store, self.scope)
         chosen = next((record for record in found if record.key == SYSTEM_ID), found[-1] if found else None)
         return decode(chosen) if chosen is not None else None
 
@@ -184,9 +165,7 @@ class AsyncSession:
 
     async def settings(self) -> SessionSettings:
         """Return the session's settings: what is stored, with what this handle was opened with."""
-        scan = StreamScan(scope=self.home, kinds=(MESSAGE,), below=False, empty=True)
-        page = await self._store.streams(scan)
-        stream = page.items[0] if page.items else None
+        stream = await self._stream()
         ended = stream is not None and stream.expires is not None and stream.expires <= now()
         self._known.learn(None if stream is None or ended else stream.settings)
         return self._known.view.settings
@@ -213,73 +192,69 @@ class AsyncSession:
         async def change() -> SessionSettings:
             view = self._known.change(given)
             try:
-                await self._store.write(Write(tuple(view.ops(self.home))))
+                await self._store.write(Write(tuple(view.ops(self.scope))))
             except SettingsChangedError as error:
                 self._known.learn(error.settings)
                 raise
             self._known.confirm(view)
             return view.settings
 
-        return await retried(change, f"changing the settings of session {self.home.path!r}")
+        return await retried(change, f"changing the settings of session {self.scope.path!r}")
 
     async def clear(self, *, keep_system: bool = False) -> None:
         """Remove all messages, the archive and the summary; with `keep_system`, not the system messages."""
-        keep = tuple(record.key for record in await self._system_records()) if keep_system else ()
-        await self._store.write(Write((Purge(self.home, MESSAGE, keep), *self._purge_kept())))
+        keep = (
+            tuple(record.key for record in await system_records(self._store, self.scope))
+            if keep_system
+            else ()
+        )
+        await self._store.write(Write((Purge(self.scope, MESSAGE, keep), *self._purge_kept())))
 
-    async def pop(self) -> Message | None:
-        """Remove the newest message that is not a system message and return it; None if there is none."""
-        where = (Condition("data.role", "ne", "system"),)
-        scan = Scan(scope=self.home, kinds=(MESSAGE,), where=where, reverse=True, limit=1)
+    async def delete(self, *messages: Message | str) -> int:
+        """Delete these messages, or those of these ids, all at once; return how many of them were there.
 
-        async def remove_newest() -> Message | None:
-            for newest in (await self._store.scan(scan)).items:
-                await self._store.write(Write((Delete(newest.ref, newest.version),)))
-                return decode(newest)
-            return None
-
-        return await retried(remove_newest, f"taking the newest message of session {self.home.path!r}")
-
-    async def remove(self, ids: Iterable[str]) -> int:
-        """Remove the messages of these ids, all at once; return how many of them were there.
-
-        Raises InvalidValueError for ids that are not a list of names.
+        Raises InvalidValueError for what is neither a message nor an id.
         """
-        several = check_several(ids, "message ids")
-        ops = tuple(Delete(Ref(self.home, MESSAGE, check_name(id, "message id"))) for id in several)
+        ids = [message.id if isinstance(message, Message) else message for message in messages]
+        if wrong := [id for id in ids if not isinstance(id, str)]:
+            raise InvalidValueError(f"delete takes messages or their ids, one by one, not {shown(wrong[0])}")
+        ops = tuple(Delete(Ref(self.scope, MESSAGE, check_name(id, "message id"))) for id in ids)
         return sum(len(did.removed) for did in await self._store.write(Write(ops)))
 
-    async def rewrite(
-        self, change: Callable[[list[Message]], Iterable[Message]], *, open_images: bool = True
+    async def replace(
+        self,
+        messages: Iterable[MessageLike] | Callable[[list[Message]], Iterable[MessageLike]],
+        *,
+        open_images: bool = True,
     ) -> list[Message]:
-        """Replace all messages by what `change` returns for them, in one atomic write, and return those.
+        """Replace all messages by these, or by what a function makes of them, in one write; return the new ones.
 
         Messages are identified by their ids, and one that stays the same is not written again. If others
-        write meanwhile, `change` is called again with what is there then. Images that are new and paths are
+        write meanwhile, the function is called again with what is there then. Images that are new and paths are
         read, unless `open_images` is false; those that were there are not. Raises InvalidValueError for two
         messages of one id, ConflictError if others never stop writing; the session is then as it was.
         """
-        streams = StreamScan(scope=self.home, kinds=(MESSAGE,), below=False, empty=True)
-        scan = Scan(scope=self.home, kinds=(MESSAGE,), limit=COPIED_AT_ONCE, derived=(RECALL,))
+        fixed = [] if callable(messages) else check_several(messages, "messages")
+        scan = Scan(scope=self.scope, kinds=(MESSAGE,), limit=COPIED_AT_ONCE, derived=(RECALL,))
         for _ in range(ATTEMPTS):
-            page = await self._store.streams(streams)
-            version = page.items[0].version if page.items else 0
+            stream = await self._stream()
             stored = [record async for record in scan_all(self._store, scan)]
             before = [decode(record) for record in stored]
             kept = {image for message in before for image in message.images}
-            messages = list(change(before))
-            if open_images:
-                messages = await _with_images(messages, kept)
-            ops, records = self._difference(stored, messages)
+            wanted = messages(before) if callable(messages) else fixed
+            after = await take_messages(check_several(wanted, "messages"), open_images=open_images, kept=kept)
+            ops, records = difference(stored, after, self._encode)
             try:
                 if ops:
-                    expected = Expect(self.home, MESSAGE, version)
+                    expected = Expect(self.scope, MESSAGE, stream.version if stream is not None else 0)
                     await self._log.write([expected, *ops], [], after=records)
-                return messages
+                return after
             except ConflictError:
                 # Expired messages that are still stored count in the version too.
-                await self._store.write(Write((Purge(self.home, MESSAGE, expired_only=True),)))
-        raise ConflictError(f"session {self.home.path!r} could not be rewritten: others keep writing to it")
+                await self._store.write(Write((Purge(self.scope, MESSAGE, expired_only=True),)))
+        raise ConflictError(
+            f"the messages of session {self.scope.path!r} could not be replaced: others keep writing to it"
+        )
 
     async def fork(self, name: str, at: str | None = None) -> AsyncSession:
         """Copy the session up to the message `at`, or all of it, to a new session beside it.
@@ -288,12 +263,12 @@ class AsyncSession:
         message, ConflictError if that session has messages.
         """
         last = (await self._record(at)).seq if at is not None else None
-        target = self.home.parent / name
+        target = self.scope.parent / name
         await self.settings()
         twin = AsyncSession(self._store, target, self._tokens, self._known.given())
         ops: list[Op] = [await twin._if_empty()]
         for kind in (ARCHIVED, SUMMARY, MESSAGE):
-            scan = Scan(scope=self.home, kinds=(kind,), limit=COPIED_AT_ONCE, derived=(RECALL,))
+            scan = Scan(scope=self.scope, kinds=(kind,), limit=COPIED_AT_ONCE, derived=(RECALL,))
             async with aclosing(scan_all(self._store, scan)) as records:
                 async for record in records:
                     if kind == MESSAGE and last is not None and record.seq > last:
@@ -305,9 +280,9 @@ class AsyncSession:
         twin._known.confirm(view)
         return twin
 
-    async def prefill(self, messages: Iterable[Message]) -> bool:
+    async def prefill(self, messages: Iterable[MessageLike]) -> bool:
         """Add messages if the session has none yet, but for system messages; tell whether it had none."""
-        given = await _with_images(check_several(messages, "messages"))
+        given = await take_messages(check_several(messages, "messages"))
         records = [self._encode(message) for message in given]
         try:
             await self._log.write([await self._if_empty(), *map(Put, records)], records)
@@ -326,40 +301,23 @@ class AsyncSession:
         with that in place of each answer that is missing. Raises BudgetError if the budget is too
         small for what must be in; with `partial`, what is too long is left out instead.
         """
-        budget = check_count(max_tokens, "max_tokens", least=1)
-        window = Window(budget, self._stand_in(interrupted), partial=partial)
-        required = [self._entry(record) for record in await self._system_records()]
-        scan = Scan(scope=self.home, kinds=(MESSAGE,), reverse=True, limit=LATELY)
-        page = await self._store.scan(scan)
-        newest = [self._entry(record) for record in page.items]
-        required += [entry for entry in newest if spoken(entry.message)][:1]
-        present = {entry.key for entry in required}
-        required = window.require(required)
-        if (summary := await self._summary_entry()) is not None and summary.tokens <= window.left:
-            required += window.require([summary])
-        while True:
-            for entry in newest:
-                if entry.key not in present and not window.full:
-                    window.offer(entry)
-            if window.full or page.cursor is None:
-                return window.messages(required)
-            page = await self._store.scan(replace(scan, cursor=page.cursor))
-            newest = [self._entry(record) for record in page.items]
+        return await read_window(
+            self._store, self.scope, self._tokens, max_tokens, interrupted=interrupted, partial=partial
+        )
 
     async def archived(self) -> list[Message]:
         """Return the messages that were moved to the archive, oldest first."""
-        scan = Scan(scope=self.home, kinds=(ARCHIVED,), limit=COPIED_AT_ONCE)
+        scan = Scan(scope=self.scope, kinds=(ARCHIVED,), limit=COPIED_AT_ONCE)
         return [decode(record) async for record in scan_all(self._store, scan)]
 
     async def summary(self) -> str | None:
         """Return the running summary of what left the session; None if there is none."""
-        (record,) = await self._store.read([Ref(self.home, SUMMARY, SUMMARY_KEY)])
-        return record.text if record is not None else None
+        return await read_summary(self._store, self.scope)
 
     async def info(self) -> SessionInfo | None:
         """Return counts, tokens and last activity; None if the session holds nothing."""
-        page = await self._store.streams(StreamScan(scope=self.home, kinds=(MESSAGE,), below=False))
-        return SessionInfo.of(page.items[0]) if page.items else None
+        page = await self._store.streams(StreamScan(scope=self.scope, kinds=(MESSAGE,), below=False))
+        return session_info(page.items[0]) if page.items else None
 
     async def save(self, path: str | PathLike[str]) -> int:
         """Write the session to a JSON file, which is replaced whole or not at all; return how many messages.
@@ -383,10 +341,10 @@ class AsyncSession:
 
         saved = await off_loop(lambda: read_session(path))
         records = [self._encode(message) for message in saved.messages]
-        ops: list[Op] = [Purge(self.home, MESSAGE), *self._purge_kept(), *map(Put, records)]
+        ops: list[Op] = [Purge(self.scope, MESSAGE), *self._purge_kept(), *map(Put, records)]
         ops += [Put(replace(self._encode(message), kind=ARCHIVED)) for message in saved.archived]
         if saved.summary is not None:
-            ops.append(Put(Record(scope=self.home, kind=SUMMARY, key=SUMMARY_KEY, text=saved.summary)))
+            ops.append(Put(Record(scope=self.scope, kind=SUMMARY, key=SUMMARY_KEY, text=saved.summary)))
         await self._log.write(ops, [], after=records)
         info = await self.info()
         return info.messages if info is not None else 0
@@ -394,7 +352,7 @@ class AsyncSession:
     @asynccontextmanager
     async def run(self) -> AsyncIterator[AsyncSession]:
         """Mark one run of an agent; a session kept for a single run is cleared before and after it."""
-        single = await self.retention() == "single_run"
+        single = await self._retention() == "single_run"
         if single:
             await self.clear(keep_system=True)
         try:
@@ -403,12 +361,7 @@ class AsyncSession:
             if single:
                 await self.clear(keep_system=True)
 
-    async def end(self) -> None:
-        """End the session: unless it is persistent, it is cleared but for its system messages."""
-        if await self.retention() != "persistent":
-            await self.clear(keep_system=True)
-
-    async def retention(self) -> Retention:
+    async def _retention(self) -> Retention:
         """Return when the session is cleared; read from the store only if no call has told it yet."""
         settings = self._known.view.settings if self._known.certain else await self.settings()
         return settings.retention
@@ -417,134 +370,39 @@ class AsyncSession:
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        await self.end()
+        if await self._retention() != "persistent":
+            await self.clear(keep_system=True)
 
-    async def _add(self, messages: list[Message], ttl: timedelta | None, once: str | None) -> list[Message]:
-        """Add messages; return them with the ids that they have, which are others if it was done before."""
-        expires = None if ttl is None else now() + check_ttl(ttl)
-        if any(isinstance(message, Message) and len(message.text or "") > LONG for message in messages):
-            records = await off_loop(lambda: [self._encode(message, expires) for message in messages])
-        else:
-            records = [self._encode(message, expires) for message in messages]
-        while records:
-            try:
-                outcomes = await self._log.write(
-                    [Put(record, if_version=0) for record in records], records, once
-                )
-            except ConflictError:
-                # Some are there already, as they are when an add is sent again after a lost answer.
-                missing = await self._missing(records)
-                if len(missing) == len(records):
-                    raise
-                records = missing
-            else:
-                ids = [outcome.key for outcome in outcomes if outcome.key]
-                if once is None or len(ids) != len(messages):
-                    break
-                return [
-                    message if message.id == id else replace(message, id=id)
-                    for message, id in zip(messages, ids, strict=True)
-                ]
-        return messages
-
-    def _difference(self, stored: list[Record], messages: list[Message]) -> tuple[list[Op], list[Record]]:
-        """Return the operations that turn `stored` into `messages`, and all records that are there then.
-
-        A new record goes to the end of its stream, so whatever follows the first new or moved message
-        is removed and put again.
-        """
-        known = {record.key: record for record in stored}
-        ops: list[Op] = []
-        placed: list[Record] = []
-        moved: list[Record] = []
-        after: list[Record] = []
-        last = 0
-        for message in messages:
-            old = known.pop(message.id, None) if isinstance(message, Message) else None
-            if old is None or decode(old) != message:
-                record = self._encode(message, old.expires if old is not None else None)
-            else:
-                record = old
-            after.append(record)
-            if old is None or moved or old.seq < last:
-                moved.append(record)
-                ops += [Delete(old.ref)] if old is not None else []
-            else:
-                last = old.seq
-                placed += [record] if record is not old else []
-        if len({message.id for message in messages}) < len(messages):
-            raise InvalidValueError("a session cannot hold two messages with the same id")
-        ops += [Delete(record.ref) for record in known.values()]
-        return [*ops, *map(Put, placed), *map(Put, moved)], after
-
-    async def _missing(self, records: list[Record]) -> list[Record]:
-        """Return the records that are not stored yet; raises ConflictError for one that is another."""
-        found = await self._store.read([record.ref for record in records])
-        missing = []
-        for record, stored in zip(records, found, strict=True):
-            if stored is None:
-                missing.append(record)
-            elif _said(checked(record)) != _said(stored):
-                raise ConflictError(
-                    f"session {self.home.path!r} has another message with the id {record.key!r}",
-                    key=record.key,
-                    current=stored.version,
-                )
-        return missing
+    async def _add(
+        self, messages: list[Message], once: str | None, expires: datetime | None = None
+    ) -> list[Message]:
+        return await add_messages(
+            self._store, self._log, messages, lambda message: self._encode(message, expires), once
+        )
 
     async def _record(self, id: str) -> Record:
-        (record,) = await self._store.read([Ref(self.home, MESSAGE, check_name(id, "message id"))])
+        (record,) = await self._store.read([Ref(self.scope, MESSAGE, check_name(id, "message id"))])
         if record is None:
-            raise NotFoundError(f"session {self.home.path!r} has no message with the id {shown(id)}")
+            raise NotFoundError(f"session {self.scope.path!r} has no message with the id {shown(id)}")
         return record
-
-    async def _system_records(self) -> list[Record]:
-        where = (Condition("labels.role", "eq", "system"),)
-        scan = Scan(scope=self.home, kinds=(MESSAGE,), where=where)
-        return [record async for record in scan_all(self._store, scan)]
-
-    async def _summary_entry(self) -> Entry | None:
-        if (text := await self.summary()) is None:
-            return None
-        message = summary_message(text)
-        return Entry(SUMMARY_ID, 0, message, count_message(message, self._tokens))
-
-    def _stand_in(self, interrupted: str | None) -> Entry | None:
-        if interrupted is None:
-            return None
-        message = Message("tool", interrupted, metadata={"interrupted": True})
-        return Entry("@interrupted", 0, message, count_message(message, self._tokens))
 
     async def _if_empty(self) -> Expect:
         """Return the operation that fails a write unless the session is as empty as it is now.
 
         Raises ConflictError if it has messages that are not system messages.
         """
-        scan = StreamScan(scope=self.home, kinds=(MESSAGE,), below=False, empty=True)
-        page = await self._store.streams(scan)
-        if page.items and page.items[0].count > len(await self._system_records()):
-            raise ConflictError(f"session {self.home.path!r} already has messages")
-        return Expect(self.home, MESSAGE, page.items[0].version if page.items else 0)
+        stream = await self._stream()
+        if stream is not None and stream.count > len(await system_records(self._store, self.scope)):
+            raise ConflictError(f"session {self.scope.path!r} already has messages")
+        return Expect(self.scope, MESSAGE, stream.version if stream is not None else 0)
+
+    async def _stream(self) -> Stream | None:
+        """Return the stream of the session's messages, which may have none."""
+        scan = StreamScan(scope=self.scope, kinds=(MESSAGE,), below=False, empty=True)
+        return next(iter((await self._store.streams(scan)).items), None)
 
     def _encode(self, message: Message, expires: datetime | None = None) -> Record:
-        return encode(message, self.home, self._tokens, expires=expires)
-
-    def _entry(self, record: Record) -> Entry:
-        return Entry(record.key, record.seq, decode(record), tokens_of(record, self._tokens))
+        return encode(message, self.scope, self._tokens, expires=expires)
 
     def _purge_kept(self) -> list[Op]:
-        return [Purge(self.home, kind) for kind in (ARCHIVED, SUMMARY)]
-
-
-async def _with_images(messages: list[Message], kept: Collection[str] = ()) -> list[Message]:
-    """Return messages with the image files that the caller names as data, but for those `kept` as paths."""
-    if not any(isinstance(message, Message) and message.images for message in messages):
-        return messages
-    return await off_loop(
-        lambda: [with_data(one, kept) if isinstance(one, Message) else one for one in messages]
-    )
-
-
-def _said(record: Record) -> tuple[Any, ...]:
-    """Return what makes a message the one that it is: all but its times."""
-    return (record.text, record.data, record.meta, record.weight)
+        return [Purge(self.scope, kind) for kind in (ARCHIVED, SUMMARY)]

@@ -76,7 +76,7 @@ class ConversationMemory:
         if isinstance(listed, list):
             loaded = [encode(Message.from_dict(one)) for one in listed]
             # What a file names is not opened: it may come from anyone.
-            self.session.rewrite(lambda _: loaded, open_images=False)
+            self.session.replace(loaded, open_images=False)
         else:
             self.session.load(filepath)
 
@@ -140,7 +140,7 @@ class MemoryManager:
         # Again until nothing is left: others may still be adding where they began to.
         while moves and (held := before.messages()):
             after.add_many(held, open_images=False)
-            before.remove([message.id for message in held])
+            before.delete(*held)
 
     def _session(self, agent_name: str, policy: str) -> mnemic.Session:
         memory = self._persistent() if policy == "persistent" else self._scratch
@@ -160,7 +160,8 @@ class MemoryManager:
 
     def end_session(self) -> None:
         for memory in self._memories.values():
-            memory.session.end()
+            with memory.session:  # at whose end it is cleared, as its retention says
+                pass
 
     def __enter__(self) -> MemoryManager:
         return self
@@ -202,7 +203,7 @@ class SummarizingMemory(ConversationMemory):
             oldest = self.messages[: max(1, self.max_messages // 2)]
             self.summaries.append(self._summarize(oldest))
             # Removed by their ids: what came while the model was thinking stays.
-            self.session.remove([message.message_id for message in oldest])
+            self.session.delete(*(message.message_id for message in oldest))
 
     def _summarize(self, messages: list[Message]) -> str:
         if self._model is not None:

@@ -160,7 +160,7 @@ class AutoCleanupMemory(FilterableMemoryStore):
         await self.archive(
             [from_core(message) for message in old if message.metadata.get("important", False)]
         )
-        return await session.remove([message.id for message in old])
+        return await session.delete(*old)
 
     async def archive(self, messages: list[Message]) -> None:
         for message in messages:

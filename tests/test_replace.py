@@ -24,7 +24,7 @@ def test_messages_are_reordered_changed_and_removed_at_once(chat: mnemic.Session
     before = {message.id: message for message in chat.messages()}
     changed = Message("user", "C", id="c", metadata={"edited": True})
     new = Message("assistant", "f", id="f")
-    made = chat.rewrite(lambda held: [held[4], held[0], changed, new, held[1]])
+    made = chat.replace(lambda held: [held[4], held[0], changed, new, held[1]])
     assert chat.messages() == made == [before["e"], before["a"], changed, new, before["b"]]
     chat.add("user", "later")
     assert texts(chat.messages()) == ["e", "a", "C", "f", "b", "later"]
@@ -35,22 +35,22 @@ def test_messages_are_reordered_changed_and_removed_at_once(chat: mnemic.Session
 
 def test_a_change_in_place_keeps_the_place_of_all_others(chat: mnemic.Session) -> None:
     fill(chat, "a b c")
-    chat.rewrite(lambda held: [held[0], Message("user", "B", id="b"), held[2]])
+    chat.replace(lambda held: [held[0], Message("user", "B", id="b"), held[2]])
     assert texts(chat.messages()) == ["a", "B", "c"]
-    chat.rewrite(lambda held: held[1:])
+    chat.replace(lambda held: held[1:])
     assert texts(chat.messages()) == ["B", "c"]
-    chat.rewrite(lambda held: [])
+    chat.replace(lambda held: [])
     assert chat.messages() == []
 
 
 def test_a_change_that_fails_leaves_the_session_as_it_was(chat: mnemic.Session) -> None:
     fill(chat, "a b")
     with pytest.raises(mnemic.InvalidValueError, match="same id"):
-        chat.rewrite(lambda held: [*held, held[0]])
+        chat.replace(lambda held: [*held, held[0]])
     with pytest.raises(mnemic.InvalidValueError):
-        chat.rewrite(lambda held: [*reversed(held), "c"])  # type: ignore[list-item]
+        chat.replace(lambda held: [*reversed(held), "c"])  # type: ignore[list-item]
     with pytest.raises(ZeroDivisionError):
-        chat.rewrite(lambda held: 1 // 0)  # type: ignore[arg-type, return-value]
+        chat.replace(lambda held: 1 // 0)  # type: ignore[arg-type, return-value]
     assert texts(chat.messages()) == ["a", "b"]
 
 
@@ -64,7 +64,7 @@ def test_what_others_add_meanwhile_is_not_lost(chat: mnemic.Session) -> None:
         seen.append(len(held))
         return held[::-1]
 
-    chat.rewrite(change)
+    chat.replace(change)
     assert seen == [2, 3]
     assert texts(chat.messages()) == ["c", "b", "a"]
 
@@ -73,13 +73,13 @@ def test_expired_messages_do_not_stand_in_the_way(chat: mnemic.Session) -> None:
     chat.add("user", "short", ttl=timedelta(milliseconds=5))
     fill(chat, "a b")
     time.sleep(0.01)
-    chat.rewrite(lambda held: held[::-1])
+    chat.replace(lambda held: held[::-1])
     assert texts(chat.messages()) == ["b", "a"]
 
 
 def test_limits_hold(alice: mnemic.Scope) -> None:
     chat = alice.session("limited", max_messages=3, overflow="drop")
-    chat.rewrite(lambda held: [Message("user", str(n)) for n in range(5)])
+    chat.replace(lambda held: [Message("user", str(n)) for n in range(5)])
     assert texts(chat.messages()) == ["2", "3", "4"]
 
 

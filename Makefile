@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 BASE := $(VENV)/base-ready
 READY := $(VENV)/ready
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-PACKAGES := src tests benchmarks tools examples
+PACKAGES := src tests benchmarks tools examples training
 
 .DEFAULT_GOAL := help
 

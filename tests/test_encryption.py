@@ -571,7 +571,7 @@ def test_a_rotation_that_is_broken_off_goes_on(filled: str) -> None:
     async def main() -> None:
         parsed, backend = registry.find(filled)
         store = await backend.open(parsed)
-        names = ("use", entry_name("wordllama-256"))
+        names = ("use", entry_name("words-256"))
         before = {(r.scope, r.kind, r.key): r for r in await everything(EncryptLayer(store, OLD), *names)}
         breaks = 0
         for writes in range(20):

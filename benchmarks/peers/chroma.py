@@ -8,7 +8,7 @@ from pathlib import Path
 import chromadb  # type: ignore[import-not-found]
 from chromadb.config import Settings  # type: ignore[import-not-found]
 
-from .embedder import WordLlama
+from .embedder import StaticVectors
 from .recall_set import Conversation, Turn
 from .system import System
 
@@ -23,7 +23,7 @@ class Chroma(System):
             path=str(folder), settings=Settings(anonymized_telemetry=False)
         )
         self.collection = self.client.get_or_create_collection("turns", embedding_function=None)
-        self.embedder = WordLlama()
+        self.embedder = StaticVectors()
 
     def add(self, user: str, turn: Turn) -> None:
         """Add one document."""

@@ -20,8 +20,8 @@ ROUNDS = 3
 PATIENCE = 1800  # seconds for one step of one system
 OURS = "Mnemic"
 NOTES = (
-    "No model is called. Each peer embeds `Name: text` with the same static vectors (WordLlama, 256 "
-    "dimensions), which Mnemic uses too; Mnemic is given name, session and time as the fields that it "
+    "No model is called. Each peer embeds `Name: text` with the static vectors that Mnemic "
+    "brings along (256 dimensions) and uses itself; Mnemic is given name, session and time as the fields that it "
     "has for them. Of mem0, what needs a download (lemmas, entities, BM25) is off. LlamaIndex's block is "
     f"used without the `Memory` around it. Adds are single and durable, {TIMED_ADDS} in a new store. "
     f"For Mnemic, which embeds messages only when they are first searched, that is counted in. "
@@ -78,7 +78,12 @@ class Measured:
             done = subprocess.run(
                 [python, "-m", "benchmarks.peers.measure", *arguments],
                 cwd=environment.ROOT,
-                env={**os.environ, **environment.QUIET, "MEM0_DIR": str(folder)},
+                env={
+                    **os.environ,
+                    **environment.QUIET,
+                    "MEM0_DIR": str(folder),
+                    "PYTHONPATH": str(environment.ROOT / "src"),  # for the common embedder
+                },
                 capture_output=True,
                 text=True,
                 timeout=PATIENCE,

@@ -15,7 +15,7 @@ sys.modules["sqlite3"] = sqlean
 from langgraph.store.base import PutOp  # type: ignore[import-not-found]  # noqa: E402
 from langgraph.store.sqlite import SqliteStore  # type: ignore[import-not-found]  # noqa: E402
 
-from .embedder import DIMENSIONS, WordLlama  # noqa: E402
+from .embedder import DIMENSIONS, StaticVectors  # noqa: E402
 from .recall_set import Conversation, Turn  # noqa: E402
 from .system import System  # noqa: E402
 
@@ -31,7 +31,7 @@ class LangGraph(System):
 
     def __init__(self, folder: Path, conversations: Sequence[Conversation]) -> None:
         self.opened = ExitStack()
-        index = {"dims": DIMENSIONS, "embed": WordLlama().many}
+        index = {"dims": DIMENSIONS, "embed": StaticVectors().many}
         path = str(folder / "store.db")
         self.store = self.opened.enter_context(SqliteStore.from_conn_string(path, index=index))
         self.store.setup()

@@ -15,11 +15,11 @@ from llama_index.core.llms import ChatMessage  # type: ignore[import-not-found]
 from llama_index.core.memory import VectorMemoryBlock  # type: ignore[import-not-found]
 from llama_index.vector_stores.chroma import ChromaVectorStore  # type: ignore[import-not-found]
 
-from .embedder import WordLlama
+from .embedder import StaticVectors
 from .recall_set import Conversation, Turn
 from .system import System
 
-EMBEDDER = WordLlama()
+EMBEDDER = StaticVectors()
 MESSAGE = re.compile(r"<message role='\w+'>(.*?)</message>", re.DOTALL)
 
 

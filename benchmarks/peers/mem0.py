@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from langchain_core.embeddings import Embeddings  # type: ignore[import-not-found]
 from mem0 import Memory  # type: ignore[import-not-found]
 
-from .embedder import DIMENSIONS, WordLlama
+from .embedder import DIMENSIONS, StaticVectors
 from .recall_set import Conversation, Turn
 from .system import System
 
@@ -18,7 +18,7 @@ class Embedding(Embeddings):  # type: ignore[misc]
     """The common embedder, as LangChain, and so mem0, takes one."""
 
     def __init__(self) -> None:
-        self.embedder = WordLlama()
+        self.embedder = StaticVectors()
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         """Return the vector of each text."""

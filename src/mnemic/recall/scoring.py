@@ -51,17 +51,17 @@ SIGNALS = ("lexical", "dense", "session", "speaker", "time", "form", "recency", 
 class Weights(Struct, frozen=True, kw_only=True):
     """The most that each signal adds."""
 
-    lexical: float = 3.2
-    dense: float = 1.8
-    context: float = 1.6
-    session: float = 1.35
+    lexical: float = 3.0
+    dense: float = 2.2
+    context: float = 1.7
+    session: float = 1.45
     speaker: float = 2.7
     role: float = 2.4
     time: float = 1.7
     date: float = 3.0
     number: float = 1.3
-    question: float = -0.8
-    length: float = 0.6
+    question: float = -0.5
+    length: float = 0.4
     recency: float = 0.1
     latest: float = 1.0
     importance: float = 0.6
@@ -83,7 +83,7 @@ class Certainty(Struct, frozen=True, kw_only=True):
         return 1 / (1 + exp(-self.base - told))
 
 
-MEANING = Certainty(base=-12.5, coverage=3.6, agreement=7.3, closeness=9.5)
+MEANING = Certainty(base=-12.9, coverage=3.8, agreement=7.1, closeness=9.4)
 WORDS = Certainty(base=-8.0, coverage=5.0, agreement=6.0)
 """With vectors, fitted to LoCoMo (`python -m benchmarks.unanswered FILE` fits them); without, set by hand."""
 
@@ -408,7 +408,7 @@ def _dense(
         around[~known] = middle
     enough = max(middle, RELATED)
     related, lent = known & (close[:count] > enough), known & (around > enough)
-    opposed = known & (close[:count] <= 0)
+    opposed = known & (close[:count] <= UNRELATED)
     among = None if all_known else everyone
     alone, around = _scaled(close[:count], among, visible), _scaled(around, among, visible)
     alone[~known] = around[~known] = 0

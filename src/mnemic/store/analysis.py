@@ -77,10 +77,13 @@ def terms(text: str, known: list[str] | None = None) -> list[str]:
 
     A stop word with a capital where no sentence begins is a name (Will, US, IT) and a term of its own.
     A word with hyphens is also one without them. A script that is written without spaces gives pairs
-    of characters, which overlap. Whoever has the `words` already may pass them.
+    of characters, which overlap. A text without words has its symbols (👍) as terms. Whoever has the
+    `words` already may pass them.
     """
     stems = _stems()
     spoken = words(text) if known is None else known
+    if not spoken:
+        return [c for c in text if unicodedata.category(c)[0] == "S"]
     if text.isascii() or _UNSPACED.search(text) is None:
         found = list(filter(None, map(stems.__getitem__, spoken)))
     else:

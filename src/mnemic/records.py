@@ -34,7 +34,7 @@ __all__ = [
     "ROLES",
     "AgentCall",
     "Content",
-    "Hit",
+    "Match",
     "Message",
     "Record",
     "Ref",
@@ -260,7 +260,7 @@ class Stream(Struct, frozen=True, kw_only=True):
     settings: str | None = None
 
 
-class Hit(Struct, frozen=True, kw_only=True):
+class Match(Struct, frozen=True, kw_only=True):
     """A record that a search found, its score, and `why`: what each signal added to the score.
 
     A score is near 1 where the record answers the query well, and near 0 where nothing in the scope

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from ..checks import copy_json
 from ..errors import ClosedError
 from ..forking import under_way
-from ..records import Hit, Record, Ref, ScopePath, Stream, known_scope, now
+from ..records import Match, Record, Ref, ScopePath, Stream, known_scope, now
 from ..store.matching import Position, from_cursor, in_reach, seen, to_cursor
 from ..store.once import note_of, note_ref, outcomes_in
 from ..store.protocol import Capability, Page
@@ -218,7 +218,7 @@ class MemoryStore:
                 )
         return Page(tuple(items))
 
-    async def search(self, search: Search) -> list[Hit]:
+    async def search(self, search: Search) -> list[Match]:
         raise NotImplementedError("memory:// has no search of its own; the index layer has")
 
     async def close(self) -> None:

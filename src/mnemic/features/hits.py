@@ -8,8 +8,7 @@ from typing import Any, TypeAlias
 
 from msgspec import field
 
-from ..records import Hit as Match
-from ..records import Message, Record, Ref, ScopePath, Value, plain
+from ..records import Match, Message, Record, Ref, ScopePath, Value, plain
 from .facts import Fact, to_fact
 from .kinds import ARCHIVED, FACT, MEMORY, MESSAGE, NOTE
 from .memory_items import MemoryItem, to_item

@@ -15,7 +15,7 @@ from msgspec.structs import force_setattr, replace
 
 from ..driving import off_loop
 from ..errors import InvalidValueError
-from ..records import LOCK_KIND, Hit, Record, Ref, Stream
+from ..records import LOCK_KIND, Match, Record, Ref, Stream
 from ..store.matching import matches
 from ..store.once import note_ref
 from ..store.protocol import Capability, Page, Store
@@ -115,7 +115,7 @@ class EncryptLayer(Layer):
         seen = tuple(s for s in page.items if (s.scope, s.kind) != (LOCK.scope, LOCK.kind))
         return Page(seen, page.cursor)
 
-    async def search(self, search: Search) -> list[Hit]:
+    async def search(self, search: Search) -> list[Match]:
         """Refuse: the store below cannot read what it would have to find."""
         raise NotImplementedError("an encrypted store has no search of its own; the index layer has")
 

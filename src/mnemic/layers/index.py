@@ -23,7 +23,7 @@ from ..recall.entry import INDEX_BYTES, RECALL, SPEAKING, TURNS
 from ..recall.maker import Maker
 from ..recall.meter import Meter, Metrics
 from ..recall.strength import OF_USE, ONE_MORE, USE, Use, pack_use, unpack_use
-from ..records import Hit, Record, Ref, ScopePath, now
+from ..records import Match, Record, Ref, ScopePath, now
 from ..store.matching import matches, to_cursor, true_at
 from ..store.nearest import Companion
 from ..store.protocol import Capability, Page, Store, scan_all
@@ -137,7 +137,7 @@ class IndexLayer(Layer):
         page = await self._below.scan(replace(scan, derived=wanted))
         return Page(tuple(_renamed(record, name) for record in page.items), page.cursor)
 
-    async def search(self, search: Search) -> list[Hit]:
+    async def search(self, search: Search) -> list[Match]:
         """Return the best records: ranked in memory, then read, and filtered as far down as it takes."""
         if not search.limit:
             return []
@@ -148,31 +148,31 @@ class IndexLayer(Layer):
         begun = time.perf_counter()
         maker = await self._owner.maker()
         if self._afar is not None and await self._is_large(search.scope):
-            hits = await self._search_afar(self._afar, search, maker)
+            matches = await self._search_afar(self._afar, search, maker)
         else:
             index = await self._shards.ready(search.scope, maker)
             try:
-                hits = await self._answered(index, search, maker)
+                matches = await self._answered(index, search, maker)
             finally:
                 self._shards.searched(search.scope, index)
         if not search.signals:
-            self._meter.recalled(hits[0].score if hits else None, time.perf_counter() - begun)
+            self._meter.recalled(matches[0].score if matches else None, time.perf_counter() - begun)
         if len(self._uses) >= HELD_BACK:
             await self._write_uses()
-        return hits
+        return matches
 
-    async def _answered(self, index: Index, search: Search, maker: Maker) -> list[Hit]:
+    async def _answered(self, index: Index, search: Search, maker: Maker) -> list[Match]:
         answer = await aside(maker, len(index.shard), lambda: index.answer(search, maker))
         return await self._read(index, answer, search)
 
-    async def _search_afar(self, afar: Afar, search: Search, maker: Maker) -> list[Hit]:
+    async def _search_afar(self, afar: Afar, search: Search, maker: Maker) -> list[Match]:
         """Rank what an index elsewhere finds near the question, and more of it if too little will do."""
         limit = max(CANDIDATES, 2 * search.limit)
         while True:
             index, more = await afar.index(search, maker, limit)
-            hits = await self._answered(index, search, maker)
-            if len(hits) == search.limit or not more:
-                return hits
+            matches = await self._answered(index, search, maker)
+            if len(matches) == search.limit or not more:
+                return matches
             limit *= 4
 
     async def _is_large(self, scope: ScopePath) -> bool:
@@ -247,9 +247,9 @@ class IndexLayer(Layer):
         self._uses = {}
         self._meter = Meter()
 
-    async def _read(self, index: Index, answer: Answer, search: Search) -> list[Hit]:
+    async def _read(self, index: Index, answer: Answer, search: Search) -> list[Match]:
         """Read the records of an answer, as far down as it takes to have enough that are no copies."""
-        chosen: dict[int, Hit] = {}
+        chosen: dict[int, Match] = {}
         start, size = 0, search.limit
         narrowed = False
         twins = index.twins() if search.diverse else None
@@ -263,11 +263,11 @@ class IndexLayer(Layer):
             found = await self._hits(index, answer, search, batch)
             if twins is not None:
                 twins.look(list(found))
-            for n, hit in found.items():
+            for n, match in found.items():
                 if len(chosen) == search.limit:
                     break
-                if twins is None or not twins.copy(n, hit.record):
-                    chosen[n] = hit
+                if twins is None or not twins.copy(n, match.record):
+                    chosen[n] = match
             if len(chosen) < search.limit and start > 500 and answer.rest and not narrowed:
                 # So few pass that it is better to ask the store which ones do.
                 narrowed = True
@@ -276,17 +276,17 @@ class IndexLayer(Layer):
                 )
                 places = [(r.scope.path, r.kind, r.seq) async for r in scan_all(self._below, passing)]
                 answer.narrow(index.documents(places), after=start)
-        hits = chosen
+        matches = chosen
         if search.uses:
             moment = to_microseconds(now())
-            for n, hit in hits.items():
-                if hit.record.importance is not None:
-                    self._count(hit.record.ref, moment)
+            for n, match in matches.items():
+                if match.record.importance is not None:
+                    self._count(match.record.ref, moment)
                     index.use(n, moment)
-        return list(hits.values())
+        return list(matches.values())
 
-    async def _hits(self, index: Index, answer: Answer, search: Search, batch: list[int]) -> dict[int, Hit]:
-        """Return the hits among some documents, with their neighbours if they are asked for."""
+    async def _hits(self, index: Index, answer: Answer, search: Search, batch: list[int]) -> dict[int, Match]:
+        """Return the matches among some documents, with their neighbors if they are asked for."""
         here = search.neighbors if not index.shard.sparse else 0
         around = {n: index.around(n, here) for n in batch} if here else {}
         wanted = dict.fromkeys([*batch, *(m for pair in around.values() for side in pair for m in side)])
@@ -298,12 +298,12 @@ class IndexLayer(Layer):
             else index.texts
         )
         records = {n: read[ref] for n, ref in refs.items()}
-        found: dict[int, Hit] = {}
+        found: dict[int, Match] = {}
         for n in batch:
             record = records[n]
             if record is not None and _wanted(record, search):
                 before, after = around.get(n, ((), ()))
-                found[n] = Hit(
+                found[n] = Match(
                     record=record,
                     score=float(answer.scores[n]),
                     why=answer.why(n),
@@ -314,17 +314,17 @@ class IndexLayer(Layer):
                     found[n] = await self._with_neighbors(found[n], search.neighbors)
         return found
 
-    async def _with_neighbors(self, hit: Hit, count: int) -> Hit:
-        """Return a hit with the turns before and after it, read from the store."""
-        record = hit.record
+    async def _with_neighbors(self, match: Match, count: int) -> Match:
+        """Return a match with the turns before and after it, read from the store."""
+        record = match.record
         if record.kind not in TURNS:
-            return hit
+            return match
         here = to_cursor((record.scope.path, record.kind, record.seq))
         spoken = (Condition("data.role", "in", SPEAKING),)
         scan = Scan(scope=record.scope, kinds=(record.kind,), where=spoken, limit=count, cursor=here)
         before = await self._below.scan(replace(scan, reverse=True))
         after = await self._below.scan(scan)
-        return replace(hit, before=list(before.items)[::-1], after=list(after.items))
+        return replace(match, before=list(before.items)[::-1], after=list(after.items))
 
     def _use(self, ops: tuple[Op, ...]) -> None:
         """Count the uses that a write tells of; they are written later."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..records import Hit, Record, Ref, Stream
+from ..records import Match, Record, Ref, Stream
 from ..store.protocol import Capability, Page, Store, scrub
 from ..store.query import Outcome, Scan, Search, StreamScan, Write
 
@@ -36,7 +36,7 @@ class Layer:
         """Pass on."""
         return await self._below.streams(scan)
 
-    async def search(self, search: Search) -> list[Hit]:
+    async def search(self, search: Search) -> list[Match]:
         """Pass on."""
         return await self._below.search(search)
 

@@ -6,7 +6,7 @@ from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
 from ..driving import Portal, running_loop
-from ..records import Hit, Record, Ref, Stream
+from ..records import Match, Record, Ref, Stream
 from ..store import registry
 from ..store.protocol import Capability, Page, Store
 from ..store.query import Outcome, Scan, Search, StreamScan, Write
@@ -69,7 +69,7 @@ class _Ported:
     async def streams(self, scan: StreamScan) -> Page[Stream]:
         return self._run(self._store.streams(scan))
 
-    async def search(self, search: Search) -> list[Hit]:
+    async def search(self, search: Search) -> list[Match]:
         return self._run(self._store.search(search))
 
     async def close(self) -> None:

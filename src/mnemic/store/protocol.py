@@ -9,7 +9,7 @@ from typing import Generic, Protocol, TypeVar, runtime_checkable
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..records import Hit, Record, Ref, Stream
+from ..records import Match, Record, Ref, Stream
 from .query import Outcome, Scan, Search, StreamScan, Write
 
 __all__ = [
@@ -83,7 +83,7 @@ class Store(Protocol):
         """Return the next streams that `scan` asks for; what has expired is not counted."""
         ...
 
-    async def search(self, search: Search) -> list[Hit]:
+    async def search(self, search: Search) -> list[Match]:
         """Return the best `search.limit` records, best first.
 
         Only a store with the capability LEXICAL has this; the index layer gives it to the others.

@@ -309,10 +309,10 @@ class StreamScan(Struct, frozen=True, kw_only=True):
 class Search(Struct, frozen=True, kw_only=True):
     """Find the records of a scope, and of those below it, that answer `query`, best first.
 
-    `signals` names the only ones that count; none given, all do. `min_score` leaves weaker hits out,
-    `neighbors` brings that many turns before and after each hit along, and `diverse` leaves copies of
-    a better hit out. With `traffic`, system messages, tools' answers and messages that only call tools are
-    found too; what is in `exclude` is not. A hit counts as a use of its record, unless `uses` is false.
+    `signals` names the only ones that count; none given, all do. `min_score` leaves weaker matches out,
+    `neighbors` brings that many turns before and after each match along, and `diverse` leaves copies of
+    a better match out. With `traffic`, system messages, tools' answers and messages that only call tools are
+    found too; what is in `exclude` is not. A match counts as a use of its record, unless `uses` is false.
     """
 
     scope: ScopePath

@@ -8,7 +8,7 @@ from datetime import datetime
 from ...checks import to_microseconds
 from ...errors import ClosedError
 from ...forking import mind_forks
-from ...records import Hit, Record, Ref, ScopePath, Stream, known_scope, now
+from ...records import Match, Record, Ref, ScopePath, Stream, known_scope, now
 from ...store.matching import Position, from_cursor, of_kinds, seen, to_cursor
 from ...store.once import write_once
 from ...store.planning import Name
@@ -103,7 +103,7 @@ class KeyValueStore:
             found.append(head.head().stream(count, weight))
         return Page(tuple(found))
 
-    async def search(self, search: Search) -> list[Hit]:
+    async def search(self, search: Search) -> list[Match]:
         raise NotImplementedError(f"{self._engine.url} has no search of its own; the index layer has")
 
     async def close(self) -> None:

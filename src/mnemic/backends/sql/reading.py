@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 from ...checks import to_microseconds
-from ...records import Hit, Record, Ref, ScopePath, Stream, known_scope, now
+from ...records import Match, Record, Ref, ScopePath, Stream, known_scope, now
 from ...store.matching import Position, from_cursor, to_cursor
 from ...store.planning import Head
 from ...store.protocol import Capability, Page
@@ -74,7 +74,7 @@ class SqlReads(ABC):
         start = from_cursor(scan.cursor) if scan.cursor is not None else None
         return await self._read(lambda connection: self._streams(connection, scan, start))
 
-    async def search(self, search: Search) -> list[Hit]:
+    async def search(self, search: Search) -> list[Match]:
         raise NotImplementedError("this store has no search of its own; the index layer has")
 
     def _moment(self) -> int:

@@ -220,7 +220,7 @@ def test_what_is_deleted_leaves_nothing_in_the_index(beside: mnemic.Memory) -> N
     alice.erase()
     left = held(beside)
     assert {point.scope for point in left} <= {"", "acme/bert"}
-    assert {point.id for point in left if point.chunk >= 0} == {keep.id}
+    assert {point.key for point in left if point.chunk >= 0} == {keep.id}
     beside.scope().erase()
     assert held(beside) == []
 

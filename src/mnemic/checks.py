@@ -1,4 +1,4 @@
-"""The rules for what may enter a store: names, text, numbers, times and JSON."""
+"""Input validation: names, text, numbers, times and JSON."""
 
 from __future__ import annotations
 
@@ -12,29 +12,28 @@ from typing import Any, TypeAlias, TypeVar
 from .errors import InvalidValueError, TooLargeError
 
 JSON: TypeAlias = Any
-"""Text, numbers, booleans, None, and lists and objects of them; `check_json` tells what is none."""
+"""Any JSON value: text, numbers, booleans, None, lists and objects; `check_json` validates one."""
 
 Item = TypeVar("Item")
 
 MAX_SEGMENT = 200
-"""The longest scope segment, in characters."""
+"""Maximum length of a scope segment, in characters."""
 MAX_DEPTH = 16
-"""The most segments in a scope."""
+"""Maximum number of segments in a scope."""
 MAX_PATH = 2500
-"""The most bytes of a scope's path in UTF-8, with the '/' between its segments: an index of every back-end
-takes as many."""
+"""Maximum length of a scope path in UTF-8 bytes, including '/': the index key size that every back-end supports."""
 MAX_KEY = 500
-"""The longest key, and the longest label value, in characters."""
+"""Maximum length of a key or a label value, in characters."""
 MAX_SIZE = 8 * 1024 * 1024
-"""The most characters that the text, title, data and meta of one record hold together."""
+"""Maximum number of characters in the text, title, data and meta of one record together."""
 MAX_COUNT = 2**53
-"""The largest whole number that every back-end can count to, and add to, exactly."""
+"""Largest integer that every back-end can count and sum exactly."""
 MAX_BITS = 1024
-"""The longest whole number within JSON, in bits; Python itself reads no more than about 14,000."""
+"""Maximum size of an integer within JSON, in bits."""
 MAX_TTL = timedelta(days=365_000)
-"""The longest time to live."""
+"""Maximum time to live."""
 MAX_JSON_DEPTH = 100
-"""How deep lists and objects may be nested."""
+"""Maximum nesting depth of lists and objects."""
 
 _KIND = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
@@ -42,11 +41,11 @@ _UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 _EXACT = 2**32 * 1_000_000
-"""Up to here a float of seconds still tells microseconds apart, and is the faster way."""
+"""Up to here a float of seconds is exact to the microsecond, and faster."""
 
 
 def shown(value: object) -> str:
-    """Return `value` as an error message quotes it, shortened, whatever it is."""
+    """Return a value as an error message quotes it: shortened, and never raising."""
     if isinstance(value, str):
         return repr(value) if len(value) <= 80 else f"{value[:60]!r}… ({len(value):,} characters)"
     from reprlib import Repr
@@ -54,15 +53,15 @@ def shown(value: object) -> str:
     try:
         return Repr().repr(value)
     except Exception:
-        # A whole number of thousands of digits, or an object that cannot even show itself.
+        # An integer with thousands of digits, or an object whose repr fails.
         return f"a value of the type {type(value).__name__}"
 
 
 def check_name(value: object, field: str, longest: int = MAX_KEY) -> str:
-    """Return `value` if it can name something.
+    """Return `value` if it is a valid name.
 
-    Raises InvalidValueError if it is not a string, empty, too long, or holds control characters
-    or lone surrogates.
+    Raises InvalidValueError if it is not a string, is empty or too long, or contains control characters or lone
+    surrogates.
     """
     if type(value) is str and 0 < len(value) <= longest and value.isprintable():
         return value
@@ -77,7 +76,7 @@ def check_name(value: object, field: str, longest: int = MAX_KEY) -> str:
 
 
 def check_segment(value: object, field: str = "scope segment") -> str:
-    """Return `value` if it can be one segment of a scope; raises InvalidValueError otherwise."""
+    """Return `value` if it is a valid scope segment; raises InvalidValueError otherwise."""
     name = check_name(value, field, MAX_SEGMENT)
     if "/" in name:
         raise InvalidValueError(
@@ -87,7 +86,7 @@ def check_segment(value: object, field: str = "scope segment") -> str:
 
 
 def check_kind(value: object) -> str:
-    """Return `value` if it can be a record's kind; raises InvalidValueError otherwise."""
+    """Return `value` if it is a valid record kind; raises InvalidValueError otherwise."""
     if not isinstance(value, str) or not _is_kind(value):
         raise InvalidValueError(
             f"kind must be up to 32 lower-case letters, digits, '-' and '_': {shown(value)}"
@@ -101,24 +100,24 @@ def _is_kind(value: str) -> bool:
 
 
 def check_choice(value: object, field: str, known: Sequence[str]) -> str:
-    """Return `value` if it is one of the `known` names; raises InvalidValueError, which lists them."""
+    """Return `value` if it is one of `known`; raises InvalidValueError, which lists them, otherwise."""
     if isinstance(value, str) and value in known:
         return value
     raise InvalidValueError(f"{field} must be one of {', '.join(known)}: {shown(value)}")
 
 
 def check_several(values: Iterable[Item], field: str) -> list[Item]:
-    """Return several values as a list; raises InvalidValueError for a single text, or for no iterable."""
+    """Return an iterable as a list; raises InvalidValueError for a single string, or if it is not iterable."""
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
         raise InvalidValueError(f"{field} must be a list, not {type(values).__name__}: {shown(values)}")
     return list(values)
 
 
 def check_text(value: object, field: str) -> str:
-    """Return `value` if it is text that every back-end can hold.
+    """Return `value` if it is text that every back-end can store.
 
-    Raises InvalidValueError if it is not a string or holds NUL or lone surrogates, TooLargeError
-    if it is over the size limit.
+    Raises InvalidValueError if it is not a string or contains NUL or lone surrogates, TooLargeError if it is over
+    the size limit.
     """
     if type(value) is str and _is_plain(value):
         return value
@@ -146,7 +145,7 @@ def check_number(value: object, field: str, *, least: float | None = None) -> fl
 
 
 def check_count(value: object, field: str, *, least: int = 0) -> int:
-    """Return `value` as a whole number from `least` to MAX_COUNT; raises InvalidValueError otherwise."""
+    """Return `value` as an integer from `least` to MAX_COUNT; raises InvalidValueError otherwise."""
     if type(value) is int and least <= value <= MAX_COUNT:
         return value
     if isinstance(value, bool) or not isinstance(value, int):
@@ -157,7 +156,7 @@ def check_count(value: object, field: str, *, least: int = 0) -> int:
 
 
 def check_time(value: object, field: str) -> datetime:
-    """Return `value` in UTC; a naive time is taken as local, as `datetime.astimezone` does.
+    """Return `value` in UTC; a naive time is local time.
 
     Raises InvalidValueError if it is not a datetime, or out of range.
     """
@@ -172,7 +171,7 @@ def check_time(value: object, field: str) -> datetime:
 
 
 def check_ttl(value: object, field: str = "ttl") -> timedelta:
-    """Return `value` if it is a positive timedelta of at most a thousand years, or raise an error."""
+    """Return `value` if it is a positive timedelta of at most a thousand years; raises InvalidValueError otherwise."""
     if not isinstance(value, timedelta):
         raise InvalidValueError(f"{field} must be a timedelta, not {type(value).__name__}: {shown(value)}")
     if not timedelta(0) < value <= MAX_TTL:
@@ -181,22 +180,22 @@ def check_ttl(value: object, field: str = "ttl") -> timedelta:
 
 
 def to_microseconds(time: datetime) -> int:
-    """Return an aware time as whole microseconds since 1970, exactly."""
+    """Return an aware time as exact microseconds since 1970."""
     return (time - _EPOCH) // MICROSECOND
 
 
 def from_microseconds(value: int) -> datetime:
-    """Return the time that `to_microseconds` was given."""
+    """Return the time of a number of microseconds since 1970."""
     if 0 <= value < _EXACT:
         return datetime.fromtimestamp(value / 1_000_000, UTC)
     return _EPOCH + timedelta(microseconds=value)
 
 
 def check_json(value: Any, field: str) -> tuple[Any, int]:
-    """Return a copy of `value` that shares nothing with it, and about how many characters it holds.
+    """Return a deep copy of a JSON value, and its approximate size in characters.
 
-    Tuples become lists. Raises InvalidValueError, naming the path, for what JSON cannot hold:
-    NaN, infinity, keys that are not strings, other types, nesting without end.
+    Tuples become lists. Raises InvalidValueError, with the path, for values that JSON does not have: NaN,
+    infinity, keys that are not strings, other types, circular references.
     """
     try:
         return _clean(value, MAX_JSON_DEPTH)
@@ -207,7 +206,7 @@ def check_json(value: Any, field: str) -> tuple[Any, int]:
 
 
 class _UnfitError(Exception):
-    """What is wrong with a value; each level that it passes on its way out adds its part of the path."""
+    """An invalid value; each level that it propagates through adds its part of the path."""
 
     def __init__(self, reason: str, large: bool = False) -> None:
         super().__init__(reason)
@@ -240,7 +239,7 @@ def _clean(node: Any, depth: int) -> tuple[Any, int]:
 
 
 def _is_plain(text: str) -> bool:
-    """Tell the short way that a text is fit to be stored; False if it takes a longer look."""
+    """Return whether a text is storable by a fast check; False if it needs the full check."""
     return text.isascii() and "\0" not in text and len(text) <= MAX_SIZE
 
 
@@ -287,7 +286,7 @@ def _clean_list(node: list[Any] | tuple[Any, ...], depth: int) -> tuple[list[Any
 
 
 def copy_json(value: JSON) -> JSON:
-    """Return a copy of a JSON value that shares nothing with it."""
+    """Return a deep copy of a JSON value."""
     if isinstance(value, dict):
         return {key: copy_json(item) for key, item in value.items()}
     if isinstance(value, list):

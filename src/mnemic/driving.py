@@ -1,4 +1,4 @@
-"""How the sync API runs the async one: in place where nothing waits, on a loop of its own elsewhere."""
+"""Runs async code for the sync API: inline if the store never waits, otherwise on a background event loop."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Result = TypeVar("Result")
 
 
 def running_loop() -> AbstractEventLoop | None:
-    """Return the event loop that runs in this thread, if one does."""
-    # Importing asyncio would cost more than all of Mnemic; where nobody has, no loop can run.
+    """Return the event loop running in this thread, or None."""
+    # Importing asyncio costs more than all of Mnemic; if nobody has imported it, no loop can be running.
     asyncio = sys.modules.get("asyncio")
     return asyncio._get_running_loop() if asyncio is not None else None
 
 
 def step(coroutine: Coroutine[Any, Any, Result]) -> Result:
-    """Run a coroutine that never waits, and return its result."""
+    """Run a coroutine that never waits; return its result."""
     try:
         coroutine.send(None)
     except StopIteration as stop:
@@ -41,15 +41,15 @@ class Driver(Protocol):
     """Runs coroutines for the sync API."""
 
     def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
-        """Return the coroutine's result, also to a caller on a running event loop, which waits for it."""
+        """Run a coroutine and return its result, also on a running event loop, which is blocked meanwhile."""
         ...
 
     def close_when_dropped(self, close: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """Have `close` run if the driver is dropped without being closed, and needs it then."""
+        """Register `close` to run if the driver is garbage-collected without being closed."""
         ...
 
     def close(self, last: Coroutine[Any, Any, object] | None = None) -> None:
-        """Run `last`, which closes what the driver serves, and stop; calling it twice does nothing."""
+        """Run `last`, which closes the store, and stop; further calls do nothing."""
         ...
 
 
@@ -57,7 +57,7 @@ class Inline:
     """Runs coroutines in the caller's thread, for stores that never wait outside an event loop."""
 
     def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
-        """Return the coroutine's result, also to a caller on a running event loop, which waits for it."""
+        """Run a coroutine and return its result, also on a running event loop, which is blocked meanwhile."""
         if (loop := running_loop()) is None:
             return step(coroutine)
         # The caller's loop is blocked meanwhile, so nothing below may wait for it.
@@ -69,19 +69,19 @@ class Inline:
             asyncio._set_running_loop(loop)
 
     def close_when_dropped(self, close: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """Do nothing: files and connections that nobody holds are closed by Python."""
+        """Do nothing: Python closes unreferenced files and connections."""
 
     def close(self, last: Coroutine[Any, Any, object] | None = None) -> None:
-        """Run `last`; there is nothing else to stop."""
+        """Run `last`."""
         if last is not None:
             self.run(last)
 
 
 class Portal:
-    """Runs coroutines on an event loop in a thread of its own, for stores across a network.
+    """Runs coroutines on an event loop in a background thread, for remote stores.
 
-    A forked child has a loop and a thread of its own from its first call on. A portal that is dropped
-    without `close` stops by itself.
+    A forked child starts its own loop and thread on its first call. A portal that is garbage-collected without
+    `close` stops by itself.
     """
 
     def __init__(self) -> None:
@@ -91,10 +91,10 @@ class Portal:
         mind_forks(self)
 
     def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
-        """Return the coroutine's result, also to a caller on a running event loop, which waits for it.
+        """Run a coroutine and return its result, also on a running event loop, which is blocked meanwhile.
 
-        Raises ClosedError after `close`, or if it is closed meanwhile, and EventLoopError on the portal's own
-        loop, which would wait for itself.
+        Raises ClosedError after `close` or if it is closed meanwhile, and EventLoopError on the portal's own
+        loop, which would deadlock.
         """
         with under_way:
             future = self._submit(coroutine)
@@ -109,17 +109,17 @@ class Portal:
                 raise
 
     async def hop(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
-        """Return the coroutine's result to another event loop than the portal's own."""
+        """Await a coroutine of the portal's loop from another event loop."""
         import asyncio
 
         return await asyncio.wrap_future(self._submit(coroutine))
 
     def close_when_dropped(self, close: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """Have `close` run if the driver is dropped without being closed."""
+        """Register `close` to run if the driver is garbage-collected without being closed."""
         self._last.append(close)
 
     def close(self, last: Coroutine[Any, Any, object] | None = None) -> None:
-        """Run `last`, cancel what is still under way, and stop the loop and its thread."""
+        """Run `last`, cancel running coroutines, and stop the loop and its thread."""
         import asyncio
 
         with self._lock:
@@ -140,10 +140,10 @@ class Portal:
             thread.join()
 
     def before_fork(self) -> None:
-        """Do nothing: no call is under way."""
+        """Do nothing: no call is running."""
 
     def after_fork(self) -> None:
-        """Begin anew in a child, in which the thread is gone; the parent's loop is never touched there."""
+        """Reset in a child, where the thread no longer exists; the parent's loop is not touched."""
         if self._loop is not None:
             leave_alone((self._loop, self._thread))
             self._dropped.detach()
@@ -155,7 +155,7 @@ class Portal:
         self._thread: threading.Thread | None = None
 
     def _start(self) -> AbstractEventLoop:
-        """Return the loop, which is made at the first call, in a child too; the lock is held."""
+        """Return the loop; create it on the first call, also in a child. The caller holds the lock."""
         import asyncio
 
         if self._closed:
@@ -174,7 +174,7 @@ class Portal:
         import asyncio
 
         try:
-            # What is submitted comes before the stop that `close` asks for, and so has an end.
+            # Whatever is submitted here precedes the stop requested by `close`, so it finishes.
             with self._lock:
                 loop = self._start()
                 if loop is running_loop():
@@ -189,7 +189,7 @@ class Portal:
 
 
 def _serve(loop: AbstractEventLoop) -> None:
-    """Run a loop until it is stopped, then end what is left on it."""
+    """Run a loop until it is stopped, then finish the remaining tasks."""
     import asyncio
     from concurrent.futures import ThreadPoolExecutor
 
@@ -208,7 +208,7 @@ def _serve(loop: AbstractEventLoop) -> None:
 
 
 def _drop(loop: AbstractEventLoop, last: list[Callable[[], Coroutine[Any, Any, object]]]) -> None:
-    """Close what ran on a loop that nobody can reach any more, and stop it; waits for nothing."""
+    """Close the resources of an unreachable loop and stop it, without waiting."""
 
     async def end() -> None:
         try:
@@ -235,15 +235,15 @@ def _cancelled() -> type[BaseException]:
 
 
 async def call(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a user's function, sync or async, and return its result; a sync one must not block the loop."""
+    """Call a user's function, sync or async, and return its result; a sync function must not block the loop."""
     result = await off_loop(lambda: function(*arguments))
     if not isinstance(result, Awaitable):
         return result
     if running_loop() is not None:
         return await result
 
-    # Driven in place there is no loop for the user's coroutine to wait on, so it gets one, in a thread, since
-    # the caller's own loop may be blocked in this one.
+    # Inline there is no loop for the user's coroutine, so it gets one in a thread; the caller's own loop may
+    # be blocked in this call.
     import asyncio
     from concurrent.futures import ThreadPoolExecutor
 
@@ -255,7 +255,7 @@ async def call(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 async def off_loop(work: Callable[[], Result]) -> Result:
-    """Return what `work` returns; on an event loop, it runs in a thread, since it blocks."""
+    """Run blocking work and return its result; on an event loop, in a thread."""
     if running_loop() is None:
         return work()
     import asyncio
@@ -264,7 +264,7 @@ async def off_loop(work: Callable[[], Result]) -> Result:
 
 
 async def pause(seconds: float = 0.002) -> None:
-    """Let others go on for a moment."""
+    """Yield to other tasks for a moment."""
     if running_loop() is None:
         time.sleep(seconds)  # noqa: ASYNC251
     else:

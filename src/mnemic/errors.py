@@ -4,19 +4,19 @@ MnemicError
 ├── InvalidValueError (ValueError)          a value that cannot be stored or asked for
 │   ├── TooLargeError                       a record over the size limit
 │   └── UnknownSchemeError                  a URL whose scheme no installed back-end serves
-├── NotFoundError (LookupError)             a key that is not there
+├── NotFoundError (LookupError)             a key, session or file that does not exist
 ├── ConflictError                           someone else wrote first, or the key exists already
-│   └── SettingsChangedError                a stream has other settings than the writer knew
+│   └── SettingsChangedError                the settings differ from those that the writer knew
 ├── LimitError                              a write that would leave a stream over its limit
-├── BudgetError (ValueError)                a token budget too small for what must be in it
-├── EmbedderError                           an embedder that failed, or is not the one of the stored vectors
+├── BudgetError (ValueError)                a token budget too small for system message and turn
+├── EmbedderError                           an embedder that failed, or differs from that of the store
 ├── MissingExtraError (ImportError)         an optional dependency is not installed
 ├── EventLoopError (RuntimeError)           a call on an event loop that cannot serve it
 ├── ClosedError (RuntimeError)              use after close
 └── StoreError                              the back-end failed
-    ├── UnreadableStoreError                not a database of ours, or a damaged one
+    ├── UnreadableStoreError                not a Mnemic database, or a damaged one
     ├── NewerSchemaError                    written by a newer version of Mnemic
-    ├── DecryptionError                     another key's, not encrypted, changed, or moved
+    ├── DecryptionError                     unknown key, not encrypted, modified or moved
     ├── AuditError                          the audit trail cannot be written
     ├── StorePermissionError (PermissionError)  the back-end may not be read or written
     ├── StoreFullError (OSError)            no space left
@@ -67,56 +67,56 @@ class TooLargeError(InvalidValueError):
 
 
 class UnknownSchemeError(InvalidValueError):
-    """A store URL whose scheme no installed back-end serves, or that two of them claim."""
+    """A store URL whose scheme no installed back-end serves, or more than one does."""
 
 
 class NotFoundError(MnemicError, LookupError):
-    """A key that is not there."""
+    """The key, id, session, file or scope does not exist."""
 
 
 class ConflictError(MnemicError):
-    """The record, or the stream, is no longer at the version that the writer expected."""
+    """The record or stream is not at the version that the writer expected: someone else wrote first."""
 
     def __init__(self, message: str, *, key: str | None = None, current: int = 0) -> None:
-        """Take the version that is stored now as `current`, 0 if there is none."""
+        """Set `current` to the version stored now, 0 if there is none."""
         super().__init__(message)
         self.key = key
         self.current = current
 
 
 class SettingsChangedError(ConflictError):
-    """The stream has other settings than those that the writer knew; `settings` are its own."""
+    """The stream's settings differ from those that the writer knew; `settings` has the stored ones."""
 
     def __init__(self, message: str, *, settings: str | None) -> None:
-        """Take what the stream has as `settings`, None if it has none."""
+        """Set `settings` to the stored settings, None if there are none."""
         super().__init__(message)
         self.settings = settings
 
 
 class LimitError(MnemicError):
-    """A write that would leave a stream over its limit; nothing of it was stored."""
+    """The write would exceed a limit of the stream; nothing was stored."""
 
     def __init__(self, message: str, *, count: int, weight: int) -> None:
-        """Take what the stream would have held as `count` and `weight`."""
+        """Set `count` and `weight` to the totals that the stream would have had."""
         super().__init__(message)
         self.count = count
         self.weight = weight
 
 
 class BudgetError(MnemicError, ValueError):
-    """A token budget too small for the system message and the current turn."""
+    """The token budget is too small for the system message and the current turn."""
 
 
 class EmbedderError(MnemicError):
-    """An embedder failed, gave vectors of another shape, or is not the one that made the stored vectors."""
+    """An embedder failed, returned vectors of the wrong shape, or differs from the one of the stored vectors."""
 
 
 class MissingExtraError(MnemicError, ImportError):
-    """An optional dependency is not installed; the message says which command installs it."""
+    """An optional dependency is not installed; the message has the command that installs it."""
 
 
 class EventLoopError(MnemicError, RuntimeError):
-    """A call was made on an event loop that cannot serve it; the message says which one can."""
+    """A call on an event loop that cannot serve it; the message says which loop can."""
 
 
 class ClosedError(MnemicError, RuntimeError):
@@ -124,11 +124,11 @@ class ClosedError(MnemicError, RuntimeError):
 
 
 class StoreError(MnemicError):
-    """The back-end failed; the message names the store's URL without its password."""
+    """The back-end failed; the message has the store's URL without its password."""
 
 
 class UnreadableStoreError(StoreError):
-    """The URL leads to something that is not a store of ours, or to a damaged one."""
+    """Not a Mnemic store, or a damaged one."""
 
 
 class NewerSchemaError(StoreError):
@@ -136,24 +136,24 @@ class NewerSchemaError(StoreError):
 
 
 class DecryptionError(StoreError):
-    """What is stored is of a key that was not given, is not encrypted, was changed, or was moved."""
+    """Stored data has an unknown key, is not encrypted, or was modified or moved."""
 
 
 class AuditError(StoreError):
-    """The audit trail cannot be written; the message says whether the change itself was made."""
+    """The audit log cannot be written; the message says whether the change itself was made."""
 
 
 class StorePermissionError(StoreError, PermissionError):
-    """The back-end may not be read or written by this process."""
+    """No permission to read or write the back-end."""
 
 
 class StoreFullError(StoreError, OSError):
-    """The back-end has no space left; what was stored before is still there."""
+    """The back-end has no space left; earlier data is intact."""
 
 
 class StoreBusyError(StoreError, TimeoutError):
-    """The back-end was locked by someone else for longer than the busy timeout."""
+    """The back-end was locked or busy for longer than the timeout."""
 
 
 class StoreUnavailableError(StoreError, ConnectionError):
-    """The back-end cannot be reached."""
+    """The back-end cannot be reached, or did not answer before the deadline."""

@@ -1,4 +1,4 @@
-"""Files that are replaced whole or not at all."""
+"""Atomic file replacement, and reading of regular files only."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def replace_file(path: str | PathLike[str], content: bytes) -> None:
-    """Write a file, as `replacing` does."""
+    """Replace a file atomically, as `replacing` does."""
     with replacing(path) as file:
         file.write(content)
 
 
 @contextmanager
 def replacing(path: str | PathLike[str]) -> Iterator[IO[bytes]]:
-    """Open a file to write; a crash or an error leaves the old one or the new one, never half of it.
+    """Open a file for atomic replacement: a crash or an error leaves either the old or the new file.
 
-    Only its owner may read it. Raises StoreFullError if there is no space, StorePermissionError if it may not
-    be written there, or if something other than a regular file is there: a symbolic link, a device.
+    Only its owner can read it. Raises StoreFullError if there is no space, StorePermissionError if it cannot be
+    written, or if the target is not a regular file (a symbolic link, a device).
     """
     import tempfile
 
@@ -54,19 +54,19 @@ def replacing(path: str | PathLike[str]) -> Iterator[IO[bytes]]:
 
 
 def read_file(path: str | PathLike[str], most: int = -1) -> bytes:
-    """Return what a file holds, or the first `most` bytes of it; raises as `reading` does."""
+    """Return a file's bytes, or the first `most`; raises as `reading` does."""
     with reading(path) as file:
         return file.read(most)
 
 
 @contextmanager
 def reading(path: str | PathLike[str]) -> Iterator[IO[bytes]]:
-    """Open a file to read.
+    """Open a file for reading.
 
-    Raises NotFoundError, or StorePermissionError if it may not be read or is not a regular file.
+    Raises NotFoundError, or StorePermissionError if it cannot be read or is not a regular file.
     """
     try:
-        # Without waiting: opening a pipe would last until someone writes into it.
+        # Non-blocking: opening a pipe would otherwise wait for a writer.
         with open(path, "rb", opener=_without_waiting) as file:
             _check_regular(os.fstat(file.fileno()).st_mode, Path(path))
             yield file

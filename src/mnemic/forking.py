@@ -1,4 +1,4 @@
-"""Forks of the process: what must be quiet before one, and begins anew in the child."""
+"""Fork safety: running calls finish before a fork, and the child starts with fresh state."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from typing import Protocol
 from weakref import WeakSet
 
 OURS = "mnemic"
-"""How the names of our threads begin: they work for calls that are under way already."""
+"""Prefix of Mnemic's thread names: these threads serve calls that are already running."""
 FORK_PATIENCE = 10.0
-"""How many seconds a fork waits for the calls that other threads have under way."""
+"""How many seconds a fork waits for calls in other threads."""
 
 
 class Forking(Protocol):
-    """Something that a fork of the process concerns."""
+    """An object that must react to a fork."""
 
     def before_fork(self) -> None:
-        """Let go of what must not be held by two processes."""
+        """Release what two processes must not share."""
         ...
 
     def after_fork(self) -> None:
-        """Begin anew in the child, whose other threads are gone and whose locks may be held by them."""
+        """Reset in the child, where other threads are gone and may have left locks held."""
         ...
 
 
 class UnderWay:
-    """Knows the calls that are under way: a fork waits for them, and lets no other begin meanwhile.
+    """Tracks running calls: a fork waits for them and blocks new ones meanwhile.
 
-    So a child never has half of a call, nor a lock, of a thread that it does not have.
+    So a child never inherits half of a call, or a lock, of a thread that it does not have.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class UnderWay:
 
     def __enter__(self) -> None:
         me = threading.get_ident()
-        # Noted before it is looked: so either this call is seen, or the fork.
+        # Registered before checking, so that either the fork sees this call or this call sees the fork.
         self._inside.append(me)
         while self._forking and self._inside.count(me) == 1 and not _is_ours():
             self._inside.remove(me)
@@ -49,7 +49,7 @@ class UnderWay:
         self._inside.remove(threading.get_ident())
 
     def stop(self) -> None:
-        """Wait until the calls of other threads have ended, for FORK_PATIENCE seconds at the most."""
+        """Wait until calls in other threads have finished, at most FORK_PATIENCE seconds."""
         me = threading.get_ident()
         until = time.monotonic() + FORK_PATIENCE
         self._forking = True
@@ -57,7 +57,7 @@ class UnderWay:
             time.sleep(0.0005)
 
     def go_on(self, *, child: bool) -> None:
-        """Let calls begin again; in a child, those of other threads are gone."""
+        """Let calls start again; in a child, forget those of other threads."""
         if child:
             me = threading.get_ident()
             self._inside = [thread for thread in self._inside if thread == me]
@@ -65,7 +65,7 @@ class UnderWay:
 
 
 under_way = UnderWay()
-"""Calls during which the process is not to be forked."""
+"""Calls during which the process must not fork."""
 
 _forking: WeakSet[Forking] = WeakSet()
 _forking_lock = threading.Lock()
@@ -76,7 +76,7 @@ def _is_ours() -> bool:
 
 
 def mind_forks(something: Forking) -> None:
-    """Let something know of forks, for as long as it lives."""
+    """Register an object for fork callbacks while it is alive."""
     with _forking_lock:
         _forking.add(something)
 
@@ -85,7 +85,7 @@ _inherited: list[object] = []
 
 
 def leave_alone(thing: object) -> None:
-    """Keep, in a child, a thing of the parent's that must never be closed here: the parent still uses it."""
+    """Keep a reference, in a child, to an object of the parent that must not be closed here."""
     _inherited.append(thing)
 
 

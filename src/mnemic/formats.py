@@ -1,4 +1,4 @@
-"""Messages as the chat APIs of OpenAI (Chat Completions) and Anthropic (Messages) write them, and back."""
+"""Converts messages to and from the chat formats of OpenAI (Chat Completions) and Anthropic (Messages)."""
 
 from __future__ import annotations
 
@@ -32,12 +32,11 @@ _ARGUMENTS = {"function": "arguments", "custom": "input"}
 
 
 def to_openai(messages: Iterable[Message], *, open_images: bool = False) -> list[dict[str, Any]]:
-    """Return messages as Chat Completions takes them.
+    """Return messages in the Chat Completions format.
 
-    Images that are paths are read only with `open_images`: a session has read them when they were added,
-    and what a stored conversation names is not to be trusted. Raises InvalidValueError for a path otherwise,
-    for a file that is no image, and for content that JSON cannot hold; NotFoundError for a file that is not
-    there.
+    Image paths are read only with `open_images`: a session reads files when messages are added, and paths in
+    stored conversations are not trusted. Raises InvalidValueError for a path otherwise, for a file that is not an
+    image, and for content that is not JSON; NotFoundError for a missing file.
     """
     return [_openai_message(part) for part in parts_of(_ready(messages, open_images))]
 
@@ -45,8 +44,8 @@ def to_openai(messages: Iterable[Message], *, open_images: bool = False) -> list
 def from_openai(messages: Iterable[Mapping[str, Any]]) -> list[Message]:
     """Return the messages of a Chat Completions conversation.
 
-    Fields that a Message does not have are kept in its metadata, under "openai". Raises
-    InvalidValueError for an unknown role, and for what is not a message.
+    Unknown fields are kept in the metadata, under "openai". Raises InvalidValueError for an unknown role, or a
+    value that is not a message.
     """
     return [_from_openai(_mapping(value, "a message")) for value in messages]
 
@@ -54,10 +53,10 @@ def from_openai(messages: Iterable[Mapping[str, Any]]) -> list[Message]:
 def to_anthropic(
     messages: Iterable[Message], *, open_images: bool = False
 ) -> tuple[str | None, list[dict[str, Any]]]:
-    """Return the system text, None if there is none, and the messages as the Messages API takes them.
+    """Return the system text (or None) and the messages in the Messages API format.
 
-    Raises what `to_openai` does, and InvalidValueError for a tool's answer without a `tool_call_id`
-    and an image's data: URL that is not base64.
+    Raises as `to_openai` does, and InvalidValueError for a tool result without a `tool_call_id` or an image data:
+    URL that is not base64.
     """
     system: list[str] = []
     turns: list[dict[str, Any]] = []
@@ -72,7 +71,7 @@ def to_anthropic(
         elif blocks:
             turns.append({"role": role, "content": blocks})
     for turn in turns:
-        # The API demands it of results, and models write it so of uses; the sort is stable.
+        # The API requires this order of results, and models write it so for uses; the sort is stable.
         turn["content"].sort(key=lambda block: _ORDER.get(str(block.get("type")), 0))
         turn["content"] = _collapsed(turn["content"])
     return "\n\n".join(system) or None, turns
@@ -83,7 +82,7 @@ def from_anthropic(
 ) -> list[Message]:
     """Return the messages of a Messages API conversation, its system text first.
 
-    Raises InvalidValueError for an unknown role, and for what is not a message.
+    Raises InvalidValueError for an unknown role, or a value that is not a message.
     """
     found: list[Message] = []
     for value in [{"role": "system", "content": system}, *messages] if system else messages:
@@ -96,7 +95,7 @@ def from_anthropic(
 
 
 def _ready(messages: Iterable[Message], open_images: bool) -> Iterator[Message]:
-    """Yield messages whose images are URLs, read from files if they may be opened."""
+    """Yield messages with images as URLs; files are read if `open_images` is true."""
     for message in messages:
         if isinstance(message, Message) and message.images:
             message = replace(message, images=[image_url(image, open_images) for image in message.images])
@@ -104,7 +103,7 @@ def _ready(messages: Iterable[Message], open_images: bool) -> Iterator[Message]:
 
 
 def parts_of(messages: Iterable[Message]) -> Iterator[Message]:
-    """Yield messages with nothing but content in their content, each answer naming its call by `id`."""
+    """Yield messages whose content has no tool calls or results, each result with its `tool_call_id`."""
     ids: dict[str, str] = {}
     for message in messages:
         if not isinstance(message, Message):
@@ -117,7 +116,7 @@ def parts_of(messages: Iterable[Message]) -> Iterator[Message]:
 
 
 def _taken_apart(message: Message) -> Iterator[Message]:
-    """Yield the answers in a message's content, each on its own, then the rest with its tool calls."""
+    """Yield the tool results in a message's content as separate messages, then the rest with its tool calls."""
     if not isinstance(message.content, list):
         yield message
         return
@@ -132,7 +131,7 @@ def _taken_apart(message: Message) -> Iterator[Message]:
         else:
             rest.append(block)
     yield from answers
-    # A call may stand in both places; it is still one call.
+    # A call may appear in both places; it is still one call.
     ids = {call.id for call in calls}
     calls += [call for call in message.tool_calls if call.id not in ids]
     if rest or calls or message.images or not answers:
@@ -156,7 +155,7 @@ def _answer(block: Block) -> Message:
 
 
 def _blocks(message: Message) -> list[Block]:
-    """Return what a message says and shows; its images as OpenAI writes them."""
+    """Return the content blocks of a message; images in OpenAI's format."""
     content = _content(message)
     items = content if isinstance(content, list) else [] if content is None else [content]
     said = [_block(item) for item in items]
@@ -177,9 +176,9 @@ def _content(message: Message) -> str | list[Any] | None:
 
 
 def _tidied(message: Message, written: Callable[[Message], object]) -> Message:
-    """Return a message with its text and images out of their blocks, if it is `written` alike again.
+    """Return a message with text and images moved out of their blocks, if `written` still yields the same.
 
-    Otherwise the blocks stay: their order, or what else they hold, means something.
+    Otherwise the blocks stay, since their order or other fields matter.
     """
     if not isinstance(message.content, list):
         return message
@@ -218,9 +217,9 @@ def _json(value: Any, field: str) -> str:
 
 
 def image_url(image: str, open_images: bool = False) -> str:
-    """Return an image's URL; a file becomes a data: URL if images may be opened.
+    """Return an image's URL; a file becomes a data: URL if `open_images` is true.
 
-    Raises InvalidValueError for a path otherwise: what is stored may come from anyone.
+    Raises InvalidValueError for a path otherwise, because stored paths are not trusted.
     """
     if is_url(image):
         return image
@@ -241,7 +240,7 @@ def _anthropic_image(url: str) -> Block:
         return {"type": "image", "source": {"type": "url", "url": url}}
     if (found := split_data_url(url)) is None:
         raise InvalidValueError(f"an image's data: URL must be data:<media type>;base64,…: {shown(url)}")
-    # A common slip, which the API refuses.
+    # A common mistake, which the API rejects.
     media_type = "image/jpeg" if found[0] == "image/jpg" else found[0]
     return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": found[1]}}
 
@@ -250,7 +249,7 @@ def _openai_message(message: Message) -> dict[str, Any]:
     extra = message.metadata.get("openai")
     result: dict[str, Any] = dict(extra) if isinstance(extra, Mapping) else {}
     content = _openai_content(message)
-    # Null content is allowed only beside tool calls, or something else such as a refusal.
+    # Null content is allowed only together with tool calls, or something else such as a refusal.
     if content is None and not (message.role == "assistant" and (message.tool_calls or result)):
         content = ""
     developer = message.role == "system" and message.metadata.get("openai_role") == "developer"
@@ -271,7 +270,7 @@ def _openai_content(message: Message) -> str | list[Block] | None:
     found = []
     for block in _blocks(message):
         kind = block.get("type")
-        # Thinking is signed for the API that wrote it, and refused by every other.
+        # Thinking is signed for the API that wrote it; other APIs reject it.
         if kind not in ("thinking", "redacted_thinking"):
             url = image_in(block) if kind == "image" else None
             found.append(_openai_image(url) if url else block)
@@ -290,7 +289,7 @@ def _from_openai(fields: Mapping[str, Any]) -> Message:
     if role == "developer":
         role, metadata["openai_role"] = "system", role
     elif role == "function":
-        # This role knows no ids: a function's name ties its answer to its call.
+        # This role has no ids: the function's name links the result to its call.
         role, answered = "tool", answered or name
     if extra := {key: item for key, item in fields.items() if key not in _OPENAI_FIELDS and item}:
         metadata["openai"] = extra
@@ -330,7 +329,7 @@ def _anthropic_blocks(message: Message) -> list[Block]:
                 found.append(_anthropic_image(url))
             case {"type": "refusal", "refusal": str(text)}:
                 found.append(_text(text))
-            # The API refuses a text block with nothing, or only white space, in it.
+            # The API rejects a text block that is empty or white space.
             case {"type": "text", "text": str(text)} if not text.strip():
                 pass
             case _:
@@ -357,7 +356,7 @@ def _collapsed(blocks: list[Block]) -> str | list[Block]:
 def _input(arguments: str) -> dict[str, Any]:
     try:
         value = json.loads(arguments or "{}")
-        # Python reads NaN and infinity, which are not JSON.
+        # Python parses NaN and infinity, which are not JSON.
         json.dumps(value, allow_nan=False)
     except (ValueError, RecursionError):
         value = None

@@ -1,4 +1,4 @@
-"""Images of messages: read from files that callers name, measured by their headers, never opened later."""
+"""Images in messages: read from files that callers name, measured by their headers, never opened later."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from .files import read_file
 from .records import Message
 
 MAX_IMAGE_BYTES = 5 * 1024 * 1024
-"""The largest image file that is read: what providers take, and a message can hold in base64."""
+"""Maximum size of an image file: providers accept it, and a message can hold it in base64."""
 HEADER = 64 * 1024
-"""How much of an image is looked at first for its size; only a JPEG may hide it further behind."""
+"""How many bytes are inspected first for the size; only in a JPEG can it come later."""
 
 _URL = re.compile(r"https?://|data:", re.IGNORECASE)
 _DATA_URL = re.compile(r"data:([^;,]*)(?:;[^;,]*)*;base64,", re.IGNORECASE)
@@ -32,9 +32,9 @@ _MAGIC = {
 
 
 class ImageInfo(Struct, frozen=True, kw_only=True):
-    """What a token rule may know of an image; the size is None where it cannot be known, as of a remote URL.
+    """Image properties for a token rule; the size is None if unknown, as for a remote URL.
 
-    `detail` is "low", "high" or "auto", as OpenAI's API takes it.
+    `detail` is "low", "high" or "auto", as in OpenAI's API.
     """
 
     width: int | None = None
@@ -43,7 +43,7 @@ class ImageInfo(Struct, frozen=True, kw_only=True):
 
 
 def is_url(image: str) -> bool:
-    """Tell whether an image is named by an http(s) or data: URL, and not by a path."""
+    """Return whether an image is an http(s) or data: URL, not a path."""
     return _URL.match(image) is not None
 
 
@@ -68,7 +68,7 @@ def data_url(path: str) -> str:
 
 
 def with_data(message: Message, kept: Collection[str] = ()) -> Message:
-    """Return a message with the image files that it names as data, but for those `kept` as they are.
+    """Return a message with its image files as data: URLs, except those in `kept`.
 
     Raises as `data_url` does.
     """
@@ -85,10 +85,10 @@ def split_data_url(url: str) -> tuple[str, str] | None:
 
 
 def image_in(block: Any) -> str | None:
-    """Return the URL of an image block as OpenAI or Anthropic writes it; None if it is none.
+    """Return the URL of an image block in OpenAI's or Anthropic's format; None for any other block.
 
-    A block that names an image in another way, such as a path, is none: a conversation may come from
-    anywhere, and must not have files of this machine read.
+    Blocks that name an image in another way, such as by a path, are ignored: a conversation can come from
+    anywhere and must not make this machine read its files.
     """
     match block:
         case {"type": "image", "source": {"type": "base64", "media_type": str(kind), "data": str(data)}}:
@@ -101,7 +101,7 @@ def image_in(block: Any) -> str | None:
 
 
 def image_info(image: str | None, detail: object = None) -> ImageInfo:
-    """Return what can be told of an image without fetching or opening anything."""
+    """Return what is known of an image without fetching or opening anything."""
     level = detail if isinstance(detail, str) else "auto"
     parts = None if image is None or image[:5].lower() != "data:" else split_data_url(image)
     size = None if parts is None else _size_in(parts[1])
@@ -121,7 +121,7 @@ def _size_in(text: str) -> tuple[int, int] | None:
 
 
 def _size_of(data: bytes) -> tuple[int, int] | None:
-    """Return the width and height that an image's header tells; None if it does not."""
+    """Return the width and height in an image's header; None if there are none."""
     size = None
     if data[:8] == b"\x89PNG\r\n\x1a\n" and len(data) >= 24:
         size = int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big")

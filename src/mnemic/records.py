@@ -1,4 +1,4 @@
-"""The values that Mnemic stores and returns; nothing here does I/O."""
+"""Values that Mnemic stores and returns; no I/O."""
 
 from __future__ import annotations
 
@@ -50,16 +50,16 @@ __all__ = [
 ]
 
 EMBEDDER_KIND = "embedder"
-"""The kind of the record, at the root, in which a store notes whose vectors it holds."""
+"""Kind of the record, at the root, that identifies the embedder of the stored vectors."""
 LOCK_KIND = "encryption"
-"""The kind of the record, at the root, in which a store notes that it is encrypted."""
+"""Kind of the record, at the root, that marks a store as encrypted."""
 AUDIT_KIND = "audit"
-"""The kind of the records that tell who changed what; they are only ever added to."""
+"""Kind of audit log entries; append-only."""
 ONCE_KIND = "once"
-"""The kind of the records in which a store notes the ids of writes; scans show them only if they name it."""
+"""Kind of the records of write ids (idempotency); scans return them only if they name the kind."""
 
 SHOWN = 60
-"""How many characters of a text are shown where a value is printed."""
+"""How many characters of a text a repr shows."""
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 ROLES: tuple[Role, ...] = get_args(Role)
@@ -68,21 +68,21 @@ Content: TypeAlias = str | dict[str, Any] | list[Any] | None
 
 
 def new_id() -> str:
-    """Return a fresh id of 32 hexadecimal digits; ids made later sort later, to the millisecond."""
+    """Return a new id of 32 hexadecimal digits; ids sort by creation time, to the millisecond."""
     return f"{time.time_ns() // 1_000_000:012x}{os.urandom(10).hex()}"
 
 
 clock: Callable[[], datetime] = partial(datetime.now, UTC)
-"""What tells the time; a test may put another in its place."""
+"""Source of the current time; tests may replace it."""
 
 
 def now() -> datetime:
-    """Return the present moment, in UTC."""
+    """Return the current time in UTC."""
     return clock()
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON can hold it: scopes as paths, times in ISO 8601, durations in seconds."""
+    """Return a value in JSON types: scopes as paths, times in ISO 8601, durations in seconds."""
     if isinstance(value, ScopePath):
         return value.path
     if isinstance(value, Struct):
@@ -99,15 +99,15 @@ def plain(value: Any) -> Any:
 
 
 class Value(Struct, frozen=True):
-    """A value that people print and pass on: a short repr, and a dict that JSON can hold."""
+    """A value object with a short repr and a `to_dict` of JSON types."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields by name, as `json.dumps`, FastAPI and pandas take them."""
+        """Return the fields as a dict that `json.dumps`, FastAPI and pandas accept."""
         fields: dict[str, Any] = plain(self)
         return fields
 
     def __repr__(self) -> str:
-        """Return the fields that say something, long texts cut."""
+        """Return the fields that are set, with long texts shortened."""
         fields = ((name, getattr(self, name)) for name in self.__struct_fields__)
         told = (
             f"{name}={_brief(value)}"
@@ -131,15 +131,15 @@ def _brief(value: Any) -> str:
 
 
 class ScopePath(Struct, frozen=True, order=True):
-    """Where a record lives: a path of segments such as `acme/alice/monday`, matched segment by segment.
+    """A path of segments such as `acme/alice/monday`, matched segment by segment.
 
-    One idea serves tenants, users, agents, teams and sessions. The empty path is the root.
+    Tenants, users, agents, teams and sessions are all scopes. The empty path is the root.
     """
 
     path: str = ""
 
     def __post_init__(self) -> None:
-        """Raise InvalidValueError for an empty, over-long or unprintable segment, or too many of them."""
+        """Raise InvalidValueError for an empty, too long or unprintable segment, or too many segments."""
         if self.path.__class__ is not str:
             raise InvalidValueError(
                 f"a scope's path must be a string such as 'acme/alice': {shown(self.path)}"
@@ -158,7 +158,7 @@ class ScopePath(Struct, frozen=True, order=True):
 
     @classmethod
     def of(cls, *segments: ScopePath | str) -> ScopePath:
-        """Return the scope of these segments; a string is one segment, so a '/' in it is an error."""
+        """Return the scope path of these segments; a string is one segment, so it must not contain '/'."""
         scope = cls()
         for segment in segments:
             scope = scope / segment
@@ -166,7 +166,7 @@ class ScopePath(Struct, frozen=True, order=True):
 
     @property
     def segments(self) -> tuple[str, ...]:
-        """The path, taken apart."""
+        """The path's segments."""
         return tuple(self.path.split("/")) if self.path else ()
 
     @property
@@ -176,16 +176,16 @@ class ScopePath(Struct, frozen=True, order=True):
 
     @property
     def parent(self) -> ScopePath:
-        """The scope that this one lies in; the root is its own parent."""
+        """The scope one level up; the root is its own parent."""
         return ScopePath(self.path.rpartition("/")[0])
 
     def __truediv__(self, segment: ScopePath | str) -> ScopePath:
-        """Return the scope below this one; raises InvalidValueError if `segment` cannot name one."""
+        """Return the path one segment below; raises InvalidValueError for an invalid segment."""
         inner = segment.path if isinstance(segment, ScopePath) else check_segment(segment)
         return ScopePath(f"{self.path}/{inner}") if self.path and inner else ScopePath(inner or self.path)
 
     def holds(self, other: ScopePath) -> bool:
-        """Tell whether `other` is this scope or lies below it."""
+        """Return whether `other` is this scope or below it."""
         return not self.path or other.path == self.path or other.path.startswith(f"{self.path}/")
 
     def __str__(self) -> str:
@@ -195,19 +195,18 @@ class ScopePath(Struct, frozen=True, order=True):
 
 @lru_cache(maxsize=10_000)
 def known_scope(path: str) -> ScopePath:
-    """Return the scope of a path that a store has kept: most are asked for again and again."""
+    """Return the scope of a stored path, without validating it again; cached."""
     return ScopePath(path)
 
 
 class Record(Struct, frozen=True):
-    """One thing remembered, whatever it is: all that a store knows.
+    """A stored record: everything that a store knows of one item.
 
-    `scope`, `kind` and `key` are its identity. `seq` is its place in the stream of its scope and
-    kind, given by the store when it is first written; `version` changes with every write. `text` is
-    what search reads, `title` what listings show, `data` the payload, `meta` the user's own
-    filterable values, `labels` exact-match strings that every store finds without a scan. `weight`
-    is what it counts towards its stream's limit. `pinned` records are spared by limits and decay.
-    `derived` holds what layers computed from it, by name; a scan brings only what it is asked for.
+    `scope`, `kind` and `key` identify it. `seq` is its position in the stream of its scope and kind, assigned by
+    the store on the first write; `version` changes with every write. `text` is searched, `title` is shown in
+    lists, `data` is the payload, `meta` the user's filterable values, `labels` exact-match strings with an index
+    in every store. `weight` counts toward the stream's limit. Limits and decay skip `pinned` records. `derived`
+    has values that layers computed, by name; a scan includes only those requested.
     """
 
     scope: ScopePath
@@ -245,7 +244,7 @@ class Ref(Struct, frozen=True):
 
 
 class Stream(Struct, frozen=True, kw_only=True):
-    """What a store keeps count of: the records of one kind in one scope."""
+    """The records of one kind in one scope, with the totals that a store maintains."""
 
     scope: ScopePath
     kind: str
@@ -261,10 +260,10 @@ class Stream(Struct, frozen=True, kw_only=True):
 
 
 class Match(Struct, frozen=True, kw_only=True):
-    """A record that a search found, its score, and `why`: what each signal added to the score.
+    """A record that a search found, its score, and `why`: the contribution of each signal.
 
-    A score is near 1 where the record answers the query well, and near 0 where nothing in the scope
-    does. `before` and `after` are the turns around it, if they were asked for.
+    A score near 1 means that the record answers the query well, near 0 that nothing in the scope does. `before`
+    and `after` are neighboring turns, if requested.
     """
 
     record: Record
@@ -297,7 +296,7 @@ class AgentCall(Struct, frozen=True, omit_defaults=True):
     request: Any = None
 
     def __post_init__(self) -> None:
-        """Raise InvalidValueError if the name is not one, or JSON cannot hold the request."""
+        """Raise InvalidValueError if the name is invalid, or the request is not JSON."""
         check_name(self.agent_name, "agent name")
         check_json(self.request, "agent call request")
 
@@ -305,8 +304,8 @@ class AgentCall(Struct, frozen=True, omit_defaults=True):
 class Message(Value, frozen=True):
     """One message of a conversation.
 
-    `content` is text, an object, or a list of content blocks; `images` are paths, URLs or data
-    URLs; `tool_call_id` ties a tool's answer to the call.
+    `content` is text, an object, or a list of content blocks; `images` are paths, URLs or data URLs;
+    `tool_call_id` links a tool result to its call.
     """
 
     role: Role
@@ -322,7 +321,7 @@ class Message(Value, frozen=True):
     timestamp: datetime = field(default_factory=now)
 
     def __post_init__(self) -> None:
-        """Raise InvalidValueError for an unknown role, or a field of another type."""
+        """Raise InvalidValueError for an unknown role, or a field of the wrong type."""
         if self.role not in ROLES:
             check_choice(self.role, "role", ROLES)
         content = self.content.__class__
@@ -334,7 +333,7 @@ class Message(Value, frozen=True):
             _check_blocks(self.content)
         if self.metadata.__class__ is not dict:
             raise InvalidValueError(f"metadata must be a dict: {shown(self.metadata)}")
-        # Nearly every message has none of these, and making one must be fast.
+        # A fast path: nearly every message has none of these.
         if self.name is not None or self.tool_call_id is not None or self.structured_data is not None:
             _check_optional(self)
         if self.tool_calls != []:
@@ -346,7 +345,7 @@ class Message(Value, frozen=True):
 
     @property
     def text(self) -> str | None:
-        """What a person would read of the message: its text, the texts within it, or what it calls."""
+        """The readable text of the message: its content, the texts within it, or its tool calls."""
         if isinstance(self.content, str):
             return self.content
         parts = [*texts_in(self.content), *texts_in(self.structured_data)]
@@ -356,7 +355,7 @@ class Message(Value, frozen=True):
         return "\n".join(parts) if parts else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the message as JSON can hold it, with nothing lost; raises InvalidValueError."""
+        """Return the message as a dict of JSON types, without loss; raises InvalidValueError if it has other types."""
         return {
             "role": self.role,
             "content": check_json(self.content, "content")[0],
@@ -373,9 +372,9 @@ class Message(Value, frozen=True):
 
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> Message:
-        """Return the message that `to_dict` gave; what is left out takes its default.
+        """Return the message of a `to_dict` dict; missing fields have their defaults.
 
-        Raises InvalidValueError for a field that a message does not have, since it would be lost.
+        Raises InvalidValueError for an unknown field, which would otherwise be lost.
         """
         if not isinstance(value, dict):
             raise InvalidValueError(f"a message is made from a dict, not {shown(value)}")
@@ -398,7 +397,7 @@ class Message(Value, frozen=True):
 
 
 def texts_in(value: Any, depth: int = MAX_JSON_DEPTH) -> Iterator[str]:
-    """Yield the strings that a reader would see: all values, but of typed blocks only their text."""
+    """Yield the strings that a reader would see: all values, but only the text of typed blocks."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list) and depth:
@@ -422,7 +421,7 @@ def _check_optional(message: Message) -> None:
 
 
 def check_fields(fields: Iterable[str]) -> None:
-    """Raise InvalidValueError, which lists the fields of a message, for one that it does not have."""
+    """Raise InvalidValueError, which lists the fields of a message, for an unknown one."""
     if unknown := set(fields) - set(Message.__struct_fields__):
         known = ", ".join(Message.__struct_fields__)
         raise InvalidValueError(f"a message has no field {', '.join(sorted(map(str, unknown)))}: use {known}")

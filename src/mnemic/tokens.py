@@ -1,4 +1,4 @@
-"""Counting tokens offline: texts exactly, images by the rule of a model family."""
+"""Offline token counting: exact for text, by the provider's rule for images."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ __all__ = [
 DEFAULT_ENCODING = "o200k_base"
 """The encoding of OpenAI's models since GPT-4o."""
 DEFAULT_RULE = "gpt-4o"
-"""Whose rule counts the images, unless the counter has one of its own."""
+"""Image rule for counters that have none."""
 ENVELOPE = 4
-"""What a message costs beside its text, by OpenAI's published rule: three tokens, and one for its role."""
+"""Tokens of a message besides its text, by OpenAI's published rule: three, plus one for its role."""
 
 
 @runtime_checkable
 class TokenCounter(Protocol):
-    """Counts the tokens of a text, as some model would; `name` tells one counter from another.
+    """Counts the tokens of a text as a model does; `name` identifies the counter.
 
-    It may have a method `count_image`, from an `ImageInfo` to what an image costs.
+    It may have a method `count_image`, which takes an `ImageInfo` and returns the token cost of an image.
     """
 
     name: str
 
     def count(self, text: str) -> int:
-        """Return how many tokens `text` is."""
+        """Return the number of tokens in `text`."""
         ...
 
 
 class _Encoding:
-    """An encoding whose tables come with the package splintr-rs; they are loaded when it first counts."""
+    """An encoding from the package splintr-rs, loaded on first use."""
 
     def __init__(self, name: str) -> None:
         from splintr import base_vocab_size
@@ -91,13 +91,13 @@ class _Function:
 def encoding(name: str = DEFAULT_ENCODING) -> TokenCounter:
     """Return the counter of an encoding such as `o200k_base`, `cl100k_base`, `llama3` or `mistral_v3`.
 
-    Raises InvalidValueError for a name that is not known.
+    Raises InvalidValueError for an unknown name.
     """
     return _Encoding(name)
 
 
 def counter(choice: str | TokenCounter | Callable[[str], int]) -> TokenCounter:
-    """Return the counter that is meant by a name, a counter, or a function of a text."""
+    """Return the counter for an encoding name, a counter, or a function of a text."""
     if isinstance(choice, str):
         return encoding(choice)
     if isinstance(choice, TokenCounter):
@@ -111,10 +111,10 @@ def token_counter(
     text: str | TokenCounter | Callable[[str], int] = DEFAULT_ENCODING,
     images: str | Callable[[ImageInfo], int] = DEFAULT_RULE,
 ) -> TokenCounter:
-    """Return a counter that counts texts as `text` does, and images by the rule of a model family.
+    """Return a counter that counts text like `text` and images by a provider's rule.
 
     `images` is one of IMAGE_RULES, or a function from an `ImageInfo` to a number of tokens. Raises
-    InvalidValueError for a rule that is not known.
+    InvalidValueError for an unknown rule.
     """
     if isinstance(images, str):
         rule = check_choice(images, "images", tuple(IMAGE_RULES))
@@ -123,7 +123,7 @@ def token_counter(
 
 
 class _WithImages:
-    """A counter of texts with a rule for images."""
+    """A text counter with an image rule."""
 
     def __init__(self, text: TokenCounter, rule: str, cost: Callable[[ImageInfo], int]) -> None:
         self.name = f"{text.name}+{rule}"
@@ -135,9 +135,9 @@ class _WithImages:
 
 
 def count_message(message: Message, tokens: TokenCounter) -> int:
-    """Return what a message costs in a prompt: all that would be sent, images included, and the envelope.
+    """Return the token cost of a message in a prompt: everything sent, including images and overhead.
 
-    Images cost what the counter's `count_image` says; a counter without one has OpenAI's rule for GPT-4o.
+    Images cost what the counter's `count_image` returns; without one, OpenAI's rule for GPT-4o applies.
     """
     total = ENVELOPE
     if isinstance(message.content, str) and message.content:
@@ -156,7 +156,7 @@ def count_message(message: Message, tokens: TokenCounter) -> int:
 
 
 def _sent(message: Message) -> Iterator[str]:
-    """Yield the texts that the chat formats send for content that is neither text nor blocks."""
+    """Yield the texts that chat formats send for content that is neither text nor blocks."""
     if message.content:
         yield _compact(message.content)
     elif message.structured_data is not None:
@@ -177,11 +177,11 @@ def _count_block(block: Any, tokens: TokenCounter) -> int:
         return _count_image(image_info(image_in(block), detail), tokens)
     source = block.get("source")
     if kind == "image-url" or (kind == "binary" and _media_type(source).startswith("image/")):
-        # As pydantic-ai writes what other formats have no field for.
+        # pydantic-ai writes it this way when other formats have no field for it.
         return _count_image(ImageInfo(), tokens)
     if kind == "input_audio":
         return 0
-    # What a file holds is not text, and a signature is not read by the model.
+    # File bytes are not text, and the model does not read a signature.
     rest = {name: item for name, item in block.items() if name not in ("source", "signature")}
     inner = rest.pop("content", None) if kind == "tool_result" else None
     total = tokens.count(_compact(rest))
@@ -212,13 +212,13 @@ def _compact(value: Any) -> str:
 
 
 def _tiles(base: int, tile: int) -> Callable[[ImageInfo], int]:
-    """Return OpenAI's rule of tiles of 512 px, once the sides are at most 2,048 and 768 px."""
+    """Return OpenAI's rule of 512 px tiles, after scaling to at most 2,048 by 768 px."""
 
     def cost(image: ImageInfo) -> int:
         if image.detail == "low":
             return base
         if image.width is None or image.height is None:
-            return base + 8 * tile  # the most that it can be
+            return base + 8 * tile  # the maximum
         long, short = max(image.width, image.height), min(image.width, image.height)
         scale = min(1.0, 2048 / long, 768 / short)
         return base + tile * ceil(round(long * scale, 6) / 512) * ceil(round(short * scale, 6) / 512)
@@ -227,7 +227,7 @@ def _tiles(base: int, tile: int) -> Callable[[ImageInfo], int]:
 
 
 def _patches(factor: float) -> Callable[[ImageInfo], int]:
-    """Return OpenAI's rule of patches of 32 px, of which there are never more than 1,536."""
+    """Return OpenAI's rule of 32 px patches, at most 1,536."""
 
     def cost(image: ImageInfo) -> int:
         if image.width is None or image.height is None:
@@ -238,7 +238,7 @@ def _patches(factor: float) -> Callable[[ImageInfo], int]:
 
 
 def _claude(image: ImageInfo) -> int:
-    """Count as Anthropic does: width times height by 750, shrunk to 1,568 px and about 1,600 tokens."""
+    """Count by Anthropic's rule: width × height / 750, after scaling to at most 1,568 px and about 1,600 tokens."""
     if image.width is None or image.height is None:
         return 1600
     scale = min(1.0, 1568 / max(image.width, image.height))
@@ -254,4 +254,4 @@ IMAGE_RULES: dict[str, Callable[[ImageInfo], int]] = {
     "o4-mini": _patches(1.72),
     "claude": _claude,
 }
-"""What an image costs by model family, as OpenAI and Anthropic document it; of unknown size, the most."""
+"""Image cost by model family, as documented by OpenAI and Anthropic; for an unknown size, the maximum."""

@@ -1,1 +1,1 @@
-"""What lies between the features and a back-end: each layer is a store over a store."""
+"""Layers between the features and a back-end: each is a store that wraps a store."""

@@ -1,4 +1,4 @@
-"""Who acts, and how what they do is audited: values, and the context that says who it is."""
+"""Audit configuration, and the context that identifies the current actor."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ..records import Record, ScopePath
 from ..store.protocol import Store
 
 Flags = Callable[[Record], Sequence[str]]
-"""Says what must be noted about a record that is written, such as `["personal data"]`."""
+"""Returns flags for a record being written, such as `["personal data"]`."""
 
 
 class Audit(Struct, frozen=True, kw_only=True):
-    """How changes are audited: where to, with which flags, and who acts unless `acting` says otherwise.
+    """Audit configuration: where to write entries, a function for flags, and the default actor.
 
-    `store` is a store, or the URL of one; None is the store of the memory itself.
+    `store` is a store, or the URL of one; None is the memory's own store.
     """
 
     store: Store | str | None = None
@@ -32,26 +32,26 @@ class Audit(Struct, frozen=True, kw_only=True):
     address: str | None = None
 
     def __post_init__(self) -> None:
-        """Raise InvalidValueError for a name that is none."""
+        """Raise InvalidValueError for an invalid name."""
         _check_names(self.actor, self.session, self.address)
         if self.flags is not None and not callable(self.flags):
             raise InvalidValueError("flags is a function from a record to a list of texts")
 
 
 Auditing: TypeAlias = Audit | Store | str | bool | None
-"""Whether and how to audit: True for the store itself, another store or its URL, or an `Audit`."""
+"""Whether and how to audit: True for the memory's own store, another store or its URL, or an `Audit`."""
 
 
 OPERATIONS = ("put", "delete", "purge", "limit", "expire", "touch")
-"""What an entry of the trail may tell of."""
+"""Operations that an entry can record."""
 
 
 class AuditEntry(Struct, frozen=True, kw_only=True):
-    """One change: `operation` is one of OPERATIONS.
+    """One change; `operation` is one of OPERATIONS.
 
-    `before` and `after` are the record's versions, where they were known; `removed` are the keys that a limit
-    removed, `count` is how many records a purge did. Of an `unsure` change the answer was lost: it may not
-    have been made.
+    `before` and `after` are the record's versions, where known; `removed` are the keys that a limit evicted,
+    `count` is the number of records that a purge deleted. The answer of an `unsure` change was lost: it may not
+    have happened.
     """
 
     time: datetime
@@ -71,14 +71,14 @@ class AuditEntry(Struct, frozen=True, kw_only=True):
 
 
 class Who(Struct, frozen=True):
-    """Who acts, in which session, and from where."""
+    """The current actor, session and address."""
 
     actor: str | None = None
     session: str | None = None
     address: str | None = None
 
     def over(self, other: Who | Audit) -> Who:
-        """Return this with what it leaves open taken from another."""
+        """Return this actor, with missing fields taken from `other`."""
         return Who(
             self.actor if self.actor is not None else other.actor,
             self.session if self.session is not None else other.session,
@@ -91,10 +91,10 @@ _acting: ContextVar[Who] = ContextVar("mnemic_acting", default=_NOBODY)
 
 
 class Acting:
-    """Says who acts, for all that is done in a `with` or `async with`; what is left out stays as it was."""
+    """Context manager, sync and async, that sets the actor; omitted fields keep their outer values."""
 
     def __init__(self, actor: str | None, session: str | None, address: str | None) -> None:
-        """Raise InvalidValueError for a name that is none."""
+        """Raise InvalidValueError for an invalid name."""
         _check_names(actor, session, address)
         self._who = Who(actor, session, address)
         self._tokens: list[Token[Who]] = []
@@ -117,12 +117,12 @@ class Acting:
 
 
 def acting() -> Who:
-    """Return who acts here and now."""
+    """Return the current actor."""
     return _acting.get()
 
 
 def audit_of(given: Auditing) -> Audit | None:
-    """Return what was given as an `Audit`; None if there is to be none."""
+    """Return the configuration as an `Audit`; None if auditing is off."""
     if given is None or isinstance(given, Audit):
         return given
     if isinstance(given, bool):

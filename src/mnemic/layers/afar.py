@@ -1,8 +1,8 @@
-"""Recall over indexes outside of this process: few records are fetched from there, and ranked here.
+"""Recall over indexes outside this process: fetches candidates there and ranks them here.
 
-The ranking is the one that the index in memory has, on the records that are near the question instead of on
-all of a scope. A companion is brought up to the store before it is asked: how far it has come with each
-stream is noted in it after what was written has arrived there, so a crash in between costs work, no more.
+Ranking is the same as for the in-memory index, over the candidates instead of the whole scope. A companion is
+brought up to date before each search. Its position in each stream is recorded only after the data has arrived, so
+a crash in between only costs repeated work.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
     from ..recall.searching import Index
 
 CANDIDATES = 200
-"""How many records are fetched at first, by words and by vectors each; more if too few of them will do."""
+"""How many candidates are fetched first, by words and by vectors each; more if too few pass."""
 MOST = 6_400
-"""How many are fetched at last."""
+"""Maximum number of candidates."""
 PAGE = 1_000
-"""How many records a companion is given at a time."""
+"""How many records a companion gets at once."""
 
 Fill = Callable[[list[Record], Maker], Awaitable[Filled]]
-"""Makes the entries that records lack."""
+"""Computes missing entries of records."""
 
 
 class Afar:
-    """Finds candidates in an index that lies elsewhere."""
+    """Finds candidates in an external index."""
 
     def __init__(self, below: Store, companion: Companion | None, fill: Fill) -> None:
         """Take the companion, or else the store's own index."""
@@ -49,15 +49,15 @@ class Afar:
         self._companion: Companion = companion or cast("Nearest", below).index
         self._fill = fill
         self._claimed: set[Name] = set()
-        """The streams that are being taken in."""
+        """Streams being indexed."""
 
     @property
     def large(self) -> int:
-        """From how many records on a scope is searched there."""
+        """Number of records from which a scope is searched there."""
         return 0 if self._own is None else self._own.large
 
     async def index(self, search: Search, maker: Maker, limit: int = CANDIDATES) -> tuple[Index, bool]:
-        """Return an index of the records that may answer a search, and whether there may be more."""
+        """Return a temporary index of candidate records, and whether there may be more."""
         from ..recall.searching import Index
 
         near = _near(search, maker, limit)
@@ -80,12 +80,12 @@ class Afar:
     async def catch_up(
         self, scope: ScopePath, maker: Maker, progress: Callable[[int, int], object] | None = None
     ) -> int:
-        """Bring the index up to the store; return how many records it took in.
+        """Bring the index up to date; return how many records were indexed.
 
-        `progress` is called with how many records have been looked at and how many there are.
+        `progress` is called with the number of records processed and the total.
         """
         companion = self._companion
-        # In this order: what others write and take in meanwhile is then behind, and never ahead of the store.
+        # In this order, so that concurrent writes leave the index behind the store, never ahead of it.
         marks = await companion.marks(maker.name, scope)
         streams = [s async for s in all_streams(self._below, StreamScan(scope=scope, empty=True))]
         taken = done = 0
@@ -93,7 +93,7 @@ class Afar:
         there = set()
         for stream in streams:
             if stream.kind == AUDIT_KIND:
-                continue  # which holds no text
+                continue  # which has no text
             name = (stream.scope.path, stream.kind)
             there.add(name)
             mark = marks.get(name)
@@ -107,12 +107,12 @@ class Afar:
         return taken
 
     async def let_go(self, stream: Name, keys: Sequence[str] | None) -> None:
-        """Take records that were removed out of the index, or all of a stream, to be taken in again."""
+        """Remove deleted records from the index, or a whole stream, to be indexed again."""
         if self._own is None or not self._own.tidy:
             await self._companion.remove(stream, keys)
 
     async def reset(self) -> None:
-        """Forget what the index holds of an embedder that is the store's no more."""
+        """Remove the data of a former embedder from the index."""
         await self._companion.reset()
 
     async def _near(self, near: Near, maker: Maker) -> list[Record]:
@@ -128,7 +128,7 @@ class Afar:
         return found.records
 
     async def _take_in(self, companion: Companion, stream: Stream, mark: Mark | None, maker: Maker) -> int:
-        """Bring the companion up to one stream, unless another search is at it and does so."""
+        """Bring the companion up to date with one stream, unless another search is doing it."""
         name = (stream.scope.path, stream.kind)
         if name in self._claimed:
             while name in self._claimed:
@@ -145,7 +145,7 @@ class Afar:
     async def _taken(self, companion: Companion, stream: Stream, mark: Mark | None, maker: Maker) -> int:
         name = (stream.scope.path, stream.kind)
         if mark is not None and (mark.version > stream.version or mark.last_seq > stream.last_seq):
-            # The stream was dropped and made anew.
+            # The stream was dropped and recreated.
             await companion.remove(name, None)
             mark = None
         scan = Scan(
@@ -167,7 +167,7 @@ class Afar:
             await companion.put(maker.name, filled.records)
             taken += len(filled.records)
             if filled.failed and not filled.made:
-                # The embedder cannot be reached: without a new mark, the next search tries again.
+                # The embedder cannot be reached: without a new mark, the next search retries.
                 return taken
         if stream.count != (mark.count if mark else 0) + new:
             await self._compare(companion, stream, maker.name)
@@ -175,7 +175,7 @@ class Afar:
         return taken
 
     async def _compare(self, companion: Companion, stream: Stream, entry: str) -> None:
-        """Take out of the companion what the stream has no longer."""
+        """Remove records from the companion that the stream no longer has."""
         everything = Scan(scope=stream.scope, kinds=(stream.kind,), bodies=False, limit=PAGE)
         there = {record.key async for record in scan_all(self._below, everything)}
         name = (stream.scope.path, stream.kind)
@@ -199,7 +199,7 @@ def _near(search: Search, maker: Maker, limit: int) -> Near:
 
 
 def _stream(name: Name) -> Stream:
-    """Return a stream of which nothing is known but its name."""
+    """Return a placeholder for a stream of which only the name is known."""
     then = from_microseconds(0)
     return Stream(
         scope=known_scope(name[0]), kind=name[1], count=0, weight=0, last_seq=0, version=0, created=then,

@@ -1,10 +1,9 @@
-"""The audit layer: whatever changes something leaves an entry that tells who did what, and when.
+"""The audit layer: records who changed what, and when.
 
-Entries lie in a stream of their own beside what they tell of, in the same store and written in the same step;
-or in a store apart, where they are written once the change is done. They are only ever added: no other write
-reaches them, and reads do not show them. What a limit removed is known only afterwards, so that entry follows
-in both cases. An entry that cannot be written is held back, the caller is told, and until it is written no
-further change is let through.
+Entries are in a stream of their own, either in the same store and transaction as the change, or in another store,
+written after the change. They are append-only: no other write can modify them, and reads do not return them. What
+a limit evicts is known only afterwards, so that entry follows the write in both cases. If an entry cannot be
+written, it is buffered, the caller gets an error, and no further change is accepted until it is written.
 """
 
 from __future__ import annotations
@@ -48,20 +47,20 @@ from .sifting import sifted
 
 
 class AuditLayer(Layer):
-    """Adds an entry for every change, and keeps entries from every other."""
+    """Adds an entry for every change, and protects entries from any other write."""
 
     def __init__(self, below: Store, audit: Audit | None = None, apart: Store | None = None) -> None:
-        """Take the store in which the entries are to lie, if it is not the one below; `close` closes both."""
+        """Take another store for the entries in `apart`, if it is not the one below; `close` closes both."""
         super().__init__(below)
         self._audit = audit or Audit()
         self._apart = self.apart = apart
         self._held_back: list[Put] = []
 
     async def write(self, write: Write) -> list[Outcome]:
-        """Pass on, with an entry for each operation that changes something.
+        """Pass the write on, with an entry for each operation that changes something.
 
-        Raises StorePermissionError for a change of the trail itself; AuditError, and nothing is done, while
-        entries of earlier changes cannot be written, or if the change was made and its entry could not be.
+        Raises StorePermissionError for a change of the audit log itself; AuditError if entries of earlier changes
+        cannot be written (nothing is done), or if the change was made and its entry could not be written.
         """
         for op in write.ops:
             if _stream_of(op)[1] == AUDIT_KIND:
@@ -86,25 +85,25 @@ class AuditLayer(Layer):
         return outcomes
 
     async def read(self, refs: Sequence[Ref]) -> list[Record | None]:
-        """Pass on; entries are not seen."""
+        """Pass the call on; entries are hidden."""
         if not any(ref.kind == AUDIT_KIND for ref in refs):
             return await self._below.read(refs)
         found = await self._below.read(refs)
         return [None if ref.kind == AUDIT_KIND else one for ref, one in zip(refs, found, strict=True)]
 
     async def scan(self, scan: Scan) -> Page[Record]:
-        """Pass on; entries are not seen."""
+        """Pass the call on; entries are hidden."""
         if scan.kinds and AUDIT_KIND not in scan.kinds:
             return await self._below.scan(scan)
         return await sifted(self._below, scan, _without_entries)
 
     async def streams(self, scan: StreamScan) -> Page[Stream]:
-        """Pass on; entries are not seen."""
+        """Pass the call on; entries are hidden."""
         page = await self._below.streams(scan)
         return Page(tuple(stream for stream in page.items if stream.kind != AUDIT_KIND), page.cursor)
 
     async def close(self) -> None:
-        """Write the entries that were held back, and close; raises AuditError if they are lost."""
+        """Write buffered entries, and close; raises AuditError if they are lost."""
         try:
             await self._catch_up()
         finally:
@@ -129,7 +128,7 @@ class AuditLayer(Layer):
         key: str | None = None,
         flag: str | None = None,
     ) -> list[AuditEntry]:
-        """Return the entries of a scope and of those below it that pass every filter, oldest first."""
+        """Return the entries of a scope and below that pass every filter, oldest first."""
         where = [] if since is None else [Condition("created", "ge", check_time(since, "since"))]
         if until is not None:
             where.append(Condition("created", "le", check_time(until, "until")))
@@ -146,7 +145,7 @@ class AuditLayer(Layer):
         )
 
     def _told(self, op: Op, outcome: Outcome | None, who: Who) -> tuple[Op, dict[str, Any]]:
-        """Return what an entry says of an operation."""
+        """Return the content of an entry for an operation."""
         data: dict[str, Any] = {
             "operation": _name_of(op),
             "kind": _stream_of(op)[1],
@@ -166,7 +165,7 @@ class AuditLayer(Layer):
         return op, {name: value for name, value in data.items() if value not in (None, [])}
 
     def _late(self, write: Write, outcomes: list[Outcome], who: Who) -> list[Put]:
-        """Return the entries that can only be written once the change is done."""
+        """Return the entries that can only be written after the change."""
         found = []
         for n, (op, outcome) in enumerate(zip(write.ops, outcomes, strict=False)):
             if self._apart is not None:
@@ -178,7 +177,7 @@ class AuditLayer(Layer):
         return found
 
     def _unsure(self, write: Write, who: Who) -> list[Put]:
-        """Return the entries of a write of which it is not known whether it was done."""
+        """Return the entries of a write whose outcome is unknown."""
         found = []
         for n, op in enumerate(write.ops):
             if any(op is told for told in _told_before(write.ops)):
@@ -187,12 +186,12 @@ class AuditLayer(Layer):
         return found
 
     async def _add(self, entries: list[Put], complaint: str) -> None:
-        """Write entries; raises AuditError if they cannot be, and holds them back."""
+        """Write entries; if that fails, buffer them and raise AuditError."""
         store = self._below if self._apart is None else self._apart
         try:
             await store.write(Write(tuple(entries)))
         except ConflictError:
-            # Some were written before, by a write whose answer was lost.
+            # Some were written earlier, by a write whose answer was lost.
             await write_each(store, [(entry,) for entry in entries])
         except StoreError as error:
             self._held_back += entries
@@ -214,7 +213,7 @@ async def _without_entries(records: Sequence[Record]) -> list[Record | None]:
 
 
 def _told_before(ops: Sequence[Op]) -> list[Op]:
-    """Return the operations of which it is known beforehand what there is to tell."""
+    """Return the operations whose entries are known before the write."""
     return [
         op
         for op in ops
@@ -225,17 +224,17 @@ def _told_before(ops: Sequence[Op]) -> list[Op]:
 
 
 def _told_after(op: Op) -> bool:
-    """Tell whether it takes the outcome to know whether an operation changes anything: most do not."""
+    """Return whether only the outcome shows if the operation changed anything."""
     return isinstance(op, Limit) or (isinstance(op, Purge) and op.expired_only and not op.drop)
 
 
 def _alone(touch: Touch, ops: Sequence[Op]) -> bool:
-    """Tell whether a stream's time to live is set for its own sake, and not with each record written."""
+    """Return whether a time to live is set on its own, not along with records."""
     return not any(isinstance(op, Put) for op in ops)
 
 
 def _changed(op: Op, outcome: Outcome) -> bool:
-    """Tell whether an operation has changed something."""
+    """Return whether an operation changed something."""
     if isinstance(op, Delete | Limit):
         return bool(outcome.removed)
     if isinstance(op, Purge):
@@ -266,7 +265,7 @@ def _entry(record: Record) -> AuditEntry:
 
 
 def _flags(flags: Flags, record: Record) -> list[str]:
-    """Return the flags of a record, which who gives them cannot change; raises InvalidValueError."""
+    """Return the flags of a record, computed on a copy; raises InvalidValueError if they are not names."""
     twin = replace(
         record,
         data=copy_json(record.data),
@@ -281,12 +280,12 @@ def _flags(flags: Flags, record: Record) -> list[str]:
 
 
 def _may_be_done(error: BaseException) -> bool:
-    """Tell whether a write that raised this may have been done all the same."""
+    """Return whether a write that raised this error may have succeeded anyway."""
     return isinstance(error, StoreUnavailableError) or not isinstance(error, MnemicError)
 
 
 def _key(write: Write, n: int) -> str:
-    """Return the key of an entry: the same one for a write that is sent again."""
+    """Return the key of an entry: the same for a repeated write."""
     if write.id is None:
         return new_id()
     return f"{blake2b(write.id.encode(), digest_size=16).hexdigest()}-{n}"

@@ -1,9 +1,9 @@
-"""The encryption layer: what records say is encrypted on its way down and decrypted on its way up.
+"""The encryption layer: encrypts record content on the way down and decrypts it on the way up.
 
-Encrypted are text, title, data, metadata, labels and every derived value, since entries and vectors tell
-what a text says. In clear are the scope, kind, key, order, weight, importance, pin and times, so that limits,
-expiry and order are the store's as ever. Labels are found below by keyed hashes; what else is asked of
-encrypted fields is decided here, on decrypted records.
+Encrypted: text, title, data, metadata, labels and every derived value, because index entries and vectors reveal
+the text. In clear: scope, kind, key, order, weight, importance, pin and times, so the store still handles limits,
+expiry and order. Labels are looked up by keyed hashes; other conditions on encrypted fields are evaluated here,
+on decrypted records.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ from .sealing import LASTING, OF_RECORD, Keyring, Keys, Labels, Sealer, tenant_o
 from .sifting import sifted
 
 MANY, MUCH = 256, 500_000
-"""From how many records, or characters of them, on decrypting would hold up an event loop."""
+"""Number of records, or of characters, from which decryption runs in a thread instead of blocking the event loop."""
 
 
 class EncryptLayer(Layer):
-    """Keeps what records say from whoever can read the store below."""
+    """Hides record content from anyone who can read the store below."""
 
     def __init__(self, below: Store, keys: Keys | Keyring, url: str = "") -> None:
-        """Take one key or several, of which the first encrypts; raises InvalidValueError for what is none."""
+        """Take one key or several, of which the first encrypts; raises InvalidValueError for an invalid key."""
         super().__init__(below)
         self._sealer = Sealer(keys if isinstance(keys, Keyring) else Keyring(keys))
         self._lock = Lock(below, self._sealer.keys, url)
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """What the store below can do but search, for which it would have to read."""
+        """The capabilities of the store below except search, which would have to read plain text."""
         return self._below.capabilities - {Capability.LEXICAL, Capability.NEAREST}
 
     async def prepare(self) -> None:
-        """Raise DecryptionError if the store below is of other keys, or not encrypted."""
+        """Raise DecryptionError if the store below has other keys, or is not encrypted."""
         await self._lock.check()
 
     async def holds_anything(self) -> bool:
-        """Tell whether anything was ever encrypted in the store below."""
+        """Return whether the store below contains encrypted data."""
         return await self._lock.look(again=True) is not None
 
     async def write(self, write: Write) -> list[Outcome]:
-        """Pass on, encrypted."""
+        """Encrypt the write and pass it on."""
         names: set[str] = set()
         sealing = size = 0
         for op in write.ops:
@@ -74,19 +74,19 @@ class EncryptLayer(Layer):
         ops = await off_loop(work) if sealing > MANY or size > MUCH else work()
         digest = write.digest
         if digest is not None and (note := note_ref(write)) is not None:
-            # In clear it would tell who guesses what was written that he is right.
+            # In clear, it would let an attacker confirm a guess of the content.
             digest = held.labels.value(tenant_of(note.scope), note.kind, digest)
         return await self._below.write(replace(write, ops=ops, digest=digest))
 
     async def read(self, refs: Sequence[Ref]) -> list[Record | None]:
-        """Pass on, and decrypt."""
+        """Pass the call on and decrypt the records."""
         found = await self._below.read(refs)
         there = [record for record in found if record is not None and not _is_lock(record)]
         opened = iter(await self._opened(there))
         return [None if record is None or _is_lock(record) else next(opened) for record in found]
 
     async def scan(self, scan: Scan) -> Page[Record]:
-        """Pass on what the store below can answer, decrypt, and decide the rest here."""
+        """Pass on the conditions that the store below can evaluate, decrypt, and evaluate the others."""
         held = (
             await self._lock.look() if any(test.field.startswith("labels.") for test in scan.where) else None
         )
@@ -110,13 +110,13 @@ class EncryptLayer(Layer):
         return await sifted(self._below, asked, sieve)
 
     async def streams(self, scan: StreamScan) -> Page[Stream]:
-        """Pass on, without what encryption notes for itself."""
+        """Pass the call on; internal streams of the encryption are hidden."""
         page = await self._below.streams(scan)
         seen = tuple(s for s in page.items if (s.scope, s.kind) != (LOCK.scope, LOCK.kind))
         return Page(seen, page.cursor)
 
     async def search(self, search: Search) -> list[Match]:
-        """Refuse: the store below cannot read what it would have to find."""
+        """Raise an error: the store below cannot search ciphertext."""
         raise NotImplementedError("an encrypted store has no search of its own; the index layer has")
 
     def beside(self, other: Store) -> Store:
@@ -124,9 +124,10 @@ class EncryptLayer(Layer):
         return EncryptLayer(other, self._sealer.keys)
 
     async def rotate(self, progress: Callable[[int, int], object] | None = None) -> int:
-        """Encrypt with the first key whatever another has encrypted; return how many records have changed.
+        """Re-encrypt with the first key everything that has another; return how many records changed.
 
-        Others may read and write meanwhile, if they have both keys. Broken off, it goes on where it was.
+        Other processes may read and write meanwhile, if they have both keys. If interrupted, it resumes when
+        called again.
         """
         from .rotation import Rotation
 
@@ -140,7 +141,7 @@ class EncryptLayer(Layer):
         return await off_loop(work) if much or len(records) > MANY else work()
 
     def _sealed(self, op: Op, labels: Labels) -> Op:
-        """Return an operation as the store below is to do it."""
+        """Return an operation, encrypted for the store below."""
         if isinstance(op, Put):
             record = op.record
             hashed = labels.hashed(record.scope, record.labels) if record.labels else {}
@@ -155,13 +156,13 @@ class EncryptLayer(Layer):
 
 
 def _split(scan: Scan, held: Held | None) -> tuple[list[Condition], list[Condition]]:
-    """Return the conditions that the store below can answer, and those that it cannot."""
+    """Split the conditions into those that the store below can evaluate, and the others."""
     below: list[Condition] = []
     here: list[Condition] = []
     tenant = tenant_of(scan.scope) if scan.scope.path or not scan.below else None
     for test in scan.where:
         group, _, name = test.field.partition(".")
-        # A rotation changes when a record was last written, and what it was before lies in the envelope.
+        # A rotation changes the stored time of the last write; the original is in the envelope.
         if test.field in FIELDS and test.field != "updated":
             below.append(test)
         elif group == "labels" and test.op in ("eq", "ne", "in") and held is not None and tenant is not None:
@@ -172,7 +173,7 @@ def _split(scan: Scan, held: Held | None) -> tuple[list[Condition], list[Conditi
 
 
 def _hashed(test: Condition, labels: Labels, tenant: str, name: str) -> Condition:
-    """Return a test of a label as one of its hash; what is no text equals none, hashed or not."""
+    """Return a condition on a label as one on its hash; a value that is not text never matches."""
     asked = test.value if isinstance(test.value, tuple) else (test.value,)
     values = tuple(labels.value(tenant, name, one) if isinstance(one, str) else one for one in asked)
     field = f"labels.{labels.name(tenant, name)}"

@@ -1,9 +1,9 @@
-"""The index layer: recall for stores that have none.
+"""The index layer: implements recall for stores without their own search.
 
-What is needed to find a record again is computed once and kept beside it: when it is written, or, if the
-write is lazy, when it is first searched. When a scope is first searched, all of that is read into memory, and
-before each search what has been written since is taken in, by this process or another. Words are counted
-within the searched scope alone, so what other users have stored neither slows a search nor changes its order.
+Index entries are computed once and stored beside each record: in the write, or, if it is lazy, at the first
+search. The first search of a scope loads its entries into memory, and every search first reads what this or
+another process has written since. Word statistics are per scope, so other users' data neither slows a search nor
+changes its order.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 SIZED = 60.0
-"""For how many seconds it is remembered whether a scope is large."""
+"""How many seconds the size of a scope is cached."""
 
 
 class IndexLayer(Layer):
-    """Gives `search` to a store that has none."""
+    """Implements `search` for a store without it."""
 
     def __init__(
         self,
@@ -73,18 +73,18 @@ class IndexLayer(Layer):
         elsewhere = companion is not None or Capability.NEAREST in below.capabilities
         self._afar = Afar(below, companion, self._shards.filled) if elsewhere else None
         self._sizes: dict[ScopePath, tuple[float, bool]] = {}
-        """Which scopes are too large for memory, and when that was found out."""
+        """Whether each scope is too large for memory, and when that was determined."""
         self._uses: dict[Ref, tuple[int, int]] = {}
         self._meter = Meter()
         mind_forks(self)
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """What the store below can do, and search."""
+        """The capabilities of the store below, and search."""
         return self._below.capabilities | {Capability.LEXICAL}
 
     async def write(self, write: Write) -> list[Outcome]:
-        """Pass on, with what is needed to find each text beside it."""
+        """Pass the write on, with index entries for each text."""
         texts = [
             n
             for n, op in enumerate(write.ops)
@@ -114,7 +114,7 @@ class IndexLayer(Layer):
         return await self._let_go(write.ops, await self._below.write(replace(write, ops=tuple(ops))))
 
     async def _let_go(self, ops: tuple[Op, ...], outcomes: list[Outcome]) -> list[Outcome]:
-        """Take what was removed out of the indexes, which would otherwise have to look for what is gone."""
+        """Remove deleted records from the indexes, so that they need not look for missing ones."""
         for op, outcome in zip(ops, outcomes, strict=False):
             if outcome.removed and isinstance(op, Delete | Limit):
                 scope, kind = (op.ref.scope, op.ref.kind) if isinstance(op, Delete) else (op.scope, op.kind)
@@ -122,12 +122,12 @@ class IndexLayer(Layer):
                 if self._afar is not None:
                     await self._afar.let_go((scope.path, kind), outcome.removed)
             elif isinstance(op, Purge) and (outcome.count or op.drop) and self._afar is not None:
-                # What is kept is taken in again.
+                # What is kept is indexed again.
                 await self._afar.let_go((op.scope.path, op.kind), None)
         return outcomes
 
     async def scan(self, scan: Scan) -> Page[Record]:
-        """Pass on; who asks for uses sees those that were held back too, and entries have one name."""
+        """Pass the call on; includes buffered uses, and maps the name of the entries."""
         if USE in scan.derived:
             await self._write_uses()
         if RECALL not in scan.derived:
@@ -138,7 +138,7 @@ class IndexLayer(Layer):
         return Page(tuple(_renamed(record, name) for record in page.items), page.cursor)
 
     async def search(self, search: Search) -> list[Match]:
-        """Return the best records: ranked in memory, then read, and filtered as far down as it takes."""
+        """Return the best records: rank in memory, read, and filter until there are enough."""
         if not search.limit:
             return []
         from ..recall.scoring import SIGNALS
@@ -166,7 +166,7 @@ class IndexLayer(Layer):
         return await self._read(index, answer, search)
 
     async def _search_afar(self, afar: Afar, search: Search, maker: Maker) -> list[Match]:
-        """Rank what an index elsewhere finds near the question, and more of it if too little will do."""
+        """Rank the candidates of an external index, and fetch more if too few pass."""
         limit = max(CANDIDATES, 2 * search.limit)
         while True:
             index, more = await afar.index(search, maker, limit)
@@ -176,7 +176,7 @@ class IndexLayer(Layer):
             limit *= 4
 
     async def _is_large(self, scope: ScopePath) -> bool:
-        """Tell whether a scope is searched elsewhere: always with a companion, otherwise if it is large."""
+        """Return whether a scope is searched externally: always with a companion, otherwise if it is large."""
         if self._afar is None or not self._afar.large:
             return self._afar is not None
         known = self._sizes.get(scope)
@@ -190,7 +190,7 @@ class IndexLayer(Layer):
         return known[1]
 
     async def reindex(self, progress: Callable[[int, int], object] | None = None) -> int:
-        """Make the companion's index anew from the records; return how many texts it holds."""
+        """Rebuild the companion index from the records; return how many texts it has."""
         if self._afar is None or self._companion is None:
             raise InvalidValueError("there is no companion index to make anew: open the store with index=…")
         await self._companion.reset()
@@ -199,9 +199,9 @@ class IndexLayer(Layer):
     async def move(
         self, embedder: Embedder | str | None, progress: Callable[[int, int], object] | None = None
     ) -> int:
-        """Make the entries of all records with another embedder, then use it; return how many were made.
+        """Compute all entries with another embedder, then switch to it; return how many were computed.
 
-        Until it is done, searches go on with the old one. Broken off, it goes on where it was.
+        Until then, searches use the old one. If interrupted, it resumes when called again.
         """
         made = await self._owner.move(embedder, progress)
         self._shards.clear()
@@ -210,7 +210,7 @@ class IndexLayer(Layer):
         return made
 
     async def close(self) -> None:
-        """Write what was held back, and pass on."""
+        """Write buffered data, and close the store below."""
         try:
             await self._write_uses()
             await self._shards.write_made()
@@ -222,7 +222,7 @@ class IndexLayer(Layer):
                     await self._companion.close()
 
     async def warm(self, scope: ScopePath) -> int:
-        """Make all that a search of a scope needs, however long it takes; return how many texts there are."""
+        """Compute and load everything that a search of a scope needs; return how many texts there are."""
         maker = await self._owner.maker()
         if self._afar is not None and await self._is_large(scope):
             return await self._afar.catch_up(scope, maker)
@@ -231,24 +231,24 @@ class IndexLayer(Layer):
         return int(index.shard.alive.values.sum())
 
     async def metrics(self) -> Metrics:
-        """Return how recall has done so far."""
+        """Return recall statistics."""
         return self._meter.report((await self._owner.maker()).failures)
 
     async def prepare(self) -> None:
-        """Find out which embedder the store's vectors are of; raises EmbedderError if it is another."""
+        """Determine the embedder of the stored vectors; raises EmbedderError if it differs."""
         await self._owner.maker()
 
     def before_fork(self) -> None:
-        """Do nothing: what is in memory may be there twice."""
+        """Do nothing: memory can be duplicated."""
 
     def after_fork(self) -> None:
-        """Begin anew in a child: its parent writes what was held back, and may hold the locks."""
+        """Reset in a child: the parent writes the buffered data, and may hold the locks."""
         self._shards.begin()
         self._uses = {}
         self._meter = Meter()
 
     async def _read(self, index: Index, answer: Answer, search: Search) -> list[Match]:
-        """Read the records of an answer, as far down as it takes to have enough that are no copies."""
+        """Read the records of an answer until there are enough that are not duplicates."""
         chosen: dict[int, Match] = {}
         start, size = 0, search.limit
         narrowed = False
@@ -269,7 +269,7 @@ class IndexLayer(Layer):
                 if twins is None or not twins.copy(n, match.record):
                     chosen[n] = match
             if len(chosen) < search.limit and start > 500 and answer.rest and not narrowed:
-                # So few pass that it is better to ask the store which ones do.
+                # So few match that it is cheaper to ask the store which.
                 narrowed = True
                 passing = Scan(
                     scope=search.scope, kinds=search.kinds, below=True, where=answer.rest, bodies=False
@@ -327,7 +327,7 @@ class IndexLayer(Layer):
         return replace(match, before=list(before.items)[::-1], after=list(after.items))
 
     def _use(self, ops: tuple[Op, ...]) -> None:
-        """Count the uses that a write tells of; they are written later."""
+        """Count the uses in a write; they are written later."""
         moment = to_microseconds(now())
         for op in ops:
             if isinstance(op, Derive):
@@ -340,7 +340,7 @@ class IndexLayer(Layer):
         self._uses[ref] = (moment, self._uses.get(ref, (0, 0))[1] + 1)
 
     async def _write_uses(self) -> None:
-        """Write when records were last used, and how often, all at once; it is no loss if that fails."""
+        """Write buffered uses in one write; a failure is ignored."""
         uses, self._uses = self._uses, {}
         ops: list[Op] = []
         for (scope, kind), refs in _by_stream(uses).items():

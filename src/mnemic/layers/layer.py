@@ -1,4 +1,4 @@
-"""The layer that changes nothing, from which the others differ in what they change."""
+"""The pass-through layer that the others extend."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ..store.query import Outcome, Scan, Search, StreamScan, Write
 
 
 class Layer:
-    """Passes every call on to the store below."""
+    """Passes every call to the store below."""
 
     def __init__(self, below: Store) -> None:
         self._below = below
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """What the store below can do."""
+        """The capabilities of the store below."""
         return self._below.capabilities
 
     async def write(self, write: Write) -> list[Outcome]:
@@ -49,10 +49,10 @@ class Layer:
         await self._below.close()
 
     def beside(self, other: Store) -> Store:
-        """Return another store, as records of this one may be put into it: no less protected than here."""
+        """Return another store, protected like this one, for records that are moved out of it."""
         return beside(self._below, other)
 
 
 def beside(store: Store, other: Store) -> Store:
-    """Return `other` with those layers of `store` over it that what leaves the store must not go without."""
+    """Return `other` wrapped in those layers of `store` that its data must not leave without, such as encryption."""
     return store.beside(other) if isinstance(store, Layer) else other

@@ -1,9 +1,8 @@
-"""What an encrypted store notes about itself: that it is encrypted, and the key of its labels.
+"""The metadata record of an encrypted store: marks it as encrypted and holds the key of its label hashes.
 
-Labels are found by keyed hashes, so their key must stay the same when the user's keys change, and must not
-be made from one of those, since the old ones are to be thrown away after a rotation. So it is made at random
-with the first write and lies in the store, in an envelope like any other; a rotation only wraps it anew. The
-note also lists the names of the derived values, which a rotation could not find otherwise.
+Label hashes must survive key rotation, so their key is random, created with the first write, and stored encrypted
+like any value; a rotation only rewraps it. The record also lists the names of derived values, so that a rotation
+can find them.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ from ..store.query import Put, StreamScan, Write
 from .sealing import Keyring, Labels, key_of
 
 LOCK = Ref(ScopePath(), LOCK_KIND, "current")
-"""The record that says so; no caller above sees it."""
+"""Ref of the metadata record; hidden from callers above."""
 
 PATIENCE = 10.0
-"""For how many seconds others are waited for who read or write the note."""
+"""How many seconds to wait for others who read or write the metadata record."""
 
 _BOUND = b"key of the labels"
 
 
 class Held(Struct, frozen=True):
-    """What the note says."""
+    """Content of the metadata record."""
 
     version: int
     wrapped: bytes
@@ -42,7 +41,7 @@ class Held(Struct, frozen=True):
 
 
 class Lock:
-    """Reads, makes and changes the note of a store."""
+    """Reads, creates and changes the metadata record of a store."""
 
     def __init__(self, store: Store, keys: Keyring, url: str = "") -> None:
         self._name = url or "the store"
@@ -52,20 +51,20 @@ class Lock:
         self._busy = False
 
     async def look(self, *, again: bool = False) -> Held | None:
-        """Return what the note says, None if there is none yet; raises DecryptionError."""
+        """Return its content, None if there is none yet; raises DecryptionError."""
         if self._held is None or again:
             (record,) = await self._store.read([LOCK])
             self._held = None if record is None else self._read(record)
         return self._held
 
     async def hold(self, names: set[str]) -> Held:
-        """Return what the note says, made if there is none, with these names of derived values in it.
+        """Return its content, created if there is none, with these names of derived values.
 
-        Raises DecryptionError if the store holds records and no note: they are not encrypted.
+        Raises DecryptionError if the store has records but no metadata record: they are not encrypted.
         """
         since = time.monotonic()
         while (held := self._held) is None or not names <= held.names:
-            # Of many who are first to write, one looks, and the others wait; but not for one who has died.
+            # Of several first writers, one reads and the others wait, but not forever.
             if self._busy and time.monotonic() - since < PATIENCE:
                 await pause()
                 continue
@@ -93,14 +92,14 @@ class Lock:
             )
 
     async def wrap(self) -> None:
-        """Encrypt the key of the labels with the first of the keys."""
+        """Encrypt the label key with the first key."""
         while (held := await self.look(again=True)) is not None:
             if key_of(held.wrapped, self._name) == self._keys.first:
                 return
             await self._write(held.secret, held.names, held.version)
 
     async def _write(self, secret: bytes, names: set[str] | frozenset[str], version: int) -> None:
-        """Write the note, unless another was faster."""
+        """Write the metadata record, unless another writer was faster."""
         wrapped = b64encode(self._keys.seal(secret, _BOUND)).decode()
         data = {"format": 1, "labels": wrapped, "derived": sorted(names)}
         try:
@@ -118,7 +117,7 @@ class Lock:
 
 
 async def check_plain(store: Store, url: str) -> None:
-    """Raise DecryptionError if a store that was opened without a key is encrypted."""
+    """Raise DecryptionError if a store opened without a key is encrypted."""
     (record,) = await store.read([LOCK])
     if record is not None:
         raise DecryptionError(f"{url or 'this store'} is encrypted: open it with encryption_key=…")

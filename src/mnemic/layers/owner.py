@@ -1,4 +1,4 @@
-"""Whose vectors a store holds: one embedder's, noted in the store itself, and how it passes to another."""
+"""The embedder of a store's vectors, recorded in the store itself, and switching to another."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from ..store.protocol import Store, all_streams, scan_all
 from ..store.query import Derive, Put, Scan, StreamScan, Write
 
 EMBEDDER_NOTE = Ref(ScopePath(), EMBEDDER_KIND, "current")
-"""The record in which the store says whose vectors it holds."""
+"""Ref of the record that names the embedder."""
 LOOKED_AGAIN = 1.0
-"""After how many seconds it is looked up again whether another process has moved the store on."""
+"""How many seconds until the record is checked again for changes by other processes."""
 
 
 class Owner:
-    """Knows the embedder of a store."""
+    """Tracks the embedder of a store."""
 
     def __init__(self, store: Store, embedder: Embedder | str | None) -> None:
         self._store = store
@@ -34,9 +34,9 @@ class Owner:
         self._looked = 0.0
 
     async def maker(self, *, writing: bool = False) -> Maker:
-        """Return what makes entries for this store; with `writing`, the store notes whose they are.
+        """Return the entry maker for this store; with `writing`, record its embedder in the store.
 
-        Raises EmbedderError if the store's vectors are another embedder's than the one asked for.
+        Raises EmbedderError if the stored vectors have another embedder than requested.
         """
         if self._maker is None or time.monotonic() - self._looked > LOOKED_AGAIN:
             self._noted = await self._read()
@@ -47,7 +47,7 @@ class Owner:
         maker = self._maker
         id = maker.embedder.id if maker.embedder is not None else None
         if id is not None and self._noted is None and writing:
-            # Set before it is written, so that many who write at once do not all note it.
+            # Set before the write, so that concurrent writers do not all record it.
             self._noted = id
             self._noted = await self._note(id)
         if id is not None and self._noted is not None and id != self._noted:
@@ -60,7 +60,7 @@ class Owner:
     async def move(
         self, embedder: Embedder | str | None, progress: Callable[[int, int], object] | None
     ) -> int:
-        """Make all entries anew with another embedder, beside the old ones, then pass over to it."""
+        """Compute all entries with another embedder, beside the old ones, then switch to it."""
         target = Maker(find_embedder(embedder))
         if target.embedder is None:
             raise EmbedderError("reembed needs an embedder: without one there are no vectors to make")
@@ -113,7 +113,7 @@ class Owner:
         return len(ops)
 
     async def _forget(self, name: str) -> None:
-        """Remove the entries of the embedder before."""
+        """Delete the entries of the former embedder."""
         scan = Scan(scope=ScopePath(), below=True, derived=(name,), bodies=False, limit=1000)
         ops: list[Derive] = []
         async for record in scan_all(self._store, scan):
@@ -130,7 +130,7 @@ class Owner:
         return noted(note)
 
     async def _note(self, id: str) -> str:
-        """Note whose vectors the store holds, if it does not say so yet; return what it says."""
+        """Record the embedder if none is recorded; return the recorded one."""
         try:
             await self._put({"id": id}, 0)
         except ConflictError:
@@ -144,7 +144,7 @@ class Owner:
 
 
 def noted(note: Record | None) -> str | None:
-    """Return the embedder whose vectors a store holds, told by its note."""
+    """Return the embedder named in the record."""
     return _data(note).get("id")
 
 
@@ -154,6 +154,6 @@ def _data(note: Record | None) -> dict[str, Any]:
 
 
 def _before(note: Record | None) -> list[str]:
-    """Return all whose vectors may be in the store still."""
+    """Return former embedders whose vectors may still be stored."""
     data = _data(note)
     return [id for id in (data.get("id"), *data.get("old", ())) if id]

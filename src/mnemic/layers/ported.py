@@ -1,4 +1,4 @@
-"""Opening one store for the sake of another: an archive, or the place of an audit trail."""
+"""Opens a second store on behalf of a store: an archive, or an audit log."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Result = TypeVar("Result")
 
 
 async def open_beside(store: Store, url: str) -> Store:
-    """Open the store at a URL for what comes from `store`: encrypted with the same keys, if that is.
+    """Open the store at a URL for data from `store`: encrypted with the same keys, if that one is.
 
     Raises as `registry.find` does, or a StoreError.
     """
     parsed, backend = registry.find(url)
-    # Driven in place, there is no event loop on which a store across a network could wait.
+    # Inline there is no event loop on which a remote store could wait.
     alone = running_loop() is None and not backend.inline
     opened: Store = _Ported(backend, parsed) if alone else await backend.open(parsed)
     try:
@@ -40,7 +40,7 @@ async def open_beside(store: Store, url: str) -> Store:
 
 
 class _Ported:
-    """A store on an event loop in a thread of its own, for callers that have no loop and may be blocked."""
+    """A store on a background event loop, for callers without a loop of their own."""
 
     def __init__(self, backend: Backend, url: StoreURL) -> None:
         async def open() -> Store:

@@ -1,4 +1,4 @@
-"""Passing an encrypted store over to another key, record by record, while it is in use."""
+"""Key rotation: re-encrypts a store record by record, while it is in use."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from .lock import Lock
 from .sealing import LASTING, Sealer, head_of, key_of
 
 PAGE = 200
-"""How many records are looked at, and written, at a time."""
+"""How many records are read and written at once."""
 WRITTEN_AT_ONCE = 4 * 1024 * 1024
-"""How many characters of them are written at a time, about."""
+"""Approximate number of characters written at once."""
 PASSES = 10
-"""How often what others wrote meanwhile with an old key is looked for."""
+"""How many passes look for records that others wrote with an old key."""
 
 
 class Rotation:
-    """One rotation: each envelope tells its key, so what is done already is passed over."""
+    """One rotation; each envelope names its key, so finished records are skipped."""
 
     def __init__(
         self, store: Store, sealer: Sealer, lock: Lock, progress: Callable[[int, int], object] | None
@@ -38,9 +38,9 @@ class Rotation:
         self._changed = 0
 
     async def run(self) -> int:
-        """Encrypt everything with the first key; return how many records have changed.
+        """Encrypt everything with the first key; return how many records changed.
 
-        Raises StoreError if others go on writing with another key.
+        Raises StoreError if others keep writing with another key.
         """
         changed = 0
         for n in range(PASSES):
@@ -59,7 +59,7 @@ class Rotation:
         )
 
     async def _pass(self, progress: Callable[[int, int], object] | None) -> bool:
-        """Go through everything once; tell whether all was of the first key already."""
+        """Process everything once; return whether all had the first key already."""
         streams = [s async for s in all_streams(self._store, StreamScan(scope=ScopePath()))]
         streams = [s for s in streams if s.kind != LOCK_KIND or s.scope.path]
         total = sum(stream.count for stream in streams)
@@ -80,7 +80,7 @@ class Rotation:
         return clean
 
     async def _renew(self, records: Sequence[Record]) -> bool:
-        """Encrypt anew what of some records is of another key; tell whether none was."""
+        """Re-encrypt those of some records that have another key; return whether none had."""
         old = [record for record in records if self._old(record)]
         beside = [r for r in records if not self._old(r) and any(map(self._is_old, r.derived.values()))]
         changes: list[tuple[Op, ...]] = [self._derive(record) for record in beside]
@@ -88,7 +88,7 @@ class Rotation:
         read = await self._store.read([record.ref for record in old])
         for known, record in zip(old, read, strict=True):
             if record is None or record.version != known.version:
-                # It was written meanwhile; by which key, the next pass will see.
+                # Written meanwhile; the next pass checks with which key.
                 continue
             whole = replace(record, derived=known.derived)
             changes.append(await off_loop(lambda whole=whole: self._put(whole)))  # type: ignore[misc]
@@ -100,12 +100,12 @@ class Rotation:
         return not old and not beside
 
     def _put(self, stored: Record) -> tuple[Op, ...]:
-        """Return what writes a record anew, with all that is derived from it, if it is as it was."""
+        """Return the operations that rewrite a record and its derived values, if it is unchanged."""
         record = self._sealer.open(stored)
         lasting = {name for name in record.derived if stored.derived[name][:1] == LASTING}
         kept = {name: value for name, value in record.derived.items() if name not in lasting}
         sealed = self._sealer.seal(replace(record, derived=kept), stored.labels, record.updated)
-        # What was let in once is let in again, though it is longer now.
+        # It was accepted once, so it is accepted again, though it is longer now.
         put = Put(Record(stored.scope, stored.kind, stored.key), stored.version)
         force_setattr(put, "record", sealed)
         ops: list[Any] = [put]
@@ -113,7 +113,7 @@ class Rotation:
         return tuple(ops)
 
     def _derive(self, stored: Record) -> tuple[Op, ...]:
-        """Return what writes the derived values of another key anew, of a record that is not."""
+        """Return the operations that rewrite only the derived values that have another key."""
         opened = self._sealer.open(stored, bodies=False)
         return tuple(
             self._beside(stored, name, opened.derived[name], None if value[:1] == LASTING else stored.version)

@@ -1,9 +1,8 @@
-"""Keys and envelopes: what a record says, encrypted and bound to where it belongs. Nothing here does I/O.
+"""Encryption keys and envelopes: record content, encrypted and bound to its position. No I/O.
 
-An envelope is a byte that says what it is, four that name the key, a random nonce of twelve, and the
-ciphertext of AES-256-GCM with its tag. A record is two of them: the head (title, metadata, labels), which a
-scan without bodies needs, and the body (text, data), which is also bound to its head, so that the two cannot
-be mixed.
+An envelope is one byte for its type, four for the key, a random nonce of twelve, and the AES-256-GCM ciphertext
+with its tag. A record has two: the head (title, metadata, labels), which a scan without bodies needs, and the
+body (text, data), which is bound to its head so that the two cannot be mixed.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 Key: TypeAlias = str | bytes
-"""32 bytes, or the 44 base64 characters that stand for them, as `Fernet.generate_key` makes them."""
+"""32 bytes, or their 44 base64 characters, as from `Fernet.generate_key`."""
 Keys: TypeAlias = Key | Sequence[Key]
 """A key, or several: the first encrypts, all of them decrypt."""
 
 OF_RECORD, LASTING = b"\x01", b"\x02"
-"""What an envelope is: part of a version of a record; or a derived value that outlasts the version."""
+"""Envelope types: part of a record version, or a derived value that outlives the version."""
 NAMED, NONCE, TAG = 4, 12, 16
-"""The lengths of a key's name, a nonce, and a tag."""
+"""Lengths of a key's name, a nonce, and a tag."""
 HEAD = "sealed"
-"""The name, in the metadata of what is stored, of a record's head."""
+"""Name of the encrypted head in the stored metadata."""
 
 _encode = json.Encoder().encode
 _decode = json.Decoder().decode
@@ -45,10 +44,10 @@ _URL_SAFE = bytes.maketrans(b"-_", b"+/")
 
 
 class Keyring:
-    """Encrypts with the first of its keys, and decrypts with all of them."""
+    """Encrypts with the first key, and decrypts with all of them."""
 
     def __init__(self, keys: Keys) -> None:
-        """Raise InvalidValueError for what is no key, MissingExtraError without `mnemic[encryption]`."""
+        """Raise InvalidValueError for an invalid key, MissingExtraError without `mnemic[encryption]`."""
         check_extra("encryption", "encryption", "cryptography")
         from cryptography.exceptions import InvalidTag
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -56,7 +55,7 @@ class Keyring:
         given = list(keys) if isinstance(keys, list | tuple) else [keys]
         if not given:
             raise InvalidValueError("encryption needs a key, and got an empty list of them")
-        # What a user gives is never used itself, so nothing else that it is used for can meet ours.
+        # The user's key is never used directly, so other uses of it cannot collide with these.
         secrets = [key_bytes(key) for key in given]
         self._ciphers: dict[bytes, AESGCM] = {
             _derived(secret, b"mnemic name of a key", NAMED): AESGCM(_derived(secret, b"mnemic records", 32))
@@ -66,15 +65,15 @@ class Keyring:
             raise InvalidValueError("two of the encryption keys have the same name: make one of them anew")
         self._wrong = InvalidTag
         self.first = next(iter(self._ciphers))
-        """The name of the key that encrypts."""
+        """Name of the key that encrypts."""
 
     def seal(self, content: bytes, bound: bytes, mark: bytes = OF_RECORD) -> bytes:
-        """Return an envelope that can only be opened with what it is bound to."""
+        """Return an envelope that can only be opened with the same `bound` data."""
         header, nonce = mark + self.first, os.urandom(NONCE)
         return header + nonce + self._ciphers[self.first].encrypt(nonce, content, header + bound)
 
     def open(self, sealed: bytes, bound: bytes, what: Record | str) -> bytes:
-        """Return what an envelope holds; raises DecryptionError, which names `what` was to be read."""
+        """Return the content of an envelope; raises DecryptionError, which names `what` was read."""
         name, start = key_of(sealed, what), 1 + NAMED + NONCE
         cipher = self._ciphers.get(name)
         if cipher is None:
@@ -91,15 +90,15 @@ class Keyring:
 
 
 class Sealer:
-    """Encrypts what records say, and decrypts it."""
+    """Encrypts and decrypts record content."""
 
     def __init__(self, keys: Keyring) -> None:
         self.keys = keys
 
     def seal(self, record: Record, labels: dict[str, str], updated: datetime | None = None) -> Record:
-        """Return a record as the store below is to keep it, with `labels` in the place of its own.
+        """Return a record encrypted for the store below, with `labels` in place of its own.
 
-        `updated` is when it was last changed, if that was not by the write that is to come.
+        `updated` is the time of its last change, if that is not the coming write.
         """
         where = _place(record)
         at = None if updated is None else to_microseconds(updated)
@@ -128,9 +127,9 @@ class Sealer:
         )
 
     def open(self, record: Record, *, bodies: bool = True) -> Record:
-        """Return the record that was sealed, text and data only with `bodies`; raises DecryptionError.
+        """Return the decrypted record, text and data only with `bodies`; raises DecryptionError.
 
-        A derived value that cannot be decrypted is left out, since it can be made again.
+        Derived values that cannot be decrypted are omitted, since they can be recomputed.
         """
         where, head = _place(record), head_of(record)
         title, meta, labels, at = _decode(self.keys.open(head, b"head" + where, record))
@@ -172,14 +171,14 @@ class Sealer:
             return None
 
     def seal_derived(self, ref: Ref, name: str, value: bytes, mark: bytes = OF_RECORD) -> bytes:
-        """Return a derived value as the store below is to keep it."""
+        """Return a derived value encrypted for the store below."""
         return self.keys.seal(value, _beside(ref, name), mark)
 
 
 class Labels:
-    """Turns labels into keyed hashes, which tell equal from unequal within a tenant and no more.
+    """Maps labels to keyed hashes, which reveal only equality within a tenant.
 
-    A tenant is the first segment of a scope. Between tenants not even equality can be seen.
+    A tenant is the first segment of a scope. Between tenants not even equality is visible.
     """
 
     def __init__(self, key: bytes) -> None:
@@ -191,18 +190,18 @@ class Labels:
         return {self.name(tenant, name): self.value(tenant, name, text) for name, text in labels.items()}
 
     def name(self, tenant: str, name: str) -> str:
-        """Return what stands for a label's name."""
+        """Return the hash of a label's name."""
         return digest(self._of_tenant(tenant), b"name " + _bytes(name), "sha256")[:8].hex()
 
     def value(self, tenant: str, name: str, text: str) -> str:
-        """Return what stands for a label's value."""
-        # No name holds a NUL, so no two pairs are written alike.
+        """Return the hash of a label's value."""
+        # Names contain no NUL, so the encoding is unambiguous.
         said = b"value " + _bytes(name) + b"\0" + text.encode()
         return digest(self._of_tenant(tenant), said, "sha256")[:16].hex()
 
 
 def _bytes(name: str) -> bytes:
-    # A condition may ask for a name that no label can have.
+    # A condition may name a label that no record can have.
     return name.encode("utf-8", "surrogatepass")
 
 
@@ -212,7 +211,7 @@ def tenant_of(scope: ScopePath) -> str:
 
 
 def key_bytes(key: object) -> bytes:
-    """Return the 32 bytes of a key; raises InvalidValueError, which never shows it."""
+    """Return the 32 bytes of a key; raises InvalidValueError, which never shows the key."""
     if isinstance(key, bytes | bytearray) and len(key) == 32:
         return bytes(key)
     if isinstance(key, str | bytes | bytearray):
@@ -231,14 +230,14 @@ def key_bytes(key: object) -> bytes:
 
 
 def key_of(sealed: bytes, what: Record | str) -> bytes:
-    """Return the name of the key of an envelope; raises DecryptionError if it is none."""
+    """Return the key name of an envelope; raises DecryptionError if it is not an envelope."""
     if len(sealed) < 1 + NAMED + NONCE + TAG or sealed[:1] not in (OF_RECORD, LASTING):
         raise DecryptionError(f"{_named(what)} is not encrypted, or its envelope was damaged")
     return sealed[1 : 1 + NAMED]
 
 
 def head_of(record: Record) -> bytes:
-    """Return the head of a record as it is stored; raises DecryptionError if it has none."""
+    """Return the stored head of a record; raises DecryptionError if it has none."""
     return _unpacked(record.meta.get(HEAD), record)
 
 
@@ -254,7 +253,7 @@ def _named(what: Record | str) -> str:
 
 
 def _place(record: Record) -> bytes:
-    """Return all that is in clear and is the writer's to say; who changes it cannot be read any more."""
+    """Return the authenticated clear fields of a record; if one is changed, decryption fails."""
     return _encode(
         (
             record.scope.path,

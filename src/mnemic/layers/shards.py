@@ -1,7 +1,7 @@
-"""The indexes of scopes, in memory, and how they are kept up to the store.
+"""Cached in-memory indexes of scopes, kept in sync with the store.
 
-What is needed to find a record again is read from beside it, and made where it is missing. What has been
-written since, by this process or another, is taken in before each search.
+Entries are loaded from the store, and computed where they are missing. Every search first reads what this or
+another process has written since.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 PAGE = 4_000
-"""How many records are taken in at a time."""
+"""How many records are indexed at once."""
 REPAIR_SECONDS = 2.0
-"""How long a search makes up for vectors that are missing before it goes on without the rest."""
+"""How long a search computes missing vectors before it continues without the rest."""
 REPAIRED_AT_ONCE = 256
-"""How many vectors are made up for at a time."""
+"""How many missing vectors are computed at once."""
 AT_ONCE = 1000
-"""How many texts are read at a time to make their entries."""
+"""How many texts are read at once to compute their entries."""
 HELD_BACK = 256
-"""How many entries, and how many records' uses, are held back before they are written."""
+"""How many entries, and uses, are buffered before they are written."""
 FEW = 8
-"""How many texts a fast embedder takes in place, since finding a thread would take longer."""
+"""Up to how many texts a fast embedder runs inline instead of in a thread."""
 
 
 class Filled(Struct):
-    """Records with their entries, and how many of those were made, or have no vectors as it failed."""
+    """Records with their entries, how many entries were computed, and how many lack vectors because that failed."""
 
     records: list[Record]
     made: int
@@ -54,27 +54,27 @@ class Filled(Struct):
 
 
 class Shards:
-    """Gives the index of a scope, with all that was written until now."""
+    """Provides up-to-date indexes of scopes."""
 
     def __init__(self, below: Store, owner: Owner, max_bytes: int) -> None:
-        """`max_bytes` bounds the indexes of all scopes together; the least recently searched go first."""
+        """`max_bytes` bounds all indexes together; the least recently used is evicted."""
         self._below = below
         self._owner = owner
         self._max_bytes = max_bytes
         self.begin()
 
     def begin(self) -> None:
-        """Begin anew, with nothing in memory."""
+        """Reset the cache."""
         self._lock = threading.Lock()
         self._indexes: OrderedDict[ScopePath, Index] = OrderedDict()
-        """From the least recently searched to the one that was searched last."""
+        """Indexes in order of their last search."""
         self._sizes: dict[ScopePath, int] = {}
         self.nbytes = 0
-        """How much memory all indexes take: the sum of their sizes, kept up to date as they change."""
+        """Total size of all indexes, maintained incrementally."""
         self._made: list[Derive] = []
 
     def clear(self) -> None:
-        """Forget all indexes, and what was made for them."""
+        """Evict all indexes, and entries computed for them."""
         with self._lock:
             self._indexes.clear()
             self._sizes.clear()
@@ -82,7 +82,7 @@ class Shards:
             self._made.clear()
 
     def let_go(self, stream: Name, keys: Sequence[str]) -> None:
-        """Forget records of a stream that were removed."""
+        """Remove deleted records of a stream."""
         for index in self._holding(known_scope(stream[0])):
             index.let_go(stream, keys)
 
@@ -92,7 +92,7 @@ class Shards:
             index.use_of(ref, moment)
 
     def _holding(self, scope: ScopePath) -> list[Index]:
-        """Return the indexes that hold what is stored in a scope: its own, and those of the scopes above."""
+        """Return the indexes that cover a scope: its own, and those of the scopes above."""
         above = [scope]
         while above[-1] != above[-1].parent:
             above.append(above[-1].parent)
@@ -100,18 +100,18 @@ class Shards:
             return [index for one in above if (index := self._indexes.get(one)) is not None]
 
     async def ready(self, scope: ScopePath, maker: Maker, seconds: float = REPAIR_SECONDS) -> Index:
-        """Return the index of a scope, with all that was written until now."""
+        """Return the index of a scope, up to date."""
         index = self._index_of(scope, maker.name)
         known, there = set(index.shard.versions), set()
         async for stream in all_streams(self._below, StreamScan(scope=scope, empty=True)):
             if stream.kind == AUDIT_KIND:
-                continue  # which holds no text, and as many records as changes were made
+                continue  # without text, and as many records as there were changes
             there.add((stream.scope.path, stream.kind))
             index.expect(stream)
             while not await self._take_in(index, stream, maker):
-                # Another search has taken in part of it meanwhile.
+                # Another search has indexed part of it meanwhile.
                 continue
-        # Streams that someone else has found since the list was begun are not gone.
+        # Streams found by another search since the listing are not gone.
         index.forget(known - there)
         if index.shard.lacking and maker.embedder is not None:
             await self._make_up(index, maker, seconds)
@@ -128,11 +128,11 @@ class Shards:
             return index
 
     def searched(self, scope: ScopePath, index: Index) -> None:
-        """Note how large an index is after a search, and let the least recently searched go if need be."""
+        """Update the size of an index after a search, and evict others if necessary."""
         size = index.nbytes
         with self._lock:
             if self._indexes.get(scope) is not index:
-                return  # it was let go, or made anew, meanwhile
+                return  # evicted or recreated meanwhile
             self.nbytes += size - self._sizes.get(scope, 0)
             self._sizes[scope] = size
             while self.nbytes > self._max_bytes and len(self._indexes) > 1:
@@ -140,7 +140,7 @@ class Shards:
                 self.nbytes -= self._sizes.pop(oldest, 0)
 
     async def _take_in(self, index: Index, stream: Stream, maker: Maker) -> bool:
-        """Bring the index up to a stream; False if another search is at it."""
+        """Bring the index up to date with a stream; return False if another search is doing it."""
         since = index.shard.seen(stream)
         if since and since >= stream.version:
             return True
@@ -177,7 +177,7 @@ class Shards:
         def add() -> None:
             index.add(stream, records, entries, first=first, width=maker.dimensions, embedding=embedding)
 
-        # A few are taken in faster than a thread is found.
+        # For a few, a thread would be slower.
         if len(records) < 50:
             add()
         else:
@@ -186,7 +186,7 @@ class Shards:
     async def _fill(
         self, records: list[Record], entries: list[Entry | None], missing: list[int], maker: Maker
     ) -> None:
-        """Make the entries that are missing from the texts, and keep them; vectors only if that is fast."""
+        """Compute and store missing entries; vectors only if that is fast."""
         for start in range(0, len(missing), AT_ONCE):
             some = missing[start : start + AT_ONCE]
             read = await self._below.read([records[n].ref for n in some])
@@ -208,9 +208,9 @@ class Shards:
                     await self.write_made()
 
     async def filled(self, records: list[Record], maker: Maker) -> Filled:
-        """Return those of the records that have a text, each with its entry, which is made where it lacks.
+        """Return the records that have a text, each with its entry, computed if it is missing.
 
-        What the embedder fails on has an entry without vectors, for now; the store does not keep it.
+        If the embedder fails, the entry has no vectors and is not stored.
         """
         whole = {record.ref for record in records if intact(record.derived.get(maker.name))}
         missing = [record for record in records if record.ref not in whole]
@@ -238,12 +238,12 @@ class Shards:
         )
 
     async def write_made(self) -> None:
-        """Keep the entries that were made for searches; whoever loses them makes them again."""
+        """Store the entries computed for searches; losing them only costs recomputing."""
         made, self._made = self._made, []
         await self.keep(tuple(made))
 
     async def keep(self, ops: tuple[Op, ...]) -> None:
-        """Keep entries that were made for a search, if the store can be written."""
+        """Store entries computed for a search, if the store is writable."""
         if ops:
             try:
                 await self._owner.maker(writing=True)
@@ -252,7 +252,7 @@ class Shards:
             await try_to_write(self._below, ops)
 
     async def _make_up(self, index: Index, maker: Maker, seconds: float) -> None:
-        """Make vectors that are missing, newest first, for as long as a search may wait, and keep them."""
+        """Compute and store missing vectors, newest first, within the time limit of a search."""
         until = time.monotonic() + seconds
         while index.shard.lacking and time.monotonic() < until:
             some = dict(sorted(index.shard.lacking.items(), reverse=True)[:REPAIRED_AT_ONCE])
@@ -277,14 +277,14 @@ class Shards:
 
 
 async def aside(maker: Maker, size: int, work: Callable[[], Result]) -> Result:
-    """Do work that computes, in a thread if there is an event loop that it would hold up."""
-    # A model is read when it is first used, and that takes long whatever it is.
+    """Run CPU-bound work, in a thread if it would block an event loop."""
+    # A model is loaded on first use, which is always slow.
     ready = maker.instant and (maker.embedder is None or maker.dimensions)
     return work() if ready and size <= FEW else await off_loop(work)
 
 
 async def try_to_write(store: Store, ops: tuple[Op, ...]) -> None:
-    """Write what was computed, which is no loss if it fails."""
+    """Write computed data; a failure is ignored."""
     if ops:
         try:
             await store.write(Write(ops))
@@ -298,6 +298,6 @@ def _made(records: list[Record], maker: Maker) -> list[bytes]:
 
 
 def _entry(record: Record, name: str) -> Entry | None:
-    """Return what is kept beside a record; None if there is nothing, or it is damaged: it is made again."""
+    """Return the stored entry of a record; None if it is missing or damaged, so that it is recomputed."""
     value = record.derived.get(name)
     return unpack(value) if value is not None and intact(value) else None

@@ -1,4 +1,4 @@
-"""Scans of which a layer keeps only some records: pages are still full, and complete."""
+"""Filtered scans in layers: pages stay full and complete."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ..store.protocol import Page, Store
 from ..store.query import Scan
 
 LEAST, MOST = 64, 1000
-"""How many records are read from below at a time."""
+"""How many records are read from below at once."""
 
 Sieve: TypeAlias = Callable[[Sequence[Record]], Awaitable[list[Record | None]]]
-"""Returns each record as it is to be seen, and None in the place of those that are not."""
+"""Returns each record as the caller sees it, None for a hidden one."""
 
 
 async def sifted(below: Store, scan: Scan, sieve: Sieve) -> Page[Record]:
-    """Return the page that `scan` asks for among the records that pass the sieve."""
+    """Return the page of a scan over the records that pass the filter."""
     if not scan.limit:
-        await below.scan(scan)  # which tells a closed store, and a cursor that is not ours
+        await below.scan(scan)  # raises for a closed store, and for an invalid cursor
         return Page(())
     found: list[Record] = []
     skip, size = scan.skip, min(max(scan.skip + scan.limit, LEAST), MOST)

@@ -1,1 +1,1 @@
-"""The recall engine: what is kept of a text to find it again, and how a question is answered from it."""
+"""The recall engine: index entries, in-memory indexes, and ranking."""

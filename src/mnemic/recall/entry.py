@@ -1,6 +1,6 @@
-"""What is kept beside a record to find it again: its terms, its speaker, a few marks, and its vectors.
+"""Index entries: the terms, speaker, flags and vectors stored beside a record for search.
 
-An entry is made once, when the record is written, and read whenever a process first searches its scope.
+An entry is computed once and loaded when a process first searches its scope.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FORMAT = "2"
-"""Raised when entries of older versions of Mnemic are to be made again."""
+"""Entry format; raise it to recompute the entries of older versions."""
 RECALL = "recall"
-"""By this name, whoever reads and writes through the index layer means its entries, whichever embedder's."""
+"""Name by which callers of the index layer address entries, whatever the embedder."""
 TURNS = ("message", "archived")
-"""The kinds whose records are turns of a conversation."""
+"""Kinds whose records are conversation turns."""
 SPEAKING: tuple[Role, ...] = ("user", "assistant")
-"""The roles whose messages are turns; those of the others are found only if they are asked for."""
+"""Roles whose messages are turns; messages of other roles are found only on request."""
 INDEX_BYTES = 2**30
-"""How much memory the indexes of all scopes take together, before the least recently searched goes."""
+"""Maximum memory of all cached indexes before the least recently used is evicted."""
 MAX_TERMS = 50_000
-"""How many terms of one text are kept; a longer text is found by those that it begins with."""
+"""Maximum number of terms kept per text; a longer text is found by its beginning."""
 CHUNK = 600
-"""The most characters that one vector stands for; a longer text has several."""
+"""Maximum number of characters per vector; a longer text has several vectors."""
 MAX_CHUNKS = 64
-"""How many vectors one text has at most, taken evenly from all of it."""
+"""Maximum number of vectors per text, spread evenly over it."""
 
 _CHECKSUM = struct.Struct("<I")
 _HEAD = struct.Struct("<BBHII")
@@ -55,21 +55,21 @@ _SENTENCE = re.compile(r"(?<=[.!?。！？])\s+|\n+")
 
 
 class Marks(IntFlag):
-    """What can be told of a text at a glance."""
+    """Flags of a text."""
 
     QUESTION = 1
     TIME = 2
     NUMBER = 4
     FACT = 8
     CALL = 16
-    """A message that only calls tools, and says nothing itself."""
+    """A message that only calls tools and has no text of its own."""
 
 
 _QUESTION, _TIME, _NUMBER, _LINK, _CALL = map(int, Marks)
 
 
 class Entry(Struct):
-    """An entry, taken apart; `terms` are hashes in the order of the text, and `vectors` has a row a chunk."""
+    """A decoded entry; `terms` are hashes in text order, and `vectors` has one row per chunk."""
 
     marks: int
     role: int
@@ -79,7 +79,7 @@ class Entry(Struct):
 
 
 class _Hashes(dict[str, int]):
-    """The numbers that stand for terms, of all that were seen lately."""
+    """Cache of term hashes."""
 
     def __missing__(self, term: str) -> int:
         if len(self) >= _HASHES_KEPT:
@@ -93,17 +93,17 @@ _hashes = _Hashes()
 
 
 def hashed(term: str) -> int:
-    """Return the number that stands for a term."""
+    """Return the hash of a term."""
     return _hashes[term]
 
 
 def readable(record: Record) -> str:
-    """Return what is searched of a record."""
+    """Return the searchable text of a record."""
     return record.text or record.title or ""
 
 
 def speaker_of(record: Record) -> tuple[int, str]:
-    """Return the number of the role that a record was said in, 0 for none, and the name of who said it."""
+    """Return the role number of a record (0 for none) and the speaker's name."""
     data: Any = record.data
     if record.kind not in TURNS or not isinstance(data, dict) or data.get("role") not in ROLES:
         return 0, ""
@@ -112,13 +112,13 @@ def speaker_of(record: Record) -> tuple[int, str]:
 
 
 def _only_calls(data: Any) -> bool:
-    """Tell whether a message holds calls of tools, and no text of its own: its text then spells the calls."""
+    """Return whether a message has only tool calls, so that its text merely spells them out."""
     own = data.get("content", ""), data.get("structured_data")
     return bool(data.get("tool_calls")) and own[0] is None and not any(texts_in(own[1]))
 
 
 def chunks(text: str) -> list[str]:
-    """Cut a text into pieces that a vector can stand for, at the ends of sentences where there are any."""
+    """Split a text into chunks of one vector each, at sentence ends where possible."""
     if len(text) <= CHUNK:
         return [text]
     found: list[str] = []
@@ -133,7 +133,7 @@ def chunks(text: str) -> list[str]:
 
 
 def pack(record: Record, vectors: NDArray[np.int8] | None) -> bytes:
-    """Return the entry of a record as bytes; `vectors` has one row for each of its chunks."""
+    """Encode the entry of a record; `vectors` has one row for each of its chunks."""
     text = readable(record)
     role, speaker = speaker_of(record)
     name = speaker.encode()
@@ -161,7 +161,7 @@ def pack(record: Record, vectors: NDArray[np.int8] | None) -> bytes:
 
 
 def intact(value: bytes | None) -> bool:
-    """Tell whether a value is an entry as `pack` made it: one that is damaged is made again."""
+    """Return whether a value is a valid entry; a damaged one is recomputed."""
     start = _CHECKSUM.size
     if value is None or len(value) < start + _HEAD.size:
         return False
@@ -169,7 +169,7 @@ def intact(value: bytes | None) -> bool:
 
 
 def unpack(value: bytes) -> Entry:
-    """Return the entry that `pack` made; whoever is not sure asks first whether it is `intact`."""
+    """Decode an entry; check `intact` first if it may be damaged."""
     import numpy as np
 
     marks, role, name, held, rows = _HEAD.unpack_from(value, _CHECKSUM.size)
@@ -187,7 +187,7 @@ def unpack(value: bytes) -> Entry:
 
 
 def quantized(vectors: NDArray[np.float32]) -> NDArray[np.int8]:
-    """Return vectors in whole numbers from -127 to 127, each with its own scale, which cosines do not see."""
+    """Quantize vectors to integers from -127 to 127, each with its own scale, which does not affect cosines."""
     import numpy as np
 
     largest = np.abs(vectors).max(axis=1, keepdims=True)

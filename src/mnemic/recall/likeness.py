@@ -1,4 +1,4 @@
-"""How alike two texts are, word for word; two that say the opposite are not, however much they share."""
+"""Word-level similarity of two texts; contradictory texts are never similar."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from unicodedata import category
 from ..store.analysis import DAYS, MONTHS, terms
 
 NEAR = 0.85
-"""From which likeness on two texts say the same."""
+"""Similarity at which two texts count as duplicates."""
 LONG = 400
-"""From how many words on their order is looked at only in pairs, since it would take too long otherwise."""
+"""Number of words from which word order is compared in pairs only, to bound the time."""
 
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
 _NUMBER = re.compile(r"[-+]?\d+(?:[.,:/]\d+)*")
@@ -29,11 +29,10 @@ _TIMES = frozenset(
 
 
 def likeness(one: str, other: str, *, strict: bool = True) -> float:
-    """Return how alike two texts are, from 0 to 1, which means the same words in the same order.
+    """Return the similarity of two texts, from 0 to 1 (same words in the same order).
 
-    Texts that differ in a number, a sign or a day, or of which only one denies something, are not alike
-    at all. One word for another makes another statement, unless it is one of those that say little:
-    then texts are at most 0.8 alike, if `strict`.
+    Texts that differ in a number, a sign or a day, or of which only one has a negation, have similarity 0. With
+    `strict`, texts in which a content word is replaced have at most 0.8.
     """
     words, others = _words(one), _words(other)
     if not words or not others:
@@ -50,7 +49,7 @@ def likeness(one: str, other: str, *, strict: bool = True) -> float:
 
 
 def content_words(text: str) -> tuple[str, ...]:
-    """Return the words that say what a text says, without their endings: the same for alike texts."""
+    """Return the stemmed content words of a text: the same for similar texts."""
     return tuple(terms(text))
 
 
@@ -59,7 +58,7 @@ def _words(text: str) -> list[str]:
 
 
 def _telling(text: str, words: list[str]) -> tuple[list[str], ...]:
-    """Return what turns a text into another one."""
+    """Return the parts of a text that change its meaning: numbers, signs, days, negations."""
     denials = sorted(word for word in words if word in _DENIALS or word.endswith("n't"))
     times = [word for word in words if word in _TIMES]
     symbols = [c for c in text if not c.isalnum() and (c in "#%&@*/" or category(c)[0] == "S")]

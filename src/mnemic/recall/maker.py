@@ -1,4 +1,4 @@
-"""Makes entries: terms and marks from the text, vectors from an embedder, in batches."""
+"""Computes index entries in batches: terms and flags from the text, vectors from an embedder."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 TEXTS_AT_ONCE = 256
-"""How many texts an embedder is given at a time."""
+"""How many texts an embedder gets at once."""
 
 TRUST = 1.6
-"""How much more the vectors of an embedder count than those of the static one, unless it says otherwise."""
+"""Weight of an embedder's vectors relative to the static ones, unless it defines its own."""
 
 log = logging.getLogger("mnemic")
 
 
 def entry_name(id: str | None) -> str:
-    """Return the name under which the entries of an embedder, or of none, are kept beside records."""
-    # Short, since it stands beside every record; the store notes the id itself once.
+    """Return the name of the derived value for entries of an embedder, or of none."""
+    # Short, because it is stored with every record; the store records the full id once.
     return f"recall{FORMAT}:{crc32((id or '').encode()):08x}"
 
 
 class Maker:
-    """Makes the entries of records with one embedder, or with none."""
+    """Computes the entries of records with one embedder, or without."""
 
     def __init__(self, embedder: Embedder | None) -> None:
         self.embedder = embedder
         self.name = entry_name(embedder.id if embedder else None)
         self.trust: float = getattr(embedder, "trust", TRUST)
         self.instant: bool = embedder is None or getattr(embedder, "instant", False)
-        """Whether it takes less time to make an entry than to find a thread for it."""
+        """Whether computing an entry is faster than handing it to a thread."""
         self.dimensions = 0
         self.failures = 0
 
     def make(self, records: Sequence[Record]) -> list[bytes | None]:
-        """Return the entry of each record with text; None where it has none, or the embedder failed.
+        """Return the entry of each record; None if it has no text, or the embedder failed.
 
-        What failed is made later: a write is never lost because a model could not be reached.
+        Failed entries are computed later, so a write never fails because a model cannot be reached.
         """
         texts = [readable(record) for record in records]
         vectors = self._tried(texts)
@@ -58,13 +58,13 @@ class Maker:
         ]
 
     def _tried(self, texts: list[str]) -> list[NDArray[np.int8] | None]:
-        """Return the vectors of texts; if only some of them cannot be embedded, those of the others."""
+        """Return the vectors of texts; if some cannot be embedded, those of the others."""
         found = self._attempt(texts, "embedding %d texts failed, they are embedded later: %s")
         if found is not None or len(texts) == 1:
             return [None] if found is None else found
         ends = [self._attempt([text]) for text in (texts[0], texts[-1])]
         if ends == [None, None]:
-            # It is not for one of the texts that it failed.
+            # The failure is not specific to one of the texts.
             return [None] * len(texts)
         return [*(ends[0] or [None]), *self._halves(texts[1:-1]), *(ends[1] or [None])]
 
@@ -85,11 +85,11 @@ class Maker:
             return None
 
     def vectors(self, texts: Sequence[str]) -> list[NDArray[np.int8] | None]:
-        """Return the vectors of each text's chunks; raises what the embedder raises, or EmbedderError."""
+        """Return the vectors of each text's chunks; raises the embedder's error, or EmbedderError."""
         if self.embedder is None:
             return [None] * len(texts)
         if len(texts) == 1 and 0 < len(texts[0]) <= CHUNK:
-            # One message at a time is what is written most.
+            # A single message is the most common case.
             return [self._checked(self.embedder.embed(texts), 1)]
         pieces = [chunks(text) if text else [] for text in texts]
         flat = [piece for some in pieces for piece in some]
@@ -128,7 +128,7 @@ class Maker:
         import numpy as np
 
         given = np.asarray(vectors, dtype=np.float32)
-        # A sum is finite only if all that was added up is.
+        # A sum is finite only if all terms are.
         if given.ndim != 2 or len(given) != count or not isfinite(float(given.sum())):
             raise EmbedderError(
                 f"{self._id} gave vectors of the shape {given.shape} for {count} texts, or not of numbers"

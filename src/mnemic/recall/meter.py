@@ -1,4 +1,4 @@
-"""How recall does in production: how often it finds something, how often that is used, and how it drifts."""
+"""Recall metrics: hit ratio, uses, scores over time, and latency."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 GOOD = 0.3
-"""The score from which the best hit counts as an answer."""
+"""Score from which the best hit counts as an answer."""
 HOUR = 3600
 KEPT_HOURS = 24 * 14
-"""How many hours with recalls are kept apart."""
+"""How many hours of statistics are kept."""
 KEPT_TIMES = 1000
-"""Over how many of the last recalls the time that they take is looked at."""
+"""How many recent recalls the latency percentiles cover."""
 
 
 class Period(Struct, kw_only=True):
@@ -27,23 +27,23 @@ class Period(Struct, kw_only=True):
     answered: int = 0
     used: int = 0
     score: float = 0.0
-    """The scores of the best hits, added up."""
+    """Sum of the scores of the best hits."""
 
 
 class Metrics(Struct, frozen=True, kw_only=True):
-    """How recall has done since the memory was opened."""
+    """Recall statistics since the memory was opened."""
 
     recalls: int
     hit_ratio: float
-    """The share of recalls whose best hit was good."""
+    """Share of recalls whose best hit was good."""
     used: int
-    """How many hits were said to be of use."""
+    """How many hits were reported as used."""
     success: float
-    """Uses for each recall, at most 1."""
+    """Uses per recall, at most 1."""
     mean_score: float
-    """The mean score of the best hits; 0 where nothing was found."""
+    """Mean score of the best hits; 0 if nothing was found."""
     drift: float
-    """By how much the last quarter of the hours scored above the others; below 0, recall gets worse."""
+    """Mean score of the last quarter of the hours minus that of the others; negative if recall gets worse."""
     p50_ms: float
     p95_ms: float
     embedding_failures: int
@@ -51,7 +51,7 @@ class Metrics(Struct, frozen=True, kw_only=True):
 
 
 class Meter:
-    """Counts recalls, by the hour; a few additions for each."""
+    """Counts recalls per hour."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -59,7 +59,7 @@ class Meter:
         self._times: deque[float] = deque(maxlen=KEPT_TIMES)
 
     def recalled(self, best: float | None, seconds: float) -> None:
-        """Count a recall: the score of its best hit, if it had any, and how long it took."""
+        """Count a recall, with the score of its best hit, if any, and its duration."""
         with self._lock:
             hour = self._hour()
             hour.recalls += 1
@@ -68,12 +68,12 @@ class Meter:
             self._times.append(seconds)
 
     def used(self, count: int) -> None:
-        """Count hits that were of use."""
+        """Count used hits."""
         with self._lock:
             self._hour().used += count
 
     def report(self, failures: int) -> Metrics:
-        """Return what was counted."""
+        """Return the statistics."""
         with self._lock:
             periods = [replace(period) for period in self._hours.values()]
             times = sorted(self._times)

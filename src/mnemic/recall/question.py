@@ -1,4 +1,4 @@
-"""What a question tells by its words: whom it is about, whether it asks for a time, and its terms."""
+"""Question analysis: speakers, dates, and terms in a question."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _SECOND = re.compile(r"\b(?:you|your|yours|you've|you'd)\b", re.IGNORECASE)
 _WORD = re.compile(r"[^\W_]+")
 
 MAX_QUESTION = 10_000
-"""How many characters of a question are looked at."""
+"""How many characters of a question are used."""
 MAX_TERMS = 200
-"""And how many of its terms."""
+"""How many terms of a question are used."""
 
 
 _MONTH = "|".join(f"{name}|{name[:3]}" for name in MONTHS)
@@ -56,7 +56,7 @@ _DATING = frozenset(
 
 
 class Date(Struct, frozen=True):
-    """A date that a question names, or as much of one as it names."""
+    """A date in a question, possibly partial."""
 
     year: int | None = None
     month: int | None = None
@@ -64,16 +64,16 @@ class Date(Struct, frozen=True):
 
 
 class Question(Struct, frozen=True):
-    """A question, as recall understands it."""
+    """An analyzed question."""
 
     text: str
     masked: str
-    """The question as the person it names would ask it: a person's own turns say "I", not a name."""
+    """The question with speaker names replaced by "I", since people do not name themselves in their own turns."""
     terms: dict[int, int]
     names: frozenset[int]
-    """Those of the terms that are names of speakers."""
+    """Terms that are speaker names."""
     speakers: frozenset[int]
-    """The numbers of the speakers that it names."""
+    """Numbers of the speakers named in the question."""
     about_user: bool
     about_assistant: bool
     wants_time: bool
@@ -83,7 +83,7 @@ class Question(Struct, frozen=True):
 
 
 def understand(text: str, speakers: Mapping[str, int]) -> Question:
-    """Return what a question tells; `speakers` are the names of those who speak in the scope."""
+    """Analyze a question; `speakers` are the names of the speakers in the scope."""
     text = text[:MAX_QUESTION]
     named = _named(text, speakers)
     masked = text
@@ -110,7 +110,7 @@ def understand(text: str, speakers: Mapping[str, int]) -> Question:
 
 
 def _date(text: str) -> Date | None:
-    """Return the first date in a text; a month alone is one only after a word such as "in"."""
+    """Return the first date in a text; a month alone counts only after a word such as "in"."""
     for pattern in _DATES:
         for match in pattern.finditer(text):
             found = match.groupdict()
@@ -126,7 +126,7 @@ def _date(text: str) -> Date | None:
 
 
 def _other(text: str, word: str, low: bool) -> bool:
-    """Tell whether a word that is also a name is used for what else it means: Will it?, in May."""
+    """Return whether a word that could be a name is used otherwise: "Will it?", "in May"."""
     plain = word.lower()
     if plain in STOP_WORDS:
         return low or text.lstrip().startswith(word)
@@ -137,7 +137,7 @@ def _other(text: str, word: str, low: bool) -> bool:
 
 
 def _named(text: str, speakers: Mapping[str, int]) -> dict[str, list[int]]:
-    """Return the words of the question that name speakers, by their full or their first names."""
+    """Return the words of the question that name speakers, by full or first name."""
     if len(speakers) < 2:
         return {}
     low = text == text.lower()
@@ -152,8 +152,8 @@ def _named(text: str, speakers: Mapping[str, int]) -> dict[str, list[int]]:
                 found.setdefault(asked, []).append(number)
     full = {number for word, numbers in found.items() if " " in word for number in numbers}
     if full:
-        # A full name is that person's, and not that of another of the same first name.
+        # A full name identifies that person, not another with the same first name.
         found = {word: [n for n in numbers if n in full] for word, numbers in found.items()}
         found = {word: numbers for word, numbers in found.items() if numbers}
-    # The longest first, so that a full name is masked before its first word is.
+    # Longest first, so that a full name is masked before its first word.
     return {word: found[word] for word in sorted(found, key=len, reverse=True)}

@@ -1,4 +1,4 @@
-"""The index of one scope and the answers that it gives."""
+"""Searches the index of one scope."""
 
 from __future__ import annotations
 
@@ -27,30 +27,30 @@ if TYPE_CHECKING:
     Flags = NDArray[np.bool_]
 
 COMPARED = 50
-"""How many hits are compared with one another to find near-copies; beyond that, only the same words are."""
+"""How many hits are compared pairwise for near-duplicates; beyond that, only exact duplicates are found."""
 CLOSE, COPY = 0.95, 0.85
-"""From which cosine on two texts are compared word for word, and from which likeness on one is a copy."""
+"""Cosine from which two texts are compared word by word, and similarity from which one is a duplicate."""
 RANKED = 1_000
-"""How many of the best documents are put in order at first; the rest only if they are needed."""
+"""How many of the best documents are sorted first; the rest on demand."""
 MINUTE = 60_000_000
 EMPTY_BYTES = 10_000
-"""How much memory an index takes that holds nothing, roughly."""
+"""Approximate size of an empty index."""
 WEIGHTS = Weights()
 
 
 class Answer(Struct):
-    """Documents in order of their scores, and the reasons."""
+    """Ranked documents, and the reasons for their scores."""
 
     documents: list[int]
     scores: NDArray[np.float32]
     ranking: Ranking
     rest: tuple[Condition, ...]
-    """The conditions that only the records themselves can answer."""
+    """Conditions that need the records themselves."""
     others: NDArray[np.int64] | None = None
-    """Documents that come after these, in no order yet."""
+    """Lower-ranked documents, not sorted yet."""
 
     def widen(self) -> bool:
-        """Put the other documents in order too; False if there are none."""
+        """Sort the remaining documents; return False if there are none."""
         if self.others is None or not len(self.others):
             return False
         order = self.others[np.argsort(-self.scores[self.others], kind="stable")]
@@ -59,7 +59,7 @@ class Answer(Struct):
         return True
 
     def why(self, document: int) -> dict[str, float]:
-        """Return what each signal added to a document's score, the most first."""
+        """Return what each signal added to a document's score, largest first."""
         scale = self.ranking.scale
         parts = {name: scale * float(values[document]) for name, values in self.ranking.parts.items()}
         if "dense" in parts and not self.ranking.exact:
@@ -69,20 +69,20 @@ class Answer(Struct):
         )
 
     def narrow(self, passing: set[int], after: int) -> None:
-        """Leave out, from a place on, what is not among those that pass."""
+        """Remove documents after a position that are not in `passing`."""
         self.documents[after:] = [n for n in self.documents[after:] if n in passing]
 
 
 class Index:
-    """A shard, the lock that guards it, and what is derived from it while it does not change."""
+    """A shard with its lock, and data derived from it that is valid until it changes."""
 
     def __init__(self, name: str, *, sparse: bool = False) -> None:
-        """`sparse` says that only some of the records of a scope are taken in."""
+        """`sparse` means that the index has only some records of the scope."""
         self.name = name
         self.lock = threading.Lock()
         self.shard = Shard(sparse=sparse)
         self.texts: dict[Ref, Record] = {}
-        """Records that came whole, and need not be read."""
+        """Records that are already loaded."""
         self._claimed: set[tuple[str, str]] = set()
         self._view: View | None = None
         self._sized: tuple[View, int] | None = None
@@ -90,7 +90,7 @@ class Index:
 
     @property
     def nbytes(self) -> int:
-        """How much memory it takes, with what is derived from it for searches."""
+        """Memory use, including derived data."""
         with self.lock:
             if self._view is None:
                 return EMPTY_BYTES + self.shard.nbytes
@@ -99,7 +99,7 @@ class Index:
             return self._sized[1]
 
     def claim(self, stream: Stream) -> bool:
-        """Begin to take in what a stream has had since; False if someone else has begun."""
+        """Start indexing new records of a stream; return False if another search is already doing it."""
         name = (stream.scope.path, stream.kind)
         with self.lock:
             if name in self._claimed:
@@ -108,17 +108,17 @@ class Index:
             return True
 
     def release(self, stream: Stream) -> None:
-        """Let others take the stream in; what was begun and not ended is begun again."""
+        """Allow others to index the stream; unfinished work is repeated."""
         with self.lock:
             self._claimed.discard((stream.scope.path, stream.kind))
 
     def reached(self, stream: Stream) -> None:
-        """Note that the stream was taken in as far as it went when it was listed."""
+        """Record that the stream is indexed up to its listed version."""
         with self.lock:
             self.shard.versions[stream.scope.path, stream.kind] = stream.version
 
     def expect(self, stream: Stream) -> None:
-        """Note when a stream expires, which is no change of it."""
+        """Record when a stream expires, which does not change its version."""
         name = (stream.scope.path, stream.kind)
         if stream.expires is not None:
             self.shard.ends[name] = to_microseconds(stream.expires)
@@ -126,7 +126,7 @@ class Index:
             self.shard.ends.pop(name, None)
 
     def forget(self, gone: set[tuple[str, str]]) -> None:
-        """Forget streams that are no longer there at all."""
+        """Remove streams that no longer exist."""
         if gone:
             with self.lock:
                 for name in gone:
@@ -143,7 +143,7 @@ class Index:
         width: int,
         embedding: bool,
     ) -> None:
-        """Take in records of a stream, the `first` of it or those after; `width` is that of new vectors."""
+        """Index records of a stream, starting with the `first`; `width` is the dimension of new vectors."""
         shard = self.shard
         with self.lock:
             if first:
@@ -151,7 +151,7 @@ class Index:
             silent = shard.silent.setdefault((stream.scope.path, stream.kind), set())
             gone = [record.seq for record, entry in zip(records, entries, strict=True) if entry is None]
             if gone:
-                # A new version without text takes the place of one with text.
+                # A new version without text replaces one with text.
                 held = shard.held(stream)
                 shard.drop(held[np.isin(shard.seq.values[held], gone)])
                 silent.update(gone)
@@ -175,19 +175,19 @@ class Index:
             self._view = None
 
     def use(self, document: int, moment: int) -> None:
-        """Count a use of a document; what that changes shows within a minute."""
+        """Count a use of a document; it takes effect within a minute."""
         self.shard.used.values[document] = moment
         self.shard.uses.values[document] += 1
 
     def use_of(self, ref: Ref, moment: int) -> None:
-        """Count a use of a record, if it is here, and let it show at once."""
+        """Count a use of a record, if it is indexed, effective at once."""
         with self.lock:
             for n in self.shard.of_keys((ref.scope.path, ref.kind), (ref.key,)):
                 self.use(n, moment)
                 self._left = None
 
     def let_go(self, name: tuple[str, str], keys: Sequence[str]) -> None:
-        """Forget records of a stream that were removed."""
+        """Remove deleted records of a stream."""
         with self.lock:
             gone = self.shard.of_keys(name, keys)
             if gone:
@@ -195,13 +195,13 @@ class Index:
                 self._view = None
 
     def count(self, stream: Stream) -> int:
-        """Return how many of a stream's records are known, those without text too."""
+        """Return how many of a stream's records are indexed, including those without text."""
         with self.lock:
             silent = self.shard.silent.get((stream.scope.path, stream.kind), ())
             return len(self.shard.held(stream)) + len(silent)
 
     def keep(self, stream: Stream, seqs: Sequence[int]) -> None:
-        """Forget what is not among the seqs that a stream has."""
+        """Remove records whose seq is not in `seqs`."""
         with self.lock:
             held = self.shard.held(stream)
             known = self.shard.seq.values[held]
@@ -211,11 +211,11 @@ class Index:
             self._view = None
 
     def twins(self) -> Twins:
-        """Return what tells copies among the hits of a search."""
+        """Return a duplicate detector for the hits of a search."""
         return Twins(self)
 
     def attach(self, document: int, vectors: NDArray[np.int8]) -> bool:
-        """Add vectors that were missing, if they are as wide as the others; the lock is the caller's."""
+        """Add missing vectors if their dimension matches; the caller holds the lock."""
         if self.shard.vectors.dimensions not in (0, vectors.shape[1]):
             return False
         self.shard.attach(document, vectors)
@@ -223,12 +223,12 @@ class Index:
         return True
 
     def around(self, document: int, count: int) -> tuple[list[int], list[int]]:
-        """Return the turns before and after one, both in their order."""
+        """Return the turns before and after one, in order."""
         sides = []
         shard = self.shard
         with self.lock:
             if shard.role.values[document] and not shard.spoken.values[document]:
-                # It is no turn itself, so it is not linked with those around it.
+                # It is not a turn, so it is not linked with its neighbors.
                 held = shard.held_by(shard.streams[shard.stream.values[document]])
                 turns = held[shard.spoken.values[held]]
                 turns = turns[np.argsort(shard.seq.values[turns])]
@@ -244,7 +244,7 @@ class Index:
         return sides[0][::-1], sides[1]
 
     def documents(self, places: Iterable[tuple[str, str, int]]) -> set[int]:
-        """Return the documents at places, given by scope, kind and seq."""
+        """Return the documents at the given scope, kind and seq."""
         shard = self.shard
         by_stream: dict[tuple[str, str], list[int]] = {}
         for path, kind, seq in places:
@@ -257,7 +257,7 @@ class Index:
         return found
 
     def answer(self, search: Search, maker: Maker) -> Answer:
-        """Rank all documents that the search may find."""
+        """Rank all documents that the search can find."""
         shard = self.shard
         with self.lock:
             speakers = dict(shard.speakers)
@@ -265,7 +265,7 @@ class Index:
         both = self._vectors(question, maker) if not search.signals or "dense" in search.signals else None
         with self.lock:
             if both is not None and shard.vectors.dimensions != len(both[0]):
-                # The model has changed under the same name: what it made before is made again.
+                # The model changed under the same name: recompute its vectors.
                 shard.lack_all()
                 both = self._view = None
             if self._view is None:
@@ -283,17 +283,17 @@ class Index:
         return self._ordered(ranking, search, rest)
 
     def _vectors(self, question: Question, maker: Maker) -> tuple[NDArray[np.int8], NDArray[np.int8]] | None:
-        """Return the question's vectors, as asked and masked; a model takes its time, so the lock is free."""
+        """Return the question's vectors, original and masked; the lock is not held while the model runs."""
         if not self.shard.vectors.size:
             return None
         masked = maker.question(question.masked)
-        # Only texts that are no turns are compared with the question as it was asked.
+        # Only texts that are not turns are compared with the unmasked question.
         same = question.masked == question.text or self.shard.only_turns
         asked = masked if same else maker.question(question.text)
         return None if asked is None or masked is None else (asked, masked)
 
     def _visible(self, search: Search, view: View, moment: int) -> tuple[Flags | None, tuple[Condition, ...]]:
-        """Return which documents may be found, None for all, and the conditions that this does not settle."""
+        """Return which documents are visible (None for all), and the conditions that this does not decide."""
         shard = self.shard
         tests: list[Flags] = [] if view.whole else [view.alive]
         if view.any_traffic and not search.traffic:
@@ -324,7 +324,7 @@ class Index:
         return (np.logical_and.reduce(tests) if tests else None), tuple(rest)
 
     def _others(self, exclude: tuple[Ref, ...]) -> Flags:
-        """Return which documents are not among those that a search is to leave out."""
+        """Return which documents a search does not exclude."""
         others = np.ones(len(self.shard), dtype=np.bool_)
         by_stream: dict[tuple[str, str], list[str]] = {}
         for ref in exclude:
@@ -340,7 +340,7 @@ class Index:
         if test.field == "created" and test.op in ("ge", "le", "gt", "lt"):
             known = _COMPARE[test.op](shard.created.values, to_microseconds(value))
         elif test.field == "importance" and test.op in ("ge", "gt"):
-            # Half as exact as the number itself, which is tested again when the record is read.
+            # Half as precise as the stored number, which is checked again when the record is read.
             least = np.float32(min(value, MOST) - 1e-6 * abs(min(value, MOST)))
             known = np.nan_to_num(shard.importance.values, nan=-np.inf) >= least
         elif test.field == "data.role" and test.op == "in":
@@ -348,7 +348,7 @@ class Index:
         return known
 
     def _strengths(self, view: View, moment: int) -> NDArray[np.float32] | None:
-        """Return what is left of each importance, to the minute; None if there are none."""
+        """Return the decayed importance of each document, to the minute; None if there are none."""
         if not view.weighed:
             return None
         shard = self.shard
@@ -362,7 +362,7 @@ class Index:
         return self._left[2]
 
     def _ordered(self, ranking: Ranking, search: Search, rest: tuple[Condition, ...]) -> Answer:
-        """Return the documents, best first: as many as a search is likely to need, the others for later."""
+        """Return the documents, best first: as many as are likely needed, the others unsorted."""
         scores = ranking.scores
         least = np.float32(-np.inf)
         if search.min_score is not None:
@@ -378,20 +378,20 @@ class Index:
 
 
 class Twins:
-    """Tells which hits are copies of better ones: by the same words, or nearly so."""
+    """Detects hits that duplicate better ones."""
 
     def __init__(self, index: Index) -> None:
         self._index = index
         self._digests: dict[int, int] = {}
         self._units: dict[int, NDArray[np.float32]] = {}
         self._same: dict[int, list[str]] = {}
-        """The texts that are chosen, by the digests of their terms."""
+        """Chosen texts, by the digests of their terms."""
         self._chosen: list[str] = []
         self._matrix = np.zeros((COMPARED, index.shard.vectors.dimensions), dtype=np.float32)
-        """The vectors of those that are chosen."""
+        """Vectors of the chosen documents."""
 
     def look(self, found: list[int]) -> None:
-        """Learn of documents that may be chosen."""
+        """Load the vectors of candidate documents."""
         shard = self._index.shard
         with self._index.lock:
             documents = np.array(found, dtype=np.int64)
@@ -404,9 +404,9 @@ class Twins:
                 self._units = dict(zip(documents[held].tolist(), units, strict=True))
 
     def copy(self, document: int, record: Record) -> bool:
-        """Tell whether a document is a copy of one that is chosen; if not, it is chosen now."""
+        """Return whether a document duplicates a chosen one; if not, choose it."""
         text, digest = record.text or "", self._digests[document]
-        # Words that say little are no terms, but a "not" among them says the opposite.
+        # Stop words are not terms, but a "not" among them inverts the meaning.
         if digest and any(_alike(text, known) for known in self._same.get(digest, ())):
             return True
         unit = self._units.get(document)

@@ -1,7 +1,7 @@
-"""The index of one scope, in memory: columns of what is known of each text, postings of terms, vectors.
+"""In-memory index of one scope: columns of document properties, postings of terms, and vectors.
 
-Documents are numbered as they come and the number of one that is gone is not used again; when most are
-gone, a shard is better built anew. Nothing here does I/O, and a lock is the caller's to hold.
+Documents are numbered in order of arrival, and numbers are not reused; once most are gone, rebuild the shard. No
+I/O; the caller holds the lock.
 """
 
 from __future__ import annotations
@@ -25,35 +25,35 @@ if TYPE_CHECKING:
     Flags = NDArray[np.bool_]
 
 NEVER = 2**62
-"""A time that does not come, and its opposite one that was always past."""
+"""A time that never comes; its negative is always past."""
 NONE = -1
-"""The number of no document."""
+"""Marker for no document."""
 BLOCK = 65_536
-"""How many vectors lie together; a matrix that grows by blocks is never copied."""
+"""Vectors per block; growing by blocks avoids copying."""
 EXACT = 250_000
-"""Up to how many vectors every one is compared; beyond that, only those whose signs agree best."""
+"""Maximum number of vectors that are all compared; above it, only those whose signs agree best."""
 RESCORED = 4_000
-"""How many vectors are compared exactly when not all are."""
+"""How many vectors are compared exactly if not all are."""
 CONTEXT = {-2: 0.6, -1: 1.0, 1: 0.8, 2: 0.3}
-"""How much of its neighbours' vectors goes into that of a turn in its context."""
+"""Weights of neighboring turns in a turn's context vector."""
 SPEAKERS = tuple(ROLES.index(role) + 1 for role in SPEAKING)
-"""The numbers of the roles whose messages are turns of a conversation."""
+"""Role numbers of conversation turns."""
 CALL = int(Marks.CALL)
 MOST = 1e30
-"""The greatest importance that is told from a greater one."""
+"""Largest distinguishable importance."""
 PARTS = 8
-"""In how many parts the postings lie."""
+"""Number of posting partitions."""
 KEY_BYTES, STREAM_BYTES = 100, 2_000
-"""How much memory a key takes, and what is noted of a stream, roughly."""
+"""Approximate memory of a key, and of a stream."""
 PENDING = 2_000
-"""How many terms are kept unsorted before they are sorted in among the others."""
+"""How many unsorted terms are buffered before they are merged."""
 
 Name = tuple[str, str]
-"""A stream's scope and kind."""
+"""Scope path and kind of a stream."""
 
 
 class Column:
-    """An array that grows at its end."""
+    """A growable array."""
 
     def __init__(self, dtype: Any) -> None:
         self._held = np.zeros(64, dtype=dtype)
@@ -61,16 +61,16 @@ class Column:
 
     @property
     def values(self) -> NDArray[Any]:
-        """All values so far; writing to them changes the column."""
+        """All values; writing to them changes the column."""
         return self._held[: self._size]
 
     @property
     def nbytes(self) -> int:
-        """How much memory it takes."""
+        """Memory use in bytes."""
         return self._held.nbytes
 
     def extend(self, values: Any) -> None:
-        """Add values at the end."""
+        """Append values."""
         end = self._size + len(values)
         if end > len(self._held):
             grown = np.zeros(max(end, self._size + self._size // 2), dtype=self._held.dtype)
@@ -81,7 +81,7 @@ class Column:
 
 
 class Sorted:
-    """Terms in order, with the documents that hold each and how often: one part of the postings."""
+    """One partition of the postings: sorted terms with their documents and frequencies."""
 
     def __init__(self) -> None:
         self.terms = np.zeros(0, dtype=np.uint32)
@@ -91,11 +91,11 @@ class Sorted:
 
     @property
     def nbytes(self) -> int:
-        """How much memory it takes."""
+        """Memory use in bytes."""
         return self.terms.nbytes + self.starts.nbytes + self.documents.nbytes + self.times.nbytes
 
     def merge(self, terms: NDArray[np.uint32], documents: NDArray[np.int32]) -> None:
-        """Sort new terms in, one for each time that a document holds it."""
+        """Merge new terms, one for each occurrence in a document."""
         both = terms.astype(np.uint64) << np.uint64(32)
         both |= documents.astype(np.uint64)
         both, times = np.unique(both, return_counts=True)
@@ -114,7 +114,7 @@ class Sorted:
         self.starts = np.append(edges, len(held)).astype(np.int64)
 
     def of(self, term: int) -> slice:
-        """Return where the documents of a term lie."""
+        """Return the slice of a term's documents."""
         place = int(np.searchsorted(self.terms, term))
         if place < len(self.terms) and self.terms[place] == term:
             return slice(int(self.starts[place]), int(self.starts[place + 1]))
@@ -122,9 +122,9 @@ class Sorted:
 
 
 class Postings:
-    """Which documents hold which term, and how often: sorted parts, and a small one that is not yet.
+    """Inverted index from terms to documents and frequencies: sorted partitions and an unsorted buffer.
 
-    There are several parts so that sorting one needs little memory.
+    Partitions bound the memory that sorting needs.
     """
 
     def __init__(self) -> None:
@@ -133,22 +133,22 @@ class Postings:
         self._new_terms = Column(np.uint32)
         self._new_documents = Column(np.int32)
         self._fresh: Sorted | None = None
-        """The new terms, sorted by themselves, until there are more."""
+        """Buffered terms, sorted, until more arrive."""
 
     @property
     def nbytes(self) -> int:
-        """How much memory they take."""
+        """Memory use in bytes."""
         parts = sum(part.nbytes for part in (*self._parts, self._fresh) if part is not None)
         return parts + self._new_terms.nbytes + self._new_documents.nbytes
 
     def add(self, terms: NDArray[np.uint32], documents: NDArray[np.int32]) -> None:
-        """Note for each term which document holds it; one that it holds twice comes twice."""
+        """Add terms with their documents; repeat a term that a document contains more than once."""
         self._new_terms.extend(terms)
         self._new_documents.extend(documents)
         self._fresh = None
 
     def settle(self) -> None:
-        """Sort new terms in, if they are many."""
+        """Merge the buffer if it is large."""
         terms, documents = self._new_terms.values, self._new_documents.values
         if len(terms) > max(PENDING, self._sorted // 4):
             which = terms % PARTS
@@ -161,7 +161,7 @@ class Postings:
             self._fresh = None
 
     def of(self, term: int) -> tuple[NDArray[np.int32], Floats]:
-        """Return the documents that hold a term, and how often each does."""
+        """Return the documents of a term, and its frequency in each."""
         part = self._parts[term % PARTS]
         place = part.of(term)
         documents, times = part.documents[place], part.times[place].astype(np.float32)
@@ -176,7 +176,7 @@ class Postings:
         return documents, times
 
     def terms_of(self, document: int) -> NDArray[np.uint32]:
-        """Return the terms that a document holds, each once; slow, for a few documents."""
+        """Return the distinct terms of a document; slow, for few documents only."""
         found = [self._new_terms.values[self._new_documents.values == document]]
         for part in self._parts:
             places = np.flatnonzero(part.documents == document)
@@ -185,26 +185,26 @@ class Postings:
 
 
 class Vectors:
-    """Vectors of eight-bit numbers, in blocks, with the document that each belongs to."""
+    """8-bit vectors in blocks, each with its document."""
 
     def __init__(self) -> None:
         self.dimensions = 0
         self.size = 0
         self.owners = Column(np.int32)
         self.several = False
-        """Whether some document has more than one."""
+        """Whether a document has more than one vector."""
         self._blocks: list[NDArray[np.int8]] = []
         self._signs: list[NDArray[np.uint8]] = []
         self._inverses = Column(np.float32)
 
     @property
     def nbytes(self) -> int:
-        """How much memory they take."""
+        """Memory use in bytes."""
         blocks = sum(block.nbytes for block in (*self._blocks, *self._signs))
         return blocks + self.owners.nbytes + self._inverses.nbytes
 
     def extend(self, rows: NDArray[np.int8], owners: NDArray[np.int32]) -> None:
-        """Add vectors, each with its document."""
+        """Append vectors with their documents."""
         self.dimensions = rows.shape[1]
         lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float32))
         self._inverses.extend(np.divide(1, lengths, out=np.zeros_like(lengths), where=lengths > 0))
@@ -224,7 +224,7 @@ class Vectors:
             self.size += room
 
     def of(self, rows: Whole) -> NDArray[np.int8]:
-        """Return some of the vectors."""
+        """Return the vectors of some rows."""
         found = np.zeros((len(rows), self.dimensions), dtype=np.int8)
         for number, block in enumerate(self._blocks):
             here = np.flatnonzero(rows // BLOCK == number)
@@ -232,12 +232,12 @@ class Vectors:
         return found
 
     def inverses(self, rows: Whole) -> Floats:
-        """Return by what some of the vectors are to be multiplied to have the length one."""
+        """Return the factors that normalize some vectors to length one."""
         found: Floats = self._inverses.values[rows]
         return found
 
     def compare(self, query: NDArray[np.int8]) -> tuple[Floats, NDArray[np.int32], bool]:
-        """Return the cosine of each vector with the query, their documents, and whether all were compared."""
+        """Return each vector's cosine with the query, its document, and whether all were compared."""
         if self.size <= EXACT:
             products = np.concatenate(
                 [_products(query, block[: self.size - n * BLOCK]) for n, block in enumerate(self._blocks)]
@@ -251,7 +251,7 @@ class Vectors:
         return products * self._inverses.values[rows] * scale, self.owners.values[rows], exact
 
     def _likely(self, query: NDArray[np.int8]) -> Any:
-        """Return the vectors whose signs agree best with those of the query."""
+        """Return the vectors whose signs agree best with the query."""
         sign = np.packbits(query > 0)[None]
         while len(self._signs) < len(self._blocks):
             self._signs.append(np.zeros((0, len(sign[0])), dtype=np.uint8))
@@ -268,17 +268,17 @@ class Vectors:
 
 
 class Shard:
-    """All that recall knows of the texts in a scope and below it."""
+    """Index data of all texts in a scope and below."""
 
     def __init__(self, *, sparse: bool = False) -> None:
-        """`sparse` says that only some of the texts are here: turns that follow here may not follow there."""
+        """`sparse` means that only some texts are indexed, so adjacent turns may not be adjacent in the session."""
         self.sparse = sparse
         self.versions: dict[Name, int] = {}
         self.born: dict[Name, datetime] = {}
         self.numbers: dict[Name, int] = {}
         self.streams: list[Name] = []
         self.last: list[int] = []
-        """By stream, the last document that is a turn of a conversation."""
+        """Last turn of each stream."""
         self.last_seq: list[int] = []
         self.sessions: dict[str, int] = {}
         self.session_count = 0
@@ -299,43 +299,43 @@ class Shard:
         self.marks = Column(np.uint8)
         self.role = Column(np.uint8)
         self.spoken = Column(np.bool_)
-        """Whether a document is a turn that a user or an assistant spoke: no system message, no tool's."""
+        """Whether a document is a turn of a user or an assistant, not of the system or a tool."""
         self.speaker = Column(np.int32)
         self.session = Column(np.int32)
         self.before = Column(np.int32)
         self.after = Column(np.int32)
         self.digest = Column(np.uint64)
         self.first_row = Column(np.int32)
-        """The first of a document's vectors; NONE where it has none."""
+        """First vector of a document; NONE if it has none."""
         self.context = Column(np.float32)
-        """The length of a document's vector with those of its neighbours added; NaN until it is known."""
+        """Length of a document's context vector; NaN until computed."""
         self.alive = Column(np.bool_)
         self.postings = Postings()
         self.vectors = Vectors()
         self.silent: dict[Name, set[int]] = {}
-        """The seqs of a stream's records that have no text."""
+        """Seqs of records without text, by stream."""
         self.ends: dict[Name, int] = {}
-        """When a stream expires, of those that do."""
+        """Expiry of streams that have one."""
         self.lacking: dict[int, int] = {}
-        """Documents whose vectors are not made yet, and the version of the record."""
+        """Documents without vectors, with the version of the record."""
 
     def __len__(self) -> int:
         return len(self.keys)
 
     @property
     def nbytes(self) -> int:
-        """How much memory it takes, with a guess at what Python adds to each key and stream."""
+        """Approximate memory use in bytes."""
         columns = sum(held.nbytes for held in vars(self).values() if isinstance(held, Column))
         columns += self.postings.nbytes + self.vectors.nbytes
         return columns + KEY_BYTES * len(self) + STREAM_BYTES * len(self.streams)
 
     @property
     def worn(self) -> bool:
-        """Whether most of what it holds is gone, so that it is better built anew."""
+        """Whether most documents are gone, so that rebuilding is cheaper."""
         return len(self) > 2 * int(np.count_nonzero(self.alive.values)) + 1000
 
     def seen(self, stream: Stream) -> int:
-        """Return up to which version the stream was taken in; 0 if it is new, or another of that name."""
+        """Return up to which version a stream is indexed; 0 if it is new or was recreated."""
         name = (stream.scope.path, stream.kind)
         return self.versions.get(name, 0) if self.born.get(name) == stream.created else 0
 
@@ -344,7 +344,7 @@ class Shard:
         return self.held_by((stream.scope.path, stream.kind))
 
     def held_by(self, name: Name) -> Whole:
-        """Return the documents of the stream of a name."""
+        """Return the documents of the stream with this name."""
         number = self.numbers.get(name)
         if number is None:
             return np.zeros(0, dtype=np.int64)
@@ -361,13 +361,13 @@ class Shard:
         return Ref(known_scope(path), kind, self.keys[document])
 
     def begin(self, stream: Stream) -> None:
-        """Forget a stream that was dropped, to take another of that name in."""
+        """Remove a stream that was dropped, before indexing its successor."""
         name = (stream.scope.path, stream.kind)
         self.forget(name)
         self.born[name] = stream.created
 
     def forget(self, name: Name) -> None:
-        """Forget a stream that is gone."""
+        """Remove a stream that no longer exists."""
         self.versions.pop(name, None)
         self.silent.pop(name, None)
         if name in self.numbers:
@@ -377,21 +377,21 @@ class Shard:
             self.last_seq[number] = 0
 
     def lack_all(self) -> None:
-        """Forget all vectors, since they are not as wide as those that are made now."""
+        """Remove all vectors, because their dimension is outdated."""
         self.vectors = Vectors()
         self.first_row.values[:] = NONE
         self.context.values[:] = np.nan
         self.lacking = dict.fromkeys(np.flatnonzero(self.alive.values & (self.length.values > 0)).tolist(), 0)
 
     def add(self, stream: Stream, records: Sequence[Record], entries: Sequence[Entry]) -> list[int]:
-        """Take records of one stream in, in order; return their numbers."""
+        """Index records of one stream, in order; return their document numbers."""
         if not records:
             return []
         number = self._number(stream)
         seqs = np.fromiter((r.seq for r in records), dtype=np.int64, count=len(records))
         again = bool(seqs[0] <= self.last_seq[number])
         if again:
-            # Some are new versions of what is there.
+            # Some replace existing versions.
             held = self.held(stream)
             self.drop(held[np.isin(self.seq.values[held], seqs)])
         self.last_seq[number] = max(self.last_seq[number], int(seqs[-1]))
@@ -427,11 +427,11 @@ class Shard:
         return documents.tolist()
 
     def settle(self) -> None:
-        """Put what was added in order, once there is enough of it."""
+        """Merge buffered data, once there is enough of it."""
         self.postings.settle()
 
     def attach(self, document: int, vectors: NDArray[np.int8]) -> None:
-        """Add the vectors of a document that had none."""
+        """Add the vectors of a document that has none."""
         self.lacking.pop(document, None)
         if self.alive.values[document]:
             self.first_row.values[document] = self.vectors.size
@@ -440,7 +440,7 @@ class Shard:
             self._unsettle(np.array([document]))
 
     def drop(self, documents: Whole) -> None:
-        """Forget documents, and link those on both sides of each with one another."""
+        """Remove documents, and link their neighbors with each other."""
         if not len(documents):
             return
         self.alive.values[documents] = False
@@ -458,7 +458,7 @@ class Shard:
                 self.last[number] = left
 
     def embed_contexts(self, near: dict[int, NDArray[np.int32]]) -> None:
-        """Find the lengths of vectors in their contexts that are not known; `near` are the neighbours."""
+        """Compute missing lengths of context vectors; `near` maps offsets to neighbors."""
         unknown = np.flatnonzero(np.isnan(self.context.values))
         for start in range(0, len(unknown), 4096):
             some = unknown[start : start + 4096]
@@ -469,7 +469,7 @@ class Shard:
             self.context.values[some] = np.maximum(lengths, 1e-3)
 
     def _units(self, documents: Whole) -> Floats:
-        """Return the vectors of documents with the length one; zeros where there is none."""
+        """Return normalized vectors of documents; zeros where there is none."""
         rows = np.append(self.first_row.values, NONE)[documents]
         found = np.zeros((len(documents), self.vectors.dimensions), dtype=np.float32)
         held = np.flatnonzero(rows != NONE)
@@ -477,7 +477,7 @@ class Shard:
         return found
 
     def _unsettle(self, documents: Whole) -> None:
-        """Note that documents have other neighbours, or other vectors, than before."""
+        """Mark documents whose neighbors or vectors have changed."""
         for column in (self.before.values, self.after.values):
             at = np.asarray(documents)
             for _ in range(3):
@@ -496,9 +496,9 @@ class Shard:
         return self.numbers[name]
 
     def _link(self, number: int, documents: NDArray[np.int32]) -> None:
-        """Chain the turns of a conversation, which are one session; any other text is one by itself.
+        """Link the turns of a conversation, which form one session; any other text is a session of its own.
 
-        System messages and the traffic of tools are no turns: they lend their words to no neighbour.
+        System messages and tool traffic are not turns, so they do not contribute to their neighbors.
         """
         before = np.full(len(documents), NONE, dtype=np.int32)
         after = np.full(len(documents), NONE, dtype=np.int32)
@@ -529,7 +529,7 @@ class Shard:
             self.after.values[before[turns[0]]] = documents[turns[0]]
 
     def _relink(self, number: int) -> None:
-        """Chain the turns of a stream anew, by their seqs, since some came late."""
+        """Link the turns of a stream again, by seq, because some arrived late."""
         turns = np.flatnonzero((self.stream.values == number) & self.alive.values & self.spoken.values)
         if len(turns):
             turns = turns[np.argsort(self.seq.values[turns])]
@@ -560,7 +560,7 @@ def _products(query: NDArray[np.int8], rows: NDArray[np.int8]) -> Floats:
 
 
 def _digests(terms: NDArray[np.uint32], sizes: Whole) -> NDArray[np.uint64]:
-    """Return a number for each text that is the same for texts of the same terms in the same order."""
+    """Return a hash for each text, equal for the same terms in the same order."""
     starts = np.cumsum(sizes) - sizes
     places = np.arange(len(terms), dtype=np.uint64) - np.repeat(starts, sizes).astype(np.uint64)
     mixed = (terms.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)

@@ -11,18 +11,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 HALF_LIFE = 30.0
-"""After how many days without use half of the importance is left."""
+"""Half-life of importance without use, in days."""
 DAY = 86_400_000_000
 
 USE = "use"
-"""The name under which a record's uses are kept beside it."""
+"""Name of the derived value with a record's uses."""
 ONE_MORE, OF_USE = b"+", b"!"
-"""A use that is to be counted, by whoever holds back the others; and one that a caller says was of use."""
+"""Increments for the buffered use counter: a use, and a use reported by the caller."""
 _USE = struct.Struct("<qdq")
 
 
 class Use(Struct, frozen=True):
-    """Since when a record fades, how often it was used, and when last; times in microseconds, 0 for never."""
+    """Start of the decay, number of uses, and last use; times in microseconds, 0 for never."""
 
     since: int = 0
     uses: float = 0.0
@@ -30,10 +30,10 @@ class Use(Struct, frozen=True):
 
 
 def strength(importance: Any, days: Any, uses: Any, half_life: float = HALF_LIFE) -> Any:
-    """Return what is left of an importance after so many days since its last use; takes numbers or arrays.
+    """Return the decayed importance after a number of days since the last use; takes numbers or arrays.
 
-    The importance is halved with each half-life. Uses make the half-life longer, by half the logarithm
-    of one more than their number: by a third after one use, by 0.7 after three, by 1.2 after ten.
+    Importance halves with each half-life. Uses lengthen the half-life by the factor 1 + ln(1 + uses) / 2: by a
+    third after one use, by 0.7 after three, by 1.2 after ten.
     """
     import numpy as np
 
@@ -41,12 +41,12 @@ def strength(importance: Any, days: Any, uses: Any, half_life: float = HALF_LIFE
 
 
 def pack_use(use: Use) -> bytes:
-    """Return the uses of a record as bytes."""
+    """Encode the uses of a record."""
     return _USE.pack(use.since, use.uses, use.last)
 
 
 def unpack_use(value: bytes | None) -> Use:
-    """Return what `pack_use` was given; no use at all for anything else."""
+    """Decode the uses of a record; no uses for anything else."""
     return Use(*_USE.unpack(value)) if value is not None and len(value) == _USE.size else Use()
 
 

@@ -1,3 +1,3 @@
-"""The waist: what a back-end must do, and the values that pass through it."""
+"""The back-end interface: the Store protocol, and the values that it takes and returns."""
 
 __all__: list[str] = []

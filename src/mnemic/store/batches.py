@@ -1,4 +1,4 @@
-"""Many small changes that are written together, of which some may be in another's way."""
+"""Batches of independent conditional changes in one write."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from .query import Op, Write
 
 
 async def write_each(store: Store, batch: Sequence[tuple[Op, ...]]) -> list[bool]:
-    """Do all changes of a batch at once; those whose records have changed meanwhile are left out.
+    """Apply all changes of a batch in one write; skip those whose records have changed in the meantime.
 
-    Each change is one or several operations, guarded by versions. Returns which of them were done.
+    A change is one or more operations with version checks. Returns, for each, whether it was applied.
     """
     if not batch:
         return []

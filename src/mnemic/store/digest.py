@@ -1,4 +1,4 @@
-"""Whether two records, or two writes, say the same."""
+"""Content digests of records and writes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _encode = json.Encoder(order="deterministic").encode
 
 
 def content(record: Record) -> tuple[Any, ...]:
-    """Return what a record says: all but its place, its weight, and when it was made and will expire."""
+    """Return the content of a record: everything except its position, weight, creation time and expiry."""
     return (
         record.text, record.title, record.data, record.meta, record.labels, record.importance, record.pinned,
         record.valid_from, record.valid_to,
@@ -21,7 +21,7 @@ def content(record: Record) -> tuple[Any, ...]:
 
 
 def digest(record: Record) -> bytes:
-    """Return what is the same for two records that say the same, whatever their stores have numbered them."""
+    """Return a digest of a record's content, equal in every store and at every position."""
     return digest_of((record.key, *content(record), record.weight, record.created, record.expires))
 
 

@@ -1,7 +1,7 @@
-"""Plans for stores across a network: what a write needs is loaded first, then worked out without I/O.
+"""Write plans for remote stores: load everything a write needs, then plan it without I/O.
 
-What turns out to be missing (the records of a stream that has expired, the keys that a limit removes) is
-raised as `UnknownError`; it is loaded too, and the write is planned again.
+If planning finds that more is needed (records of an expired stream, keys that a limit evicts), it raises
+`UnknownError`. The caller loads that as well and plans again.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ __all__ = [
 ]
 
 MOST_WRITES = 500
-"""The most writes that are planned together."""
+"""Maximum number of writes planned together."""
 MOST_OPS = 20_000
-"""The most operations that are planned together."""
+"""Maximum number of operations planned together."""
 
 
 EVICTED_AT_ONCE = 32
-"""How many of the records that a limit may remove are loaded with what is surely needed."""
+"""How many eviction candidates of a limit are loaded ahead."""
 
 
 class Needs(Struct):
-    """What is asked of a store before a write is planned."""
+    """What to load from a store before planning a write."""
 
     heads: set[Name] = field(default_factory=set)
     keys: dict[Name, set[str]] = field(default_factory=dict)
-    """The keys, by stream, whose slots are wanted."""
+    """Keys to load, by stream."""
     whole: set[Name] = field(default_factory=set)
-    """The streams all of whose slots are wanted."""
+    """Streams to load completely."""
 
     @classmethod
     def of(cls, writes: Iterable[Write]) -> Needs:
-        """Return what writes ask for at first sight."""
+        """Return what the given writes need, as far as it is known in advance."""
         needs = cls()
         for write in writes:
             if (note := note_ref(write)) is not None:
@@ -65,33 +65,33 @@ class Needs(Struct):
         return needs
 
     def slot(self, name: Name, key: str | None) -> None:
-        """Ask for the head of a stream, and what is stored under a key of it."""
+        """Request the head of a stream, and the record under a key of it."""
         self.heads.add(name)
         if key is not None:
             self.keys.setdefault(name, set()).add(key)
 
     def add(self, more: Needs) -> None:
-        """Ask for more."""
+        """Request more."""
         self.heads |= more.heads
         self.whole |= more.whole
         for name, keys in more.keys.items():
             self.keys.setdefault(name, set()).update(keys)
 
     def __bool__(self) -> bool:
-        """Tell whether anything is asked for."""
+        """Return whether anything is requested."""
         return bool(self.heads or self.keys or self.whole)
 
 
 class Found(Struct):
-    """What a store has found; a head or a slot that was looked for and is not there is None."""
+    """Loaded heads and slots; None for one that does not exist."""
 
     heads: dict[Name, Head | None] = field(default_factory=dict)
     slots: dict[Name, dict[str, Slot | None]] = field(default_factory=dict)
     whole: set[Name] = field(default_factory=set)
-    """The streams of which all slots were found."""
+    """Streams that were loaded completely."""
 
     def take(self, more: Found) -> None:
-        """Add what was found since."""
+        """Add more loaded data."""
         self.heads |= more.heads
         self.whole |= more.whole
         for name, slots in more.slots.items():
@@ -99,7 +99,7 @@ class Found(Struct):
 
 
 class UnknownError(MnemicError):
-    """A plan needs to know more of the store; never seen outside."""
+    """The plan needs data that is not loaded; internal."""
 
     def __init__(self, needs: Needs) -> None:
         super().__init__("a plan needs to know more")
@@ -107,14 +107,14 @@ class UnknownError(MnemicError):
 
 
 class New(Struct, frozen=True):
-    """The id of a stream that is not stored yet; one that is dropped and made again is another."""
+    """Temporary id of a stream that is not stored yet; a stream that is dropped and recreated gets another one."""
 
     name: Name
     number: int
 
 
 class LoadedGround(Ground):
-    """Streams as they were found."""
+    """Planning state over loaded streams."""
 
     def __init__(self, found: Found, moment: int, payload: Callable[[Record], Any]) -> None:
         super().__init__(moment)
@@ -124,26 +124,26 @@ class LoadedGround(Ground):
         self.dropped: list[Head] = []
 
     def read_head(self, name: Name) -> Head | None:
-        """Return the head of a stream as it was found."""
+        """Return the loaded head of a stream."""
         if name not in self.found.heads:
             raise UnknownError(Needs(heads={name}))
         head = self.found.heads[name]
         return None if head is None else head.copy()
 
     def add_head(self, head: Head) -> None:
-        """Give it an id for as long as it is planned with."""
+        """Assign a temporary id."""
         head.id = New((head.scope, head.kind), len(self.dropped))
 
     def drop_head(self, head: Head) -> None:
-        """Note that the stream goes."""
+        """Mark the stream as dropped."""
         self.dropped.append(head)
 
     def payload(self, record: Record) -> Any:
-        """Return what the back-end makes of a record."""
+        """Return the back-end's encoding of a record."""
         return self._payload(record)
 
     def attempt(self, write: Write, payloads: Sequence[Any]) -> list[Outcome] | Exception:
-        """Plan one write after those before it; return what it does, or why it is not done."""
+        """Plan one write after the previous ones; return its outcomes, or the exception that rejects it."""
         self.mark()
         dirty, dropped = set(self.dirty), len(self.dropped)
         plan = LoadedPlan(self)
@@ -160,26 +160,26 @@ class LoadedGround(Ground):
         return outcomes
 
     def heads_to_set(self) -> list[Head]:
-        """Return the heads that are new or have changed."""
+        """Return new and changed heads."""
         return [head for name in sorted(self.dirty) if (head := self.heads[name]) is not None]
 
 
 class Changes:
-    """What the plans on a ground leave to be written, by stream."""
+    """Accumulated changes of all plans, by stream."""
 
     def __init__(self) -> None:
         self.slots: dict[Any, dict[str, Slot | None]] = {}
-        """By the id of its head and its key, each slot as the plans so far leave it; None if it is gone."""
+        """Slots by head id and key, as the plans so far leave them; None for a deleted one."""
         self.put: dict[Name, dict[int, Slot]] = {}
-        """By seq, the records to put."""
+        """Records to put, by seq."""
         self.removed: dict[Name, dict[int, Slot]] = {}
-        """By seq, the stored records to remove; their derived values go with them."""
+        """Stored records to remove, with their derived values, by seq."""
         self.lost_labels: dict[Name, list[tuple[int, dict[str, str]]]] = {}
         self.derived: dict[Name, dict[tuple[int, str], tuple[int, bytes | None]]] = {}
-        """By seq and name, the derived values to keep, with the version they are of, or to remove if None."""
+        """Derived values to store with their version, or to remove if None, by seq and name."""
 
     def take(self, plan: LoadedPlan) -> None:
-        """Add what a plan changes."""
+        """Add the changes of a plan."""
         for head, seq, labels in plan.lost_labels:
             self.lost_labels.setdefault((head.scope, head.kind), []).append((seq, labels))
         for head, slot in plan.removed:
@@ -192,7 +192,7 @@ class Changes:
             name = plan.names[id]
             before = self.slots.get(id, {}).get(key)
             if slot_now is None and before is not None and not before.stored:
-                # A plan before has added it, so there is nothing to remove and nothing to put.
+                # Added by an earlier plan, so there is nothing stored to remove.
                 self.put.get(name, {}).pop(before.seq, None)
                 self._forget_derived(name, before.seq)
             self.slots.setdefault(id, {})[key] = slot_now
@@ -210,12 +210,12 @@ class Changes:
 
     @property
     def names(self) -> set[Name]:
-        """The streams of which anything but the head changes."""
+        """Streams with changes other than in the head."""
         return {*self.put, *self.removed, *self.lost_labels, *self.derived}
 
 
 class LoadedPlan(Plan):
-    """One write on streams and slots that were loaded."""
+    """One write over loaded streams and slots."""
 
     ahead = EVICTED_AT_ONCE
 
@@ -225,16 +225,16 @@ class LoadedPlan(Plan):
         self.names: dict[Any, Name] = {}
 
     def read_slot(self, head: Head, key: str) -> Slot | None:
-        """Return what was found under a key."""
+        """Return the loaded slot of a key."""
         (slot,) = self._known(head, [key])
         return slot
 
     def read_slots(self, head: Head, keys: list[str]) -> Iterable[Slot]:
-        """Return what was found under many keys."""
+        """Return the loaded slots of several keys."""
         return [slot for slot in self._known(head, keys) if slot is not None]
 
     def wipe(self, head: Head, keep: tuple[str, ...], *, expired_only: bool) -> None:
-        """Remove all records of a stream but those to keep, or those that have expired; set its totals."""
+        """Remove all records of a stream except `keep`, or only expired ones; update its totals."""
         keys = {key for id, key in self.slots if id == head.id}
         keys.update(self.loaded.changes.slots.get(head.id, ()))
         if not isinstance(head.id, New):
@@ -256,7 +256,7 @@ class LoadedPlan(Plan):
             weight += slot.weight
             if slot.expires is not None and (soonest is None or slot.expires < soonest):
                 soonest = slot.expires
-        # What wipes counts what it removes by itself; what had expired a store may have removed before.
+        # `wipe` counts its removals itself; the store may have removed expired records earlier.
         head.version, head.soonest, head.count, head.weight = version, soonest, count, weight
 
     def _known(self, head: Head, keys: Sequence[str]) -> list[Slot | None]:
@@ -289,7 +289,7 @@ class LoadedPlan(Plan):
 
 
 def _again(slot: Slot | None) -> Slot | None:
-    """Return a slot that another plan may change on its own."""
+    """Return a copy of a slot that another plan can change."""
     if slot is None:
         return None
     twin = Slot(slot.key, slot.seq, slot.version, slot.created, slot.weight, slot.labels, slot.expires)

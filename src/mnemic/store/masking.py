@@ -1,4 +1,4 @@
-"""Store URLs as errors show them: without passwords, keys and tokens, also where a URL is mistyped."""
+"""Masks passwords, keys and tokens in store URLs for error messages, even in mistyped URLs."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ HARMLESS = frozenset(
         "tls",
     }
 )  # fmt: skip
-"""The options whose values may be shown; those of all others may be secrets."""
+"""Options whose values may be shown; all others may be secrets."""
 
 MASK = "***"
 
 _SERVER = re.compile(r"https?://[\w.-]+(:\d+)?/?")
-"""An endpoint that is a server and nothing else."""
+"""An endpoint that consists of a server only."""
 
 
 def masked(url: str) -> str:
-    """Return a URL without what may be secret in it, even if it cannot be parsed.
+    """Return a URL without possible secrets, even if it cannot be parsed.
 
-    That is all before its last '@', what stands in place of a port but is not a number, and the values of
-    options that are not known to be harmless.
+    Masks everything before the last '@', a port that is not a number, and the values of all options not known to
+    be harmless.
     """
     scheme, mark, rest = url.partition("://")
     if not mark:
         scheme, rest = "", url
     before, at, after = rest.rpartition("@")
-    # A path may hold an '@': without a host and a ':' before it, it is not a user and a password.
+    # A path may contain an '@': without a host and a ':' before it, that is not a user and a password.
     if at and not (rest.startswith("/") and ":" not in before):
         rest = f"{MASK}@{after}"
     address, question, query = rest.partition("?")

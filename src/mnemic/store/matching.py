@@ -1,4 +1,4 @@
-"""Which records a scan sees, decided in Python: the meaning that every store's own filters must have."""
+"""Filter semantics in Python: the reference for every store's own filters."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ..records import ONCE_KIND, Record, ScopePath
 from .query import Condition, Scalar, Scan
 
 Position = tuple[str, str, int]
-"""A record's place in the order of all records: scope, kind, seq."""
+"""Sort position of a record: scope, kind, seq."""
 
 
 def value_of(record: Record, field: str) -> Any:
-    """Return what `field` of a condition means for `record`; None if it is missing."""
+    """Return the value of a condition's field in a record; None if it is missing."""
     group, dot, name = field.partition(".")
     if not dot:
         return getattr(record, field)
@@ -28,7 +28,7 @@ def value_of(record: Record, field: str) -> Any:
 
 
 def family(value: Any) -> str:
-    """Return which values `value` can be compared with."""
+    """Return the type family of a value; only values of one family are comparable."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -41,12 +41,12 @@ def family(value: Any) -> str:
 
 
 def matches(record: Record, where: Iterable[Condition]) -> bool:
-    """Tell whether `record` passes every condition."""
+    """Return whether a record passes every condition."""
     return all(_passes(value_of(record, test.field), test) for test in where)
 
 
 def seen(record: Record, scan: Scan, now: datetime) -> bool:
-    """Tell whether `scan` may return `record`, which is in its scope and of its kind."""
+    """Return whether a scan includes a record that is in its scope and of its kind."""
     if record.expires is not None and record.expires <= now:
         return False
     if scan.after_version is not None and record.version <= scan.after_version:
@@ -55,29 +55,29 @@ def seen(record: Record, scan: Scan, now: datetime) -> bool:
 
 
 def true_at(record: Record, moment: datetime) -> bool:
-    """Tell whether what the record says was true at `moment`."""
+    """Return whether a record was valid at a moment."""
     return (record.valid_from is None or record.valid_from <= moment) and (
         record.valid_to is None or moment < record.valid_to
     )
 
 
 def in_reach(scope: ScopePath, kind: str, asked: ScopePath, kinds: tuple[str, ...], below: bool) -> bool:
-    """Tell whether the stream of `scope` and `kind` is among those asked for."""
+    """Return whether the stream of `scope` and `kind` is within the requested scope and kinds."""
     return of_kinds(kind, kinds) and (asked.holds(scope) if below else asked == scope)
 
 
 def of_kinds(kind: str, kinds: tuple[str, ...]) -> bool:
-    """Tell whether a kind is asked for; if none is named, all are but the store's own notes."""
+    """Return whether a kind is requested; without names, every kind is except the store's internal ones."""
     return kind in kinds if kinds else kind != ONCE_KIND
 
 
 def to_cursor(position: Position) -> str:
-    """Return a position as the opaque text that a page ends with."""
+    """Return a position as an opaque cursor."""
     return urlsafe_b64encode(json.encode(position)).decode()
 
 
 def from_cursor(cursor: str) -> Position:
-    """Return the position that `to_cursor` was given; raises InvalidValueError for other text."""
+    """Return the position of a cursor; raises InvalidValueError for any other text."""
     try:
         return json.decode(urlsafe_b64decode(cursor), type=tuple[str, str, int])
     except (DecodeError, ValidationError, ValueError, TypeError):

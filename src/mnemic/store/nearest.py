@@ -1,4 +1,4 @@
-"""What is asked of an index that lies outside of this process: a companion's, or the store's own."""
+"""The interface of vector indexes outside this process: companion databases, or the store's own index."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from .planning import Name
 from .registry import StoreURL
 
 GROUP = "mnemic.indexes"
-"""The entry point group: the name is the URL scheme, the object a `CompanionMaker`."""
+"""Entry point group of companion indexes: the name is the URL scheme, the object a `CompanionMaker`."""
 
 
 class Near(Struct, frozen=True, kw_only=True):
-    """Find the records of a scope that are likely to answer a question; who asks ranks them.
+    """Query for candidate records in a scope; the caller ranks them.
 
-    `vector` holds whole numbers from -127 to 127, one byte each, in the direction of the question; `terms`
-    are the numbers that stand for its words. `name` is that of the derived value in which records have both.
+    `vector` is the query vector as signed bytes from -127 to 127; `terms` are the numeric ids of its words.
+    `name` is the derived value that holds both for each record.
     """
 
     scope: ScopePath
@@ -34,7 +34,7 @@ class Near(Struct, frozen=True, kw_only=True):
 
 
 class Mark(Struct, frozen=True):
-    """How far a companion has come with a stream."""
+    """How far an index has followed a stream."""
 
     version: int
     last_seq: int
@@ -42,56 +42,56 @@ class Mark(Struct, frozen=True):
 
 
 class Companion(Protocol):
-    """An index beside a store: derived data, which can always be made again from the records.
+    """An index beside a store: derived data that can be rebuilt from the records.
 
-    What it is given is of one embedder, told by the `name` of the derived value that each record brings
-    along; that of another lies apart. It keeps what it is given until it is told otherwise, and knows nothing
-    of expiry or versions. Errors of its driver leave it as ours, naming its URL without a password.
+    Each record comes with a derived value, whose `name` identifies the embedder; data of different embedders is
+    kept apart. The index ignores expiry and versions and keeps records until told to remove them. Driver errors
+    become Mnemic errors that name the URL without its password.
     """
 
     url: str
 
     async def marks(self, name: str, scope: ScopePath) -> dict[Name, Mark]:
-        """Return how far it has come with the streams of a scope and of those below it."""
+        """Return how far the index has followed the streams of a scope and below."""
         ...
 
     async def put(self, name: str, records: Sequence[Record]) -> None:
-        """Take records in, in the place of older versions of the same scope, kind and key.
+        """Add records, replacing older versions with the same scope, kind and key.
 
-        Each record is without text and data; its entry says by which terms and vectors it is found. One whose
-        entry has no vectors is found by its terms alone, if it can be.
+        Records have no text or data; the index entry has their terms and vectors. An entry without vectors is
+        found by terms only, if the index supports that.
         """
         ...
 
     async def remove(self, stream: Name, keys: Sequence[str] | None) -> None:
-        """Forget records of a stream, of every embedder, or with None all of them and its marks."""
+        """Remove records of a stream for every embedder; with None, the whole stream and its marks."""
         ...
 
     async def keys(self, name: str, stream: Name) -> list[str]:
-        """Return which records of a stream it holds."""
+        """Return the keys of a stream that the index contains."""
         ...
 
     async def mark(self, name: str, stream: Name, mark: Mark) -> None:
-        """Note how far it has come; what was put and removed before is durable when this returns."""
+        """Record how far the index has followed a stream; everything put or removed before is then durable."""
         ...
 
     async def near(self, near: Near) -> list[Record]:
-        """Return the nearest records by vector, and by words where it can, as they were put."""
+        """Return the nearest records by vector and, where supported, by words, as they were put."""
         ...
 
     async def reset(self) -> None:
-        """Forget everything."""
+        """Delete the whole index."""
         ...
 
     async def close(self) -> None:
-        """Let go of files and connections."""
+        """Close files and connections."""
         ...
 
 
 class Nearby(Struct):
-    """Records with the derived value that was asked for, and the streams that the index is behind.
+    """Candidate records with the requested derived value, and the streams for which the index is behind.
 
-    Each of those streams comes with how far the index has come with it, if it knows it at all.
+    Each of those streams comes with its mark, if the index knows the stream.
     """
 
     records: list[Record] = field(default_factory=list)
@@ -99,15 +99,15 @@ class Nearby(Struct):
 
 
 class OwnIndex(Companion, Protocol):
-    """An index that a store keeps of its own records, in the same place: it tells by itself what it lacks."""
+    """A store's own index of its records, in the same place; it knows by itself what it lacks."""
 
     large: int
-    """From how many records on a scope is searched with it, and not in memory."""
+    """Scopes with at least this many records are searched with it instead of in memory."""
     tidy: bool
-    """Whether what goes from the store goes from it by itself."""
+    """Whether deleting a record also removes it from the index."""
 
     async def nearby(self, near: Near) -> Nearby:
-        """Return at most `near.limit` whole records by words and as many by vectors, in one round trip."""
+        """Return up to `near.limit` records by words and as many by vectors, in one round trip."""
         ...
 
 
@@ -121,7 +121,7 @@ class Nearest(Protocol):
 
 
 class CompanionMaker(Struct, frozen=True, kw_only=True):
-    """What an entry point in `mnemic.indexes` names: how to open a companion, and how to try one."""
+    """Entry point object of a companion index: how to open one, and a trial for the test suite."""
 
     open: Callable[[StoreURL], Awaitable[Companion]]
     trial: Callable[[Path], AbstractContextManager[str]] | None = None

@@ -1,8 +1,7 @@
-"""Writes that carry an id: each is noted in its scope, so that one sent again is not done again.
+"""Idempotent writes: the id of a write is stored with it, so that a retry does not run it again.
 
-A note is a record of the kind `ONCE_KIND`, written in the same step as what it tells of. So every back-end
-keeps, finds, expires and erases it as it does records. It holds a digest of what was written,
-and the outcomes.
+The id is stored as a record of the kind `ONCE_KIND`, in the same transaction as the write, with a digest of the
+write and its outcomes. Every back-end therefore stores, finds, expires and erases it like any record.
 """
 
 from __future__ import annotations
@@ -21,25 +20,25 @@ from .query import ONCE_LASTS, Outcome, Write, place_of
 
 ONCE_MICROSECONDS = ONCE_LASTS // MICROSECOND
 TRIES = 5
-"""How often a write is begun whose id was noted, and is not when the note is read."""
+"""How often to retry a write whose id record disappears between the conflict and the read."""
 
 _decode = json.Decoder(list[Outcome]).decode
 _encode = json.Encoder().encode
 
 
 class DoneBeforeError(MnemicError):
-    """The id of a write is noted already; never seen outside."""
+    """The id of the write exists already; internal."""
 
 
 def note_ref(write: Write) -> Ref | None:
-    """Return where the id of a write is noted; None if it has none."""
+    """Return the ref of the id record of a write; None if the write has no id."""
     if write.id is None or not write.ops:
         return None
     return Ref(place_of(write.ops[0])[0], ONCE_KIND, write.id)
 
 
 def note_of(write: Write, outcomes: Sequence[Outcome], moment: datetime) -> Record:
-    """Return what is noted of a write that has an id."""
+    """Return the id record of a write."""
     ref = note_ref(write)
     assert ref is not None
     data: Any = [write.digest, _encode(outcomes).decode()]
@@ -47,7 +46,7 @@ def note_of(write: Write, outcomes: Sequence[Outcome], moment: datetime) -> Reco
 
 
 def outcomes_in(note: Record, write: Write) -> list[Outcome]:
-    """Return the outcomes that were noted; raises ConflictError if the write says something else."""
+    """Return the recorded outcomes; raises ConflictError if the write differs from the recorded one."""
     data: Any = note.data
     digest, outcomes = data
     if digest != write.digest:
@@ -63,9 +62,9 @@ def outcomes_in(note: Record, write: Write) -> list[Outcome]:
 async def write_once(
     store: Store, write: Write, do: Callable[[Write], Awaitable[list[Outcome]]]
 ) -> list[Outcome]:
-    """Do a write; where that says that it was done before, return what it did then.
+    """Run a write; if its id was recorded before, return the recorded outcomes.
 
-    Raises ConflictError if another write was done under the same id.
+    Raises ConflictError if a different write has the same id.
     """
     ref = note_ref(write)
     if ref is None:

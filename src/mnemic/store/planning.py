@@ -1,8 +1,8 @@
-"""What a write changes, worked out once for every back-end that keeps streams and records apart.
+"""Write planning for every back-end: computes what a write changes.
 
-A `Ground` is what is known of the store while one or several writes are done: the heads of streams. A `Plan`
-is one write on it: it checks versions, gives out seqs, holds limits, and ends with what has to be put and
-removed. Back-ends say how heads and slots are read, and how what a plan changed is written.
+A `Ground` is the known state of the store, the heads of streams, while one or more writes are planned. A `Plan`
+is one write: it checks versions, assigns seqs, applies limits, and collects what to put and remove. A back-end
+implements how heads and slots are read and how the changes are written.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ __all__ = [
 ]
 
 Name = tuple[str, str]
-"""A stream's scope and kind."""
+"""Scope path and kind of a stream."""
 
 
 class Head:
-    """The totals of a stream, as the writes on this ground will leave them; times are microseconds."""
+    """Totals of a stream, as the planned writes leave them; times are in microseconds."""
 
     __slots__ = (
         "count", "created", "expires", "id", "kind", "last_seq", "scope", "settings", "soonest", "ttl",
@@ -38,29 +38,29 @@ class Head:
     )  # fmt: skip
 
     def __init__(self, row: Sequence[Any]) -> None:
-        """Take the values in the order of the columns; `id` is the back-end's own."""
+        """Take the values in column order; `id` is defined by the back-end."""
         (
             self.id, self.scope, self.kind, self.last_seq, self.version, self.count, self.weight,
             self.created, self.updated, self.ttl, self.expires, self.soonest, self.settings,
         ) = row  # fmt: skip
 
     def row(self) -> dict[str, Any]:
-        """Return the values by name."""
+        """Return the values as a dict."""
         return {name: getattr(self, name) for name in Head.__slots__}
 
     def copy(self) -> Head:
-        """Return another head that can change on its own."""
+        """Return an independent copy."""
         twin = Head.__new__(Head)
         for name in Head.__slots__:
             setattr(twin, name, getattr(self, name))
         return twin
 
     def ended(self, moment: int) -> bool:
-        """Tell whether the whole stream has expired."""
+        """Return whether the whole stream has expired."""
         return self.expires is not None and self.expires <= moment
 
     def stream(self, count: int, weight: int) -> Stream:
-        """Return the stream with what it holds that has not expired."""
+        """Return the stream with its unexpired count and weight."""
         return Stream(
             scope=known_scope(self.scope),
             kind=self.kind,
@@ -77,7 +77,7 @@ class Head:
 
 
 class Slot:
-    """What is known of a record that is there, as the plan will leave it."""
+    """A stored record's state, as the plan leaves it."""
 
     __slots__ = (
         "created", "derived", "expires", "key", "labels", "payload", "seq", "stored", "version", "weight",
@@ -101,14 +101,14 @@ class Slot:
         self.labels = labels
         self.expires = expires
         self.stored = True
-        """Whether the back-end has it already."""
+        """Whether the back-end stores it already."""
         self.payload: Any = None
-        """What the back-end has made of the record that is to be put; None if it does not change."""
+        """The back-end's encoding of the record to put; None if the record does not change."""
         self.derived: dict[str, bytes] = {}
 
 
 class Ground(ABC):
-    """What is known of the store's streams while writes are done."""
+    """Known state of the store's streams during planning."""
 
     def __init__(self, moment: int) -> None:
         self.moment = moment
@@ -119,30 +119,30 @@ class Ground(ABC):
 
     @abstractmethod
     def read_head(self, name: Name) -> Head | None:
-        """Return the head of a stream as it is stored."""
+        """Return the stored head of a stream."""
 
     @abstractmethod
     def add_head(self, head: Head) -> None:
-        """Give a stream that is new its `id`."""
+        """Assign the `id` of a new stream."""
 
     @abstractmethod
     def drop_head(self, head: Head) -> None:
-        """Remove a stream that is empty."""
+        """Remove an empty stream."""
 
     @abstractmethod
     def payload(self, record: Record) -> Any:
-        """Return what the back-end makes of a record that is to be put."""
+        """Return the back-end's encoding of a record to put."""
 
     def mark(self) -> None:
-        """Mark the point to which `rewind` goes back."""
+        """Set the savepoint for `rewind`."""
         self._before = {}
 
     def rewind(self) -> None:
-        """Forget what plans have changed since the mark."""
+        """Undo the planned changes since `mark`."""
         self.heads.update(self._before or {})
 
     def find(self, name: Name) -> Head | None:
-        """Return a stream's head for a plan that begins to use it."""
+        """Return a stream's head when a plan first uses it."""
         if name not in self.heads:
             self.heads[name] = self.read_head(name)
         head = self.heads[name]
@@ -151,7 +151,7 @@ class Ground(ABC):
         return head
 
     def make(self, name: Name) -> Head:
-        """Return the stream's head, made if there is none."""
+        """Return the stream's head; create it if it does not exist."""
         head = self.heads[name]
         if head is None:
             head = Head((0, *name, 0, 0, 0, 0, self.moment, self.moment, None, None, None, None))
@@ -160,53 +160,53 @@ class Ground(ABC):
         return head
 
     def touch(self, head: Head) -> None:
-        """Note that something in the stream is written now."""
+        """Record that the stream is written now."""
         head.updated = self.moment
-        # By the latest clock: one that is slow does not let the stream expire sooner.
+        # Never earlier than before: a slow clock does not shorten the time to live.
         head.expires = None if head.ttl is None else max(self.moment + head.ttl, head.expires or 0)
         self.dirty.add((head.scope, head.kind))
 
     def drop(self, head: Head) -> None:
-        """Remove a stream itself, once it is empty."""
+        """Remove an empty stream itself."""
         self.drop_head(head)
         self.heads[head.scope, head.kind] = None
 
 
 class Plan(ABC):
-    """One write: works out what changes, which the back-end then writes."""
+    """One write: computes the changes, which the back-end then writes."""
 
     ahead = 1
-    """How many groups that a limit may remove are looked up at once."""
+    """How many eviction groups of a limit are looked up at once."""
 
     def __init__(self, ground: Ground) -> None:
         self.ground = ground
         self.entered: set[Name] = set()
         self.swept = 0
         self.slots: dict[tuple[Any, str], Slot | None] = {}
-        """By the head's id and the key; None where it is known that there is no record."""
+        """Slots by head id and key; None where no record exists."""
         self.removed: list[tuple[Head, Slot]] = []
-        """What was stored and goes."""
+        """Stored records to remove."""
         self.lost_labels: list[tuple[Head, int, dict[str, str]]] = []
-        """The labels that stored records lose, by head and seq."""
+        """Labels that stored records lose, by head and seq."""
         self.derived: dict[tuple[Any, int, str], tuple[int, bytes | None]] = {}
-        """Derived values to keep, or to remove if None, by the head's id, seq and name, and their version."""
+        """Derived values with their version, by head id, seq and name; None removes one."""
 
     @abstractmethod
     def read_slot(self, head: Head, key: str) -> Slot | None:
-        """Return what is stored under a key."""
+        """Return the stored slot of a key."""
 
     @abstractmethod
     def read_slots(self, head: Head, keys: list[str]) -> Iterable[Slot]:
-        """Return what is stored under many keys of a stream."""
+        """Return the stored slots of several keys of a stream."""
 
     @abstractmethod
     def wipe(self, head: Head, keep: tuple[str, ...], *, expired_only: bool) -> None:
-        """Remove all records of a stream but those to keep, or those that have expired; set its totals."""
+        """Remove all records of a stream except `keep`, or only expired ones; update its totals."""
 
     def run(self, write: Write, payloads: Sequence[Any]) -> list[Outcome]:
-        """Work the operations out; `payloads` holds what the back-end made of the record of each Put.
+        """Plan the operations; `payloads` has the back-end's encoding for each Put.
 
-        Raises ConflictError, LimitError, or DoneBeforeError if the id of the write is noted.
+        Raises ConflictError, LimitError, or DoneBeforeError if the id of the write is recorded already.
         """
         note = note_ref(write)
         if note is not None:
@@ -219,7 +219,7 @@ class Plan(ABC):
         return outcomes
 
     def changed(self) -> list[tuple[Any, Slot]]:
-        """Return the slots to be put, each with its head's id."""
+        """Return the slots to put, each with its head's id."""
         return [
             (at[0], slot) for at, slot in self.slots.items() if slot is not None and slot.payload is not None
         ]
@@ -255,7 +255,7 @@ class Plan(ABC):
         return Outcome(count=self.swept + self._purge(op, head))
 
     def _head(self, scope: ScopePath, kind: str) -> Head | None:
-        """Return the stream's head; the first time in this write, with what has expired taken out."""
+        """Return the stream's head; on first use in this write, expired records are removed first."""
         name = (scope.path, kind)
         self.swept = 0
         if name not in self.entered:
@@ -280,26 +280,26 @@ class Plan(ABC):
         return 0
 
     def _check_new(self, note: Ref) -> None:
-        """Raise DoneBeforeError if a write was noted there that still counts."""
+        """Raise DoneBeforeError if the id is recorded and has not expired."""
         head = self._head(note.scope, note.kind)
         slot = self._slot(head, note.key) if head else None
         if slot is not None and (slot.expires is None or slot.expires > self.ground.moment):
             raise DoneBeforeError(f"{note.key!r} is noted")
 
     def _note(self, note: Record) -> None:
-        """Put the note of a write; the notes of a scope expire together once no write adds to them."""
+        """Put the id record of a write; all ids of a scope expire together once no new ones are added."""
         name = (note.scope.path, note.kind)
         before = self.ground.heads[name]
         soonest = before.soonest if before is not None else None
         self._put(note, None, self.ground.payload(note))
         head = self.ground.make(name)
-        # Single notes are looked through for what has expired once a day, not at each write.
+        # Expired id records are collected once a day, not on every write.
         head.soonest = soonest or self.ground.moment + 2 * ONCE_MICROSECONDS
         head.ttl = 2 * ONCE_MICROSECONDS
         self.ground.touch(head)
 
     def _wipe(self, head: Head, keep: tuple[str, ...], *, expired_only: bool = False) -> int:
-        """Remove many records at once, and return how many."""
+        """Remove many records at once; return how many."""
         if not head.count:
             return 0
         before = head.count
@@ -383,7 +383,7 @@ class Plan(ABC):
         return removed
 
     def remove(self, head: Head, slot: Slot) -> None:
-        """Take a record out."""
+        """Remove a record."""
         if slot.stored:
             self.removed.append((head, slot))
             if slot.labels:
@@ -403,14 +403,14 @@ class Plan(ABC):
         return self.slots[name]
 
     def _find(self, head: Head, keys: Iterable[str]) -> None:
-        """Look many keys of one stream up at once."""
+        """Load several keys of one stream at once."""
         wanted = [key for key in dict.fromkeys(keys) if (head.id, key) not in self.slots]
         found = list(self.read_slots(head, wanted)) if head.count and wanted else []
         self.slots.update(((head.id, key), None) for key in wanted)
         self.slots.update(((head.id, slot.key), slot) for slot in found)
 
     def _look_ahead(self, write: Write) -> None:
-        """Look up what the operations will ask for, stream by stream."""
+        """Load what the operations will need, stream by stream."""
         asked: dict[tuple[ScopePath, str], list[str]] = {}
         for op in write.ops:
             scope, kind, key = place_of(op)

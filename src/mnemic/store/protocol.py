@@ -1,4 +1,4 @@
-"""The contract of a back-end: six methods over records, and what it says it can do."""
+"""The Store protocol: six methods over records, and capabilities."""
 
 from __future__ import annotations
 
@@ -26,92 +26,92 @@ Item = TypeVar("Item")
 
 
 class Capability(Enum):
-    """Something that a store does by itself; what it lacks, a layer does for it."""
+    """A feature that a store implements itself; a layer supplies the missing ones."""
 
     DURABLE = "durable"
-    """What was acknowledged is there when the URL is opened again."""
+    """Acknowledged data is there when the URL is opened again."""
     SHARED = "shared"
-    """Several processes may use the same URL at the same time."""
+    """Several processes can use the same URL at the same time."""
     ATOMIC = "atomic"
-    """Writes are all or none and guarded by versions, also between processes; within one, they are anyway."""
+    """Atomicity and version checks hold between processes, not only within one."""
     LEXICAL = "lexical"
-    """`search` finds words."""
+    """`search` works."""
     NEAREST = "nearest"
-    """It has an `index` of its own by words and vectors, as `store.nearest` describes it."""
+    """The store has its own keyword and vector `index`, as described in `store.nearest`."""
 
 
 class Page(Struct, Generic[Item], frozen=True):
-    """Part of an answer; `cursor` asks for the next part and is None at the end."""
+    """One page of results; `cursor` requests the next page and is None on the last one."""
 
     items: tuple[Item, ...]
     cursor: str | None = None
 
 
 class Store(Protocol):
-    """Keeps records.
+    """Stores records.
 
-    All methods raise ClosedError after `close`, and StoreError or a descendant if the back-end
-    fails. Nothing that a caller gives or gets is shared with what is stored.
+    All methods raise ClosedError after `close`, and StoreError or a subclass if the back-end fails. Arguments and
+    results share no state with stored data.
     """
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """What the store does by itself."""
+        """Features that the store implements itself."""
         ...
 
     async def write(self, write: Write) -> list[Outcome]:
-        """Do all operations of `write`, or none; return what each did.
+        """Apply all operations of `write`, or none; return their outcomes.
 
-        What it wrote is durable, and visible to every later call, when it returns. Raises
-        ConflictError if a version is not the expected one, LimitError if a limit cannot be held.
+        When it returns, the write is durable and visible to every later call. Raises ConflictError if a version
+        does not match, LimitError if a limit cannot be met.
         """
         ...
 
     async def read(self, refs: Sequence[Ref]) -> list[Record | None]:
-        """Return the record of each ref, in their order; None where there is none."""
+        """Return the record of each ref, in order; None for one that does not exist."""
         ...
 
     async def scan(self, scan: Scan) -> Page[Record]:
-        """Return the next records that `scan` asks for, at most `scan.limit`.
+        """Return the next records of a scan, at most `scan.limit`.
 
-        A page may hold fewer than the limit and still have a cursor; only a page without a cursor
-        is the last. Raises InvalidValueError for a cursor that is not ours.
+        A page can have fewer than `limit` records and still have a cursor; only a page without a cursor is the
+        last. Raises InvalidValueError for an invalid cursor.
         """
         ...
 
     async def streams(self, scan: StreamScan) -> Page[Stream]:
-        """Return the next streams that `scan` asks for; what has expired is not counted."""
+        """Return the next streams of a scan; expired records are not counted."""
         ...
 
     async def search(self, search: Search) -> list[Match]:
         """Return the best `search.limit` records, best first.
 
-        Only a store with the capability LEXICAL has this; the index layer gives it to the others.
+        Only for stores with the capability LEXICAL; for others, the index layer provides it.
         """
         ...
 
     async def close(self) -> None:
-        """Let go of files, connections and threads; calling it twice does nothing."""
+        """Close files, connections and threads; further calls do nothing."""
         ...
 
 
 @runtime_checkable
 class Scrubbing(Protocol):
-    """A store whose files show for a while what was deleted from it; most do not, and lack this."""
+    """A store whose files can contain deleted data for a while; most stores do not need this."""
 
     async def scrub(self) -> None:
-        """Make what was deleted unreadable; raises StoreBusyError if other users of the store prevent it."""
+        """Make deleted data unreadable; raises StoreBusyError if other processes prevent it."""
         ...
 
 
 async def scrub(store: Store) -> None:
-    """Make what was deleted unreadable in the store's files; raises StoreBusyError if others prevent it."""
+    """Make deleted data in the store's files unreadable; raises StoreBusyError if other processes prevent it."""
     if isinstance(store, Scrubbing):
         await store.scrub()
 
 
 async def scan_all(store: Store, scan: Scan) -> AsyncGenerator[Record, None]:
-    """Yield every record that `scan` asks for, page by page; `scan.limit` is the size of a page."""
+    """Yield every record of a scan, page by page; `scan.limit` is the page size."""
     while True:
         page = await store.scan(scan)
         for record in page.items:
@@ -122,7 +122,7 @@ async def scan_all(store: Store, scan: Scan) -> AsyncGenerator[Record, None]:
 
 
 async def all_streams(store: Store, scan: StreamScan) -> AsyncGenerator[Stream, None]:
-    """Yield every stream that `scan` asks for, page by page; `scan.limit` is the size of a page."""
+    """Yield every stream of a scan, page by page; `scan.limit` is the page size."""
     while True:
         page = await store.streams(scan)
         for stream in page.items:

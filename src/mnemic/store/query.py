@@ -1,4 +1,4 @@
-"""What is asked of a store, as values: writes, scans and searches."""
+"""Operations on a store as values: writes, scans and searches."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ __all__ = [
 ]
 
 FIELDS = ("key", "importance", "weight", "pinned", "created", "updated", "valid_from", "valid_to")
-"""The fields of a record that a condition may name, beside `meta.x`, `data.x` and `labels.x`."""
+"""Record fields that a condition can name, besides `meta.x`, `data.x` and `labels.x`."""
 
 MAX_CHOICES = 1000
-"""The most values that one condition may choose among."""
+"""Maximum number of values in one condition."""
 
 ONCE_LASTS = timedelta(hours=24)
 """How long the id of a write is remembered."""
@@ -64,12 +64,11 @@ Scalar: TypeAlias = None | bool | int | float | str | datetime
 
 
 class Put(Struct, frozen=True):
-    """Write a record: a new one at the end of its stream, or a new version in its old place.
+    """Write a record: append a new one, or replace an existing one in its position.
 
-    `if_version` is the version that must be stored now: 0 for none, None for any. The record is
-    checked and copied when the operation is made, so what the caller does with it later is lost on
-    the store. The record's own seq, version and updated are ignored; created is kept from the first
-    write unless given.
+    `if_version` is the version that must be stored now: 0 for none, None for any. The record is validated and
+    copied here, so later changes by the caller have no effect. Its own seq, version and updated are ignored;
+    created is kept from the first write unless given.
     """
 
     record: Record
@@ -83,17 +82,17 @@ class Put(Struct, frozen=True):
 
 
 class Delete(Struct, frozen=True):
-    """Remove a record, if it is there; with `if_version`, only at that version."""
+    """Delete a record if it exists; with `if_version`, only at that version."""
 
     ref: Ref
     if_version: int | None = None
 
 
 class Derive(Struct, frozen=True):
-    """Keep a value that was computed from a record beside it, by a name; None removes it.
+    """Store a value derived from a record next to it, by name; None removes it.
 
-    With a `version` it is kept only while the record is at that version. Without one it stays until the
-    record goes. This is no change of the record or of its stream: both keep their versions.
+    With a `version`, it is valid only while the record has that version; without, until the record is deleted.
+    The versions of the record and its stream do not change.
     """
 
     ref: Ref
@@ -102,16 +101,15 @@ class Derive(Struct, frozen=True):
     version: int | None = None
 
     def __post_init__(self) -> None:
-        """Raise InvalidValueError for a name that is none."""
+        """Raise InvalidValueError for an invalid name."""
         check_name(self.name, "name of a derived value")
 
 
 class Limit(Struct, frozen=True):
-    """Hold a stream to a limit once the operations before this one are done.
+    """Enforce a limit on a stream after the preceding operations.
 
-    While the stream holds more than `max_count` records or more than `max_weight`, the next group
-    of keys in `evict` is removed. If it is still over when they run out, a strict limit raises
-    LimitError and nothing of the write is stored.
+    While the stream has more than `max_count` records or more than `max_weight`, the next group of keys in
+    `evict` is removed. If that is not enough, a strict limit raises LimitError and rejects the write.
     """
 
     scope: ScopePath
@@ -123,9 +121,9 @@ class Limit(Struct, frozen=True):
 
 
 class Purge(Struct, frozen=True):
-    """Empty a stream, but for the keys in `keep`; or, with `expired_only`, remove what has expired.
+    """Delete all records of a stream except `keep`; or, with `expired_only`, only expired ones.
 
-    With `drop` all of it goes, the stream itself and its numbering too; nothing tells that it was.
+    With `drop`, the stream itself and its numbering are deleted too.
     """
 
     scope: ScopePath
@@ -136,10 +134,10 @@ class Purge(Struct, frozen=True):
 
 
 class Touch(Struct, frozen=True):
-    """From now on, let a whole stream expire that long after its last write; None for never.
+    """Set the time to live of a stream, counted from its last write; None for no expiry.
 
-    It also gives the stream its `settings`, a text that means something to the writers alone; they go
-    with the stream. This counts as a write. An expired stream reads as empty.
+    Also sets the stream's `settings`, an opaque text for its writers that is deleted with the stream. Counts as a
+    write. An expired stream reads as empty.
     """
 
     scope: ScopePath
@@ -148,7 +146,7 @@ class Touch(Struct, frozen=True):
     settings: str | None = None
 
     def __post_init__(self) -> None:
-        """Raise InvalidValueError for a time to live that is not positive, or settings that are no text."""
+        """Raise InvalidValueError for a time to live that is not positive, or settings that are not text."""
         if self.ttl is not None:
             check_ttl(self.ttl)
         if self.settings is not None:
@@ -156,11 +154,11 @@ class Touch(Struct, frozen=True):
 
 
 class Expect(Struct, frozen=True):
-    """Raise ConflictError, and store nothing, unless all is as expected.
+    """Raise ConflictError, and reject the write, unless the stored state is as expected.
 
-    Without a key, the stream must be at `version`; 0 is one that never was. With a key, that record
-    must be at `version`, or merely be there if that is None. With `settings`, the stream must have
-    these, None for none; if it has others, the error is a SettingsChangedError that tells them.
+    Without a key, the stream must be at `version`; 0 means that it never existed. With a key, that record must be
+    at `version`, or exist if `version` is None. With `settings`, the stream must have these settings, None for
+    none; otherwise SettingsChangedError carries the stored ones.
     """
 
     scope: ScopePath
@@ -174,12 +172,11 @@ Op: TypeAlias = Put | Delete | Derive | Limit | Purge | Touch | Expect
 
 
 class Write(Struct, frozen=True):
-    """Operations done in order, all or none.
+    """Operations applied in order, all or none.
 
-    A write with an `id` is done once: sent again within `ONCE_LASTS`, it returns the first one's outcomes.
-    The id belongs to the scope of the first operation, and goes when that scope is erased. It stands for
-    what the operations say, of which `digest` is a digest, made here unless it is given. If a write is
-    `lazy`, layers may compute later what they derive from its records.
+    A write with an `id` runs once: sent again within `ONCE_LASTS`, it returns the first outcomes. The id belongs
+    to the scope of the first operation and is erased with it. `digest` identifies the content of the write; it is
+    computed unless given. With `lazy`, layers may compute derived values later.
     """
 
     ops: tuple[Op, ...]
@@ -188,7 +185,7 @@ class Write(Struct, frozen=True):
     digest: str | None = None
 
     def __post_init__(self) -> None:
-        """Raise InvalidValueError if the id cannot name anything."""
+        """Raise InvalidValueError for an invalid id."""
         if self.id is not None:
             check_name(self.id, "write id")
             if self.digest is None:
@@ -196,11 +193,11 @@ class Write(Struct, frozen=True):
 
 
 class Outcome(Struct, frozen=True, omit_defaults=True):
-    """What one operation did.
+    """Result of one operation.
 
-    A Put gives the record's key, seq, version and times; a Delete and a Limit the keys that they
-    removed, and a Limit what the stream holds then; a Purge how many it removed; a Derive how many
-    records have the value, 1 or 0; an Expect the version that it found.
+    A Put returns the record's key, seq, version and times; a Delete and a Limit the removed keys, and a Limit
+    also the remaining count and weight; a Purge the number removed; a Derive 1 if the record exists, else 0; an
+    Expect the version found.
     """
 
     seq: int = 0
@@ -214,10 +211,10 @@ class Outcome(Struct, frozen=True, omit_defaults=True):
 
 
 class Condition(Struct, frozen=True):
-    """One test of a record: a field of `FIELDS`, or a name within meta, data or labels.
+    """A test of one record field: one of `FIELDS`, or a name within meta, data or labels.
 
-    A missing value is None. Numbers compare with numbers, text with text, times with times; a
-    comparison of different types is false, so `ne` is true. True is not 1.
+    A missing value is None. Numbers compare with numbers, text with text, times with times; comparing different
+    types is false, so `ne` is true. True is not 1.
     """
 
     field: str
@@ -225,7 +222,7 @@ class Condition(Struct, frozen=True):
     value: Scalar | tuple[Scalar, ...]
 
     def __post_init__(self) -> None:
-        """Raise InvalidValueError if no store could answer."""
+        """Raise InvalidValueError for a condition that no store can evaluate."""
         group, dot, name = self.field.partition(".")
         if not (self.field in FIELDS or (dot and name and group in ("meta", "data", "labels"))):
             raise InvalidValueError(
@@ -261,11 +258,10 @@ class Condition(Struct, frozen=True):
 class Scan(Struct, frozen=True, kw_only=True):
     """Read a stream, or with `below` all streams of a scope and the scopes below it, in order.
 
-    Order is by scope, kind and seq; `reverse` turns it round. `skip` passes over that many matches
-    first, `cursor` goes on where a page ended. `after_version` keeps what was written since;
-    `as_of` keeps what was true then; without `bodies`, text and data are left out. `derived` names
-    the derived values to bring along, and `lacking` keeps only records without that one. Expired
-    records are never seen.
+    The order is scope, kind, seq; `reverse` inverts it. `skip` skips that many matches, `cursor` continues after
+    a page. `after_version` keeps what was written later; `as_of` keeps what was valid then; without `bodies`,
+    text and data are omitted. `derived` names derived values to include, and `lacking` keeps only records without
+    that one. Expired records are never returned.
     """
 
     scope: ScopePath
@@ -289,9 +285,9 @@ class Scan(Struct, frozen=True, kw_only=True):
 
 
 class StreamScan(Struct, frozen=True, kw_only=True):
-    """List the streams of a scope and, with `below`, of those below it, ordered by scope and kind.
+    """List the streams of a scope and, with `below`, of the scopes below it, by scope and kind.
 
-    Streams that hold nothing are left out, unless `empty`.
+    Empty streams are omitted unless `empty` is true.
     """
 
     scope: ScopePath
@@ -340,7 +336,7 @@ class Search(Struct, frozen=True, kw_only=True):
 
 
 def place_of(op: Op) -> tuple[ScopePath, str, str | None]:
-    """Return the scope, the kind and, if it names one, the key that an operation concerns."""
+    """Return the scope, the kind and, if it names one, the key of an operation."""
     if isinstance(op, Put):
         return op.record.scope, op.record.kind, op.record.key
     if isinstance(op, Delete | Derive):
@@ -349,10 +345,10 @@ def place_of(op: Op) -> tuple[ScopePath, str, str | None]:
 
 
 def _said(op: Op) -> Any:
-    """Return what an operation says, and says again when its caller tries again.
+    """Return the part of an operation that stays the same when its caller retries.
 
-    The key of a record that must be new is made anew by most callers, and so is what guards a write: the
-    versions that it expects, and what a limit may remove.
+    Most callers generate a new key for a new record on each attempt, and recompute guards: expected versions, and
+    eviction candidates.
     """
     scope, kind, key = place_of(op)
     where = (type(op).__name__, scope.path, kind)
@@ -366,7 +362,7 @@ def _said(op: Op) -> Any:
 
 
 def stored(record: Record, did: Outcome) -> Record:
-    """Return a record as it stands in the store after a Put of it had this outcome."""
+    """Return a record as stored after a Put with this outcome."""
     return Record(
         record.scope,
         record.kind,
@@ -394,7 +390,7 @@ def _checked_labels(labels: Mapping[str, str]) -> dict[str, str]:
 
 
 def checked(record: Record) -> Record:
-    """Return a copy of `record` that is fit to be stored, or raise InvalidValueError or TooLargeError."""
+    """Return a validated copy of a record; raises InvalidValueError or TooLargeError."""
     check_kind(record.kind)
     if not isinstance(record.meta, Mapping) or not isinstance(record.labels, Mapping):
         raise InvalidValueError(
@@ -409,7 +405,7 @@ def checked(record: Record) -> Record:
         raise TooLargeError(
             f"{record.kind} {shown(record.key)} holds {size:,} characters, more than {MAX_SIZE:,}"
         )
-    # By position, which takes a quarter of the time that names take; this is done for every record written.
+    # Positional arguments take a quarter of the time of keywords, and this runs for every record written.
     return Record(
         record.scope,
         record.kind,

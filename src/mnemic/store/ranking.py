@@ -1,4 +1,4 @@
-"""Scores, computed from counts alone."""
+"""BM25 scores, computed from counts."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ if TYPE_CHECKING:
 
 
 def rarity(documents: int, holding: int) -> float:
-    """Return how telling a term is that `holding` of so many documents hold; never negative."""
+    """Return the inverse document frequency of a term that `holding` of `documents` contain; never negative."""
     return log(1 + (documents - holding + 0.5) / (holding + 0.5))
 
 
 def length_norms(
     lengths: NDArray[np.float32], mean_length: float, *, k1: float, b: float
 ) -> NDArray[np.float32]:
-    """Return what BM25 holds against each document for its length.
+    """Return the BM25 length normalization of each document.
 
-    The lower `k1`, the sooner more occurrences of a term stop mattering; the higher `b`, the less a long
-    text's occurrences are worth.
+    A lower `k1` saturates repeated terms sooner; a higher `b` discounts long texts more.
     """
     return (k1 * (1 - b + b * lengths / max(mean_length, 1e-9))).astype(lengths.dtype)
 
@@ -29,7 +28,7 @@ def length_norms(
 def bm25(
     occurrences: NDArray[np.float32], norms: NDArray[np.float32], weight: float, k1: float
 ) -> NDArray[np.float32]:
-    """Return what one term of weight `weight` adds to the score of each document that holds it."""
+    """Return what a term of weight `weight` adds to the score of each document that contains it."""
     scores: NDArray[np.float32] = occurrences / (occurrences + norms)
     scores *= weight * (k1 + 1)
     return scores

@@ -1,4 +1,4 @@
-"""From a URL to a store: which back-end serves its scheme, found by entry point."""
+"""Finds the back-end for a URL scheme, by entry point."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ __all__ = [
 ]
 
 GROUP = "mnemic.backends"
-"""The entry point group: the name is the URL scheme, the object a `Backend`."""
+"""Entry point group of back-ends: the name is the URL scheme, the object a `Backend`."""
 
 TRIALS = "mnemic.trials"
-"""The entry point group of further ways to try a back-end: the name is free, the object a `Trial`."""
+"""Entry point group of additional test configurations: any name, the object a `Trial`."""
 
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
 _CREDENTIALS = re.compile(r"[:@]")
-"""What an authority holds that has a user, a password or a port."""
+"""Characters that mark a user, a password or a port in an authority."""
 
 _registered: dict[str, Backend] = {}
 
 
 class StoreURL(Struct, frozen=True):
-    """A store's URL, taken apart; as text it shows no password, nor any other secret."""
+    """A parsed store URL; its text form shows no password or other secret."""
 
     text: str
     scheme: str
@@ -55,10 +55,10 @@ class StoreURL(Struct, frozen=True):
 
     @classmethod
     def parse(cls, url: str) -> StoreURL:
-        """Return the URL's parts; raises InvalidValueError if it has no scheme or cannot be parsed."""
+        """Parse a URL; raises InvalidValueError if it has no scheme or cannot be parsed."""
         from urllib.parse import parse_qsl, urlsplit
 
-        # No error shows more than `safe`, not even the words of the parser, which quote what they stumble on.
+        # Errors show only the masked URL: the parser's own messages quote parts of the original.
         safe = masked(url) if isinstance(url, str) else ""
         if not isinstance(url, str) or (found := _SCHEME.match(url)) is None:
             given = shown(safe) if isinstance(url, str) else f"a value of the type {type(url).__name__}"
@@ -87,7 +87,7 @@ class StoreURL(Struct, frozen=True):
         return cls(url, found[1].lower(), split, dict(pairs))
 
     def take(self, **kinds: Callable[[str], object]) -> dict[str, object]:
-        """Return the URL's options, each read by its function; raises InvalidValueError naming a bad one."""
+        """Return the URL's options, each parsed by its function; raises InvalidValueError for an unknown or bad one."""
         taken: dict[str, object] = {}
         for name, text in self.options.items():
             if name not in kinds:
@@ -101,25 +101,25 @@ class StoreURL(Struct, frozen=True):
         return taken
 
     def __str__(self) -> str:
-        """Return the URL without what may be secret in it."""
+        """Return the URL without secrets."""
         return masked(self.text)
 
     def __repr__(self) -> str:
-        """Return the same, quoted."""
+        """Return the URL without secrets, quoted."""
         return f"StoreURL({str(self)!r})"
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """Return the same for the `rich` package, which would show every field."""
+        """Return the same for the `rich` package, which would otherwise show every field."""
         return [("text", str(self))]
 
 
 class Backend(Struct, frozen=True, kw_only=True):
-    """What an entry point in `mnemic.backends` names: how to open a store, and how to try one.
+    """Entry point object of a back-end: how to open a store, and a trial for the test suite.
 
-    An `inline` back-end never waits for the event loop when none is running, so the sync API calls
-    it with no thread in between. `trial` gives the conformance suite an empty store's URL. `prepare` makes
-    what a store needs before it can be opened, such as a table, and returns what it did; most need nothing.
-    Where opening a store creates it, `exists` tells whether there is one.
+    An `inline` back-end never waits for an event loop when none is running, so the sync API calls it without a
+    thread. `trial` gives the conformance suite the URL of an empty store. `prepare` creates what a store needs
+    before it can be opened, such as a table, and returns what it did. `exists` tells whether there is a store at
+    the URL, if opening one would create it.
     """
 
     open: Callable[[StoreURL], Awaitable[Store]]
@@ -130,9 +130,9 @@ class Backend(Struct, frozen=True, kw_only=True):
 
 
 class Trial(Struct, frozen=True):
-    """What an entry point in `mnemic.trials` names: a scheme, and what lends the URL of an empty store of it.
+    """Entry point object of a test configuration: a scheme, and a factory of an empty store's URL.
 
-    `open` takes an empty folder, and raises MissingExtraError if what it needs is not installed.
+    `open` takes an empty folder, and raises MissingExtraError if a dependency is not installed.
     """
 
     scheme: str
@@ -140,7 +140,7 @@ class Trial(Struct, frozen=True):
 
 
 def register(scheme: str, backend: Backend) -> None:
-    """Let a back-end serve a scheme in this process, with no entry point; it comes before those with one."""
+    """Register a back-end for a scheme in this process; it takes precedence over entry points."""
     _registered[scheme] = backend
 
 
@@ -158,7 +158,7 @@ def find(url: str) -> tuple[StoreURL, Backend]:
 
 
 async def find_existing(url: str) -> tuple[StoreURL, Backend]:
-    """Return what `find` returns; raises NotFoundError if opening the URL would create a store."""
+    """Return the same as `find`; raises NotFoundError if there is no store at the URL yet."""
     parsed, backend = find(url)
     if backend.exists is not None and not await backend.exists(parsed):
         raise NotFoundError(f"there is no store at {parsed}")
@@ -166,7 +166,7 @@ async def find_existing(url: str) -> tuple[StoreURL, Backend]:
 
 
 def found_in(group: str, url: str) -> tuple[StoreURL, Any]:
-    """Return the parsed URL and what in a group of entry points serves its scheme; raises as `find`."""
+    """Return the parsed URL and the entry point object in `group` that serves its scheme; raises as `find`."""
     from importlib.metadata import entry_points
 
     parsed = StoreURL.parse(url)
@@ -197,7 +197,7 @@ def schemes(group: str = GROUP) -> list[str]:
 
 
 def trials() -> dict[str, Trial]:
-    """Return the further ways to try a back-end, by name, also where no back-end serves the scheme."""
+    """Return additional test configurations by name, including those without an installed back-end."""
     from importlib.metadata import entry_points
 
     return {entry.name: entry.load() for entry in sorted(entry_points(group=TRIALS))}

@@ -1,4 +1,4 @@
-"""Bounded retries of read-change-write steps that lose a race against other writers."""
+"""Bounded retries of read-modify-write steps that lose a race against other writers."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from ..driving import pause
 from ..errors import ConflictError
 
 ATTEMPTS = 100
-"""How often a step is tried before it gives up; each time, someone else's write got through."""
+"""Maximum number of attempts; each failed one means that another write succeeded."""
 AT_ONCE = 3
-"""How many attempts follow each other without a pause."""
+"""How many attempts run without a pause."""
 LONGEST_PAUSE = 0.02
 """The longest pause between two attempts, in seconds."""
 
@@ -25,10 +25,10 @@ async def retried(
     *,
     retry_on: Callable[[ConflictError], bool] = lambda error: True,
 ) -> Result:
-    """Return what `step` returns, run again from the start while it raises ConflictError.
+    """Run `step` and return its result; run it again while it raises ConflictError.
 
-    `retry_on` tells which conflicts are worth another attempt. Raises the conflict if it is not, and
-    ConflictError naming `what` and the number of attempts if others were faster every time.
+    `retry_on` tells which conflicts to retry. Raises the conflict if it is not one of these, and ConflictError
+    naming `what` and the number of attempts if every attempt failed.
     """
     for attempt in range(1, ATTEMPTS + 1):
         try:

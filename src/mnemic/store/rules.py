@@ -1,4 +1,4 @@
-"""The rules of a write that every store enforces with the same words."""
+"""Checks that every store applies to a write, with the same error messages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .query import Expect, Limit
 
 
 def check_version(ref: Ref, expected: int | None, current: int) -> None:
-    """Raise ConflictError unless the record is at the expected version; 0 stands for none, None for any."""
+    """Raise ConflictError unless the record is at the expected version; 0 means absent, None means any."""
     if expected is None or expected == current:
         return
     state = f"is at version {current}" if current else "is not there"
@@ -23,9 +23,9 @@ def check_version(ref: Ref, expected: int | None, current: int) -> None:
 
 
 def check_expected(op: Expect, current: int, settings: str | None) -> None:
-    """Raise ConflictError unless the stream, or the record, is at the version that `op` expects.
+    """Raise ConflictError unless the stream or record is at the version that `op` expects.
 
-    Raises SettingsChangedError if the stream has other settings than those that it expects.
+    Raises SettingsChangedError if the stream's settings differ from the expected ones.
     """
     if op.settings is not UNSET and op.settings != settings:
         raise SettingsChangedError(
@@ -47,14 +47,14 @@ def check_expected(op: Expect, current: int, settings: str | None) -> None:
 
 
 def over_limit(op: Limit, count: int, weight: int) -> bool:
-    """Tell whether a stream of so many records and such weight is over the limit."""
+    """Return whether this count and weight exceed the limit."""
     return (op.max_count is not None and count > op.max_count) or (
         op.max_weight is not None and weight > op.max_weight
     )
 
 
 def check_limit(op: Limit, count: int, weight: int) -> None:
-    """Raise LimitError if the limit is strict and the stream is over it."""
+    """Raise LimitError if the limit is strict and this count or weight exceeds it."""
     if op.strict and over_limit(op, count, weight):
         raise LimitError(
             f"the {op.kind} stream of scope {op.scope.path!r} would hold {count:,} records of weight "

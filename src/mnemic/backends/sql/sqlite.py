@@ -6,6 +6,7 @@ import os
 import sqlite3
 import stat
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -221,7 +222,7 @@ class SqliteFile:
         except DRIVER_ERRORS as error:
             raise self.explain(error) from error
         try:
-            raw.execute("PRAGMA journal_mode = WAL")
+            self._begin_wal(raw)
             raw.execute(f"PRAGMA synchronous = {self.synchronous}")
             # What is forgotten must not be found in the free pages of the file.
             raw.execute("PRAGMA secure_delete = ON")
@@ -229,6 +230,18 @@ class SqliteFile:
             raw.close()
             raise self.explain(error) from error
         return Connection(raw, self)
+
+    def _begin_wal(self, raw: sqlite3.Connection) -> None:
+        """Write ahead from now on; while another process does the same to a new file, SQLite itself does not wait."""
+        until = time.monotonic() + self.busy_seconds
+        while True:
+            try:
+                raw.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                    raise
+            time.sleep(0.005)
 
     def _make_file(self) -> None:
         """Create the file, readable by its owner only, unless it is there; note which file it is.

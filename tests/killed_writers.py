@@ -1,0 +1,54 @@
+"""Processes that append to a session as fast as they can, and are killed; a fork server makes them in no time."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from multiprocessing.connection import Connection
+
+import mnemic
+
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(["__main__", "mnemic.api", "mnemic.backends.sql.sqlite", __name__])
+
+
+class KilledWriter:
+    """A process that adds the messages "name-0", "name-1" … each under a name for the call, from `first` on."""
+
+    def __init__(self, url: str, name: str, first: int) -> None:
+        self._acknowledged, theirs = _CONTEXT.Pipe(duplex=False)
+        self._process = _CONTEXT.Process(target=_append, args=(url, name, first, theirs), daemon=True)
+        self._process.start()
+        theirs.close()
+
+    def first(self) -> int:
+        """Wait until the first message is acknowledged; return its number; raises EOFError if it fails."""
+        return int(self._acknowledged.recv())
+
+    def kill(self) -> None:
+        """Kill it as a power cut would."""
+        pid = self._process.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+
+    def last(self) -> int | None:
+        """Return the number of the last message that was acknowledged; None if it is the first."""
+        found = None
+        try:
+            while True:
+                found = int(self._acknowledged.recv())
+        except EOFError:
+            return found
+        finally:
+            self._acknowledged.close()
+            self._process.join()
+            self._process.close()
+
+
+def _append(url: str, name: str, first: int, acknowledged: Connection) -> None:
+    with mnemic.open(url, embedder=None) as memory:
+        chat = memory.scope("acme").session("shared")
+        for n in range(first, 1_000_000):
+            chat.add("user", f"{name}-{n}", once=f"{name}-{n}")
+            acknowledged.send(n)

@@ -192,10 +192,18 @@ def test_a_copy_that_is_not_the_same_is_told(
 
 COMMANDS = {
     "copy": ["copy", "URL", "TARGET"],
-    "reembed": ["reembed", "URL", "--embedder", "static"],
-    "reindex": ["reindex", "URL", "--index", "lancedb:///TARGET"],
-    "rotate": ["rotate", "URL", "--key-env", "KEY"],
-    "migrate": ["migrate", "URL"],
+    "reembed": ["reembed", "-s", "URL", "--embedder", "static"],
+    "reindex": ["reindex", "-s", "URL", "--index", "lancedb:///TARGET"],
+    "rotate": ["rotate", "-s", "URL", "--key-env", "KEY"],
+    "migrate": ["migrate", "-s", "URL"],
+    "ls": ["ls", "-s", "URL"],
+    "show": ["show", "-s", "URL", "acme", "monday"],
+    "stats": ["stats", "-s", "URL"],
+    "recall": ["recall", "-s", "URL", "acme", "tea"],
+    "ping": ["ping", "-s", "URL"],
+    "forget": ["forget", "-s", "URL", "acme", "tea"],
+    "erase": ["erase", "-s", "URL", "acme", "--yes"],
+    "export": ["export", "-s", "URL", "TARGET"],
 }
 
 
@@ -288,7 +296,7 @@ def test_on_the_command_line(source: str, tmp_path: Path) -> None:
     shown = CliRunner().invoke(main, ["copy", source, "nowhere://x"])
     assert shown.exit_code == 1
     assert "no installed back-end serves nowhere://" in shown.output
-    shown = CliRunner().invoke(main, ["migrate", target])
+    shown = CliRunner().invoke(main, ["migrate", "--store", target])
     assert shown.exit_code == 0
     assert "is at the newest schema" in shown.output
 

@@ -725,12 +725,12 @@ def test_an_archive_that_is_not_there_is_no_success(filled: str, tmp_path: Path)
 def test_rotation_on_the_command_line(filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OLD", b64encode(OLD).decode())
     monkeypatch.setenv("NEW", NEW.decode())
-    shown = CliRunner().invoke(main, ["rotate", filled, "--key-env", "NEW", "--key-env", "OLD"])
+    shown = CliRunner().invoke(main, ["rotate", "--store", filled, "--key-env", "NEW", "--key-env", "OLD"])
     assert shown.exit_code == 0, shown.output
-    assert "NEW is the only key needed for sqlite" in shown.output
+    assert "only the first key is needed for sqlite" in shown.output
     with mnemic.open(filled, encryption_key=NEW) as memory:
         assert memory.scope("acme", "alice").recall("teapot")
-    shown = CliRunner().invoke(main, ["rotate", filled, "--key-env", "UNSET"])
+    shown = CliRunner().invoke(main, ["rotate", "--store", filled, "--key-env", "UNSET"])
     assert shown.exit_code == 1
     assert "the environment variable UNSET is not set" in shown.output
 

@@ -493,7 +493,7 @@ def test_an_error_of_ours_is_one_line_and_a_traceback_only_when_asked(tmp_path: 
     ("arguments", "code", "named"),
     [
         (["gone.jsonl"], 1, "mnemic: there is no file gone.jsonl"),
-        (["--store", "nothing"], 1, "mnemic: a store is named by a URL"),
+        (["--store", "nothing?x=1"], 1, "mnemic: a store is named by a URL"),
         (["--store", "nosuch://x"], 1, "mnemic: no installed back-end serves nosuch://"),
         (["--categories", "9"], 1, "mnemic: no question has a category of 9; there are: 1, 2"),
         (["--categories", "1,,2"], 2, "empty name"),

@@ -50,6 +50,16 @@ def test_a_fact_keeps_source_confidence_and_metadata(graph: mnemic.Facts) -> Non
     assert (kept.source, kept.confidence, kept.metadata, kept.valid_from) == ("chat", 0.7, {"x": [1]}, DAY)
 
 
+def test_the_id_of_a_fact_is_the_one_of_its_hits_also_when_it_has_ended(alice: mnemic.Scope) -> None:
+    alice.facts.add("Alice", "lives in", "Oxford", valid_from=DAY)
+    for as_of in (None, DAY):
+        (fact,) = alice.facts.ask("Alice", history=True)
+        (hit,) = alice.recall("Where does Alice live?", as_of=as_of)
+        assert hit.id == fact.id == fact.to_dict()["id"]
+        alice.facts.update("Alice", "lives in", valid_to=DAY + timedelta(days=9))
+    assert alice.forget(fact.id).deleted == 1
+
+
 def test_a_fact_stated_again_is_kept_once(graph: mnemic.Facts) -> None:
     first = graph.add("a", "p", "b", confidence=0.5)
     graph.add("a", "p", "b", confidence=0.9, source="again")

@@ -70,6 +70,18 @@ def test_a_round_trip_loses_nothing(tmp_path: Path) -> None:
     assert there.recall("what does Alice like?")[0].record.text == "Alice likes tea"
 
 
+def test_progress_tells_how_many_of_how_many_are_done(tmp_path: Path) -> None:
+    source, told = filled(), list[tuple[int, int]]()
+    exported = source.export_to(tmp_path / "all.jsonl", progress=lambda *at: told.append(at))
+    assert told[0] == (0, exported.records)
+    assert told[-1] == (exported.records, exported.records)
+    assert told == sorted(told)
+    told.clear()
+    mnemic.open("memory://").import_from(tmp_path / "all.jsonl", progress=lambda *at: told.append(at))
+    assert told[-1] == (exported.records, exported.records)
+    assert told == sorted(told)
+
+
 def test_an_import_can_be_sent_again_and_changes_nothing(tmp_path: Path) -> None:
     source = filled()
     source.export_to(tmp_path / "all.jsonl")

@@ -132,7 +132,7 @@ def test_an_error_of_what_opens_a_second_store_shows_no_secret(url: str) -> None
     with mnemic.open("memory://") as memory, pytest.raises(MnemicError) as raised:
         memory.scope("a").forget(older_than=timedelta(days=1), archive=url)
     check_chain(raised.value)
-    for command in (["copy", url, "memory://"], ["copy", "memory://", url], ["migrate", url]):
+    for command in (["copy", url, "memory://"], ["copy", "memory://", url], ["migrate", "--store", url]):
         shown = CliRunner().invoke(main, command)
         assert shown.exit_code == 1
         check(shown.output)

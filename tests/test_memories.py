@@ -33,6 +33,21 @@ def test_what_is_remembered_comes_back(alice: mnemic.Scope) -> None:
     assert (kept.valid_from, kept.valid_to, kept.pinned) == (start, end, True)
 
 
+def test_get_returns_anything_by_its_id_here_or_below(alice: mnemic.Scope) -> None:
+    kept = alice.scope("work").remember("Alice paints teapots")
+    said = alice.session("monday").add("user", "hello")
+    alice.notes.write("plan", [1])
+    fact = alice.facts.add("Alice", "likes", "tea")
+    assert [alice.get(id) for id in (kept.id, said.id, "plan", fact.id)] == [
+        kept,
+        said,
+        alice.notes.get("plan"),
+        fact,
+    ]
+    with pytest.raises(mnemic.NotFoundError, match="holds nothing with the id 'nothing'"):
+        alice.get("nothing")
+
+
 def test_many_are_remembered_at_once(alice: mnemic.Scope) -> None:
     kept = alice.remember_many(["one", MemoryItem(text="two", importance=3, id="second")])
     assert [record.text for record in alice.memories.list()] == ["one", "two"]

@@ -609,7 +609,7 @@ def test_an_index_layer_takes_any_store() -> None:
 def test_the_command_moves_a_store_over(file_url: str) -> None:
     with mnemic.open(file_url, embedder=Words()) as memory:
         memory.scope("a").remember_many(["the winter garden", "the harbour"])
-    command = [sys.executable, "-m", "mnemic", "reembed", file_url, "--embedder"]
+    command = [sys.executable, "-m", "mnemic", "reembed", "--store", file_url, "--embedder"]
     ran = subprocess.run([*command, "static"], capture_output=True, text=True, check=True)
     assert (ran.stdout, ran.stderr) == ("2 texts embedded with static\n", "")
     with mnemic.open(file_url) as memory:

@@ -144,22 +144,29 @@ class AsyncMemory:
         """
         return await list_scopes(self._store, ScopePath(), limit)
 
-    async def export_to(self, path: FileOrPath) -> Exported:
+    async def export_to(
+        self, path: FileOrPath, *, progress: Callable[[int, int], object] | None = None
+    ) -> Exported:
         """Write everything to a file of JSON lines, which is replaced whole or not at all.
 
-        Vectors are left out: they are computed again. The file is not encrypted, even if the store is. Raises
-        StorePermissionError or StoreFullError if it cannot be written.
+        Vectors are left out: they are computed again. The file is not encrypted, even if the store is. `progress`
+        is called with how many records are done and how many there are. Raises StorePermissionError or
+        StoreFullError if it cannot be written.
         """
-        return await export_file(self._store, ScopePath(), path)
+        return await export_file(self._store, ScopePath(), path, progress)
 
     async def import_from(
-        self, path: FileOrPath, *, overwrite: bool = False, progress: Callable[[int], object] | None = None
+        self,
+        path: FileOrPath,
+        *,
+        overwrite: bool = False,
+        progress: Callable[[int, int], object] | None = None,
     ) -> Imported:
         """Add everything from a file that `export_to` wrote, where it was; what is there already is left alone.
 
         The file is checked as a whole before anything is written. `progress` is called with how many records are
-        done. Raises InvalidValueError that names the line if the file is not a whole export, ConflictError if
-        a record is there with another content, unless `overwrite` is true.
+        done and how many there are. Raises InvalidValueError that names the line if the file is not a whole
+        export, ConflictError if a record is there with another content, unless `overwrite` is true.
         """
         return await import_file(self._store, path, None, overwrite=overwrite, progress=progress)
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
-from .checks import check_count, check_time
-from .errors import InvalidValueError
+from .checks import check_count, check_time, shown
+from .errors import InvalidValueError, NotFoundError
 from .features.context import Context, build_context
 from .features.duplicates import Duplicates
 from .features.facts import AsyncFacts
@@ -171,6 +171,17 @@ class AsyncScope:
         )
         return [to_hit(match) for match in await self._store.search(search)]
 
+    async def get(self, item: Reference) -> Item:
+        """Return the message, memory, note or fact, here or below, that an id or a hit names, as it is now.
+
+        Raises NotFoundError if it is not there, InvalidValueError if several have this id.
+        """
+        ref = await find_ref(self._store, self.path, item, MEMORY)
+        (record,) = await self._store.read([ref])
+        if record is None:
+            raise NotFoundError(f"{self.path.path!r} holds nothing with the id {shown(ref.key)}")
+        return to_item_of(record)
+
     async def update(
         self,
         item: Reference,
@@ -317,22 +328,29 @@ class AsyncScope:
         """
         return await list_scopes(self._store, self.path, limit)
 
-    async def export_to(self, path: FileOrPath) -> Exported:
+    async def export_to(
+        self, path: FileOrPath, *, progress: Callable[[int, int], object] | None = None
+    ) -> Exported:
         """Write everything here and below to a file of JSON lines, which is replaced whole or not at all.
 
-        Vectors are left out: they are computed again. The file is not encrypted, even if the store is. Raises
-        StorePermissionError or StoreFullError if it cannot be written.
+        Vectors are left out: they are computed again. The file is not encrypted, even if the store is. `progress`
+        is called with how many records are done and how many there are. Raises StorePermissionError or
+        StoreFullError if it cannot be written.
         """
-        return await export_file(self._store, self.path, path)
+        return await export_file(self._store, self.path, path, progress)
 
     async def import_from(
-        self, path: FileOrPath, *, overwrite: bool = False, progress: Callable[[int], object] | None = None
+        self,
+        path: FileOrPath,
+        *,
+        overwrite: bool = False,
+        progress: Callable[[int, int], object] | None = None,
     ) -> Imported:
         """Add everything from a file that `export_to` wrote to this scope; what is there already is left alone.
 
         The file is checked as a whole before anything is written. `progress` is called with how many records are
-        done. Raises InvalidValueError that names the line if the file is not a whole export, ConflictError if
-        a record is there with another content, unless `overwrite` is true.
+        done and how many there are. Raises InvalidValueError that names the line if the file is not a whole
+        export, ConflictError if a record is there with another content, unless `overwrite` is true.
         """
         return await import_file(self._store, path, self.path, overwrite=overwrite, progress=progress)
 

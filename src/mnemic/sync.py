@@ -691,22 +691,29 @@ class Memory:
         """
         return self._driver.run(self._twin.scopes(limit=limit))
 
-    def export_to(self, path: FileOrPath) -> Exported:
+    def export_to(
+        self, path: FileOrPath, *, progress: Callable[[int, int], object] | None = None
+    ) -> Exported:
         """Write everything to a file of JSON lines, which is replaced whole or not at all.
 
-        Vectors are left out: they are computed again. The file is not encrypted, even if the store is. Raises
-        StorePermissionError or StoreFullError if it cannot be written.
+        Vectors are left out: they are computed again. The file is not encrypted, even if the store is. `progress`
+        is called with how many records are done and how many there are. Raises StorePermissionError or
+        StoreFullError if it cannot be written.
         """
-        return self._driver.run(self._twin.export_to(path))
+        return self._driver.run(self._twin.export_to(path, progress=progress))
 
     def import_from(
-        self, path: FileOrPath, *, overwrite: bool = False, progress: Callable[[int], object] | None = None
+        self,
+        path: FileOrPath,
+        *,
+        overwrite: bool = False,
+        progress: Callable[[int, int], object] | None = None,
     ) -> Imported:
         """Add everything from a file that `export_to` wrote, where it was; what is there already is left alone.
 
         The file is checked as a whole before anything is written. `progress` is called with how many records are
-        done. Raises InvalidValueError that names the line if the file is not a whole export, ConflictError if
-        a record is there with another content, unless `overwrite` is true.
+        done and how many there are. Raises InvalidValueError that names the line if the file is not a whole
+        export, ConflictError if a record is there with another content, unless `overwrite` is true.
         """
         return self._driver.run(self._twin.import_from(path, overwrite=overwrite, progress=progress))
 
@@ -979,6 +986,13 @@ class Scope:
             )
         )
 
+    def get(self, item: Reference) -> Item:
+        """Return the message, memory, note or fact, here or below, that an id or a hit names, as it is now.
+
+        Raises NotFoundError if it is not there, InvalidValueError if several have this id.
+        """
+        return self._driver.run(self._twin.get(item))
+
     def update(
         self,
         item: Reference,
@@ -1098,22 +1112,29 @@ class Scope:
         """
         return self._driver.run(self._twin.scopes(limit=limit))
 
-    def export_to(self, path: FileOrPath) -> Exported:
+    def export_to(
+        self, path: FileOrPath, *, progress: Callable[[int, int], object] | None = None
+    ) -> Exported:
         """Write everything here and below to a file of JSON lines, which is replaced whole or not at all.
 
-        Vectors are left out: they are computed again. The file is not encrypted, even if the store is. Raises
-        StorePermissionError or StoreFullError if it cannot be written.
+        Vectors are left out: they are computed again. The file is not encrypted, even if the store is. `progress`
+        is called with how many records are done and how many there are. Raises StorePermissionError or
+        StoreFullError if it cannot be written.
         """
-        return self._driver.run(self._twin.export_to(path))
+        return self._driver.run(self._twin.export_to(path, progress=progress))
 
     def import_from(
-        self, path: FileOrPath, *, overwrite: bool = False, progress: Callable[[int], object] | None = None
+        self,
+        path: FileOrPath,
+        *,
+        overwrite: bool = False,
+        progress: Callable[[int, int], object] | None = None,
     ) -> Imported:
         """Add everything from a file that `export_to` wrote to this scope; what is there already is left alone.
 
         The file is checked as a whole before anything is written. `progress` is called with how many records are
-        done. Raises InvalidValueError that names the line if the file is not a whole export, ConflictError if
-        a record is there with another content, unless `overwrite` is true.
+        done and how many there are. Raises InvalidValueError that names the line if the file is not a whole
+        export, ConflictError if a record is there with another content, unless `overwrite` is true.
         """
         return self._driver.run(self._twin.import_from(path, overwrite=overwrite, progress=progress))
 

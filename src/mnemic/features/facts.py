@@ -46,6 +46,16 @@ class Fact(Value, frozen=True, kw_only=True):
     confidence: float = 1.0
     metadata: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def id(self) -> str:
+        """The id by which recall, `Scope.get` and `Scope.forget` know it; it changes when the fact ends."""
+        since = "" if self.valid_to is None else f"@{to_microseconds(self.valid_from)}"
+        return f"{_key(*_names(self))}{since}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields by name, and the id, as `json.dumps`, FastAPI and pandas take them."""
+        return {"id": self.id, **Value.to_dict(self)}
+
 
 class Neighborhood(Value, frozen=True, kw_only=True):
     """What a walk found: how far each thing is away, the links, and whether the walk saw them all."""
@@ -294,11 +304,10 @@ class AsyncFacts:
         labels |= {"pair": _key(fact.subject, fact.predicate), "fact": _key(*_names(fact))}
         if fact.source is not None:
             labels["source"] = fact.source
-        since = "" if fact.valid_to is None else f"@{to_microseconds(fact.valid_from)}"
         return Record(
             scope=self.scope,
             kind=FACT,
-            key=f"{labels['fact']}{since}",
+            key=fact.id,
             text=f"{fact.subject} {fact.predicate} {fact.object}",
             data={"confidence": fact.confidence},
             meta=fact.metadata,

@@ -7,7 +7,6 @@ what can be computed again (vectors) is not in it.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import datetime, timedelta
@@ -38,7 +37,8 @@ PAGE = 200
 MAX_LINE = 64 * 1024 * 1024
 """The longest line, in bytes, that is read: larger than any record."""
 
-Progress: TypeAlias = Callable[[int], object]
+Progress: TypeAlias = Callable[[int, int], object]
+"""Called with how many records are done, and how many there are."""
 FileOrPath: TypeAlias = str | PathLike[str] | IO[bytes]
 
 
@@ -98,38 +98,40 @@ _line = json.Decoder(Line).decode
 _end = json.Decoder(End).decode
 
 
-async def export_lines(store: Store, scope: ScopePath) -> AsyncIterator[tuple[int, bytes]]:
-    """Yield the lines of an export of a scope and all below it, many at a time, and of how many records."""
-    yield 0, _encode(Header(format=FORMAT, scope=scope.path, exported=now())) + b"\n"
-    total = 0
+async def export_lines(store: Store, scope: ScopePath) -> AsyncIterator[tuple[bytes, int, int]]:
+    """Yield the lines of an export of a scope and all below it, many at a time.
+
+    With them, how many records are done then, and how many there are.
+    """
     streams = [s async for s in all_streams(store, StreamScan(scope=scope)) if s.kind not in LEFT_OUT]
+    done, total = 0, sum(stream.count for stream in streams)
+    yield _encode(Header(format=FORMAT, scope=scope.path, exported=now())) + b"\n", done, total
     for stream in streams:
         if stream.ttl is not None or stream.settings is not None:
             lives = Line(scope=stream.scope.path, kind=stream.kind, ttl=stream.ttl, settings=stream.settings)
-            yield 0, _encode(lives) + b"\n"
+            yield _encode(lives) + b"\n", done, total
         lines: list[bytes] = []
         async for record in scan_all(store, _all_of(stream)):
             lines.append(_encode(_to_line(record)))
+            done += 1
             if len(lines) == PAGE:
-                yield len(lines), b"\n".join(lines) + b"\n"
-                total += len(lines)
+                yield b"\n".join(lines) + b"\n", done, total
                 lines = []
         if lines:
-            yield len(lines), b"\n".join(lines) + b"\n"
-            total += len(lines)
-    yield 0, _encode(End(records=total)) + b"\n"
+            yield b"\n".join(lines) + b"\n", done, total
+    yield _encode(End(records=done)) + b"\n", done, total
 
 
 def _all_of(stream: Stream) -> Scan:
     return Scan(scope=stream.scope, kinds=(stream.kind,), limit=PAGE, derived=(USE,))
 
 
-def check_export(file: IO[bytes]) -> None:
-    """Read an export through, from where the file stands.
+def check_export(file: IO[bytes]) -> int:
+    """Read an export through, from where the file stands; return how many records it holds.
 
     Raises InvalidValueError that names the line if it is not an export of ours, or not whole.
     """
-    deque(_parsed(file), maxlen=0)
+    return sum(line.key is not None for _, line in _parsed(file))
 
 
 async def import_file(
@@ -138,21 +140,24 @@ async def import_file(
     """Read an export through, then write its records; raises as `check_export` and `import_lines` do."""
     with _input(path) as file:
         start = file.tell()
-        await off_loop(lambda: check_export(file))
+        total = await off_loop(lambda: check_export(file))
         file.seek(start)
-        return await import_lines(store, file, into, overwrite=overwrite, progress=progress)
+        return await import_lines(store, file, into, total, overwrite=overwrite, progress=progress)
 
 
-async def export_file(store: Store, scope: ScopePath, path: FileOrPath) -> Exported:
+async def export_file(
+    store: Store, scope: ScopePath, path: FileOrPath, progress: Progress | None = None
+) -> Exported:
     """Write an export of a scope and all below it to a file, which is replaced whole or not at all.
 
     A file object is written to as it is. Raises StorePermissionError or StoreFullError if it cannot be written.
     """
     records = 0
     with replacing(path) if isinstance(path, str | PathLike) else nullcontext(path) as file:
-        async for count, lines in export_lines(store, scope):
+        async for lines, records, total in export_lines(store, scope):
             await off_loop(partial(file.write, lines))
-            records += count
+            if progress is not None:
+                progress(records, total)
     return Exported(records=records)
 
 
@@ -172,7 +177,13 @@ def _input(path: FileOrPath) -> Iterator[IO[bytes]]:
 
 
 async def import_lines(
-    store: Store, file: IO[bytes], into: ScopePath | None, *, overwrite: bool, progress: Progress | None
+    store: Store,
+    file: IO[bytes],
+    into: ScopePath | None,
+    total: int,
+    *,
+    overwrite: bool,
+    progress: Progress | None,
 ) -> Imported:
     """Write the records of an export; those that are there already are left alone.
 
@@ -191,10 +202,12 @@ async def import_lines(
             written += await _store_batch(store, batch, overwrite)
             batch = []
             if progress is not None:
-                progress(records)
+                progress(records, total)
         batch.append((_to_record(line, line.key, scope), line.uses))
         records += 1
     written += await _store_batch(store, batch, overwrite)
+    if progress is not None:
+        progress(records, total)
     for op in lives:
         await store.write(Write((op,)))
     return Imported(records=records, written=written)

@@ -166,7 +166,7 @@ class Table:
             where = self.requests.meta.region_name
             return UnreadableStoreError(
                 f"{self.url}: there is no table {self.name!r} in the region {where}; "
-                f"make it with: mnemic migrate '{self.url}'"
+                f"make it with: mnemic migrate --store '{self.url}'"
             )
         return aws.explain(error, self.url)
 

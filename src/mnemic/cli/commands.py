@@ -1,0 +1,68 @@
+"""The group of all commands, and how their errors end: one line on stderr, and an exit code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from ..errors import MnemicError
+from .edit import erase, forget, remember
+from .evaluate import evaluation
+from .inspect import ls, ping, recall, show, stats
+from .maintain import migrate, reembed, reindex, rotate
+from .options import DEBUG, debug_option
+from .transfer import copy, export, import_
+
+SECTIONS: dict[str, list[click.Command]] = {
+    "Look": [ls, show, stats, recall, ping],
+    "Change": [remember, forget, erase],
+    "Move": [export, import_, copy],
+    "Maintain": [migrate, reembed, reindex, rotate],
+    "Measure": [evaluation],
+}
+"""The commands as the help lists them."""
+
+
+class Commands(click.Group):
+    """The commands; an error of ours ends them with one line and exit code 1."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; with --debug an error of ours passes through."""
+        try:
+            return super().invoke(ctx)
+        except MnemicError as error:
+            if ctx.meta.get(DEBUG):
+                raise
+            click.echo(f"mnemic: {' '.join(str(error).split())}", err=True)
+            ctx.exit(1)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands by section, in the order in which one meets them."""
+        width = max(len(command.name or "") for commands in SECTIONS.values() for command in commands)
+        for title, commands in SECTIONS.items():
+            with formatter.section(title):
+                rows = [
+                    (
+                        (command.name or "").ljust(width),
+                        command.get_short_help_str(formatter.width - width - 6),
+                    )
+                    for command in commands
+                ]
+                formatter.write_dl(rows)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="mnemic", prog_name="mnemic")
+@debug_option
+def main() -> None:
+    """Memory for AI agents.
+
+    A store is named by --store, or by the environment variable MNEMIC_STORE: the URL that mnemic.open takes, or the
+    path of an SQLite file. A scope is a path such as acme/alice; / is the whole store.
+    """
+
+
+for section in SECTIONS.values():
+    for command in section:
+        main.add_command(command)

@@ -1,0 +1,162 @@
+"""Commands that change what is stored: remember, forget, erase."""
+
+from __future__ import annotations
+
+import sys
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..errors import InvalidValueError, NotFoundError
+from .options import (
+    DURATION,
+    SCOPE,
+    STORE,
+    StoreChoice,
+    dry_run_option,
+    filter_options,
+    json_option,
+    metadata_option,
+    store_options,
+)
+from .output import count, path, print_json
+from .stores import filled_scope, open_store
+
+if TYPE_CHECKING:
+    from ..records import ScopePath
+
+
+@click.command()
+@click.argument("scope", type=SCOPE)
+@click.argument("text")
+@click.option("--id", metavar="ID", help="Its id; by default a new one.")
+@click.option("--importance", type=float, default=1.0, show_default=True, metavar="N", help="0 or more.")
+@metadata_option("Metadata, by which it can be filtered.")
+@click.option("--source", metavar="NAME", help="Where it is from.")
+@click.option("--ttl", type=DURATION, help="Forget it after this time.")
+@click.option("--pinned", is_flag=True, help="Never let it fade.")
+@json_option
+@store_options
+def remember(
+    store: StoreChoice,
+    scope: ScopePath,
+    text: str,
+    id: str | None,
+    importance: float,
+    metadata: dict[str, Any] | None,
+    source: str | None,
+    ttl: timedelta | None,
+    pinned: bool,
+    as_json: bool,
+) -> None:
+    """Remember TEXT in SCOPE, and print its id; - reads the text from stdin.
+
+    A store that is not there yet is created.
+    """
+    if text == "-":
+        text = sys.stdin.read().strip()
+    if not text:
+        raise InvalidValueError("there is no text to remember")
+    with open_store(store, create=True) as memory:
+        item = memory.scope(scope).remember(
+            text, id=id, importance=importance, metadata=metadata, source=source, ttl=ttl, pinned=pinned
+        )
+    if as_json:
+        print_json(item)
+    else:
+        click.echo(item.id)
+
+
+@click.command()
+@click.argument("scope", type=SCOPE)
+@click.argument("ids", nargs=-1, metavar="[ID]...")
+@filter_options
+@click.option("--older-than", type=DURATION, help="Only what is older than this.")
+@click.option(
+    "--faded-below", type=float, metavar="N", help="Only memories with less than N of importance left."
+)
+@click.option("--source", metavar="NAME", help="Only what is from this source.")
+@click.option("--archive", type=STORE, help="Another store, to which it is moved instead of deleted.")
+@dry_run_option
+@json_option
+@store_options
+def forget(
+    store: StoreChoice,
+    scope: ScopePath,
+    ids: tuple[str, ...],
+    kinds: tuple[str, ...],
+    metadata: dict[str, Any] | None,
+    since: datetime | None,
+    until: datetime | None,
+    older_than: timedelta | None,
+    faded_below: float | None,
+    source: str | None,
+    archive: str | None,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Forget what has these IDs in SCOPE and below it, or everything there that passes every filter.
+
+    The ids are those that ls, recall and remember print. An id that is not there is an error, and then nothing is
+    deleted.
+    """
+    filters = (metadata, since, until, older_than, faded_below, source)
+    if not ids and all(given is None for given in filters):
+        raise click.UsageError(
+            "Say what to forget: ids, or --older-than, --since, --until, --metadata, --source or --faded-below. "
+            "'mnemic erase' deletes everything."
+        )
+    with open_store(store) as memory:
+        place = filled_scope(memory, scope)
+        for id in ids:
+            place.get(id)
+        did = place.forget(
+            *ids,
+            kinds=kinds or None,
+            metadata=metadata,
+            since=since,
+            until=until,
+            older_than=older_than,
+            faded_below=faded_below,
+            source=source,
+            archive=archive or False,
+            dry_run=dry_run,
+        )
+    if as_json:
+        print_json(did)
+    elif dry_run:
+        click.echo(f"{count(did.matched, 'record')} would be forgotten")
+    else:
+        archived = f", {did.archived:,} archived" if archive else ""
+        click.echo(f"{count(did.deleted, 'record')} forgotten{archived}")
+
+
+@click.command()
+@click.argument("scope", type=SCOPE)
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+@dry_run_option
+@json_option
+@store_options
+def erase(store: StoreChoice, scope: ScopePath, yes: bool, dry_run: bool, as_json: bool) -> None:
+    """Delete everything in SCOPE and below it, with every trace; / is the whole store.
+
+    It asks for confirmation first. A scope that holds nothing is an error.
+    """
+    with open_store(store) as memory:
+        place = memory.scope(scope)
+        records = place.erase(dry_run=True)
+        if not records:
+            raise NotFoundError(f"nothing is stored in the scope {path(scope)!r}")
+        if not dry_run:
+            if not yes:
+                click.confirm(
+                    f"Erase {count(records, 'record')} in {path(scope)} of {memory.url}?",
+                    abort=True,
+                    err=True,
+                )
+            records = place.erase()
+    if as_json:
+        print_json({"scope": scope, "records": records, "dry_run": dry_run})
+    else:
+        click.echo(f"{count(records, 'record')} {'would be erased' if dry_run else 'erased'}")

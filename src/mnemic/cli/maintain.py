@@ -1,0 +1,102 @@
+"""Commands that look after a store: migrate, reembed, reindex, rotate."""
+
+from __future__ import annotations
+
+import click
+
+from .options import STORE, StoreChoice, json_option, store_options
+from .output import count, print_json, progress
+from .stores import open_store, run
+
+
+@click.command()
+@json_option
+@store_options
+def migrate(store: StoreChoice, as_json: bool) -> None:
+    """Create what the store needs, such as a table, or bring it to the newest schema."""
+    from ..store import registry
+
+    async def prepared() -> tuple[str, str]:
+        parsed, backend = registry.find(store.url)
+        if parsed.scheme == "sqlite":
+            # A new file needs no preparation, so this one is a mistake.
+            await registry.find_existing(store.url)
+        did = await backend.prepare(parsed) if backend.prepare is not None else "is at the newest schema"
+        opened = await backend.open(parsed)
+        await opened.close()
+        return str(parsed), did
+
+    url, did = run(prepared())
+    if as_json:
+        print_json({"url": url, "did": did})
+    else:
+        click.echo(f"{url} {did}")
+
+
+@click.command()
+@click.option(
+    "--embedder", required=True, metavar="NAME", help="The embedder that computes vectors from now on."
+)
+@json_option
+@store_options
+def reembed(store: StoreChoice, embedder: str, as_json: bool) -> None:
+    """Compute all vectors again with another embedder.
+
+    Recall continues with the old ones meanwhile. Interrupted, it continues where it was when it is run again.
+    """
+    with open_store(store) as memory, progress(embedder) as show:
+        made = memory.reembed(embedder, progress=show)
+    if as_json:
+        print_json({"embedder": embedder, "texts": made})
+    else:
+        click.echo(f"{count(made, 'text')} embedded with {embedder}")
+
+
+@click.command()
+@click.option(
+    "--index", required=True, metavar="URL", help="The companion index, such as qdrant://host/name."
+)
+@json_option
+@store_options
+def reindex(store: StoreChoice, index: str, as_json: bool) -> None:
+    """Rebuild a companion index from what is stored."""
+    with open_store(store, index=index) as memory, progress("reindex") as show:
+        made = memory.reindex(progress=show)
+    scheme = index.partition("://")[0]
+    if as_json:
+        print_json({"index": scheme, "texts": made})
+    else:
+        click.echo(f"{count(made, 'text')} in {scheme}")
+
+
+@click.command()
+@click.option(
+    "--also",
+    "archives",
+    multiple=True,
+    type=STORE,
+    help="Another store with the same keys: an audit trail, or an archive of what was forgotten.",
+)
+@json_option
+@store_options
+def rotate(store: StoreChoice, archives: tuple[str, ...], as_json: bool) -> None:
+    """Encrypt everything again with the first of the keys; the further ones are those to read with.
+
+    An audit trail or an archive at a URL of its own is included only if it is named with --also. The stores stay
+    in use meanwhile. Interrupted, it continues where it was when it is run again.
+    """
+    from ..store.registry import StoreURL
+
+    if store.keys is None:
+        raise click.UsageError(
+            "rotate needs keys: the new one first, then the old, by --key-file or --key-env."
+        )
+    with open_store(store) as memory, progress("rotate") as show:
+        changed = memory.rotate(archives=archives, progress=show)
+    covered = [str(StoreURL.parse(url)) for url in (store.url, *archives)]
+    if as_json:
+        print_json({"records": changed, "stores": covered})
+    else:
+        click.echo(
+            f"{count(changed, 'record')} encrypted again; only the first key is needed for {', '.join(covered)}"
+        )

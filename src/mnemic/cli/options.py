@@ -1,0 +1,238 @@
+"""Options and arguments that commands share, and how their values are read."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import click
+
+from ..errors import InvalidValueError
+
+if TYPE_CHECKING:
+    from ..records import ScopePath
+
+    _Type = click.ParamType[Any]  # at run time generic only since click 8.4
+else:
+    _Type = click.ParamType
+
+Decorated: TypeAlias = Callable[..., Any]
+
+DEBUG = "mnemic.debug"
+"""Where a click context keeps whether errors show where they came from."""
+MAX_KEY = 1024
+"""How many bytes of a key file are read; a key has 32, or 44 characters."""
+UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+KINDS = ("message", "memory", "note", "fact", "summary", "title")
+
+
+class StoreChoice(NamedTuple):
+    """The store that a command is about, and the keys that open it if it is encrypted."""
+
+    url: str
+    keys: list[str | bytes] | None
+
+
+class StoreType(_Type):
+    """The URL of a store; a plain path is that of an SQLite file."""
+
+    name = "URL"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the URL."""
+        if "://" in value or "?" in value or not value:
+            return value
+        from urllib.parse import quote
+
+        # ':' and '@' stay, so that errors recognize and mask what was meant as a user and a password.
+        return f"sqlite:///{quote(value, safe='/:@')}"
+
+
+class ScopeType(_Type):
+    """The path of a scope, such as acme/alice; / is the whole store."""
+
+    name = "SCOPE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> ScopePath:
+        """Return the path; a bad one is an error of usage."""
+        from ..records import ScopePath
+
+        if isinstance(value, ScopePath):
+            return value
+        try:
+            return ScopePath("" if value == "/" else value)
+        except InvalidValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class TimeType(_Type):
+    """A time in ISO 8601; one without an offset is in UTC."""
+
+    name = "TIME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        """Return the moment."""
+        if isinstance(value, datetime):
+            return value
+        try:
+            found = datetime.fromisoformat(value)
+        except ValueError:
+            self.fail(f"{value!r} is not a time such as 2026-01-31 or 2026-01-31T18:00+01:00.", param, ctx)
+        return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+class DurationType(_Type):
+    """A duration such as 90s, 30m, 12h, 7d or 2w."""
+
+    name = "DURATION"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
+        """Return the duration."""
+        if isinstance(value, timedelta):
+            return value
+        if (found := re.fullmatch(r"(\d{1,9}(?:\.\d+)?)([smhdw])", value)) is None:
+            self.fail(f"{value!r} is not a duration such as 90s, 30m, 12h, 7d or 2w.", param, ctx)
+        return timedelta(**{UNITS[found[2]]: float(found[1])})
+
+
+STORE, SCOPE, TIME, DURATION = StoreType(), ScopeType(), TimeType(), DurationType()
+
+
+def _debug(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value:
+        ctx.meta[DEBUG] = True
+
+
+debug_option = click.option(
+    "--debug", is_flag=True, expose_value=False, callback=_debug, help="Show where an error came from."
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+dry_run_option = click.option(
+    "--dry-run", is_flag=True, help="Count what it would delete, and delete nothing."
+)
+
+
+def key_options(prefix: str = "", whose: str = "an encrypted store") -> Callable[[Decorated], Decorated]:
+    """Return what adds --key-file and --key-env, with the prefix in front; the value is `{prefix}keys`.
+
+    A key is never part of the command line, where every user of the machine could see it.
+    """
+    name = f"{prefix}key".replace("-", "_")
+
+    def decorate(command: Decorated) -> Decorated:
+        @click.option(
+            f"--{prefix}key-file",
+            multiple=True,
+            type=click.File("rb"),
+            metavar="FILE",
+            help=f"A file with the key of {whose}, - for stdin. Given again, a further key to read with.",
+        )
+        @click.option(
+            f"--{prefix}key-env",
+            multiple=True,
+            metavar="NAME",
+            help="The same, in an environment variable.",
+        )
+        @functools.wraps(command)
+        def run(*arguments: Any, **options: Any) -> Any:
+            sources: dict[str, Callable[[Any], str | bytes]] = {
+                f"{name}_file": _key_in_file,
+                f"{name}_env": _key_in_variable,
+            }
+            given = {option: options.pop(option) for option in sources}
+            # Click keeps the parameters in the order in which they were given, and the first key encrypts.
+            order = [option for option in click.get_current_context().params if option in given]
+            keys = [sources[option](value) for option in order for value in given[option]]
+            return command(*arguments, **options, **{f"{name}s": keys or None})
+
+        return run
+
+    return decorate
+
+
+def store_options(command: Decorated) -> Decorated:
+    """Add --store, the options for its keys, and --debug; the command takes a `StoreChoice` as `store`."""
+
+    @click.option(
+        "--store",
+        "-s",
+        type=STORE,
+        required=True,
+        envvar="MNEMIC_STORE",
+        show_envvar=True,
+        help="The URL of the store, or the path of an SQLite file.",
+    )
+    @key_options()
+    @debug_option
+    @functools.wraps(command)
+    def run(*arguments: Any, store: str, keys: list[str | bytes] | None, **options: Any) -> Any:
+        return command(*arguments, store=StoreChoice(store, keys), **options)
+
+    return run
+
+
+def filter_options(command: Decorated) -> Decorated:
+    """Add the filters that recall and forget share."""
+    for option in (
+        click.option("--until", type=TIME, help="Only what was written at this time or before."),
+        click.option("--since", type=TIME, help="Only what was written at this time or later."),
+        metadata_option("Only what has this metadata; given again for one name, any of the values."),
+        click.option("--kind", "kinds", multiple=True, type=click.Choice(KINDS), help="Only this kind."),
+    ):
+        command = option(command)
+    return command
+
+
+def metadata_option(help: str) -> Callable[[Decorated], Decorated]:
+    """Return what adds --metadata NAME=VALUE, whose value is a dict."""
+    return click.option("--metadata", multiple=True, callback=_metadata, metavar="NAME=VALUE", help=help)
+
+
+def _metadata(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, Any] | None:
+    """Return metadata as a dict; a value is JSON if it is valid JSON, such as 3 or true, else a text."""
+    from msgspec import DecodeError, json
+
+    found: dict[str, list[Any]] = {}
+    for given in values:
+        name, equals, text = given.partition("=")
+        if not equals or not name:
+            raise click.BadParameter(f"{given!r} is not of the form NAME=VALUE.", ctx, param)
+        try:
+            value = json.decode(text)
+        except DecodeError:
+            value = text
+        found.setdefault(name, []).append(value)
+    return {name: several if len(several) > 1 else several[0] for name, several in found.items()} or None
+
+
+def names_option(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...]:
+    """Return the names between commas, each once; an empty one is an error of usage."""
+    names = () if value is None else tuple(dict.fromkeys(name.strip() for name in value.split(",")))
+    if "" in names:
+        raise click.BadParameter(f"{value!r} holds an empty name.", ctx, param)
+    return names
+
+
+def _key_in_file(file: IO[bytes]) -> str | bytes:
+    content = file.read(MAX_KEY + 1)
+    if len(content) > MAX_KEY:
+        raise InvalidValueError(f"the key file {file.name} is longer than {MAX_KEY:,} bytes; a key has 32")
+    if len(content) == 32:
+        return content
+    try:
+        return content.decode().strip()
+    except UnicodeDecodeError:
+        raise InvalidValueError(
+            f"the key file {file.name} holds no key: 32 bytes, or 44 characters as Fernet keys have"
+        ) from None
+
+
+def _key_in_variable(variable: str) -> str:
+    from os import environ
+
+    if not environ.get(variable):
+        raise InvalidValueError(f"the environment variable {variable} is not set; it should hold a key")
+    return environ[variable]

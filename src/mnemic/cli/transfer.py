@@ -1,0 +1,108 @@
+"""Commands that move what is stored: export, import, copy."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..errors import NotFoundError
+from .options import SCOPE, STORE, StoreChoice, debug_option, json_option, key_options, store_options
+from .output import count, print_json, progress
+from .stores import filled_scope, open_store
+
+if TYPE_CHECKING:
+    from ..records import ScopePath
+
+
+@click.command()
+@click.argument("file")
+@click.option("--scope", type=SCOPE, default="/", help="Export only this scope and those below it.")
+@json_option
+@store_options
+def export(store: StoreChoice, file: str, scope: ScopePath, as_json: bool) -> None:
+    """Write everything to FILE as JSON lines, which import reads; - is stdout.
+
+    The file is replaced whole or not at all, and is not encrypted. An empty store is an error.
+    """
+    target: Any = sys.stdout.buffer if file == "-" else file
+    with open_store(store) as memory, progress("export") as show:
+        place = filled_scope(memory, scope)
+        if not place.erase(dry_run=True):
+            raise NotFoundError(f"there is nothing to export: {memory.url} is empty")
+        done = place.export_to(target, progress=show)
+    _print_on(done, f"{count(done.records, 'record')} exported", as_json, err=file == "-")
+
+
+@click.command("import")
+@click.argument("file")
+@click.option("--scope", type=SCOPE, help="Import into this scope, in place of the one that was exported.")
+@click.option("--overwrite", is_flag=True, help="Replace records that are there with another content.")
+@json_option
+@store_options
+def import_(store: StoreChoice, file: str, scope: ScopePath | None, overwrite: bool, as_json: bool) -> None:
+    """Add everything from FILE, which export wrote; - is stdin.
+
+    The file is checked as a whole before anything is written. What is there already is left alone, and if it has
+    another content, that is an error. A store that is not there yet is created.
+    """
+    source: Any = sys.stdin.buffer if file == "-" else file
+    with open_store(store, create=True) as memory, progress("import") as show:
+        place = memory if scope is None else memory.scope(scope)
+        done = place.import_from(source, overwrite=overwrite, progress=show)
+    _print_on(done, f"{count(done.records, 'record')} read, {done.written:,} of them written", as_json)
+
+
+def _print_on(value: Any, text: str, as_json: bool, *, err: bool = False) -> None:
+    """Print a result; on stderr if stdout is the file itself."""
+    if as_json:
+        print_json(value, err=err)
+    else:
+        click.echo(text, err=err)
+
+
+@click.command()
+@click.argument("source", type=STORE)
+@click.argument("target", type=STORE)
+@click.option("--scope", type=SCOPE, help="Copy only this scope and those below it.")
+@click.option("--reembed", is_flag=True, help="Let the target's embedder compute vectors of its own.")
+@click.option("--merge", is_flag=True, help="Leave records in the target that the source does not have.")
+@json_option
+@key_options("source-", "an encrypted source")
+@key_options("target-", "the target, which it encrypts")
+@debug_option
+def copy(
+    source: str,
+    target: str,
+    scope: ScopePath | None,
+    reembed: bool,
+    merge: bool,
+    source_keys: list[str | bytes] | None,
+    target_keys: list[str | bytes] | None,
+    as_json: bool,
+) -> None:
+    """Copy everything from the store SOURCE to the store TARGET, and verify it.
+
+    Interrupted, it continues where it was when it is run again.
+    """
+    from ..api import copy
+
+    with progress("copy") as show:
+        done = copy(
+            source,
+            target,
+            scope=scope,
+            reembed=reembed,
+            merge=merge,
+            source_key=source_keys,
+            target_key=target_keys,
+            progress=show,
+        )
+    if as_json:
+        print_json(done)
+        return
+    click.echo(
+        f"{count(done.records, 'record')} in {count(done.streams, 'stream')} are the same in both stores, "
+        f"{done.written:,} of them written now; digest {done.digest}"
+    )

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> object:
-        """Load the public names when the first of them is used, so that the import itself costs little."""
+        """Load the public names on first use, so that the import itself is fast."""
         from importlib import import_module
 
         if name == "__version__":

@@ -1,4 +1,4 @@
-"""The public names, in one place; `import mnemic` loads it when the first of them is used."""
+"""All public names; `import mnemic` loads this module when the first of them is used."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -68,7 +68,7 @@ _LATER = {
     "StaticEmbedder": "static",
     "TransformerEmbedder": "transformer",
 }
-"""Embedders, which are loaded when they are used, since most programs use none by its name."""
+"""Embedders, loaded on first use, since most programs name none."""
 
 
 def __getattr__(name: str) -> Any:

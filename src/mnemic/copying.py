@@ -1,4 +1,4 @@
-"""Copying what is remembered from one store to another, whatever they are: in pages, and verified."""
+"""Copies all data from one store to another, page by page, and verifies it."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from .store.protocol import Store, all_streams, scan_all
 from .store.query import Derive, Op, Put, Scan, StreamScan, Touch, Write
 
 PAGE = 200
-"""How many records are read at a time."""
+"""How many records are read at once."""
 NOTES = (EMBEDDER_KIND, LOCK_KIND)
-"""The kinds in which a store notes what it is itself."""
+"""Kinds of internal records about the store itself."""
 COUNTED_AT_ONCE = 1000
-"""How many records are read at a time where they are only counted."""
+"""How many records are read at once for counting."""
 WRITTEN_AT_ONCE = 4 * 1024 * 1024
-"""How many characters of them are written at a time, about."""
+"""Approximate number of characters written at once."""
 
 Progress = Callable[[int, int], object]
 
@@ -40,13 +40,13 @@ _encode = json.Encoder().encode
 
 
 class Copied(Struct, frozen=True):
-    """What a copy did: how many streams and records there are, and how many records had to be written."""
+    """Result of a copy: the number of streams and records, and how many records were written."""
 
     streams: int
     records: int
     written: int
     digest: str
-    """The same for the same records in the same order, wherever they lie."""
+    """Digest of all records in order, the same in every store."""
 
 
 async def copy_async(
@@ -60,17 +60,15 @@ async def copy_async(
     target_key: Keys | None = None,
     progress: Progress | None = None,
 ) -> Copied:
-    """Copy all that is remembered at one URL, or in one scope of it, to another URL, and verify it.
+    """Copy everything at one URL, or one scope of it, to another URL, and verify it.
 
-    Called again after it was broken off, it goes on: what is there already is compared, not written. Vectors
-    come along if both stores hold those of the same embedder, or the target none; if they hold those of
-    different ones, EmbedderError is raised, unless `reembed` lets the target's embedder make its own. A
-    stream of the target that holds records which the source does not have raises ConflictError, unless
-    `merge` allows them. With `source_key` an encrypted store is read, with `target_key` one is written; with
-    neither, an encrypted store is copied as it is. `progress` is called with how many records are done and
-    how many there are. Raises NotFoundError if there is no source, or nothing in it to copy, DecryptionError
-    if a key is missing or wrong, StoreError if what was written is not what is found, or a store shows other
-    numbers of records than were copied, for instance because the source has changed.
+    If interrupted, call it again: existing records are compared, not written. Vectors are copied if both stores
+    have the same embedder, or the target has none; otherwise EmbedderError is raised, unless `reembed` recomputes
+    them with the target's embedder. A target stream with records that the source does not have raises
+    ConflictError, unless `merge` is true. `source_key` decrypts the source, `target_key` encrypts the target;
+    with neither, ciphertext is copied as it is. `progress` is called with the number of records done and the
+    total. Raises NotFoundError if the source does not exist or has nothing to copy, DecryptionError if a key is
+    missing or wrong, StoreError if the verification fails, for instance because the source changed.
     """
     home = scope if isinstance(scope, ScopePath) else ScopePath(scope or "")
     places = [await registry.find_existing(source), registry.find(target)]
@@ -91,7 +89,7 @@ async def copy_async(
 
 
 async def _check_any(store: Store, home: ScopePath, url: str) -> None:
-    """Raise NotFoundError if a store holds nothing of its users' in a scope and below it."""
+    """Raise NotFoundError if a scope and those below it have no user data."""
     async with aclosing(_own_streams(store, home)) as streams:
         async for _ in streams:
             return
@@ -100,7 +98,7 @@ async def _check_any(store: Store, home: ScopePath, url: str) -> None:
 
 
 async def _own_streams(store: Store, home: ScopePath) -> AsyncGenerator[Stream, None]:
-    """Yield the streams of a scope and below it, but for those in which a store notes what it is."""
+    """Yield the streams of a scope and below, except internal ones."""
     async with aclosing(all_streams(store, StreamScan(scope=home))) as streams:
         async for stream in streams:
             if stream.kind not in NOTES:
@@ -108,7 +106,7 @@ async def _own_streams(store: Store, home: ScopePath) -> AsyncGenerator[Stream, 
 
 
 class _Copy:
-    """One copy between two stores that are open."""
+    """One copy between two open stores."""
 
     def __init__(
         self, source: Store, target: Store, home: ScopePath, merge: bool, progress: Progress | None
@@ -138,9 +136,9 @@ class _Copy:
         return Copied(len(streams), self.done, self.written, self.digest.hexdigest())
 
     async def _lock(self) -> None:
-        """Copy what an encrypted store notes about itself, if it is copied without its key.
+        """Copy the metadata record of an encrypted store, if it is copied without its key.
 
-        Raises DecryptionError if that would mix what is encrypted with what is not, or not with the same key.
+        Raises DecryptionError if that would mix encrypted and plain data, or data of different keys.
         """
         (ours,) = await self.source.read([LOCK])
         (theirs,) = await self.target.read([LOCK])
@@ -154,7 +152,7 @@ class _Copy:
         await self.target.write(Write((Put(Record(LOCK.scope, LOCK.kind, LOCK.key, data=ours.data), 0),)))
 
     async def _embedder(self, reembed: bool) -> tuple[str, ...]:
-        """Return which derived values come along; raises EmbedderError if the target's are another's."""
+        """Return which derived values to copy; raises EmbedderError if the target has another embedder."""
         ours = noted((await self.source.read([EMBEDDER_NOTE]))[0])
         theirs = noted((await self.target.read([EMBEDDER_NOTE]))[0])
         if reembed:
@@ -193,7 +191,7 @@ class _Copy:
         for record, held in zip(records, there, strict=True):
             if held is not None and digest(held) == digest(record):
                 continue
-            # The entry is of this version of the record, the uses are of none.
+            # The entry belongs to this version of the record; the uses to none.
             entries = {name: value for name, value in record.derived.items() if name != USE}
             ops.append(Put(replace(record, derived=entries)))
             if (use := record.derived.get(USE)) is not None:
@@ -207,7 +205,7 @@ class _Copy:
             await through.write(Write(tuple(ops)))
 
     async def _verify(self, stream: Stream) -> None:
-        """Raise StoreError or ConflictError unless the target holds the same records in the same order."""
+        """Raise StoreError or ConflictError unless the target has the same records in the same order."""
         scan = Scan(scope=stream.scope, kinds=(stream.kind,), limit=PAGE)
         pair = scan_all(self.source, scan), scan_all(self.target, scan)
         all_of_it, count = blake2b(digest_size=16), 0
@@ -227,12 +225,12 @@ class _Copy:
         self.digest.update(f"{stream.scope.path}\0{stream.kind}\0{count}\0".encode() + all_of_it.digest())
 
     async def _compare_counts(self, copied: set[tuple[ScopePath, str]]) -> None:
-        """Raise StoreError unless both stores, walked from the top, show the streams that were copied.
+        """Raise StoreError unless full scans of both stores show the copied streams.
 
-        The source's list of streams said what to copy, so it cannot tell what is missing from itself.
+        The list of streams that was copied from cannot show what is missing from itself.
         """
         ours, theirs = await self._counted(self.source), await self._counted(self.target)
-        # What has expired meanwhile was copied, and is not seen any more.
+        # Records that expired meanwhile were copied, and are no longer visible.
         for name in sorted(ours.keys() | (copied & theirs.keys())):
             mine, other = ours[name], theirs[name]
             if name not in copied or mine > other or (mine < other and not self.merge):
@@ -243,7 +241,7 @@ class _Copy:
                 )
 
     async def _counted(self, store: Store) -> Counter[tuple[ScopePath, str]]:
-        """Return how many records each stream holds, as a scan of all of them from the top finds them."""
+        """Return the number of records in each stream, by a full scan."""
         scan = Scan(scope=self.home, below=True, bodies=False, limit=COUNTED_AT_ONCE)
         found: Counter[tuple[ScopePath, str]] = Counter()
         async with aclosing(scan_all(store, scan)) as records:
@@ -257,7 +255,7 @@ class _Copy:
         return held
 
     async def _differs(self, stream: Stream, count: int, held: Record | None) -> Exception:
-        """Return what to say of a record of the target that is not what the source has in its place."""
+        """Return the error for a target record that differs from the source's at its position."""
         where = f"the {stream.kind} stream of scope {stream.scope.path!r}"
         if held is not None and (await self.source.read([held.ref]))[0] is None:
             return ConflictError(

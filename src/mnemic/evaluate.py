@@ -1,4 +1,4 @@
-"""How much of the evidence recall finds, and how fast, measured on a recall set."""
+"""Measures the quality and speed of recall on a recall set."""
 
 from __future__ import annotations
 
@@ -29,21 +29,20 @@ __all__ = [
 ]
 
 CUTOFFS = (1, 5, 10, 20, 50)
-"""The numbers of hits at which recall is measured; the last is how many are asked for."""
+"""Numbers of hits at which recall is measured; the last is how many are requested."""
 GAIN_CUTOFF = 10
-"""The number of hits over which nDCG is measured."""
+"""Number of hits for nDCG."""
 TENANT = "eval"
-"""The first segment of the scopes that conversations are stored in."""
+"""First scope segment of the stored conversations."""
 
 Item = TypeVar("Item", bound=Hashable)
 
 
 class Level(Struct, frozen=True):
-    """Shares from 0 to 1, over turns or over sessions.
+    """Metrics from 0 to 1, over turns or over sessions.
 
-    Among the first k hits, keyed by k: how many questions have `any` and how many have `all` of
-    their evidence, and the `mean` share of it. Then nDCG among the first 10, and the mean
-    reciprocal rank of the first evidence.
+    Keyed by k, among the first k hits: the share of questions with `any` and with `all` of their evidence, and
+    the `mean` share of it. Then nDCG@10, and the mean reciprocal rank of the first evidence.
     """
 
     any: dict[str, float]
@@ -54,7 +53,7 @@ class Level(Struct, frozen=True):
 
 
 class Breakdown(Struct, frozen=True):
-    """The figures of the questions of one category."""
+    """Metrics of the questions of one category."""
 
     turn: Level
     session: Level
@@ -62,14 +61,14 @@ class Breakdown(Struct, frozen=True):
 
 
 class Latency(Struct, frozen=True):
-    """How long a recall took, in milliseconds."""
+    """Duration of a recall, in milliseconds."""
 
     p50: float
     p95: float
 
 
 class Report(Struct, frozen=True, omit_defaults=True):
-    """All that an evaluation found; `compare` holds the figures of single signals, by their names."""
+    """Result of an evaluation; `compare` has the metrics of single signals, by name."""
 
     turn: Level
     session: Level
@@ -94,7 +93,7 @@ class Answer(Struct, frozen=True):
 
     @property
     def sessions(self) -> tuple[list[str], set[str]]:
-        """The sessions in the order of their first hits, and those of the evidence."""
+        """The sessions in order of their first hits, and those of the evidence."""
         ranked = dict.fromkeys(session for session, _ in self.hits)
         return list(ranked), {session for session, _ in self.question.evidence}
 
@@ -107,12 +106,12 @@ def evaluate(
     keep: bool = False,
     progress: Callable[[int], object] | None = None,
 ) -> Report:
-    """Store the conversations, ask their questions with the default settings, and return the figures.
+    """Store the conversations, ask their questions with the default settings, and return the metrics.
 
-    For each name in `compare` it asks again with that signal alone, or with several joined by '+'.
-    What was stored is erased again unless `keep` is true. `progress` is told how many turns were
-    stored, and of each recall. Raises InvalidValueError if there are no questions, ConflictError if
-    the memory has sessions where the conversations would go.
+    For each name in `compare`, it asks again with that signal only, or with several joined by '+'. Stored data is
+    erased afterwards unless `keep` is true. `progress` is called with the number of turns stored, and for each
+    recall. Raises InvalidValueError if there are no questions, ConflictError if the memory already has sessions
+    in these scopes.
     """
     if not any(conversation.questions for conversation in conversations):
         raise InvalidValueError("there are no questions with evidence to ask")
@@ -148,12 +147,12 @@ def evaluate(
 
 
 def steps(conversations: Iterable[Conversation], compare: Sequence[str] = ()) -> int:
-    """Return how much an evaluation tells `progress` of, in all."""
+    """Return the total number of steps that `progress` is called with."""
     return sum(one.turns + len(one.questions) * (1 + len(compare)) for one in conversations)
 
 
 def measure(rankings: Sequence[tuple[Sequence[Item], Collection[Item]]]) -> Level:
-    """Return the figures of one or more rankings, best first, each with its evidence, which is not empty."""
+    """Return the metrics of rankings, best first, each with its evidence, which is not empty."""
     found = [([item in evidence for item in ranking], len(evidence)) for ranking, evidence in rankings]
 
     def average(scores: Iterable[float]) -> float:
@@ -173,7 +172,7 @@ def _gain(marks: list[bool]) -> float:
 
 
 def _vacant(memory: Memory, conversation: Conversation) -> Scope:
-    """Return the scope of a conversation; raises ConflictError if there are sessions in it."""
+    """Return the scope of a conversation; raises ConflictError if it has sessions already."""
     space = memory.scope(TENANT, conversation.id)
     if space.sessions.list():
         raise ConflictError(f"{space.path.path!r} has sessions already; erase it, or use another store")

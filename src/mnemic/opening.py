@@ -1,4 +1,4 @@
-"""From a URL to a memory: what is opened for it, in which order, and closed again if something fails."""
+"""Opens a memory from a URL, and closes what was opened if something fails."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .tokens import DEFAULT_ENCODING, counter
 
 
 class Opening:
-    """A memory that is being opened: `await` it, or use it with `async with`."""
+    """A memory being opened: `await` it, or use it with `async with`."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Opening:
 
 
 async def _open_trail(store: Store, keys: Keyring | None, url: str) -> Store:
-    """Open the store of an audit trail, encrypted if the memory is."""
+    """Open the store of an audit log, encrypted if the memory is."""
     from .layers.encrypt import EncryptLayer
     from .layers.ported import open_beside
 
@@ -105,21 +105,20 @@ def open_async(
     audit: Auditing = None,
     index_bytes: int = INDEX_BYTES,
 ) -> Opening:
-    """Open the memory at a URL for use on an event loop; to be awaited, or used with `async with`.
+    """Open the memory at a URL for use on an event loop: await it, or use it with `async with`.
 
-    `tokens` says how tokens are counted, `embedder` what makes vectors: an Embedder or the name of one;
-    "auto" is the one whose vectors the store holds, and None is none. `index` is the URL of a companion
-    index, in which recall then searches. With `encryption_key`, 32 bytes or a Fernet key, or a list of which
-    the first encrypts, all that is said is encrypted. `audit` keeps a trail of all changes: True in the store
-    itself, or in another or its URL; an `Audit` says more. Indexes that recall keeps in memory take at most
-    `index_bytes` together, unless the one that is searched is larger by itself. Raises InvalidValueError,
+    `tokens` selects the token counter, `embedder` the vectors: an Embedder or its name; "auto" is the one that
+    made the store's vectors, None is keyword search only. `index` is the URL of a companion index for recall.
+    `encryption_key` encrypts all content: 32 bytes, a Fernet key, or a list whose first key encrypts. `audit`
+    logs all changes: True for the same store, another store or its URL, or an `Audit`. `index_bytes` bounds the
+    memory of all cached indexes together, except for a single larger one. Raises InvalidValueError,
     EmbedderError, MissingExtraError or a StoreError, such as DecryptionError, when awaited.
     """
     return Opening(url, tokens, embedder, index, encryption_key, audit, index_bytes)
 
 
 def audits_inline(audit: Auditing) -> bool:
-    """Tell whether an audit trail can be written without an event loop."""
+    """Return whether an audit log can be written without an event loop."""
     given = audit_of(audit)
     store = None if given is None else given.store
     return store is None or (isinstance(store, str) and registry.find(store)[1].inline)

@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 Place: TypeAlias = tuple[str, str]
-"""Where a turn stands: its session and its id."""
+"""A turn's session and id."""
 
 _SESSION = re.compile(r"session_([0-9]{1,9})")
 _EVIDENCE = re.compile(r"D:?([0-9]{1,9}):([0-9]{1,9})")
@@ -44,7 +44,7 @@ class Question(Struct, frozen=True, kw_only=True):
 
 
 class Conversation(Struct, frozen=True, kw_only=True):
-    """One user's sessions, and what is asked of them; `left_out` counts questions without evidence."""
+    """One user's sessions, and questions about them; `left_out` counts questions without evidence."""
 
     id: str
     sessions: dict[str, list[Message]]
@@ -53,15 +53,15 @@ class Conversation(Struct, frozen=True, kw_only=True):
 
     @property
     def turns(self) -> int:
-        """How many turns the sessions have together."""
+        """Number of turns in all sessions."""
         return sum(map(len, self.sessions.values()))
 
 
 def read_recall_set(path: str | PathLike[str]) -> list[Conversation]:
     """Return the conversations of a recall set: one JSON object per line, or a JSON array of them.
 
-    Each is in our own form, or in that of the LoCoMo project. Raises InvalidValueError naming the
-    line and the field, NotFoundError if there is no such file, StorePermissionError.
+    Each is in Mnemic's format or in LoCoMo's. Raises InvalidValueError naming the line and the field,
+    NotFoundError if the file does not exist, StorePermissionError if it cannot be read.
     """
     name = os.fspath(path)
     conversations: dict[str, Conversation] = {}
@@ -76,7 +76,7 @@ def read_recall_set(path: str | PathLike[str]) -> list[Conversation]:
 
 
 def with_categories(conversations: Iterable[Conversation], categories: Collection[str]) -> list[Conversation]:
-    """Return the conversations with the questions of these categories alone.
+    """Return the conversations with only the questions of these categories.
 
     Raises InvalidValueError if there are none.
     """
@@ -89,7 +89,7 @@ def with_categories(conversations: Iterable[Conversation], categories: Collectio
 
 
 class _Node(Struct, frozen=True):
-    """A value in a recall set, and where it stands, which is what an error says first."""
+    """A value in a recall set, with its position for error messages."""
 
     value: Any
     where: str
@@ -108,7 +108,7 @@ class _Node(Struct, frozen=True):
         return self.value
 
     def get(self, name: str) -> _Node | None:
-        """Return a member; None if it is not there, or null."""
+        """Return a member; None if it is missing or null."""
         value = self.members().get(name)
         return None if value is None else _Node(value, self.where, f"{self.path}.{name}".lstrip("."))
 
@@ -123,7 +123,7 @@ class _Node(Struct, frozen=True):
         return [_Node(item, self.where, f"{self.path}[{place}]") for place, item in enumerate(self.value)]
 
     def segment(self) -> str:
-        # A path is as good an id as any, but here it names one segment of a scope.
+        # A path is a valid id, but here it becomes one scope segment.
         spelt = self._spelt()
         return check_segment(spelt.replace("/", "_") if isinstance(spelt, str) else spelt, self.field)
 
@@ -134,7 +134,7 @@ class _Node(Struct, frozen=True):
         return check_text(self.value, self.field)
 
     def time(self) -> datetime:
-        """Return an ISO 8601 time, in UTC if it names no zone, so that every machine reads it alike."""
+        """Return an ISO 8601 time, in UTC if it has no zone, so that every machine reads it the same."""
         text = self.text()
         try:
             time = datetime.fromisoformat(text)
@@ -147,7 +147,7 @@ class _Node(Struct, frozen=True):
 
 
 def _objects(name: str, content: bytes) -> Iterator[_Node]:
-    """Yield the values of a file, each with its line, or its place in the array."""
+    """Yield the values of a file, each with its line, or its index in the array."""
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -157,7 +157,7 @@ def _objects(name: str, content: bytes) -> Iterator[_Node]:
         for place, value in enumerate(_decoded(text, name, 1), 1):
             yield _Node(value, f"{name}, item {place}")
         return
-    # JSON strings may hold characters that splitlines takes for ends of lines.
+    # JSON strings may contain characters that splitlines treats as line ends.
     for number, line_text in enumerate(text.split("\n"), 1):
         if line_text.strip():
             yield _Node(_decoded(line_text, name, number), f"{name}, line {number}")
@@ -176,7 +176,7 @@ def _decoded(text: str, name: str, line: int) -> Any:
 
 
 def _ours(node: _Node) -> Conversation:
-    """Return a conversation in our own form."""
+    """Return a conversation from Mnemic's format."""
     id = node["id"].segment()
     sessions: dict[str, list[Message]] = {}
     for turn in node["turns"].items():
@@ -205,9 +205,9 @@ def _ours(node: _Node) -> Conversation:
 
 
 def _foreign(node: _Node) -> Conversation:
-    """Return a conversation in the form of LoCoMo.
+    """Return a conversation from LoCoMo's format.
 
-    Who speaks first is the user, and captions of pictures are left out, as is evidence that is not there.
+    The first speaker is the user; picture captions and missing evidence are skipped.
     """
     id, talk = node["sample_id"].segment(), node["conversation"]
     numbers = sorted(int(found[1]) for key in talk.members() if (found := _SESSION.fullmatch(key)))
@@ -251,9 +251,9 @@ def _conversation(id: str, sessions: dict[str, list[Message]], questions: list[Q
 
 
 def _places(node: _Node, sessions: dict[str, list[Message]]) -> dict[str, list[Place]]:
-    """Return where the turns of each id stand, and of each 'session/id', which tells those of one id apart.
+    """Return the positions of each turn id, and of each 'session/id', which is unambiguous.
 
-    Raises InvalidValueError if two turns of one session have one id.
+    Raises InvalidValueError if two turns of one session have the same id.
     """
     places: dict[str, list[Place]] = {}
     for session, messages in sessions.items():
@@ -289,7 +289,7 @@ def _category(question: _Node) -> str | None:
 
 
 def _spelt_out(stamp: _Node) -> datetime:
-    """Return a time such as '1:56 pm on 8 May, 2023', taken as UTC."""
+    """Return a time such as '1:56 pm on 8 May, 2023', in UTC."""
     text = stamp.text()
     try:
         return datetime.strptime(text, _TIME).replace(tzinfo=UTC)

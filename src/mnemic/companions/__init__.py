@@ -1,1 +1,1 @@
-"""Indexes beside a store, each found by the scheme of its URL."""
+"""Companion indexes: vector databases beside a store, selected by URL scheme."""

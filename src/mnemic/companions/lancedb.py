@@ -1,8 +1,7 @@
-"""LanceDB beside a store: files in a folder, which several processes may share.
+"""LanceDB companion index: files in a folder, for several processes.
 
-Filters come first, then all that passes is compared with the question: an index of vectors that is only
-probed in places would lose under a filter what it should find. Words are found by LanceDB's own full-text
-index, in which a term is a word of eight digits.
+Filters apply first, then all remaining vectors are compared: an approximate index would miss results under a
+filter. Words use LanceDB's full-text index, in which a term is a word of eight digits.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 TIDIED = 100
-"""After how many writes files are put together and indexes brought up to date."""
+"""Number of writes after which files are compacted and indexes updated."""
 ATTEMPTS = 20
-"""How often something is written, if others write at the same moment."""
+"""Maximum number of write attempts on conflicts with other processes."""
 KEPT = timedelta(minutes=10)
-"""How long the files of an older version stay, for whoever is still reading them."""
+"""How long files of older versions are kept for concurrent readers."""
 
 _PLAIN = ["id", "scope", "kind", "key", "chunk"]
 _WORDS = FTS(
@@ -54,16 +53,16 @@ _WORDS = FTS(
 
 
 class LanceEngine:
-    """Keeps points in the tables of a folder."""
+    """Stores points in the tables of a folder."""
 
     def __init__(self, url: str, database: Any) -> None:
         self.url = url
         self._database = database
         self._open: dict[str, Any] = {}
-        # Who writes at the same time gets into the way of the others, and has to begin again.
+        # Concurrent writers conflict and have to start again.
         self._writing = asyncio.Lock()
         self._writes: dict[str, int] = {}
-        """How often each table was written since it was last tidied."""
+        """Writes to each table since its last compaction."""
 
     async def tables(self) -> list[str]:
         found: list[str] = []
@@ -101,7 +100,7 @@ class LanceEngine:
             schema = await held.schema()
             rows = await off_loop(lambda: _rows(points, schema))
             merge = held.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
-            # What has no vector is not found by vectors.
+            # A point without a vector is not found by vectors.
             await merge.execute(rows, on_bad_vectors="null")
 
         await self._patiently(lambda: self._use(table, write))
@@ -111,7 +110,7 @@ class LanceEngine:
         condition = _condition(where)
 
         async def write(held: Any) -> bool:
-            # To remove nothing would be a new version of the table all the same.
+            # Deleting nothing would still create a new table version.
             if not await held.count_rows(condition):
                 return False
             await held.delete(condition)
@@ -163,7 +162,7 @@ class LanceEngine:
             try:
                 await self._use(table, lambda held: held.optimize(cleanup_older_than=KEPT))
             except StoreBusyError:
-                # Another process writes at the same moment: it will be tidied another time.
+                # Another process is writing: compact later.
                 return
 
     async def close(self) -> None:
@@ -183,7 +182,7 @@ class LanceEngine:
         ]
 
     async def _patiently(self, work: Callable[[], Awaitable[Any]]) -> Any:
-        """Return what a write returns, which is made again if another process has written first."""
+        """Run a write, and retry it if another process wrote first."""
         async with self._writing:
             for attempt in range(ATTEMPTS - 1):
                 try:
@@ -193,14 +192,14 @@ class LanceEngine:
             return await work()
 
     async def _use(self, table: str, work: Callable[[Any], Awaitable[Any]]) -> Any:
-        """Return what `work` returns for a table; it is opened anew if its files are no longer there."""
+        """Run `work` on a table; reopen the table if its files are gone."""
         held = self._open.get(table)
         if held is not None:
             try:
                 with explained(self.url):
                     return await work(held)
             except MissingTableError:
-                # Another process has dropped it, or put its files together.
+                # Another process has dropped or compacted it.
                 self._open.pop(table, None)
         with explained(self.url):
             held = self._open[table] = await self._database.open_table(table)
@@ -209,7 +208,7 @@ class LanceEngine:
 
 @contextmanager
 def explained(url: str) -> Iterator[None]:
-    """Let errors of LanceDB leave as ours: it has no classes of its own for them, so their texts tell."""
+    """Map LanceDB errors to Mnemic errors by their text, since LanceDB has no error classes."""
     try:
         yield
     except (RuntimeError, ValueError, OSError) as error:
@@ -237,7 +236,7 @@ async def _opened(url: StoreURL) -> PointIndex:
 async def _connected(place: Place) -> LanceEngine:
     folder = check_folder(place)
     with explained(place.url):
-        # What another process has written is seen at once.
+        # Writes of other processes are visible at once.
         database = await lancedb.connect_async(folder, read_consistency_interval=timedelta(0))
     return LanceEngine(place.url, database)
 
@@ -261,7 +260,7 @@ def _schema(dimensions: int) -> Any:
         ("words", pa.string()),
     ]
     if dimensions:
-        # Whole numbers from -127 to 127 lose nothing in sixteen bits.
+        # Integers from -127 to 127 are exact in 16-bit floats.
         columns.append(("vector", pa.list_(pa.float16(), dimensions)))
     return pa.schema(columns)
 
@@ -281,7 +280,7 @@ def _rows(points: Sequence[Point], schema: Any) -> Any:
 
 
 def _condition(where: Where) -> str:
-    """Return a condition as SQL; whatever others have named is a literal in it."""
+    """Return a condition as SQL with escaped literals."""
     first, last = where.chunks
     parts = []
     if where.chunks != (MARK, LAST):
@@ -290,7 +289,7 @@ def _condition(where: Where) -> str:
     if not where.below:
         parts.append(here)
     elif where.scope:
-        # '0' is what comes next after '/', so this is all that lies below, and nothing else.
+        # '0' follows '/' in ASCII, so this range is exactly what is below the scope.
         low, high = _literal(f"{where.scope}/"), _literal(f"{where.scope}0")
         parts.append(f"({here} OR (scope >= {low} AND scope < {high}))")
     if where.kinds:

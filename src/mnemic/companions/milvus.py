@@ -1,8 +1,8 @@
-"""Milvus beside a store: a server, or Milvus Lite in a folder, which is one process's at a time.
+"""Milvus companion index: a server, or Milvus Lite in a folder, for one process at a time.
 
-Both speak the same protocol: Milvus Lite is a server within this process, on a port of this machine alone.
-Every vector that passes the filter is compared where that is possible, since an index that is only probed in
-places loses under a filter what it should find. Words are found by Milvus' own full-text search.
+Both use the same protocol: Milvus Lite is a server within this process, on a local port. Where possible, every
+vector that passes the filter is compared, because an approximate index would miss results under a filter. Words
+use Milvus' full-text search.
 """
 
 from __future__ import annotations
@@ -40,29 +40,29 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 PORT = 19530
-"""Where a server listens."""
+"""Default port of a server."""
 SECONDS = 30.0
-"""How long an answer may take."""
+"""Timeout of a call, in seconds."""
 PAGE = 1_000
-"""How many points are read at a time."""
+"""How many points are read at once."""
 PIECE, PIECES = 15_000, 1_024
-"""How many characters a text of Milvus may safely have, and in how many of them a record is cut at most."""
+"""Maximum characters of a Milvus text field, and maximum number of parts of a record."""
 WORDS = 65_000
-"""How many characters of words are searched."""
+"""Maximum characters of searchable words."""
 UNFLUSHED = 500
-"""How many points Milvus Lite keeps in its log, where it is slow to search, before they are put in order."""
+"""How many points stay in Milvus Lite's log, which is slow to search, before they are flushed."""
 
 LOST, RELEASED = 2, 101
-"""The codes of errors: there is no connection; the collection has to be loaded before it can be asked."""
+"""Error codes: no connection; collection not loaded."""
 
 _PLAIN = ["id", "scope", "kind", "key", "chunk"]
 _users: Counter[Path] = Counter()
-"""By how many indexes of this process each folder is in use."""
+"""Number of open indexes in this process per folder."""
 _lock = threading.Lock()
 
 
 class MilvusEngine:
-    """Keeps points in the collections of a server, or of a folder."""
+    """Stores points in the collections of a server or a folder."""
 
     def __init__(self, place: Place) -> None:
         self.url = place.url
@@ -87,7 +87,7 @@ class MilvusEngine:
 
     async def put(self, table: str, points: Sequence[Point]) -> None:
         def write(client: Any, name: str) -> None:
-            # A table's name ends with its dimensions.
+            # A table's name ends with its dimension.
             client.upsert(name, _rows(points, int(name.rpartition("_")[2])), timeout=SECONDS)
 
         await self._on(table, write)
@@ -133,7 +133,7 @@ class MilvusEngine:
             if vector is None or not vector.any():
                 return []
             wanted = [vector.astype("float32").tolist()]
-            # What has no vector has one of zeros, since Milvus wants one.
+            # Milvus requires a vector, so a point without one gets zeros.
             return await self._search(table, "vector", wanted, f"dense == true and {condition}", limit)
 
         async def by_terms() -> list[Point]:
@@ -142,7 +142,7 @@ class MilvusEngine:
         return await both(by_vector(), by_terms())
 
     async def settle(self, table: str) -> None:
-        # A server does so by itself, and does not like to be told.
+        # A server does this by itself, and rejects the request.
         if self._place.path is not None and self._unflushed.get(table, 0) >= UNFLUSHED:
             self._unflushed[table] = 0
             await self._on(table, lambda client, name: client.flush(name, timeout=SECONDS))
@@ -168,7 +168,7 @@ class MilvusEngine:
         return await self._on(table, search)
 
     async def _on(self, table: str, work: Callable[[Any, str], Result]) -> Result:
-        """Return what `work` returns for a collection, which is loaded first."""
+        """Run `work` on a collection, loaded first if necessary."""
         name = self._prefix + table
 
         def done(client: Any) -> Result:
@@ -201,7 +201,7 @@ class MilvusEngine:
             return work(client)
         except (grpc.RpcError, MilvusException) as error:
             if isinstance(error, grpc.RpcError) or error.code == LOST:
-                # A connection that broke once stays broken, so the next call makes another.
+                # A broken connection stays broken, so the next call opens another.
                 with self._connecting:
                     if self._client is client:
                         self._client = None
@@ -222,7 +222,7 @@ class MilvusEngine:
 
 @contextmanager
 def explained(url: str) -> Iterator[None]:
-    """Let errors of the client, and of the way to the server, leave as ours."""
+    """Map errors of the client and the network to Mnemic errors."""
     try:
         yield
     except grpc.RpcError as error:
@@ -263,7 +263,7 @@ _CODES: dict[int, tuple[type[StoreError], str]] = {
     1401: (StorePermissionError, _KEY),
     1800: (StorePermissionError, _KEY),
 }
-"""What the codes of Milvus' errors mean."""
+"""Meaning of Milvus error codes."""
 
 
 async def _opened(url: StoreURL) -> PointIndex:
@@ -274,7 +274,7 @@ async def _opened(url: StoreURL) -> PointIndex:
             _users[place.path] += 1
     engine = MilvusEngine(place)
     try:
-        # Whoever cannot reach it learns so at once.
+        # An unreachable server fails at once.
         await engine.tables()
     except BaseException:
         await engine.close()
@@ -283,7 +283,7 @@ async def _opened(url: StoreURL) -> PointIndex:
 
 
 def _connected(place: Place) -> Any:
-    # Connections that are shared are never closed.
+    # Shared connections are never closed.
     if place.path is not None:
         with _lock:
             return MilvusClient(str(place.path), timeout=SECONDS, dedicated=True)
@@ -316,7 +316,7 @@ def _create(client: Any, name: str, dimensions: int) -> None:
         indexes.add_index("vector", index_type="FLAT", metric_type="COSINE")
     for field in ("scope", "kind", "key", "chunk"):
         indexes.add_index(field, index_type="INVERTED")
-    # Who waits for an index is told so twice a second; that of an empty collection is there at once.
+    # Polling reports an index only twice a second; for an empty collection it is ready at once.
     client.create_index(name, indexes, sync=False, timeout=SECONDS)
 
 
@@ -369,14 +369,14 @@ def _point(row: Any) -> Point:
 
 
 def _expression(where: Where) -> str:
-    """Return a condition as Milvus writes it; whatever others have named is a literal in it."""
+    """Return a condition as a Milvus expression with escaped literals."""
     first, last = where.chunks
     parts = [f"chunk >= {first} and chunk <= {last}"]
     here = f"scope == {_literal(where.scope)}"
     if not where.below:
         parts.append(here)
     elif where.scope:
-        # '0' is what comes next after '/', so this is all that lies below, and nothing else.
+        # '0' follows '/' in ASCII, so this range is exactly what is below the scope.
         low, high = _literal(f"{where.scope}/"), _literal(f"{where.scope}0")
         parts.append(f"({here} or (scope >= {low} and scope < {high}))")
     if where.kinds:

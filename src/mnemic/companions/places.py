@@ -1,4 +1,4 @@
-"""Where an index lies: a folder, or a collection on a server; and what errors on the way to a server mean."""
+"""Location of a companion index: a folder, or a collection on a server; maps gRPC errors."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from ..errors import (
 from ..store.registry import StoreURL
 
 COLLECTION = "mnemic"
-"""The collection of a URL that names none."""
+"""Default collection."""
 
 _COLLECTION = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 
 
 class Place(Struct, frozen=True, kw_only=True):
-    """A URL, taken apart; `url` shows no key."""
+    """A parsed index URL; `url` has no key."""
 
     url: str
     path: Path | None = None
@@ -34,21 +34,20 @@ class Place(Struct, frozen=True, kw_only=True):
     port: int = 0
     key: str | None = None
     user: str | None = None
-    """Whose password the key is, if it is one."""
+    """User name, if the key is a password."""
     prefix: str = ""
-    """How the names of its collections begin on the server."""
+    """Prefix of its collection names on the server."""
     tls: bool = False
 
     def __repr__(self) -> str:
-        """Return the URL alone: the key is nobody's to see."""
+        """Return only the URL, without the key."""
         return f"Place({self.url!r})"
 
 
 def place_of(url: StoreURL, port: int | None = None, suffix: str = "") -> Place:
-    """Return the place that a URL names: a server's, if there is a `port` for them by default.
+    """Parse an index URL; it names a server if there is a default `port`.
 
-    A folder's name has the `suffix`. Raises InvalidValueError for a URL that names neither, or has options
-    that are unknown.
+    A folder's name has the `suffix`. Raises InvalidValueError for an invalid URL or unknown options.
     """
     split = url.split
     if not split.netloc.rpartition("@")[2]:
@@ -59,7 +58,7 @@ def place_of(url: StoreURL, port: int | None = None, suffix: str = "") -> Place:
             raise InvalidValueError(
                 f"{url} names no place: use {example}, or with four slashes an absolute path"
             )
-        # Made absolute once: the working folder may be another later.
+        # Absolute, because the working directory may change later.
         return Place(url=str(url), path=Path(name).absolute())
     if port is None:
         raise InvalidValueError(
@@ -90,12 +89,12 @@ def place_of(url: StoreURL, port: int | None = None, suffix: str = "") -> Place:
 
 
 def own_tables(prefix: str, names: list[str]) -> list[str]:
-    """Return the names of an index's tables among all of a server's collections."""
+    """Return the names of this index's tables among all collections of a server."""
     return [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
 
 
 def check_folder(place: Place) -> Path:
-    """Return the folder of an embedded index; raises one of our errors if there can be none."""
+    """Return the folder of an embedded index; raises a StoreError if it cannot be created."""
     path = place.path
     assert path is not None
     try:
@@ -123,11 +122,11 @@ STATUSES: dict[str, tuple[type[StoreError], str]] = {
     "ABORTED": (StoreBusyError, _BUSY),
     "UNIMPLEMENTED": (StoreError, "the server is of a version that lacks something, or of another kind"),
 }
-"""What the status of a gRPC answer means, by its name."""
+"""Meaning of gRPC status codes."""
 
 
 def refused(url: str, code: str, detail: object) -> StoreError:
-    """Return our error for the status of a gRPC answer."""
+    """Return the Mnemic error for a gRPC status."""
     kind, hint = STATUSES.get(code, (StoreError, "the server refused a request"))
     return kind(f"{url}: {hint} ({detail})")
 

@@ -1,9 +1,9 @@
-"""A companion over any engine that keeps points: all that is the same whichever engine it is.
+"""Companion index over any engine that stores points.
 
-A record is a point for each of its vectors; the first of them, its head, also has the record's terms and the
-record itself. How far the index has come with a stream is a point too, with nothing to be found by, so that
-a stream and its mark go in one step. Each embedder has a table of its own, named after its entries and the
-dimensions of its vectors; what has come without vectors, before any came with them, moves over.
+A record is one point per vector; the first, its head, also has the record's terms and the record itself. The
+position in a stream is a point without vector or terms, so that a stream and its mark are deleted together. Each
+embedder has its own table, named after its entries and dimension; points stored before any vectors existed move
+there later.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 MARK, HEAD, LAST = -1, 0, 32_767
-"""The numbers of a mark, of a record's first point, and the largest that a point can have."""
+"""Numbers of a mark and of a record's first point, and the largest number of a point."""
 POINTS, BYTES = 500, 4 * 1024 * 1024
-"""How many points, and about how many bytes of records, an engine is given at a time."""
+"""How many points, and approximately how many bytes of records, an engine gets at once."""
 KEYS = 500
-"""How many keys a condition names at most."""
+"""Maximum number of keys in a condition."""
 MOST = 16_000
-"""How many points are asked for at most; some engines have a limit not far above."""
+"""Maximum number of points per query; some engines have a limit not far above."""
 LOOKED_AGAIN = 5.0
-"""For how many seconds it is remembered which tables there are."""
+"""How many seconds the list of tables is cached."""
 
 _SPACE = UUID("6f1f7e0a-6a3c-5d0e-9b57-3f6f1b0c2d11")
 _encode = json.Encoder().encode
@@ -49,11 +49,11 @@ _mark = json.Decoder(Mark).decode
 
 
 class MissingTableError(StoreError):
-    """A table is no longer there: another process has dropped it."""
+    """A table does not exist any more: another process has dropped it."""
 
 
 class Point(Struct):
-    """One point; those that an engine has found have neither vector nor terms."""
+    """One point; query results have neither vector nor terms."""
 
     id: str
     scope: str
@@ -61,26 +61,26 @@ class Point(Struct):
     key: str
     chunk: int
     body: bytes = b""
-    """The record, or the mark, as JSON; empty except in marks and heads."""
+    """The record or mark as JSON; empty in other points."""
     vector: NDArray[np.int8] | None = None
     terms: list[int] = field(default_factory=list)
-    """In the order of the text, as often as they occur."""
+    """In text order, with repetitions."""
 
 
 class Where(Struct, frozen=True, kw_only=True):
-    """Which points are meant: those for which all holds that is given."""
+    """A filter on points: all given fields must match."""
 
     scope: str = ""
     below: bool = False
-    """Whether scopes below are meant too."""
+    """Whether scopes below are included."""
     kinds: tuple[str, ...] = ()
     keys: tuple[str, ...] | None = None
     chunks: tuple[int, int] = (HEAD, LAST)
-    """The first and the last of their numbers."""
+    """First and last point number."""
 
 
 class Engine(Protocol):
-    """Keeps points in tables; raises our errors, and MissingTableError for a table that is not there."""
+    """Stores points in tables; raises Mnemic errors, and MissingTableError for a missing table."""
 
     url: str
 
@@ -89,75 +89,75 @@ class Engine(Protocol):
         ...
 
     async def create(self, table: str, dimensions: int) -> None:
-        """Make a table, unless it is there; with no dimensions, its points have no vectors."""
+        """Create a table if it does not exist; with no dimensions, its points have no vectors."""
         ...
 
     async def drop(self, table: str) -> None:
-        """Remove a table, if it is there."""
+        """Drop a table if it exists."""
         ...
 
     async def put(self, table: str, points: Sequence[Point]) -> None:
-        """Write points, in the place of those with the same ids."""
+        """Write points, replacing those with the same ids."""
         ...
 
     async def delete(self, table: str, where: Where) -> None:
-        """Remove points."""
+        """Delete points."""
         ...
 
     async def read(self, table: str, where: Where, *, bodies: bool = True) -> list[Point]:
-        """Return all points that are meant, however many there are, in any order."""
+        """Return all matching points, in any order."""
         ...
 
     async def fetch(self, table: str, ids: Sequence[str]) -> list[Point]:
-        """Return the points with these ids, those that are there, in any order."""
+        """Return the existing points with these ids, in any order."""
         ...
 
     async def nearest(
         self, table: str, where: Where, vector: NDArray[np.int8] | None, terms: Sequence[int], limit: int
     ) -> tuple[list[Point], list[Point]]:
-        """Return the nearest points by vector, and by terms if it can; at most `limit` of each."""
+        """Return the nearest points by vector and, if supported, by terms; at most `limit` of each."""
         ...
 
     async def settle(self, table: str) -> None:
-        """Return when what was written is durable, and tidy up if it is time to."""
+        """Wait until writes are durable, and compact if it is due."""
         ...
 
     async def close(self) -> None:
-        """Let go of files and connections."""
+        """Close files and connections."""
         ...
 
 
 class PointIndex:
-    """A companion whose points an engine keeps."""
+    """A companion index whose points are stored by an engine."""
 
     def __init__(self, engine: Engine) -> None:
         self.url = engine.url
         self._engine = engine
         self._tables: dict[str, int] = {}
-        """The dimensions of the tables that there are, by name."""
+        """Dimensions of the existing tables, by name."""
         self._looked = float("-inf")
         self._making = asyncio.Lock()
         self._closed = False
 
     async def marks(self, name: str, scope: ScopePath) -> dict[Name, Mark]:
-        """Return how far it has come with the streams of a scope and of those below it."""
+        """Return how far the index has followed the streams of a scope and below."""
         where = Where(scope=scope.path, below=True, chunks=(MARK, MARK))
         found: dict[Name, Mark] = {}
         for point in await self._asked(name, lambda table: self._engine.read(table, where)):
             stream, mark = (point.scope, point.kind), _mark(point.body)
-            # An engine without keys may hold a mark twice, if two processes made it at once.
+            # An engine without unique keys may have a mark twice, if two processes created it at once.
             if stream not in found or mark.version < found[stream].version:
                 found[stream] = mark
         return found
 
     async def put(self, name: str, records: Sequence[Record]) -> None:
-        """Take records in, in the place of older versions of the same scope, kind and key."""
+        """Add records, replacing older versions with the same scope, kind and key."""
         if records:
             points = await off_loop(lambda: [point for record in records for point in _points(name, record)])
             await self._again(lambda: self._put(name, points))
 
     async def remove(self, stream: Name, keys: Sequence[str] | None) -> None:
-        """Forget records of a stream, of every embedder, or with None all of them and its marks."""
+        """Remove records of a stream for every embedder; with None, the whole stream and its marks."""
         wheres = (
             [Where(scope=stream[0], kinds=(stream[1],), chunks=(MARK, LAST))]
             if keys is None
@@ -172,13 +172,13 @@ class PointIndex:
                     self._tables.pop(table, None)
 
     async def keys(self, name: str, stream: Name) -> list[str]:
-        """Return which records of a stream it holds."""
+        """Return the keys of a stream that the index contains."""
         where = Where(scope=stream[0], kinds=(stream[1],), chunks=(HEAD, HEAD))
         heads = await self._asked(name, lambda table: self._engine.read(table, where, bodies=False))
         return list(dict.fromkeys(point.key for point in heads))
 
     async def mark(self, name: str, stream: Name, mark: Mark) -> None:
-        """Note how far it has come; what was put and removed before is durable when this returns."""
+        """Record how far the index has followed a stream; everything put or removed before is then durable."""
         id = _id(*stream, "", MARK)
         point = Point(id, *stream, key="", chunk=MARK, body=_encode(mark))
 
@@ -190,20 +190,20 @@ class PointIndex:
         await self._again(write)
 
     async def near(self, near: Near) -> list[Record]:
-        """Return the nearest records by vector, and by words where it can, as they were put."""
+        """Return the nearest records by vector and, where supported, by words, as they were put."""
         if near.limit <= 0:
             return []
         return await self._asked(near.name, lambda table: self._near(table, near))
 
     async def reset(self) -> None:
-        """Forget everything."""
+        """Delete the whole index."""
         await self._look(0)
         for table in list(self._tables):
             await self._engine.drop(table)
         self._tables.clear()
 
     async def close(self) -> None:
-        """Let go of files and connections."""
+        """Close files and connections."""
         self._closed = True
         await self._engine.close()
 
@@ -217,7 +217,7 @@ class PointIndex:
         count = min(near.limit, MOST)
         by_vector, by_terms = await self._engine.nearest(table, where, vector, near.terms, count)
         while len(by_vector) == count < MOST and len(set(map(_head, by_vector))) < near.limit:
-            # So many of the points are of the same records that there are more to be found.
+            # So many points belong to the same records that there are more records to find.
             count = min(4 * count, MOST)
             by_vector, _ = await self._engine.nearest(table, where, vector, (), count)
         bodies = {point.id: point.body for point in (*by_vector, *by_terms) if point.chunk == HEAD}
@@ -231,17 +231,17 @@ class PointIndex:
         table = await self._ready(name, width)
         held = self._tables[table]
         fitting = [point for point in (_fitted(point, held) for point in points) if point is not None]
-        # A record that was given twice is there once, as it was given last.
+        # A record given twice is stored once, in its last version.
         fitting = list({point.id: point for point in fitting}.values())
         for some in _batches(fitting):
             await self._engine.put(table, some)
-        # A version with fewer points leaves those of the one before behind.
+        # A version with fewer points leaves those of the previous one behind.
         for (stream, count), keys in _counted(fitting).items():
             for few in _cut(keys, KEYS):
                 await self._engine.delete(table, _of(stream, few, first=count))
 
     async def _move(self, name: str, before: str, table: str) -> None:
-        """Let a table take over what has come without vectors; marks come last, as ever."""
+        """Move points without vectors to the table for vectors; marks last."""
         found = await self._engine.read(before, Where(below=True, chunks=(MARK, LAST)))
         heads = [point for one in found if one.chunk == HEAD for point in _points(name, _record(one.body))]
         for some in _batches([*heads, *(one for one in found if one.chunk == MARK)]):
@@ -250,7 +250,7 @@ class PointIndex:
         self._tables.pop(before, None)
 
     async def _table(self, name: str) -> str | None:
-        """Return the table of an embedder, if there is one; that for vectors, where there are two."""
+        """Return the table of an embedder; the one for vectors, if there are two."""
         self._check_open()
         found = self._of(name)
         if not found:
@@ -262,7 +262,7 @@ class PointIndex:
         return [table for table in self._tables if table.startswith(_stem(name))]
 
     async def _ready(self, name: str, dimensions: int) -> str:
-        """Return the table of an embedder, which is made, or made anew for vectors, if it has to be."""
+        """Return the table of an embedder; create it, or recreate it for vectors, if necessary."""
         async with self._making:
             before = await self._table(name)
             if before is not None and (self._tables[before] or not dimensions):
@@ -279,7 +279,7 @@ class PointIndex:
             raise ClosedError(f"{self.url} is closed")
 
     async def _look(self, seconds: float) -> None:
-        """Find out which tables there are, unless it is known for no longer than that."""
+        """Refresh the list of tables if it is older than this."""
         self._check_open()
         if time.monotonic() - self._looked >= seconds:
             named = [(table, _NAMED.fullmatch(table)) for table in await self._engine.tables()]
@@ -287,7 +287,7 @@ class PointIndex:
             self._looked = time.monotonic()
 
     async def _asked(self, name: str, ask: Callable[[str], Awaitable[list[Result]]]) -> list[Result]:
-        """Return what is found in the table of an embedder: nothing, if there is none."""
+        """Query the table of an embedder; empty if there is none."""
         table = await self._table(name)
         try:
             return [] if table is None else await ask(table)
@@ -296,7 +296,7 @@ class PointIndex:
             return []
 
     async def _again(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Do work on a table, and once more if another process has dropped the table."""
+        """Run work on a table; repeat it once if another process has dropped the table."""
         try:
             await work()
         except MissingTableError:
@@ -307,13 +307,13 @@ class PointIndex:
 async def both(
     one: Coroutine[Any, Any, list[Point]], other: Coroutine[Any, Any, list[Point]]
 ) -> tuple[list[Point], list[Point]]:
-    """Return what two questions find that are asked at the same time."""
+    """Run two queries concurrently and return both results."""
     first, second = await asyncio.gather(one, other)
     return first, second
 
 
 def spelled(terms: Sequence[int]) -> str:
-    """Return terms as words, for engines that search texts."""
+    """Return terms as words, for engines that search text."""
     return " ".join(f"{term:08x}" for term in terms)
 
 
@@ -321,12 +321,12 @@ _NAMED = re.compile(r"entries_[0-9a-f]{16}_(\d+)")
 
 
 def _stem(name: str) -> str:
-    """Return how the names of an embedder's tables begin, whatever characters its own name has."""
+    """Return the table name prefix of an embedder, safe for any characters."""
     return f"entries_{sha256(name.encode()).hexdigest()[:16]}_"
 
 
 def _id(scope: str, kind: str, key: str, chunk: int) -> str:
-    # Names hold no control characters, so nothing else comes out the same.
+    # Names have no control characters, so the encoding is unambiguous.
     return str(uuid5(_SPACE, f"{scope}\n{kind}\n{key}\n{chunk}"))
 
 
@@ -352,7 +352,7 @@ def _points(name: str, record: Record) -> Iterator[Point]:
 
 
 def _fitted(point: Point, dimensions: int) -> Point | None:
-    """Return a point as a table can take it: vectors of other dimensions are none."""
+    """Return a point without its vector if the dimension does not match."""
     if point.vector is None or len(point.vector) == dimensions:
         return point
     point.vector = None
@@ -360,7 +360,7 @@ def _fitted(point: Point, dimensions: int) -> Point | None:
 
 
 def _counted(points: Sequence[Point]) -> dict[tuple[Name, int], list[str]]:
-    """Return the keys of records, by their stream and how many points each has."""
+    """Return the keys of records, by stream and number of points."""
     counts: dict[tuple[Name, str], int] = {}
     for point in points:
         counts[(point.scope, point.kind), point.key] = point.chunk + 1

@@ -1,8 +1,7 @@
-"""Qdrant beside a store: a server, asked by gRPC, or the client's own local mode, in a folder.
+"""Qdrant companion index: a server over gRPC, or the client's local mode in a folder.
 
-Both are asked in the same way. Words are sparse vectors, weighted by how rare they are among all of a
-collection's. The local mode compares everything in Python, and is one process's at a time: it serves to try
-things out, and a server for the rest.
+Words are sparse vectors with inverse document frequencies per collection. The local mode compares everything in
+Python and allows one process at a time: use it for trying things out.
 """
 
 from __future__ import annotations
@@ -32,23 +31,23 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PORT = 6334
-"""Where a server is asked by gRPC."""
+"""Default gRPC port."""
 SECONDS = 30
-"""How long an answer may take."""
+"""Timeout of a call, in seconds."""
 PAGE = 1_000
-"""How many points are read at a time."""
+"""How many points are read at once."""
 K1, B, TYPICAL = 0.9, 0.4, 30
-"""BM25 of a text, as recall has it, and how many terms a text is taken to have on average."""
+"""BM25 parameters, and the assumed average length of a text."""
 
 _DENSE, _TERMS = "dense", "terms"
 _PLAIN = models.PayloadSelectorExclude(exclude=["body"])
 
 
 class QdrantEngine:
-    """Keeps points in the collections of a server, or of a folder."""
+    """Stores points in the collections of a server or a folder."""
 
     def __init__(self, url: str, client: AsyncQdrantClient | QdrantClient, prefix: str = "") -> None:
-        """Take a client; one that is not async is called in threads, one call at a time."""
+        """Take a client; a sync one is called in threads, one call at a time."""
         self.url = url
         self._client: Any = client
         self._prefix = prefix
@@ -112,12 +111,12 @@ class QdrantEngine:
     async def nearest(
         self, table: str, where: Where, vector: NDArray[np.int8] | None, terms: Sequence[int], limit: int
     ) -> tuple[list[Point], list[Point]]:
-        # What has no vectors, as marks have none, is not found by them.
+        # Points without vectors, such as marks, are not found by them.
         settings: dict[str, Any] = {"filter": _filter(where, numbered=False), "limit": limit}
         settings["with_payload"] = True
         asked = []
         if vector is not None and vector.any():
-            # The local mode compares everything, and complains of being told how.
+            # The local mode compares everything, and warns about index parameters.
             wide = models.SearchParams(hnsw_ef=max(128, 2 * limit)) if self._remote else None
             asked.append(models.QueryRequest(query=_floats(vector), using=_DENSE, params=wide, **settings))
         if terms:
@@ -130,7 +129,7 @@ class QdrantEngine:
         return (found[0] if asked[0].using == _DENSE else []), (found[-1] if terms else [])
 
     async def settle(self, table: str) -> None:
-        """Do nothing: each write has waited until it was durable."""
+        """Do nothing: each write waits until it is durable."""
 
     async def close(self) -> None:
         await self._call("close")
@@ -150,7 +149,7 @@ class QdrantEngine:
 
 @contextmanager
 def explained(url: str) -> Iterator[None]:
-    """Let errors of the client, and of the way to the server, leave as ours."""
+    """Map errors of the client and the network to Mnemic errors."""
     try:
         yield
     except grpc.RpcError as error:
@@ -176,7 +175,7 @@ async def _open(url: StoreURL) -> PointIndex:
     engine = await _remote(place) if place.path is None else await off_loop(lambda: _local(place))
     index = PointIndex(engine)
     try:
-        # Whoever cannot reach it learns so at once.
+        # An unreachable server fails at once.
         await engine.tables()
     except BaseException:
         await index.close()
@@ -200,14 +199,14 @@ async def _remote(place: Place) -> QdrantEngine:
 def _local(place: Place) -> QdrantEngine:
     folder = check_folder(place)
     with explained(place.url):
-        # Its connections are used by one thread at a time, if by several.
+        # Its connections may be used by several threads, but by one at a time.
         client = QdrantClient(path=str(folder), force_disable_check_same_thread=True)
     return QdrantEngine(place.url, client)
 
 
 @contextmanager
 def _trial(folder: Path) -> Iterator[str]:
-    # Each point is a transaction of its own, which on a disk takes milliseconds.
+    # Each point is a transaction of its own, which takes milliseconds on disk.
     memory = Path("/dev/shm")  # noqa: S108
     with TemporaryDirectory(dir=memory if memory.is_dir() else folder) as made:
         yield f"qdrant:///{made}/qdrant"
@@ -216,7 +215,7 @@ def _trial(folder: Path) -> Iterator[str]:
 QDRANT = CompanionMaker(open=_open, trial=_trial)
 
 _INDEXES: dict[str, Any] = {
-    # Points of one scope are wanted together.
+    # Points of one scope are queried together.
     "scope": models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD, is_tenant=True),
     "within": models.PayloadSchemaType.KEYWORD,
     "kind": models.PayloadSchemaType.KEYWORD,

@@ -1,4 +1,4 @@
-"""Several embedders as one: what one of them misses, another may see."""
+"""Combines several embedders into one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class CombinedEmbedder:
-    """Joins the vectors of several embedders end to end, so that cosines are the weighed mean of theirs."""
+    """Concatenates the vectors of several embedders, so that cosines are their weighted mean."""
 
     def __init__(self, *parts: tuple[Embedder, float]) -> None:
         """Take embedders and their weights; raises InvalidValueError for a weight that is not positive."""
@@ -27,7 +27,7 @@ class CombinedEmbedder:
         return self._joined([embedder.embed(texts) for embedder, _ in self._parts])
 
     def embed_query(self, query: str) -> Vectors:
-        """Return the vector of a text that is searched for."""
+        """Return the vector of a query."""
         row: Vectors = self._joined([embedder.embed_query(query)[None] for embedder, _ in self._parts])[0]
         return row
 

@@ -1,4 +1,4 @@
-"""What turns texts into vectors: the protocol, and the ways to name one."""
+"""The Embedder protocol."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ __all__ = [
 
 @runtime_checkable
 class Embedder(Protocol):
-    """Turns texts into vectors that are close where the texts mean much the same.
+    """Turns texts into vectors; texts with similar meanings have similar vectors.
 
-    Both methods may block, and may be called from several threads at once. A text's vector must not
-    depend on the texts that are embedded with it. Vectors need not have the length one.
+    Both methods may block and must be thread-safe. A text's vector must not depend on the batch. Vectors need not
+    be normalized.
     """
 
     @property
     def id(self) -> str:
-        """The name of the model and of all that changes its vectors; those of two ids are never compared."""
+        """Name of the model and every option that changes its vectors; different ids are never compared."""
         ...
 
     def embed(self, texts: Sequence[str]) -> Vectors:
@@ -34,5 +34,5 @@ class Embedder(Protocol):
         ...
 
     def embed_query(self, query: str) -> Vectors:
-        """Return the vector, of one dimension, of a text that is searched for."""
+        """Return the one-dimensional vector of a query."""
         ...

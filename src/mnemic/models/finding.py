@@ -1,4 +1,4 @@
-"""From the name of an embedder to the embedder."""
+"""Finds an embedder by name."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ from ..errors import InvalidValueError, MissingExtraError
 from .embedder import Embedder
 
 AUTO = "auto"
-"""Lets the store decide: the embedder that made its vectors, or the static one for a new store."""
+"""The embedder that made the store's vectors, or the default for a new store."""
 
 
 STATIC_SHARE = 0.64
-"""What the static vectors count beside the transformer's: they know rare names better."""
+"""Weight of the static vectors beside the transformer's: they know rare names better."""
 
 
 def find_embedder(given: Embedder | str | None) -> Embedder | None:
-    """Return an embedder that was given as such or by name; None for "none", which is words alone.
+    """Return an embedder given as an object or a name; None for "none" (keyword search only).
 
-    Raises InvalidValueError for a name that is not known, MissingExtraError for one that is not
-    installed.
+    Raises InvalidValueError for an unknown name, MissingExtraError for one that is not installed.
     """
     if given is None or given == "none":
         return None
@@ -46,9 +45,9 @@ def find_embedder(given: Embedder | str | None) -> Embedder | None:
 
 
 def embedder_of(id: str | None) -> Embedder | None:
-    """Return the embedder that made the vectors of a store; the default for a store that has none.
+    """Return the embedder that made the vectors of a store; the default for a store without vectors.
 
-    None if it is not one of ours, or not installed: then words alone are searched.
+    None if it is not a built-in one or not installed; recall then uses keyword search only.
     """
     for make in OURS.values():
         try:
@@ -74,4 +73,4 @@ def _transformer() -> Embedder:
 
 
 OURS = {"static": _static, "transformer": _transformer}
-"""The embedders that Mnemic brings along, the default first."""
+"""Built-in embedders, the default first."""

@@ -1,4 +1,4 @@
-"""Optional packages and heavy models: looked for at once, loaded on first use."""
+"""Optional packages and heavy models: checked at once, loaded on first use."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ T = TypeVar("T")
 
 
 def check_extra(extra: str, purpose: str, *modules: str) -> None:
-    """Find that modules are installed, without importing them.
+    """Check that modules are installed, without importing them.
 
-    Raises MissingExtraError, with the command that installs them, if one is not.
+    Raises MissingExtraError, with the command that installs them.
     """
     missing = [module for module in modules if find_spec(module) is None]
     if missing:
@@ -23,10 +23,10 @@ def check_extra(extra: str, purpose: str, *modules: str) -> None:
 
 
 class Once(Generic[T]):
-    """A value that is made when it is first asked for, once, whichever thread asks."""
+    """A thread-safe lazily computed value."""
 
     def __init__(self, make: Callable[[], T]) -> None:
-        """Take what makes the value; if that fails, the next to ask tries again."""
+        """Take the factory; if it fails, the next call retries."""
         self._make = make
         self._lock = threading.Lock()
         self._made: tuple[T] | None = None

@@ -1,4 +1,4 @@
-"""Embedders that other libraries run on this machine: sentence-transformers and fastembed."""
+"""Embedders that run locally in other libraries: sentence-transformers and fastembed."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 class SentenceTransformerEmbedder:
-    """A model of sentence-transformers; queries go to its query side where it has one.
+    """A sentence-transformers model; queries use its query encoder if it has one.
 
-    A model that is given by name is loaded on first use, and downloaded then if the library does not have it.
+    A model given by name is loaded on first use, and downloaded if the library does not have it.
     """
 
     def __init__(
@@ -32,17 +32,17 @@ class SentenceTransformerEmbedder:
         truncate_dim: int | None = None,
         **options: Any,
     ) -> None:
-        """Take a model's name, its folder, or a SentenceTransformer; `options` are for the library.
+        """Take a model's name, its folder, or a SentenceTransformer; `options` are passed to the library.
 
-        The id is the name, or the folder's own name, and `@` and `truncate_dim` where that is given. Give
-        an `id` of your own for a SentenceTransformer, or if the options change the vectors.
+        The id is the name, or the folder's own name, followed by `@` and `truncate_dim` if given. Pass an `id`
+        for a SentenceTransformer, or if the options change the vectors.
 
         Raises InvalidValueError, or MissingExtraError if the library is not installed.
         """
         self._batch_size = check_count(batch_size, "batch_size", least=1)
         if truncate_dim is not None:
             options["truncate_dim"] = check_count(truncate_dim, "truncate_dim", least=1)
-        # Tokenizers of the library cannot be used by two threads at once.
+        # The library's tokenizers are not thread-safe.
         self._lock = threading.Lock()
         if isinstance(model, str | PathLike):
             name = check_name(fspath(model), "model")
@@ -69,7 +69,7 @@ class SentenceTransformerEmbedder:
         import numpy as np
 
         model = self._model.get()
-        # Before version 5 there was one side only.
+        # Before version 5 there was one encoder only.
         encode: Callable[..., Any] = getattr(model, side, None) or model.encode
         with self._lock:
             made = encode(texts, batch_size=self._batch_size, show_progress_bar=False, convert_to_numpy=True)
@@ -77,9 +77,9 @@ class SentenceTransformerEmbedder:
 
 
 class FastEmbedEmbedder:
-    """A model of fastembed; queries go to its query side where it has one.
+    """A fastembed model; queries use its query encoder if it has one.
 
-    A model that is given by name is loaded on first use, and downloaded then if the library does not have it.
+    A model given by name is loaded on first use, and downloaded if the library does not have it.
     """
 
     def __init__(
@@ -90,11 +90,11 @@ class FastEmbedEmbedder:
         batch_size: int = 1,
         **options: Any,
     ) -> None:
-        """Take a model's name or a TextEmbedding; `options` are for the library.
+        """Take a model's name or a TextEmbedding; `options` are passed to the library.
 
-        Among them are `specific_model_path`, a folder that holds the model, and `local_files_only`. Many
-        of these models are quantised, and then a text's vector depends on the batch that it is in; so
-        `batch_size` is one, unless you know better. The id is the model's name unless it is given.
+        They include `specific_model_path`, a folder with the model, and `local_files_only`. Many of these models
+        are quantized, and their vectors then depend on the batch, so `batch_size` defaults to one. The id is the
+        model's name unless given.
 
         Raises InvalidValueError, or MissingExtraError if the library is not installed.
         """
@@ -127,13 +127,13 @@ class FastEmbedEmbedder:
 
 
 def _named(name: str, truncate_dim: int | None) -> str:
-    # The same folder lies elsewhere on another machine.
+    # The same folder may have another path on another machine.
     name = Path(name).resolve().name if Path(name).exists() else name
     return name if truncate_dim is None else f"{name}@{truncate_dim}"
 
 
 def _id_of_object(model: object, id: str | None, options: dict[str, Any]) -> str:
-    """Return the id of a model that is loaded already, which must be given and leaves no options."""
+    """Return the id of a loaded model; it must be given, without options."""
     if options:
         raise InvalidValueError(
             f"options are for a model given by name, not an object: {shown(sorted(options))}"
@@ -144,10 +144,10 @@ def _id_of_object(model: object, id: str | None, options: dict[str, Any]) -> str
 
 
 def _loader(module: str, type: str, name: str, options: dict[str, Any]) -> Once[Any]:
-    """Return what loads a model when it is first needed."""
+    """Return a lazy loader of a model."""
 
     def load() -> Any:
-        # Imported by name, for the library need not be there when types are checked.
+        # Imported by name, because the library may be missing when types are checked.
         try:
             return getattr(import_module(module), type)(name, **options)
         except Exception as error:

@@ -1,4 +1,4 @@
-"""An embedder behind an address: any server that answers as OpenAI's embeddings endpoint does."""
+"""Embedder for OpenAI-compatible embedding servers."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from .embedder import Vectors
 
 OPENAI = "https://api.openai.com/v1"
-"""The address of OpenAI's own service."""
+"""Base URL of OpenAI's service."""
 MAX_WAIT = 60.0
-"""The longest wait before another attempt, in seconds; a server that asks for more is given up."""
+"""Longest wait before a retry, in seconds; if a server asks for more, the call fails."""
 
 _PASSING = (408, 409, 425, 429)
 
 
 class OpenAIEmbedder:
-    """A model that is asked over HTTP at `{base_url}/embeddings`, as OpenAI, vLLM, Ollama and others serve.
+    """A model at `{base_url}/embeddings`, as OpenAI, vLLM, Ollama and others serve it.
 
-    Its id is the model's name and the dimensions asked for, since a model gives the same vectors wherever
-    it is served. The key is in no error, and in no repr.
+    Its id is the model's name and the requested dimensions, since a model gives the same vectors on every server.
+    Errors and reprs never show the key.
     """
 
     def __init__(
@@ -48,10 +48,10 @@ class OpenAIEmbedder:
         retries: int = 4,
         backoff: float = 0.5,
     ) -> None:
-        """Take what to ask for and how: `batch_size` texts a request, `timeout` seconds for an answer.
+        """Configure the requests: `batch_size` texts per request, `timeout` seconds per answer.
 
-        What may pass (status 429 or 5xx, no connection, no answer in time) is tried `retries` times again:
-        after as long as the server says, or else after `backoff` seconds and twice that each time.
+        Transient failures (status 429 or 5xx, no connection, timeout) are retried `retries` times: after the time
+        that the server asks for, otherwise with exponential backoff starting at `backoff` seconds.
 
         Raises InvalidValueError, or MissingExtraError if httpx is not installed.
         """
@@ -71,7 +71,7 @@ class OpenAIEmbedder:
 
     @property
     def id(self) -> str:
-        """The model's name, and `@` and the dimensions where they were asked for."""
+        """The model's name, followed by `@` and the dimensions if requested."""
         return self._model if self._dimensions is None else f"{self._model}@{self._dimensions}"
 
     def __repr__(self) -> str:
@@ -84,7 +84,7 @@ class OpenAIEmbedder:
         self.close()
 
     def close(self) -> None:
-        """Close its connections; whatever is asked afterwards raises ClosedError."""
+        """Close the connections; later calls raise ClosedError."""
         with self._lock:
             self._closed = True
             if self._client is not None:
@@ -93,11 +93,11 @@ class OpenAIEmbedder:
     def embed(self, texts: Sequence[str]) -> Vectors:
         """Return one row for each text.
 
-        Raises EmbedderError if the server cannot be reached, refuses, or answers with something else.
+        Raises EmbedderError if the server cannot be reached, refuses, or returns an invalid answer.
         """
         import numpy as np
 
-        # OpenAI refuses a whole batch for one empty text.
+        # OpenAI rejects a whole batch because of one empty text.
         asked = [check_text(text, "text") or " " for text in texts]
         batches = [
             self._embed_batch(asked[start : start + self._batch_size])
@@ -106,7 +106,7 @@ class OpenAIEmbedder:
         return np.concatenate(batches) if batches else np.empty((0, self._width or 0), dtype=np.float32)
 
     def embed_query(self, query: str) -> Vectors:
-        """Return the query's vector, asked for as that of any text; raises EmbedderError as `embed` does."""
+        """Return the query's vector, computed as for any text; raises EmbedderError as `embed` does."""
         row: Vectors = self.embed([query])[0]
         return row
 
@@ -135,7 +135,7 @@ class OpenAIEmbedder:
         return self._checked(answer, len(texts))
 
     def _checked(self, answer: _Answer, count: int) -> Vectors:
-        """Return the rows in the order of the texts, if there is one of the right length for each."""
+        """Return the rows in text order, after checking their number and length."""
         import numpy as np
 
         rows = {item.index: item.embedding for item in answer.data}
@@ -156,7 +156,7 @@ class OpenAIEmbedder:
         return vectors
 
     def _ask(self, content: bytes) -> bytes:
-        """Return what the server answers, after as many attempts as are due."""
+        """Return the server's answer, with retries."""
         attempt = 0
         while True:
             answer, failure, wait = self._try(content)
@@ -164,15 +164,16 @@ class OpenAIEmbedder:
                 return answer
             if wait is None or attempt == self._retries:
                 tried = f" (tried {attempt + 1} times)" if attempt else ""
-                # Raised out here, for what httpx raises holds the request, and that holds the key.
+                # Raised outside, because httpx's exception holds the request, and that the key.
                 raise self._error(failure + tried)
-            # Less than twice the last wait, and never the same for two clients that failed together.
+            # Less than twice the last wait, and random, so that clients that failed together do not retry
+            # together.
             pause = max(wait, self._backoff * 2 ** min(attempt, 60) * random.uniform(0.5, 1))  # noqa: S311
             time.sleep(min(pause, MAX_WAIT))
             attempt += 1
 
     def _try(self, content: bytes) -> tuple[bytes, str | None, float | None]:
-        """Ask once: return the answer, or what went wrong and how long to wait at least, None for ever."""
+        """Send one request: return the answer, or the failure and the minimum wait, None if it is not retryable."""
         import httpx
 
         client = self._open()
@@ -195,10 +196,10 @@ class OpenAIEmbedder:
         return b"", failure, wait
 
     def _reason(self, response: httpx.Response) -> str:
-        # Services quote a key that they refuse.
+        # Services quote a rejected key.
         if response.status_code in (401, 403):
             return ": check the API key" if self._key else ": an API key is needed"
-        # Before it is cut, for half a key would not be found any more.
+        # Before shortening, because half a key would not be recognized.
         text = " ".join(self._without_key(response.text).split())
         return f": {text[:300]}" if text else ""
 
@@ -219,11 +220,11 @@ class _Answer(Struct):
 
 
 def _check_url(value: object) -> str:
-    """Return an address without its last slash; an error does not show it, for it may hold a password."""
+    """Return a URL without its trailing slash; an error does not show it, since it may contain a password."""
     try:
         parts = urlsplit(value) if isinstance(value, str) else None
         fit = parts is not None and parts.scheme in ("http", "https") and bool(parts.hostname)
-        # A port that is no number is found out when it is asked for.
+        # An invalid port is only detected on access.
         fit = fit and parts is not None and (parts.port or 1) > 0
     except ValueError:
         fit = False
@@ -238,7 +239,7 @@ def _check_url(value: object) -> str:
 
 
 def _check_key(value: object) -> str | None:
-    """Return a key that can be sent; an error does not show it."""
+    """Return a valid key; an error does not show it."""
     if value is None:
         return None
     if not isinstance(value, str) or not value or not all("!" <= letter <= "~" for letter in value):
@@ -249,7 +250,7 @@ def _check_key(value: object) -> str | None:
 
 
 def _wait(header: str) -> float:
-    """Return the seconds that a Retry-After header asks for, 0 if it cannot be read."""
+    """Return the seconds in a Retry-After header, 0 if it cannot be parsed."""
     try:
         seconds = float(header)
     except ValueError:

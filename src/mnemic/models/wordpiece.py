@@ -1,4 +1,4 @@
-"""Cuts text into the pieces of a vocabulary: whole words where it has them, else the longest parts of words."""
+"""Splits text into word pieces of a vocabulary: whole words where possible, otherwise the longest parts."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from collections.abc import Iterable
 from itertools import chain
 
 LONGEST_WORD = 60
-"""Words with more characters are looked up by their beginning alone."""
+"""Longer words are looked up by their beginning."""
 CACHED_WORDS = 200_000
-"""How many words are remembered before the cache starts anew."""
+"""Maximum number of cached words before the cache is reset."""
 _INSIDE = "##"
 _WORDS = re.compile(r"[^\W_]+(?:'[^\W_]+)*").findall
 _BETWEEN = {n: " " for n in range(128) if not chr(n).isalnum() and chr(n) != "'"}
 
 
 class WordPieces(dict[str, tuple[int, ...]]):
-    """From a word to the numbers of its pieces; a word that was asked for once is remembered.
+    """Maps a word to the ids of its pieces; cached.
 
-    The vocabulary is that of uncased BERT in form: pieces that begin a word as they are, others after "##".
+    The vocabulary has the format of uncased BERT: pieces that continue a word start with "##".
     """
 
     def __init__(self, vocabulary: Iterable[str]) -> None:
-        """Take the pieces in the order of their numbers."""
+        """Take the pieces in the order of their ids."""
         super().__init__()
         self._pieces = {piece: number for number, piece in enumerate(vocabulary)}
 
     def cut(self, text: str) -> list[int]:
-        """Return the numbers of a text's pieces, in order; what the vocabulary cannot spell is left out."""
+        """Return the ids of a text's pieces in order; words that the vocabulary cannot spell are skipped."""
         return list(chain.from_iterable(map(self.__getitem__, words(text))))
 
     def __missing__(self, word: str) -> tuple[int, ...]:
@@ -45,7 +45,7 @@ class WordPieces(dict[str, tuple[int, ...]]):
         return found
 
     def _spelled(self, word: str) -> tuple[int, ...]:
-        """Return the longest pieces from left to right, or none if some part of the word has none."""
+        """Return the longest pieces from left to right, or none if a part of the word has none."""
         found = []
         start = 0
         while start < len(word):
@@ -62,9 +62,9 @@ class WordPieces(dict[str, tuple[int, ...]]):
 
 
 def words(text: str) -> list[str]:
-    """Return a text's words in small letters without accents; those with an apostrophe are one."""
+    """Return a text's words in lower case without accents; apostrophes do not split a word."""
     if text.isascii():
-        # Faster than the pattern; apostrophes at the edges of words are taken off later.
+        # Faster than the regular expression; apostrophes at word edges are stripped later.
         return text.lower().translate(_BETWEEN).split()
     folded = "".join(
         c for c in unicodedata.normalize("NFD", text.replace("\u2019", "'")) if not unicodedata.combining(c)

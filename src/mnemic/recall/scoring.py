@@ -1,7 +1,7 @@
-"""From a question to scores: one number for each document and signal, weighed and summed.
+"""Scores documents for a question: a weighted sum of signals.
 
-Every signal lies between 0 and 1 (a few between -1 and 1) over the documents that may be found, so a weight
-is the most that a signal can add, and the parts of a sum are the reasons for it.
+Every signal is between 0 and 1 (some between -1 and 1) over the visible documents, so a weight is the most that a
+signal can add, and the terms of the sum explain the score.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ if TYPE_CHECKING:
     Flags = NDArray[np.bool_]
 
 WINDOW = {-4: 0.3, -3: 0.4, -2: 0.6, -1: 0.8, 1: 0.6, 2: 0.4, 3: 0.3}
-"""How much of its neighbours' words counts as a turn's own: an answer rarely repeats what was asked."""
+"""Weights of the words of neighboring turns: an answer rarely repeats the question."""
 SHARES = np.array([1.0, *WINDOW.values()], dtype=np.float32)[:, None]
 K1, B = 0.9, 0.4
-"""BM25 of a window: chat turns are short, so repetition and length tell little."""
+"""BM25 parameters of a turn with its neighbors: chat turns are short, so repetition and length matter little."""
 SESSION_B = 0.75
-"""BM25 of a session, where length does tell."""
+"""BM25 length parameter of a session, where length matters."""
 UNRELATED = 0.1
-"""The cosine that texts have that have nothing in common."""
+"""Typical cosine of unrelated texts."""
 RELATED = 0.15
-"""From which cosine on a text that shares no word with the question may answer it."""
+"""Cosine from which a text without a common word can be an answer."""
 TELLING = 2
-"""From how many terms on a turn may be an answer because of its neighbours, unless it is what was asked for."""
+"""Number of terms from which a turn can be an answer because of its neighbors, unless it matches by itself."""
 FARTHEST = np.float32(-0.5)
-"""How much being far from the question can count against a text."""
+"""Largest penalty for distance from the question."""
 LENGTH = 40.0
-"""Up to how many terms a longer turn is likelier to say something."""
+"""Number of terms up to which a longer turn is more likely to be informative."""
 HOUR = 3_600_000_000
 
 CONTENT = ("lexical", "dense", "session", "speaker", "graph")
-"""The signals that tell what a document says, and of whom."""
+"""Signals about the content and the speaker of a document."""
 SIGNALS = ("lexical", "dense", "session", "speaker", "time", "form", "recency", "importance", "graph")
-"""All that `why` may name."""
+"""Names that `why` can contain."""
 
 
 class Weights(Struct, frozen=True, kw_only=True):
-    """The most that each signal adds."""
+    """Maximum contribution of each signal."""
 
     lexical: float = 3.0
     dense: float = 2.2
@@ -69,7 +69,7 @@ class Weights(Struct, frozen=True, kw_only=True):
 
 
 class Certainty(Struct, frozen=True, kw_only=True):
-    """How likely there is an answer: a logistic function of what the best documents show."""
+    """Probability that there is an answer: a logistic function of the evidence in the best documents."""
 
     base: float
     coverage: float
@@ -77,7 +77,7 @@ class Certainty(Struct, frozen=True, kw_only=True):
     closeness: float = 0.0
 
     def of(self, shown: tuple[float, float, float]) -> float:
-        """Return the likelihood, from 0 to 1, for a coverage, an agreement and a closeness."""
+        """Return the probability for a coverage, an agreement and a closeness."""
         coverage, agreement, closeness = shown
         told = self.coverage * coverage + self.agreement * agreement + self.closeness * closeness
         return 1 / (1 + exp(-self.base - told))
@@ -85,56 +85,56 @@ class Certainty(Struct, frozen=True, kw_only=True):
 
 MEANING = Certainty(base=-12.9, coverage=3.8, agreement=7.1, closeness=9.4)
 WORDS = Certainty(base=-8.0, coverage=5.0, agreement=6.0)
-"""With vectors, fitted to LoCoMo (`python -m benchmarks.unanswered FILE` fits them); without, set by hand."""
+"""With vectors, fitted to LoCoMo (`python -m benchmarks.unanswered FILE`); without, set by hand."""
 
 
 class Ranking(Struct):
-    """Scores of all documents, their parts by signal before they are scaled, and whether it is exact."""
+    """Scores of all documents, their unscaled contributions by signal, and whether they are exact."""
 
     scores: Floats
     parts: dict[str, Floats]
     scale: float
     exact: bool
     shown: tuple[float, float, float]
-    """What speaks for an answer: coverage, agreement and closeness, as `Certainty` weighs them."""
+    """Evidence for an answer: coverage, agreement and closeness, the inputs of `Certainty`."""
 
 
 class Signals(Struct):
-    """What the signals say of all documents."""
+    """Values of all signals for all documents."""
 
     parts: dict[str, Floats]
-    """By signal, what it adds to each score."""
+    """Contribution of each signal to each score."""
     evidence: Flags
-    """Which documents have anything to do with the question, by words or by a meaning of their own."""
+    """Which documents match the question by a word or by their own vector."""
     coverage: float
-    """The most of the question's words, by weight, that one document holds, from 0 to 1."""
+    """Largest weighted share of the question's words in one document, from 0 to 1."""
     closeness: float | None
-    """The cosine of the closest document; None if no meanings were compared."""
+    """Cosine of the closest document; None without vectors."""
     exact: bool
     """Whether all vectors were compared."""
 
 
 class Close(Struct):
-    """How close documents are to a question in meaning."""
+    """Vector similarity of documents and the question."""
 
     alone: Floats
-    """By themselves: 1 is the closest, 0 the mean."""
+    """Of the document alone: 1 is the closest, 0 the mean."""
     around: Floats
-    """With their neighbours, likewise."""
+    """Of the document with its neighbors, on the same scale."""
     related: Flags
-    """Close enough by themselves to be an answer."""
+    """Close enough alone to be an answer."""
     lent: Flags
-    """Close enough with their neighbours."""
+    """Close enough with neighbors."""
     opposed: Flags
-    """With nothing in common with the question by themselves, so that no neighbour can lend them anything."""
+    """Unrelated to the question, so that neighbors do not count."""
     best: float
-    """The cosine of the closest."""
+    """Cosine of the closest."""
     exact: bool
     """Whether all vectors were compared."""
 
 
 class View:
-    """What scoring derives from a shard; it holds as long as the shard does not change."""
+    """Data that scoring derives from a shard, valid until the shard changes."""
 
     def __init__(self, shard: Shard) -> None:
         count = len(shard)
@@ -142,10 +142,10 @@ class View:
         self.whole = bool(self.alive.all())
         self.turn = shard.spoken.values.copy()
         self.traffic = (shard.role.values > 0) & ~self.turn
-        """System messages, and what tools are asked and answer."""
+        """System messages, tool calls and tool results."""
         self.any_traffic = bool(self.traffic.any())
         self.counted = self.alive & ~self.traffic
-        """The documents by which words are counted and meanings compared."""
+        """Documents that count for word statistics and mean similarity."""
         self.documents = int(np.count_nonzero(self.counted))
         self.any_turn = bool(self.turn.any())
         before = np.append(shard.before.values, count)
@@ -156,7 +156,7 @@ class View:
         for step in range(2, 5):
             self.near[-step] = before[self.near[1 - step]]
             self.near[step] = after[self.near[step - 1]]
-        # What stands one step before a turn counts for it, so it is carried one step after.
+        # What is one step before a turn counts for it, so it is shifted one step forward.
         self.spread = np.stack([self.near[-step] for step in WINDOW])
         if shard.vectors.size:
             shard.embed_contexts(self.near)
@@ -171,12 +171,12 @@ class View:
 
     @property
     def nbytes(self) -> int:
-        """How much memory it takes."""
+        """Memory use in bytes."""
         held = (*vars(self).values(), *self.near.values())
         return sum(values.nbytes for values in held if isinstance(values, np.ndarray))
 
     def _measure(self, shard: Shard) -> None:
-        """Find the lengths of windows and of sessions."""
+        """Compute the lengths of windows and sessions."""
         count = len(shard)
         lengths = np.append(shard.length.values, np.float32(0))
         lengths[:count][~self.counted] = 0
@@ -195,7 +195,7 @@ class View:
         self.session_norms = length_norms(sessions, mean, k1=K1, b=SESSION_B)
 
     def _mark(self, shard: Shard) -> None:
-        """Find what the marks and lengths of turns say."""
+        """Compute the effect of the flags and lengths of turns."""
         marks = shard.marks.values
         self.asks = (((marks & int(Marks.QUESTION)) > 0) & self.turn).astype(np.float32)
         self.links = np.flatnonzero(((marks & int(Marks.FACT)) > 0) & self.alive)
@@ -206,7 +206,7 @@ class View:
 
 
 def rank(found: Signals, visible: Flags | None, chosen: frozenset[str] | None = None) -> Ranking:
-    """Add up what the signals say of every document: all of them, or those that are `chosen`."""
+    """Sum the signals of every document: all of them, or the `chosen` ones."""
     parts = {name: values for name, values in found.parts.items() if chosen is None or name in chosen}
     scores = np.zeros(len(found.evidence), dtype=np.float32)
     for values in parts.values():
@@ -215,7 +215,7 @@ def rank(found: Signals, visible: Flags | None, chosen: frozenset[str] | None = 
     if visible is not None:
         scores[~visible] = -np.inf
     best = float(scores.max(initial=0))
-    # The best hit has the score that says how likely the question is answered at all; the others less.
+    # The best hit gets the probability that there is an answer; the others proportionally less.
     shown = _shown(found, parts, visible, best)
     by = WORDS if found.closeness is None else MEANING
     scale = by.of(shown) / best if best > 0 else 0.0
@@ -226,10 +226,10 @@ def rank(found: Signals, visible: Flags | None, chosen: frozenset[str] | None = 
 def _shown(
     found: Signals, parts: dict[str, Floats], visible: Flags | None, best: float
 ) -> tuple[float, float, float]:
-    """Return how much speaks for an answer: coverage, agreement and closeness.
+    """Return the evidence for an answer: coverage, agreement and closeness.
 
-    One document holds the question's words, or is close to it, and the signals agree on one document: where
-    nothing answers, the best by words is seldom the best by meaning.
+    One document has the question's words or is close to it, and the signals agree on it: without an answer, the
+    best by words is seldom the best by vectors.
     """
     most = sum(max(_best(parts[name], visible), 0.0) for name in CONTENT if name in parts)
     return found.coverage, min(best / most, 2.0) if most > 0 else 0.0, found.closeness or 0.0
@@ -244,15 +244,15 @@ def signals(
     strength: Floats | None,
     weights: Weights,
 ) -> Signals:
-    """Return what each signal says.
+    """Compute all signals.
 
-    `vectors` are the question's, as asked and masked; `visible` are the documents that may be found, None
-    for all; `strength` is what is left of each importance, NaN where there is none.
+    `vectors` are the question's, original and masked; `visible` are the documents that can be found, None for
+    all; `strength` is the decayed importance, NaN where there is none.
     """
     found: dict[str, Floats] = {}
     evidence = np.zeros(len(shard), dtype=np.bool_)
     lexical, sessions, own, coverage = _lexical(shard, view, question, visible)
-    # What neighbours say counts for a turn that says something itself.
+    # Neighbors count only for a turn that says something itself.
     lent = np.zeros(len(shard), dtype=np.bool_)
     if lexical is not None:
         evidence |= own
@@ -298,7 +298,7 @@ def signals(
 
 
 def _best(values: Floats, visible: Flags | None) -> float:
-    """Return the greatest value of those that may be found; 0 if there is none."""
+    """Return the largest visible value; 0 if there is none."""
     seen = values if visible is None else values[visible]
     return float(seen.max()) if len(seen) else 0.0
 
@@ -306,9 +306,9 @@ def _best(values: Floats, visible: Flags | None) -> float:
 def _lexical(
     shard: Shard, view: View, question: Question, visible: Flags | None
 ) -> tuple[Floats | None, Floats | None, Flags, float]:
-    """Return BM25 of each document with its neighbours and of its session, and who holds a term itself.
+    """Return BM25 of each document with neighbors and of its session, and which documents contain a term.
 
-    And the most of the terms, by weight, that one document holds.
+    Also returns the largest weighted share of the terms in one document.
     """
     count = len(shard)
     scores = np.zeros(count + 1, dtype=np.float32)
@@ -360,7 +360,7 @@ def _lexical(
 def _windows(
     view: View, documents: NDArray[np.int32], occurrences: Floats, count: int
 ) -> tuple[NDArray[np.signedinteger[Any]], Floats]:
-    """Return the documents that hold a term, or whose neighbours do, and how often, neighbours in part."""
+    """Return documents that contain a term, or whose neighbors do, and the weighted frequency."""
     if not view.any_turn:
         return documents, occurrences
     places = np.concatenate((documents[None], view.spread[:, documents])).ravel()
@@ -368,7 +368,7 @@ def _windows(
     if len(places) * 16 < count:
         held, at = np.unique(places, return_inverse=True)
         window = np.bincount(at, weights=shares).astype(np.float32)
-        # The last place is that of no document.
+        # The last position stands for no document.
         return (held, window) if held[-1] < count else (held[:-1], window[:-1])
     totals = np.bincount(places, weights=shares, minlength=count + 1)[:count]
     held = np.flatnonzero(totals)
@@ -393,7 +393,7 @@ def _dense(
     best = _best(close[:count], visible)
     if not np.isfinite(best):
         return Close(nothing, nothing, known, known, ~known, 0.0, exact)
-    # Of vectors that were not compared it is only known that they are not close.
+    # Vectors that were not compared are known only to be not close.
     everyone = view.counted & known
     all_known = bool(everyone.all())
     middle = _middle(close[:count] if all_known else close[:count][everyone]) if exact else UNRELATED
@@ -416,19 +416,19 @@ def _dense(
 
 
 def _middle(values: Floats) -> float:
-    """Return the mean of cosines, with a few of unrelated texts added, since a mean of few says little."""
+    """Return the mean of cosines, smoothed with typical unrelated ones, for small sets."""
     return float((values.sum() + 10 * UNRELATED) / (len(values) + 10))
 
 
 def _scaled(values: Floats, among: Flags | None, visible: Flags | None) -> Floats:
-    """Return values such that the best that is visible is 1, unless it is poor, and the mean of all is 0."""
+    """Scale values so that the best visible one is 1, unless it is poor, and the mean is 0."""
     middle = _middle(values if among is None else values[among])
     scaled: Floats = (values - np.float32(middle)) / np.float32(max(_best(values, visible) - middle, 0.2))
     return np.maximum(scaled, FARTHEST, out=scaled)
 
 
 def _cosines(shard: Shard, query: NDArray[np.int8]) -> tuple[Floats, bool]:
-    """Return the cosine of each document's closest vector with the query; -inf where it has none."""
+    """Return the cosine of each document's closest vector; -inf where it has none."""
     cosines, owners, exact = shard.vectors.compare(query)
     close = np.full(len(shard) + 1, -np.inf, dtype=np.float32)
     if shard.vectors.several:
@@ -439,7 +439,7 @@ def _cosines(shard: Shard, query: NDArray[np.int8]) -> tuple[Floats, bool]:
 
 
 def _speaker(shard: Shard, view: View, question: Question, weights: Weights) -> Floats | None:
-    """Return a bonus for what was said by the one whom the question is about."""
+    """Return a bonus for turns by the person whom the question is about."""
     if len(question.speakers) == 1:
         (speaker,) = question.speakers
         said = (shard.speaker.values == speaker) & view.turn
@@ -460,7 +460,7 @@ def _weighed(flags: Flags, weight: float) -> Floats:
 
 
 def _on(date: Date, moments: NDArray[np.int64]) -> Flags:
-    """Tell which moments, in microseconds, lie on a date, in as far as it is known."""
+    """Return which times, in microseconds, fall on a possibly partial date."""
     days = moments.astype("datetime64[us]").astype("datetime64[D]")
     months = days.astype("datetime64[M]")
     years = days.astype("datetime64[Y]")
@@ -475,13 +475,13 @@ def _on(date: Date, moments: NDArray[np.int64]) -> Flags:
 
 
 def _holding(shard: Shard, view: View, term: int) -> NDArray[np.int32]:
-    """Return the documents that hold a term, are still there, and count."""
+    """Return the live documents that contain a term and count for statistics."""
     documents, _ = shard.postings.of(term)
     return documents if view.whole and not view.any_traffic else documents[view.counted[documents]]
 
 
 def _graph(shard: Shard, view: View, question: Question, visible: Flags | None) -> Floats | None:
-    """Return how much a document speaks of what facts link with what the question speaks of."""
+    """Return how much a document mentions entities that facts connect with those in the question."""
     if not len(view.links) or not question.terms:
         return None
     matched = np.zeros(len(shard), dtype=np.float32)

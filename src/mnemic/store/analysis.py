@@ -73,12 +73,11 @@ def words(text: str) -> list[str]:
 
 
 def terms(text: str, known: list[str] | None = None) -> list[str]:
-    """Return the terms of a text in their order: stop words left out, endings and accents taken off.
+    """Return the search terms of a text in order: stemmed, without accents and stop words.
 
-    A stop word with a capital where no sentence begins is a name (Will, US, IT) and a term of its own.
-    A word with hyphens is also one without them. A script that is written without spaces gives pairs
-    of characters, which overlap. A text without words has its symbols (👍) as terms. Whoever has the
-    `words` already may pass them.
+    A capitalized stop word inside a sentence is a name (Will, US, IT) and a term of its own. A hyphenated word
+    also counts as one word without hyphens. Scripts without spaces yield overlapping character pairs. In a text
+    without words, symbols (👍) are terms. Pass `known` if the `words` of the text are computed already.
     """
     stems = _stems()
     spoken = words(text) if known is None else known

@@ -1,7 +1,7 @@
-"""The contract of a store as a pytest suite, for back-ends of ours and of others.
+"""The contract of a back-end as a pytest suite, for built-in and third-party back-ends.
 
-`pytest --pyargs mnemic.testing` runs it over every installed back-end whose entry point says how to
-try it (`Backend.trial`); `-k NAME` picks one by its URL scheme. It needs `mnemic[testing]`.
+`pytest --pyargs mnemic.testing` runs it over every installed back-end with a `Backend.trial`; `-k NAME` selects
+one by its URL scheme. It needs `mnemic[testing]`.
 """
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""Each way to try each installed back-end, by name: `sqlite-inline`, `postgresql-plain-loop`."""
+"""All test configurations of all installed back-ends, by name: `sqlite-inline`, `postgresql-plain-loop`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ..store.registry import Backend, Trial
 from .lab import Lab
 
 ALL = "MNEMIC_TEST_ALL"
-"""Where this variable is set, a trial whose package is missing fails instead of being skipped."""
+"""If this variable is set, a configuration whose package is missing fails instead of being skipped."""
 
 
 def benches() -> list[str]:
-    """Return the trials of the installed back-ends, each with the ways in which it can be driven."""
+    """Return the configurations of the installed back-ends, each inline and on an event loop where possible."""
     backends = _installed()
     return [
         f"{name}-{drive}"
@@ -31,7 +31,7 @@ def benches() -> list[str]:
 
 @contextmanager
 def lend(bench: str, folder: Path) -> Iterator[Lab]:
-    """Lend an empty store and what runs its coroutines; skips the test if its server is not installed."""
+    """Provide an empty store and a runner of its coroutines; skips the test if its server is not installed."""
     name, _, drive = bench.rpartition("-")
     trial = _trials()[name]
     with ExitStack() as stack:
@@ -46,7 +46,7 @@ def lend(bench: str, folder: Path) -> Iterator[Lab]:
 
 @functools.cache
 def _installed() -> dict[str, Backend]:
-    """Return the back-ends that have what they need, by scheme."""
+    """Return the back-ends whose dependencies are installed, by scheme."""
     found = {}
     for scheme in registry.schemes():
         try:
@@ -59,7 +59,7 @@ def _installed() -> dict[str, Backend]:
 
 @functools.cache
 def _trials() -> dict[str, Trial]:
-    """Return the back-ends' own trials and the further ones whose schemes are served, by name."""
+    """Return the back-ends' own trials and the additional ones for installed schemes, by name."""
     backends = _installed()
     own = {scheme: Trial(scheme, backend.trial) for scheme, backend in backends.items() if backend.trial}
     return own | {name: trial for name, trial in registry.trials().items() if trial.scheme in backends}

@@ -1,7 +1,7 @@
-"""What each of our own trials does by itself, pinned: one that loses a capability, or a test, fails.
+"""Pinned capabilities of the built-in back-ends: losing one, or skipping a test, is a failure.
 
-A test says what it needs with `needs`. For a trial that is pinned, tests that need more than it has are not
-collected, and no test may skip itself. For others, such tests are skipped.
+A test declares its requirements with `needs`. For a pinned configuration, tests that need more are not collected,
+and no test may skip itself. For others, such tests are skipped.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import pytest
 from ..store.protocol import Capability
 
 NEEDS = "needs"
-"""The name of the mark that `needs` makes."""
+"""Name of the marker that `needs` creates."""
 
 _SERVER = frozenset({Capability.DURABLE, Capability.SHARED, Capability.ATOMIC})
 
@@ -31,17 +31,17 @@ PINNED: dict[str, frozenset[Capability]] = {
     "s3-moto": _SERVER,
     "agentcore": frozenset({Capability.DURABLE, Capability.SHARED}),
 }
-"""By the name of a trial, what its store says that it can do."""
+"""Capabilities by configuration name."""
 
 
 def needs(*capabilities: Capability, loop: bool = False) -> pytest.MarkDecorator:
-    """Mark a test that needs a store with these capabilities, or writers at the same time on one `loop`."""
+    """Mark a test that needs these capabilities, or concurrent writers on one event `loop`."""
     mark: pytest.MarkDecorator = getattr(pytest.mark, NEEDS)
     return mark(*capabilities, loop=loop)
 
 
 def lacking(definition: pytest.Item | pytest.Function, bench: str, has: frozenset[Capability] | None) -> str:
-    """Return what a test needs that a bench, whose store `has` these, lacks; empty if there is nothing."""
+    """Return which requirements of a test a configuration with these capabilities lacks; empty if none."""
     for mark in definition.iter_markers(NEEDS):
         if mark.kwargs["loop"] and not bench.endswith("-loop"):
             return "writers that are under way at the same time"
@@ -52,5 +52,5 @@ def lacking(definition: pytest.Item | pytest.Function, bench: str, has: frozense
 
 
 def pinned(bench: str) -> frozenset[Capability] | None:
-    """Return what the store of a bench must be able to do; None if that is not for us to say."""
+    """Return the pinned capabilities of a configuration; None for a third-party back-end."""
     return PINNED.get(bench.rpartition("-")[0])

@@ -1,4 +1,4 @@
-"""One empty store for each test, over each back-end, driven in place and on an event loop."""
+"""Fixtures: an empty store for each test, over each back-end, inline and on an event loop."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from .lab import Lab
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make our mark known."""
+    """Register the marker."""
     config.addinivalue_line("markers", f"{NEEDS}: what the store under test must be able to do")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run each test that asks for a lab over every back-end that can, in every way to drive it."""
+    """Run each test that uses `lab` over every suitable back-end, in every mode."""
     if "lab" in metafunc.fixturenames:
         able = [bench for bench in benches() if not lacking(metafunc.definition, bench, pinned(bench))]
         metafunc.parametrize("lab", able, indirect=True)
@@ -26,7 +26,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
-    """Lend an empty store, and what runs its coroutines; skips what a store that is not ours lacks."""
+    """Provide an empty store and a runner of its coroutines; skips what a third-party store lacks."""
     with lend(request.param, tmp_path) as bench:
         if pinned(request.param) is None and (what := lacking(request.node, request.param, bench.can)):
             pytest.skip(f"needs {what}")
@@ -37,7 +37,7 @@ def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Fail a test over one of our own back-ends that skips itself: what it would have shown goes unseen."""
+    """Fail a test over a built-in back-end that skips itself."""
     report = yield
     bench = getattr(item, "callspec", None) and item.callspec.params.get("lab")  # type: ignore[attr-defined]
     if report.skipped and call.when == "call" and not hasattr(report, "wasxfail") and bench and pinned(bench):

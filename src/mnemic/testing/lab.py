@@ -1,4 +1,4 @@
-"""A store under test, and short ways to write to it and read from it."""
+"""A store under test, with shortcuts for writing and reading."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from ..store.query import Op, Outcome, Put, Scan, StreamScan, Write
 Result = TypeVar("Result")
 
 HOME = ScopePath("acme/alice/monday")
-"""Where records live unless a test says otherwise."""
+"""Default scope of test records."""
 KIND = "message"
 
 
 class Lab:
-    """Opens stores at one URL and runs their coroutines, in place or on an event loop."""
+    """Opens stores at one URL and runs their coroutines, inline or on an event loop."""
 
     def __init__(self, url: str, *, on_loop: bool) -> None:
         self.url = url
@@ -44,11 +44,11 @@ class Lab:
             self._runner.close()
 
     def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
-        """Return what a coroutine returns."""
+        """Run a coroutine and return its result."""
         return step(coroutine) if self._runner is None else self._runner.run(coroutine)
 
     def open(self) -> Store:
-        """Open the URL once more, beside the stores that are open already."""
+        """Open the URL again, beside the stores that are open already."""
         url, backend = registry.find(self.url)
 
         async def opened() -> Store:
@@ -60,12 +60,12 @@ class Lab:
 
     @property
     def can(self) -> frozenset[Capability]:
-        """What the store says that it can do."""
+        """The declared capabilities of the store."""
         return self.store.capabilities
 
     @contextmanager
     def clock_off_by(self, offset: timedelta) -> Iterator[None]:
-        """Within it, the clock by which stores of this process write is fast, or slow, by so much."""
+        """Shift the clock of stores in this process."""
         clock = records.clock
         records.clock = lambda: clock() + offset
         try:
@@ -74,11 +74,11 @@ class Lab:
             records.clock = clock
 
     def write(self, *ops: Op, id: str | None = None) -> list[Outcome]:
-        """Do operations, all or none."""
+        """Apply operations, all or none."""
         return self.run(self.store.write(Write(ops, id)))
 
     def put(self, key: str, if_version: int | None = None, **fields: Any) -> Outcome:
-        """Write one record; its scope and kind are those of the tests unless they are given."""
+        """Write one record, by default in the tests' scope and kind."""
         return self.write(Put(record(key, **fields), if_version))[0]
 
     def get(self, key: str, scope: ScopePath = HOME, kind: str = KIND) -> Record | None:
@@ -100,7 +100,7 @@ class Lab:
             fields = {**fields, "cursor": page.cursor, "skip": 0}
 
     def keys(self, **fields: Any) -> list[str]:
-        """Return the keys of all that a scan finds."""
+        """Return the keys of all records that a scan finds."""
         return [record.key for record in self.scan(**fields)]
 
     def streams(self, **fields: Any) -> list[Stream]:
@@ -108,18 +108,18 @@ class Lab:
         return list(self.run(self.store.streams(StreamScan(**{"scope": ScopePath(), **fields}))).items)
 
     def stream(self, scope: ScopePath = HOME, kind: str = KIND) -> Stream | None:
-        """Return the totals of one stream; None if it holds nothing."""
+        """Return the totals of one stream; None if it is empty."""
         found = self.streams(scope=scope, kinds=(kind,), below=False)
         return found[0] if found else None
 
 
 def record(key: str, *, scope: ScopePath = HOME, kind: str = KIND, **fields: Any) -> Record:
-    """Return a record that a test writes."""
+    """Return a record for a test."""
     return Record(scope=scope, kind=kind, key=key, **fields)
 
 
 def without_times(found: Record | None) -> Record | None:
-    """Return a record without the times that its store gave it, to be compared with another store's."""
+    """Return a record without store-assigned times, for comparison between stores."""
     return None if found is None else replace(found, created=None, updated=None)
 
 

@@ -1,4 +1,4 @@
-"""What a companion index promises, whichever it is: see `mnemic.store.nearest.Companion`."""
+"""Contract tests for companion indexes: see `mnemic.store.nearest.Companion`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ STREAM: Name = (HOME.path, KIND)
 
 @functools.cache
 def makers() -> dict[str, CompanionMaker]:
-    """Return the installed indexes that can be tried, by scheme."""
+    """Return the installed indexes that have a trial, by scheme."""
     found = {}
     for scheme in registry.schemes(GROUP):
         try:
@@ -56,7 +56,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 class Desk:
-    """An empty index at a URL, and what runs its coroutines."""
+    """An empty index at a URL, and a runner of its coroutines."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -106,7 +106,7 @@ class Desk:
 
 @pytest.fixture
 def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Desk]:
-    """Lend an empty index."""
+    """Provide an empty index."""
     trial = makers()[request.param].trial
     assert trial is not None
     with ExitStack() as stack:
@@ -116,7 +116,7 @@ def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Desk]:
 
 
 def pointing(*weights: float, width: int = WIDTH) -> Vectors:
-    """Return a vector that points along the first axes, as far along each as is given."""
+    """Return a vector with these weights along the first axes."""
     vector = np.zeros(width, dtype=np.int8)
     vector[: len(weights)] = weights
     return vector
@@ -132,7 +132,7 @@ def entered(
     kind: str = KIND,
     **fields: Any,
 ) -> Record:
-    """Return a record as an index is given it: without text, with its entry."""
+    """Return a record as an index receives it: without text, with its entry."""
     place = scope if isinstance(scope, ScopePath) else ScopePath(scope)
     record = Record(place, kind, key, text=text or "text", **{"seq": 1, "version": 1, **fields})
     rows = None if not vectors else np.stack(vectors)
@@ -232,7 +232,7 @@ def test_a_long_text_is_one_record_and_does_not_take_the_place_of_others(desk: D
     found = desk.near(EAST, limit=5)
     assert set(keys_of(found)) == {"long0", "long1", "long2", "long3", "short"}
     assert len(found) == 5
-    # By its last vector too it comes back whole.
+    # Found by its last vector, it is returned whole.
     assert desk.near(pointing(100, 3, 29), limit=1) == [long[3]]
 
 
@@ -324,7 +324,7 @@ def test_marks_are_those_of_a_scope_and_below_it_each_the_last_that_was_given(de
     }
     assert len(desk.marks(ScopePath())) == 4
     assert desk.marks(ScopePath(), "recall1:00000002") == {}
-    # A mark is nothing to be found.
+    # A mark is never a search result.
     assert desk.near(EAST, terms=words("zeppelin")) == []
     assert desk.keys(("acme", KIND)) == []
 
@@ -337,7 +337,7 @@ def test_embedders_lie_apart_whatever_their_dimensions(desk: Desk) -> None:
     assert keys_of(desk.near(EAST)) == ["a"]
     assert keys_of(desk.near(pointing(100, width=8), name=other)) == ["b"]
     assert keys_of(desk.near(None, name=plain, terms=words("zeppelin"))) in ([], ["c"])
-    # A vector of other dimensions finds nothing, and breaks nothing.
+    # A vector of another dimension finds nothing and breaks nothing.
     assert desk.near(EAST, name=other) == []
     assert (desk.keys(), desk.keys(name=other), desk.keys(name=plain)) == (["a"], ["b"], ["c"])
 

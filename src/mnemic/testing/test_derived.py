@@ -1,4 +1,4 @@
-"""What layers compute from a record is kept beside it, and goes with it."""
+"""Derived values are stored beside their record and deleted with it."""
 
 from __future__ import annotations
 

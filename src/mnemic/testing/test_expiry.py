@@ -1,4 +1,4 @@
-"""What expires, and the totals of streams."""
+"""Expiry, and the totals of streams."""
 
 from __future__ import annotations
 

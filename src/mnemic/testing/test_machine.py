@@ -1,4 +1,4 @@
-"""Random operations against a back-end and the in-memory store, which must agree on everything."""
+"""Random operations on a back-end and the in-memory store must give the same results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .benches import benches, lend
 from .lab import KIND, Lab, without_times
 
 EXAMPLES = "MNEMIC_TEST_EXAMPLES"
-"""This variable says how many times each back-end is played with: less often, if not, across a network."""
+"""Number of examples per back-end; the default is lower for remote ones."""
 
 scopes = st.sampled_from([ScopePath(path) for path in ("a", "a/b", "a/b/c", "a/bc", "d")])
 kinds = st.sampled_from([KIND, "note"])
@@ -92,7 +92,7 @@ conditions = st.one_of(
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """Plays the same operations on both stores, and compares what they answer and what they hold."""
+    """Applies the same operations to both stores, and compares results and contents."""
 
     bench = ""
 
@@ -170,7 +170,7 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 def _answer(lab: Lab, ops: list[Op], id: str | None) -> Any:
-    """Return what a write answers, without the times that the store gave."""
+    """Return the result of a write, without store-assigned times."""
     try:
         outcomes = lab.write(*ops, id=id)
     except MnemicError as error:

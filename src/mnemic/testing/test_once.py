@@ -1,4 +1,4 @@
-"""Writes with an id: done once in their scope, at odds with others of the same id, erased with the scope."""
+"""Writes with an id: done once in their scope, in conflict with others of the same id, erased with the scope."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Order, identity, values and scopes: what is put in comes out, as it was and where it was."""
+"""Order, identity, values and scopes: what is stored is read back unchanged."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ EXTREME = [
     "\ue000", "\ud7ff", "\x80", " ", "!", "~", "%", "%2F", ".", "..", "*", "?", "[a]", "{a}", "\\", "'", '"',
     "a", "a-b", "a.b", "a0", "A", "\u00e9", "e\u0301", "\u2028", "mnemic", "s", "x" * 200, "\u4e00" * 200,
 ]  # fmt: skip
-"""First segments at the ends of every order, and such as patterns, paths and queries give a meaning to."""
+"""First segments at both ends of the sort order, and with special characters of patterns, paths and queries."""
 
 
 @pytest.mark.parametrize("at_once", [1, 7, 1000])

@@ -1,4 +1,4 @@
-"""Settings: a text that a stream has, which writers can rely on in the same write."""
+"""Settings: a text of a stream that a write can check atomically."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes: all or nothing, guarded by versions, held to limits."""
+"""Writes: atomic, with version checks and limits."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Real servers for the contract suite, from packages: one of each, on loopback, ended with the process."""
+"""Real servers for the contract suite, from packages: one of each, on loopback, stopped with the process."""

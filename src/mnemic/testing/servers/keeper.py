@@ -1,4 +1,4 @@
-"""The process that outlives a test run just long enough to end its servers and to remove their files."""
+"""A helper process that stops the test servers and removes their files after the test run."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import time
 from contextlib import suppress
 
 PATIENCE = 5.0
-"""Seconds that a server has to end by itself."""
+"""Seconds that a server has to stop by itself."""
 
 
 def main(folder: str) -> None:
-    """Keep a list of processes, told line by line, and end them when whoever tells is gone."""
+    """Track processes, named line by line on stdin, and stop them when stdin closes."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     held: dict[int, int] = {}

@@ -148,18 +148,18 @@ class IndexLayer(Layer):
         begun = time.perf_counter()
         maker = await self._owner.maker()
         if self._afar is not None and await self._is_large(search.scope):
-            matches = await self._search_afar(self._afar, search, maker)
+            results = await self._search_afar(self._afar, search, maker)
         else:
             index = await self._shards.ready(search.scope, maker)
             try:
-                matches = await self._answered(index, search, maker)
+                results = await self._answered(index, search, maker)
             finally:
                 self._shards.searched(search.scope, index)
         if not search.signals:
-            self._meter.recalled(matches[0].score if matches else None, time.perf_counter() - begun)
+            self._meter.recalled(results[0].score if results else None, time.perf_counter() - begun)
         if len(self._uses) >= HELD_BACK:
             await self._write_uses()
-        return matches
+        return results
 
     async def _answered(self, index: Index, search: Search, maker: Maker) -> list[Match]:
         answer = await aside(maker, len(index.shard), lambda: index.answer(search, maker))
@@ -170,9 +170,9 @@ class IndexLayer(Layer):
         limit = max(CANDIDATES, 2 * search.limit)
         while True:
             index, more = await afar.index(search, maker, limit)
-            matches = await self._answered(index, search, maker)
-            if len(matches) == search.limit or not more:
-                return matches
+            results = await self._answered(index, search, maker)
+            if len(results) == search.limit or not more:
+                return results
             limit *= 4
 
     async def _is_large(self, scope: ScopePath) -> bool:
@@ -260,7 +260,7 @@ class IndexLayer(Layer):
                     break
                 continue
             start, size = start + size, max(32, size * 2)
-            found = await self._hits(index, answer, search, batch)
+            found = await self._matches(index, answer, search, batch)
             if twins is not None:
                 twins.look(list(found))
             for n, match in found.items():
@@ -276,16 +276,16 @@ class IndexLayer(Layer):
                 )
                 places = [(r.scope.path, r.kind, r.seq) async for r in scan_all(self._below, passing)]
                 answer.narrow(index.documents(places), after=start)
-        matches = chosen
+        results = chosen
         if search.uses:
             moment = to_microseconds(now())
-            for n, match in matches.items():
+            for n, match in results.items():
                 if match.record.importance is not None:
                     self._count(match.record.ref, moment)
                     index.use(n, moment)
-        return list(matches.values())
+        return list(results.values())
 
-    async def _hits(self, index: Index, answer: Answer, search: Search, batch: list[int]) -> dict[int, Match]:
+    async def _matches(self, index: Index, answer: Answer, search: Search, batch: list[int]) -> dict[int, Match]:
         """Return the matches among some documents, with their neighbors if they are asked for."""
         here = search.neighbors if not index.shard.sparse else 0
         around = {n: index.around(n, here) for n in batch} if here else {}

@@ -22,7 +22,7 @@ NAMES = """
     ClosedError CombinedEmbedder ConflictError Context Copied Embedder EmbedderError Note NoteInfo NoteSettings
     EventLoopError MemoryItem Faded FastEmbedEmbedder Facts Hit InvalidValueError LimitError Exported Fact
     ImageInfo Imported Stats Memory
-    Message Metrics MissingExtraError MnemicError Neighborhood NewerSchemaError NotFoundError
+    Message Metrics MetricsPeriod MissingExtraError MnemicError Neighborhood NewerSchemaError NotFoundError
     OpenAIEmbedder Record Ref ScopePath SentenceTransformerEmbedder Session SessionInfo SessionSettings
     Scope StaticEmbedder
     StoreBusyError StoreError StoreFullError StorePermissionError StoreUnavailableError Summarize

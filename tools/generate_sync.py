@@ -255,8 +255,6 @@ def sync_class(node: ast.ClassDef) -> str:
             lines += property_(item, ast.unparse(item.annotation))
         elif isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef):
             lines += method(item, name)
-    if name == "Memory":
-        lines += ["    def __repr__(self) -> str:", '        return f"<Memory at {self.url}>"', ""]
     return "\n".join(lines)
 
 
@@ -275,6 +273,8 @@ def property_(item: ast.AnnAssign, annotation: str) -> list[str]:
 
 def method(node: ast.FunctionDef | ast.AsyncFunctionDef, owner: str) -> list[str]:
     """Return the sync twin of a method, or nothing if it is not public."""
+    if node.name == "__repr__":  # which reads only what both have
+        return [*(f"    {line}" for line in ast.unparse(node).splitlines()), ""]
     name = {"__aenter__": "__enter__", "__aexit__": "__exit__"}.get(node.name, node.name)
     if name.startswith("_") and name not in ("__enter__", "__exit__"):
         return []

@@ -47,7 +47,7 @@ from .layers.acting import Audit, AuditEntry
 from .memory import AsyncMemory
 from .models.embedder import Embedder
 from .opening import open_async
-from .recall.meter import Metrics
+from .recall.meter import Metrics, MetricsPeriod
 from .records import AgentCall, Message, Record, Ref, ScopePath, ToolCall
 from .scope import AsyncScope
 from .sync import Facts, Memories, Memory, Notes, Scope, Session, Sessions, copy, open
@@ -115,6 +115,7 @@ __all__ = [
     "MemoryItem",
     "Message",
     "Metrics",
+    "MetricsPeriod",
     "MissingExtraError",
     "MnemicError",
     "Neighborhood",

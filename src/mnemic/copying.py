@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from hashlib import blake2b
 
-from msgspec import Struct, json
+from msgspec import json
 from msgspec.structs import replace
 
 from .checks import shown
@@ -19,7 +19,7 @@ from .layers.sealing import Keys
 from .models.finding import AUTO
 from .recall.maker import entry_name
 from .recall.strength import USE
-from .records import EMBEDDER_KIND, LOCK_KIND, Record, ScopePath, Stream
+from .records import EMBEDDER_KIND, LOCK_KIND, Record, ScopePath, Stream, Value
 from .store import registry
 from .store.digest import digest
 from .store.protocol import Store, all_streams, scan_all
@@ -39,7 +39,7 @@ Progress = Callable[[int, int], object]
 _encode = json.Encoder().encode
 
 
-class Copied(Struct, frozen=True):
+class Copied(Value, frozen=True):
     """Result of a copy: the number of streams and records, and how many records were written."""
 
     streams: int

@@ -8,13 +8,12 @@ from binascii import Error as Base64Error
 from collections.abc import Collection
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from .checks import shown
 from .errors import InvalidValueError, NotFoundError, StoreError, TooLargeError
 from .files import read_file
-from .records import Message
+from .records import Message, Value
 
 MAX_IMAGE_BYTES = 5 * 1024 * 1024
 """Maximum size of an image file: providers accept it, and a message can hold it in base64."""
@@ -31,7 +30,7 @@ _MAGIC = {
 }
 
 
-class ImageInfo(Struct, frozen=True, kw_only=True):
+class ImageInfo(Value, frozen=True, kw_only=True):
     """Image properties for a token rule; the size is None if unknown, as for a remote URL.
 
     `detail` is "low", "high" or "auto", as in OpenAI's API.

@@ -116,6 +116,10 @@ class AsyncMemory:
         self._store: Store = self._layers.top
         self._tokens = counter(tokens)
 
+    def __repr__(self) -> str:
+        """Return the class and the URL, without its password."""
+        return f"<{type(self).__name__} at {self.url or 'a store'}>"
+
     def scope(self, *segments: ScopePath | str) -> AsyncScope:
         """Return what is remembered under a scope; each string is one segment.
 

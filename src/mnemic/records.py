@@ -85,13 +85,13 @@ def plain(value: Any) -> Any:
     """Return a value in JSON types: scopes as paths, times in ISO 8601, durations in seconds."""
     if isinstance(value, ScopePath):
         return value.path
-    if isinstance(value, Struct):
-        return {name: plain(getattr(value, name)) for name in value.__struct_fields__}
+    if isinstance(value, Value):
+        return value.to_dict()
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, timedelta):
         return value.total_seconds()
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {str(name): plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
@@ -103,8 +103,7 @@ class Value(Struct, frozen=True):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as a dict that `json.dumps`, FastAPI and pandas accept."""
-        fields: dict[str, Any] = plain(self)
-        return fields
+        return {name: plain(getattr(self, name)) for name in self.__struct_fields__}
 
     def __repr__(self) -> str:
         """Return the fields that are set, with long texts shortened."""
@@ -130,7 +129,7 @@ def _brief(value: Any) -> str:
     return text if len(text) <= 2 * SHOWN else f"{text[: 2 * SHOWN]}…"
 
 
-class ScopePath(Struct, frozen=True, order=True):
+class ScopePath(Value, frozen=True, order=True):
     """A path of segments such as `acme/alice/monday`, matched segment by segment.
 
     Tenants, users, agents, teams and sessions are all scopes. The empty path is the root.
@@ -199,7 +198,7 @@ def known_scope(path: str) -> ScopePath:
     return ScopePath(path)
 
 
-class Record(Struct, frozen=True):
+class Record(Value, frozen=True):
     """A stored record: everything that a store knows of one item.
 
     `scope`, `kind` and `key` identify it. `seq` is its position in the stream of its scope and kind, assigned by
@@ -234,8 +233,12 @@ class Record(Struct, frozen=True):
         """The record's identity."""
         return Ref(self.scope, self.kind, self.key)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON types, without `derived`, which holds bytes."""
+        return {name: plain(getattr(self, name)) for name in self.__struct_fields__ if name != "derived"}
 
-class Ref(Struct, frozen=True):
+
+class Ref(Value, frozen=True):
     """The identity of a record."""
 
     scope: ScopePath
@@ -273,7 +276,7 @@ class Match(Struct, frozen=True, kw_only=True):
     after: list[Record] = field(default_factory=list)
 
 
-class ToolCall(Struct, frozen=True, omit_defaults=True):
+class ToolCall(Value, frozen=True, omit_defaults=True):
     """A model's request to run a tool; `arguments` is JSON text, as models write it."""
 
     id: str
@@ -289,7 +292,7 @@ class ToolCall(Struct, frozen=True, omit_defaults=True):
         check_text(self.arguments, "tool call arguments")
 
 
-class AgentCall(Struct, frozen=True, omit_defaults=True):
+class AgentCall(Value, frozen=True, omit_defaults=True):
     """A request to another agent."""
 
     agent_name: str

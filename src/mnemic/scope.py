@@ -53,6 +53,10 @@ class AsyncScope:
         self._store = store
         self._tokens = tokens
 
+    def __repr__(self) -> str:
+        """Return the class and the path of the scope."""
+        return f"<{type(self).__name__} {self.path.path!r}>"
+
     def scope(self, *segments: ScopePath | str) -> AsyncScope:
         """Return the scope at a path below this one; raises InvalidValueError."""
         return AsyncScope(self._store, ScopePath.of(self.path, *segments), self._tokens)

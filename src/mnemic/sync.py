@@ -65,6 +65,10 @@ class Session:
     def scope(self) -> ScopePath:
         return self._twin.scope
 
+    def __repr__(self) -> str:
+        """Return the class and the path of the scope."""
+        return f"<{type(self).__name__} {self.scope.path!r}>"
+
     @property
     def name(self) -> str:
         """The last segment of the session's scope."""
@@ -279,6 +283,10 @@ class Sessions:
     def scope(self) -> ScopePath:
         return self._twin.scope
 
+    def __repr__(self) -> str:
+        """Return the class and the path of the scope."""
+        return f"<{type(self).__name__} of {self.scope.path!r}>"
+
     def get(self, name: str) -> SessionInfo:
         """Return counts, tokens and last activity of a conversation of this scope; raises NotFoundError."""
         return self._driver.run(self._twin.get(name))
@@ -305,6 +313,10 @@ class Notes:
     @property
     def scope(self) -> ScopePath:
         return self._twin.scope
+
+    def __repr__(self) -> str:
+        """Return the class and the path of the scope."""
+        return f"<{type(self).__name__} of {self.scope.path!r}>"
 
     def settings(self) -> NoteSettings:
         """Return the limits of this scope's notes."""
@@ -394,6 +406,10 @@ class Memories:
     @property
     def scope(self) -> ScopePath:
         return self._twin.scope
+
+    def __repr__(self) -> str:
+        """Return the class and the path of the scope."""
+        return f"<{type(self).__name__} of {self.scope.path!r}>"
 
     def add(
         self,
@@ -540,6 +556,10 @@ class Facts:
     def scope(self) -> ScopePath:
         return self._twin.scope
 
+    def __repr__(self) -> str:
+        """Return the class and the path of the scope."""
+        return f"<{type(self).__name__} of {self.scope.path!r}>"
+
     def add(
         self,
         subject: str,
@@ -664,6 +684,10 @@ class Memory:
     @property
     def url(self) -> str:
         return self._twin.url
+
+    def __repr__(self) -> str:
+        """Return the class and the URL, without its password."""
+        return f"<{type(self).__name__} at {self.url or 'a store'}>"
 
     def scope(self, *segments: ScopePath | str) -> Scope:
         """Return what is remembered under a scope; each string is one segment.
@@ -824,9 +848,6 @@ class Memory:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def __repr__(self) -> str:
-        return f"<Memory at {self.url}>"
-
 
 class Scope:
     """What is remembered under one path of names: a tenant, a user, an agent, a team.
@@ -857,6 +878,10 @@ class Scope:
     @property
     def facts(self) -> Facts:
         return Facts(self._twin.facts, self._driver)
+
+    def __repr__(self) -> str:
+        """Return the class and the path of the scope."""
+        return f"<{type(self).__name__} {self.path.path!r}>"
 
     def scope(self, *segments: ScopePath | str) -> Scope:
         """Return the scope at a path below this one; raises InvalidValueError."""

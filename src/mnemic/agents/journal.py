@@ -7,7 +7,7 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
-from msgspec import Struct, convert, field, json, to_builtins
+from msgspec import convert, field, json, to_builtins
 from msgspec.structs import replace
 
 from ..checks import check_count, check_name, shown
@@ -15,7 +15,7 @@ from ..errors import ConflictError, InvalidValueError, NotFoundError
 from ..features.kinds import FACT, MEMORY, NOTE
 from ..features.kinds import JOURNAL as JOURNAL
 from ..layers.layer import Layer
-from ..records import Record, Ref, ScopePath, new_id, now
+from ..records import Record, Ref, ScopePath, Value, new_id, now
 from ..scope import AsyncScope
 from ..store.protocol import Store, scan_all
 from ..store.query import Condition, Delete, Limit, Op, Outcome, Put, Scan, Write
@@ -33,7 +33,7 @@ MAX_BEFORE = 200_000
 """The largest value, in bytes, that is kept to be restored."""
 
 
-class Provenance(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Provenance(Value, frozen=True, kw_only=True, omit_defaults=True):
     """Who wrote a record, and why: the agent, its session, the messages that led to it, and how.
 
     `message` is the one in which the agent decided to write, `prompt` the user's that it answered.
@@ -48,7 +48,7 @@ class Provenance(Struct, frozen=True, kw_only=True, omit_defaults=True):
     tool_call: str | None = None
 
 
-class Change(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Change(Value, frozen=True, kw_only=True, omit_defaults=True):
     """One record that an act changed: what it was before, None if it was not there, and a mark of it after.
 
     A record that was too large to be kept is `lost`, and cannot be restored. A fact has the `names` of its
@@ -63,7 +63,7 @@ class Change(Struct, frozen=True, kw_only=True, omit_defaults=True):
     names: list[str] = field(default_factory=list)
 
 
-class Act(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Act(Value, frozen=True, kw_only=True, omit_defaults=True):
     """What an agent, or a person, did at once; `undoes` is the act that it took back."""
 
     id: str
@@ -84,6 +84,10 @@ class AsyncJournal:
         self.scope = space.path
         self._space = space
         self._store = space._store
+
+    def __repr__(self) -> str:
+        """Return the class and the path of the scope."""
+        return f"<{type(self).__name__} of {self.scope.path!r}>"
 
     async def history(
         self,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias, get_args
 
-from msgspec import Struct, field
+from msgspec import field
 from msgspec.structs import replace
 
 from ..checks import check_count, check_time, shown
@@ -20,7 +20,7 @@ from ..features.messages import MESSAGE, decode
 from ..features.sessions import AsyncSession
 from ..features.summary import SUMMARY, SUMMARY_KEY, Summarize, summary_record
 from ..features.turns import Entry, grouped
-from ..records import Message, Record, Ref, now
+from ..records import Message, Record, Ref, Value, now
 from ..scope import AsyncScope
 from ..store.protocol import scan_all
 from ..store.query import Condition, Put, Scan, Write
@@ -43,7 +43,7 @@ ATTEMPTS = 20
 """How often a summary is made anew because another was faster."""
 
 
-class Summary(Struct, frozen=True, kw_only=True):
+class Summary(Value, frozen=True, kw_only=True):
     """A running summary of a session, and which of its messages it covers, by their places in the log."""
 
     text: str
@@ -52,7 +52,7 @@ class Summary(Struct, frozen=True, kw_only=True):
     messages: int
 
 
-class Extracted(Struct, frozen=True, kw_only=True):
+class Extracted(Value, frozen=True, kw_only=True):
     """What was found in a session: facts as remembered texts, and as links; and how much was of no use."""
 
     facts: list[MemoryItem] = field(default_factory=list)
@@ -68,6 +68,8 @@ class AsyncLearner:
     InvalidValueError. What it writes says which message it is from, and can be undone.
     """
 
+    name: str
+
     def __init__(self, memory: AnyMemory | Home, model: Any = None, *, name: str = "learner") -> None:
         """Raise InvalidValueError for a memory or a model that is none."""
         self.home = memory if isinstance(memory, Home) else Home(memory, name)
@@ -77,6 +79,10 @@ class AsyncLearner:
         self._worker = Worker()
 
     # ------------------------------------------------------------ summaries
+
+    def __repr__(self) -> str:
+        """Return the class and the name."""
+        return f"<{type(self).__name__} {self.name!r}>"
 
     async def summarize(self, session: AnySession, *, keep: int = 20) -> Summary | None:
         """Carry on the running summary of a session up to its last `keep` messages; None if it has none.

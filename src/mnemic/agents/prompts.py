@@ -17,7 +17,7 @@ from ..features.kinds import MEMORY
 from ..features.notes import NOTE, NoteInfo, to_info
 from ..features.quoting import quoted
 from ..features.sessions import AsyncSession
-from ..records import Message, Ref
+from ..records import Message, Ref, Value
 from ..scope import AsyncScope
 from ..store.query import Scan
 from ..tokens import TokenCounter
@@ -32,7 +32,7 @@ MAX_NOTES = 100
 """The most notes that are listed."""
 
 
-class Budget(Struct, frozen=True, kw_only=True):
+class Budget(Value, frozen=True, kw_only=True):
     """How much of its memory an agent is shown.
 
     `max_tokens` is for all of it: a `share` for notes and what recall finds, at most `recall` things with a

@@ -56,6 +56,10 @@ class Runtime:
         for agent in agents:
             self.add(agent)
 
+    def __repr__(self) -> str:
+        """Return the names of the agents."""
+        return f"<Runtime of {', '.join(self._agents) or 'no agents'}>"
+
     @property
     def agents(self) -> dict[str, Agent]:
         """The agents, by name."""

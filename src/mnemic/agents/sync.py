@@ -27,6 +27,10 @@ class Journal:
     def scope(self) -> ScopePath:
         return self._twin.scope
 
+    def __repr__(self) -> str:
+        """Return the class and the path of the scope."""
+        return f"<{type(self).__name__} of {self.scope.path!r}>"
+
     def history(
         self,
         key: str | None = None,
@@ -74,6 +78,14 @@ class Learner:
     def __init__(self, twin: AsyncLearner, driver: Driver) -> None:
         self._driver = driver
         self._twin = twin
+
+    @property
+    def name(self) -> str:
+        return self._twin.name
+
+    def __repr__(self) -> str:
+        """Return the class and the name."""
+        return f"<{type(self).__name__} {self.name!r}>"
 
     def summarize(self, session: AnySession, *, keep: int = 20) -> Summary | None:
         """Carry on the running summary of a session up to its last `keep` messages; None if it has none.

@@ -74,6 +74,10 @@ class AsyncFacts:
         self.scope = scope
         self._store = store
 
+    def __repr__(self) -> str:
+        """Return the class and the path of the scope."""
+        return f"<{type(self).__name__} of {self.scope.path!r}>"
+
     async def add(
         self,
         subject: str,

@@ -13,7 +13,7 @@ from ..checks import check_name, from_microseconds, shown, to_microseconds
 from ..errors import InvalidValueError, NotFoundError
 from ..recall.entry import RECALL
 from ..recall.strength import DAY, HALF_LIFE, ONE_MORE, USE, Use, pack_use, strength, unpack_use
-from ..records import Record, Ref, ScopePath, Value, now
+from ..records import Record, Ref, ScopePath, Value, now, plain
 from ..store.batches import write_each
 from ..store.protocol import Store, scan_all
 from ..store.query import Delete, Derive, Put, Scan, Write, stored
@@ -38,6 +38,18 @@ class Faded(Value, frozen=True, kw_only=True):
     def memory(self) -> MemoryItem:
         """The remembered text."""
         return to_item(self.record)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields of the memory, with `strength`, `used` and `uses`, as JSON types."""
+        return self.memory.to_dict() | {
+            "strength": self.strength,
+            "used": plain(self.used),
+            "uses": self.uses,
+        }
+
+    def __repr__(self) -> str:
+        """Return what is left of the importance, and the memory."""
+        return f"<Faded {self.strength:.2f} {self.memory!r}>"
 
 
 async def count_use(store: Store, refs: Sequence[Ref], how: bytes = ONE_MORE) -> None:

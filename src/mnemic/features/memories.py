@@ -37,6 +37,10 @@ class AsyncMemories:
         self.scope = scope
         self._store = store
 
+    def __repr__(self) -> str:
+        """Return the class and the path of the scope."""
+        return f"<{type(self).__name__} of {self.scope.path!r}>"
+
     async def add(
         self,
         text: str,

@@ -71,6 +71,10 @@ class AsyncNotes:
         self._settings: str | None = None
         """The settings as they are stored, when they were last seen."""
 
+    def __repr__(self) -> str:
+        """Return the class and the path of the scope."""
+        return f"<{type(self).__name__} of {self.scope.path!r}>"
+
     async def settings(self) -> NoteSettings:
         """Return the limits of this scope's notes."""
         page = await self._store.streams(StreamScan(scope=self.scope, kinds=(NOTE,), below=False, empty=True))

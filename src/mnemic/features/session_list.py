@@ -46,6 +46,10 @@ class AsyncSessions:
         self.scope = scope
         self._store = store
 
+    def __repr__(self) -> str:
+        """Return the class and the path of the scope."""
+        return f"<{type(self).__name__} of {self.scope.path!r}>"
+
     async def get(self, name: str) -> SessionInfo:
         """Return counts, tokens and last activity of a conversation of this scope; raises NotFoundError."""
         scan = StreamScan(scope=self.scope / name, kinds=(MESSAGE,), below=False)

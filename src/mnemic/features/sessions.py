@@ -67,6 +67,10 @@ class AsyncSession:
         self._known = KnownSettings(given or GivenSettings())
         self._log = LimitedLog(store, scope, tokens, self._known)
 
+    def __repr__(self) -> str:
+        """Return the class and the path of the scope."""
+        return f"<{type(self).__name__} {self.scope.path!r}>"
+
     @property
     def name(self) -> str:
         """The last segment of the session's scope."""

@@ -14,7 +14,7 @@ from msgspec import UNSET, MsgspecError, Struct, UnsetType, json
 
 from ..checks import check_count, check_number, check_ttl, shown
 from ..errors import InvalidValueError
-from ..records import Message, ScopePath
+from ..records import Message, ScopePath, Value
 from ..store.query import Expect, Op, Touch
 from .kinds import ARCHIVED, MESSAGE, SUMMARY
 from .summary import Summarize
@@ -25,7 +25,7 @@ Handler: TypeAlias = Callable[[list[Message]], Awaitable[Any] | Any]
 Overflow: TypeAlias = Literal["drop", "archive"] | Summarize | Handler
 
 
-class SessionSettings(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class SessionSettings(Value, frozen=True, kw_only=True, omit_defaults=True):
     """How much a session may hold, what happens to what overflows, and how long it is kept.
 
     A function and a model cannot be stored: `overflow` then says "function" or "summarize", and a handle

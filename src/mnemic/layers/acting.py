@@ -12,7 +12,7 @@ from msgspec import Struct, field
 
 from ..checks import check_name
 from ..errors import InvalidValueError
-from ..records import Record, ScopePath
+from ..records import Record, ScopePath, Value
 from ..store.protocol import Store
 
 Flags = Callable[[Record], Sequence[str]]
@@ -46,7 +46,7 @@ OPERATIONS = ("put", "delete", "purge", "limit", "expire", "touch")
 """Operations that an entry can record."""
 
 
-class AuditEntry(Struct, frozen=True, kw_only=True):
+class AuditEntry(Value, frozen=True, kw_only=True):
     """One change; `operation` is one of OPERATIONS.
 
     `before` and `after` are the record's versions, where known; `removed` are the keys that a limit evicted,

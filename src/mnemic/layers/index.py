@@ -285,7 +285,9 @@ class IndexLayer(Layer):
                     index.use(n, moment)
         return list(results.values())
 
-    async def _matches(self, index: Index, answer: Answer, search: Search, batch: list[int]) -> dict[int, Match]:
+    async def _matches(
+        self, index: Index, answer: Answer, search: Search, batch: list[int]
+    ) -> dict[int, Match]:
         """Return the matches among some documents, with their neighbors if they are asked for."""
         here = search.neighbors if not index.shard.sparse else 0
         around = {n: index.around(n, here) for n in batch} if here else {}

@@ -8,7 +8,9 @@ from collections import OrderedDict, deque
 from datetime import UTC, datetime
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict
+
+from ..records import Value
 
 GOOD = 0.3
 """Score from which the best hit counts as an answer."""
@@ -19,7 +21,7 @@ KEPT_TIMES = 1000
 """How many recent recalls the latency percentiles cover."""
 
 
-class Period(Struct, kw_only=True):
+class MetricsPeriod(Value, frozen=True, kw_only=True):
     """The recalls of one hour."""
 
     start: datetime
@@ -30,7 +32,7 @@ class Period(Struct, kw_only=True):
     """Sum of the scores of the best hits."""
 
 
-class Metrics(Struct, frozen=True, kw_only=True):
+class Metrics(Value, frozen=True, kw_only=True):
     """Recall statistics since the memory was opened."""
 
     recalls: int
@@ -47,7 +49,17 @@ class Metrics(Struct, frozen=True, kw_only=True):
     p50_ms: float
     p95_ms: float
     embedding_failures: int
-    periods: list[Period]
+    periods: list[MetricsPeriod]
+
+
+class _Hour(Struct, kw_only=True):
+    """A period that is still being counted."""
+
+    start: datetime
+    recalls: int = 0
+    answered: int = 0
+    used: int = 0
+    score: float = 0.0
 
 
 class Meter:
@@ -55,7 +67,7 @@ class Meter:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._hours: OrderedDict[int, Period] = OrderedDict()
+        self._hours: OrderedDict[int, _Hour] = OrderedDict()
         self._times: deque[float] = deque(maxlen=KEPT_TIMES)
 
     def recalled(self, best: float | None, seconds: float) -> None:
@@ -75,7 +87,7 @@ class Meter:
     def report(self, failures: int) -> Metrics:
         """Return the statistics."""
         with self._lock:
-            periods = [replace(period) for period in self._hours.values()]
+            periods = [MetricsPeriod(**asdict(period)) for period in self._hours.values()]
             times = sorted(self._times)
         recalls = sum(p.recalls for p in periods)
         used = sum(p.used for p in periods)
@@ -92,10 +104,10 @@ class Meter:
             periods=periods,
         )
 
-    def _hour(self) -> Period:
+    def _hour(self) -> _Hour:
         number = int(time.time()) // HOUR
         if number not in self._hours:
-            self._hours[number] = Period(start=datetime.fromtimestamp(number * HOUR, UTC))
+            self._hours[number] = _Hour(start=datetime.fromtimestamp(number * HOUR, UTC))
             if len(self._hours) > KEPT_HOURS:
                 self._hours.popitem(last=False)
         return self._hours[number]
@@ -105,11 +117,11 @@ def _share(part: float, whole: float) -> float:
     return part / whole if whole else 0.0
 
 
-def _mean(periods: list[Period]) -> float:
+def _mean(periods: list[MetricsPeriod]) -> float:
     return _share(sum(p.score for p in periods), sum(p.recalls for p in periods))
 
 
-def _drift(periods: list[Period]) -> float:
+def _drift(periods: list[MetricsPeriod]) -> float:
     held = [period for period in periods if period.recalls]
     late = -(-len(held) // 4)
     return _mean(held[-late:]) - _mean(held[:-late]) if len(held) > 1 else 0.0

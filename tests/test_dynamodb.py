@@ -462,7 +462,7 @@ def test_what_no_item_can_hold_is_refused_and_holds_nothing_up(url: StoreURL) ->
 
 
 def test_long_names_are_kept_apart_and_in_order(url: StoreURL) -> None:
-    longest = ["😀" * 200] * 15
+    longest = ["😀" * 200] * 2
     scopes = [
         ScopePath.of(*longest, last) for last in ("a", "b", "é", "z" * 199, "z" * 200, "😀" * 200, "😀" * 199)
     ]

@@ -20,7 +20,6 @@ from mnemic.recall.maker import Maker
 from mnemic.recall.question import understand
 from mnemic.recall.scoring import View, Weights, signals
 from mnemic.recallset import Conversation, read_recall_set
-from mnemic.records import ScopePath
 from mnemic.sync import Memory
 
 FOLDS = 5
@@ -39,7 +38,7 @@ def cases(memory: Memory, conversation: Conversation) -> list[Case]:
     space.recall("nothing", 1)
     layer = memory._twin._index
     assert layer is not None
-    index = layer._shards._indexes[ScopePath(f"tuning/{conversation.id}")]
+    index = layer._shards._indexes[f"tuning/{conversation.id}"]
     shard = index.shard
     view = View(shard)
     maker = layer._owner._maker

@@ -87,7 +87,7 @@ def _asked(memory: mnemic.Memory, scope: mnemic.Scope, text: str) -> tuple[float
     assert isinstance(layer, IndexLayer)
     maker = layer._owner._maker
     assert maker is not None
-    answer = layer._shards._indexes[scope.path].answer(Search(scope=scope.path, query=text), maker)
+    answer = layer._shards._indexes[scope.path.path].answer(Search(scope=scope.path, query=text), maker)
     return (hits[0].score if hits else 0.0), answer.ranking.shown
 
 

@@ -56,6 +56,9 @@ def test_importing_loads_nothing_heavy() -> None:
         "asyncio",
         "networkx",
         "sqlite3",
+        "tempfile",
+        "shutil",
+        "random",
         "msgspec",
     ]
     program = f"import sys, mnemic; print([name for name in {heavy!r} if name in sys.modules])"

@@ -31,7 +31,7 @@ def shards(memory: mnemic.Memory) -> Shards:
 
 
 def held(memory: mnemic.Memory) -> list[str]:
-    return [scope.path for scope in shards(memory)._indexes]
+    return list(shards(memory)._indexes)
 
 
 def test_indexes_stay_within_the_bytes_that_are_given(memory: mnemic.Memory) -> None:

@@ -43,8 +43,10 @@ async def add_messages(
                 raise
             records = missing
         else:
+            if once is None:
+                break
             ids = [outcome.key for outcome in outcomes if outcome.key]
-            if once is None or len(ids) != len(messages):
+            if len(ids) != len(messages):
                 break
             return [
                 message if message.id == id else replace(message, id=id)

@@ -12,8 +12,6 @@ from contextlib import contextmanager, nullcontext
 from datetime import datetime, timedelta
 from functools import partial
 from os import PathLike
-from shutil import copyfileobj
-from tempfile import TemporaryFile
 from typing import IO, Any, TypeAlias
 
 from msgspec import DecodeError, Struct, ValidationError, field, json
@@ -170,6 +168,9 @@ def _input(path: FileOrPath) -> Iterator[IO[bytes]]:
     elif path.seekable():
         yield path
     else:
+        from shutil import copyfileobj
+        from tempfile import TemporaryFile
+
         with TemporaryFile() as spooled:
             copyfileobj(path, spooled)
             spooled.seek(0)

@@ -45,7 +45,8 @@ def one_message(
         raise InvalidValueError(
             f"{TAKEN}: {'there is no role' if role is None else f'the role is {shown(role)}'}"
         )
-    check_fields(fields)
+    if fields:
+        check_fields(fields)
     return Message(role, content, **fields)
 
 

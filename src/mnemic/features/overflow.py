@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import cached_property
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from ..driving import call
@@ -51,7 +53,7 @@ class LimitedLog:
         self._scope = scope
         self._tokens = tokens
         self._known = known
-        self._next_to_go: list[list[Record]] = []
+        self._next_to_go: list[Leaving] = []
         """Groups that may go, oldest first, while `_spare` is there; others may have removed some."""
         self._spare: str | None = None
         """The user's last message, when that was last looked up."""
@@ -74,9 +76,7 @@ class LimitedLog:
         """
         for _ in range(ATTEMPTS):
             view = self._known.view
-            # What makes room is another each time that a call is sent again: its id stands for `ops` alone.
-            said = Write(tuple(ops), once)
-            adding = _Adding(said, view.ops(self._scope), added, after, view.settings)
+            adding = _Adding(ops, once, view.ops, added, after, view.settings)
             try:
                 outcomes = await self._write(adding)
             except SettingsChangedError as error:
@@ -91,10 +91,10 @@ class LimitedLog:
         )
 
     async def _write(self, adding: _Adding) -> list[Outcome]:
-        overflow = self._known.overflow
         # Who speaks does not wait for a model: recall does, and then for many messages at once.
         if not adding.settings.limited:
             return await self._store.write(adding.write())
+        overflow = self._known.overflow
         if overflow == "drop":
             return await self._write_and_drop(adding)
         if overflow == "archive":
@@ -111,7 +111,7 @@ class LimitedLog:
         groups, strict = self._next_to_go if adding.after is None else [], True
         for _ in range(ATTEMPTS):
             guard = self._guard(adding, groups)
-            evict = tuple(tuple(record.key for record in group) for group in groups)
+            evict = tuple([group.keys for group in groups])
             try:
                 outcomes = await self._store.write(
                     adding.write(*guard, self._limit(adding.settings, evict, strict))
@@ -123,7 +123,7 @@ class LimitedLog:
                     raise
                 groups, strict = [], True
             else:
-                self._done(adding, groups, set(outcomes[-1].removed), outcomes[-1])
+                self._done(adding, groups, outcomes[-1].removed, outcomes[-1])
                 return outcomes
         raise self._overtaken()
 
@@ -139,8 +139,8 @@ class LimitedLog:
         strict = True
         for _ in range(ATTEMPTS):
             guard = self._guard(adding, going)
-            leaving = [record for group in going for record in group]
-            moved = {record.key for record in leaving}
+            leaving = [record for group in going for record in group.records]
+            moved = [record.key for record in leaving]
             limit = self._limit(adding.settings, (), strict)
             try:
                 outcomes = await self._store.write(adding.write(*guard, *_moves(leaving), limit))
@@ -152,7 +152,7 @@ class LimitedLog:
                 going = _first(groups, adding.settings, error.count, error.weight)
             except ConflictError as error:
                 # Another has moved one of them meanwhile. That one that is added is there is another matter.
-                ours = moved if not guard else {*moved, self._spare}
+                ours = moved if not guard else [*moved, self._spare]
                 if error.key not in ours or any(error.key == record.key for record in adding.added):
                     raise
                 groups, going, strict = [], [], True
@@ -161,16 +161,16 @@ class LimitedLog:
                 return outcomes
         raise self._overtaken()
 
-    def _guard(self, adding: _Adding, groups: list[list[Record]]) -> list[Op]:
+    def _guard(self, adding: _Adding, groups: list[Leaving]) -> list[Op]:
         """Return what makes a write fail if the user's last message, which was spared, was taken back."""
         if adding.said is not None or adding.after is not None or not groups or self._spare is None:
             return []
         return [Expect(self._scope, MESSAGE, key=self._spare)]
 
-    def _done(self, adding: _Adding, groups: list[list[Record]], gone: set[str], held: Outcome) -> None:
-        """Remember what the next add can begin with."""
-        left = [group for group in groups if gone.isdisjoint(record.key for record in group)]
-        self._next_to_go = left if adding.after is None else []
+    def _done(self, adding: _Adding, groups: list[Leaving], gone: Sequence[str], held: Outcome) -> None:
+        """Remember what the next add can begin with: the groups after the last of which something went."""
+        last = next((n for n, group in enumerate(groups, 1) if gone[-1] in group.keys), 0) if gone else 0
+        self._next_to_go = groups[last:] if adding.after is None else []
         self._spare = adding.said or self._spare
         self._held = (held.count, held.weight)
 
@@ -213,9 +213,9 @@ class LimitedLog:
         stream = page.items[0]
         if not over_limit(self._limit(settings, ()), stream.count, stream.weight):
             return False
-        nothing = _Adding(Write(()), [], [], None, settings)
+        nothing = _Adding([], None, (), [], None, settings)
         groups, _ = await self._plan(nothing, stream.count, stream.weight, settings.keep, derived=(RECALL,))
-        leaving = [record for group in groups for record in group]
+        leaving = [record for group in groups for record in group.records]
         if not leaving:
             return False
         try:
@@ -246,7 +246,7 @@ class LimitedLog:
         share: float = 1.0,
         *,
         derived: tuple[str, ...] = (),
-    ) -> tuple[list[list[Record]], bool]:
+    ) -> tuple[list[Leaving], bool]:
         """Return the groups that are to go, oldest first, and whether the limit is held without them.
 
         For a share of 1 these are all that were looked at, so that the next adds need not look again.
@@ -275,7 +275,8 @@ class LimitedLog:
                     found, count - (settings.max_messages or count), weight - (settings.max_tokens or weight)
                 )
                 chosen = found if share == 1 else found[:going]
-                return [[by_key[key] for key in group.keys] for group in chosen], held is not None
+                left = [Leaving(keys := group.keys, [by_key[key] for key in keys]) for group in chosen]
+                return left, held is not None
             scan = replace(scan, cursor=page.cursor, limit=2 * scan.limit)
 
     def _limit(
@@ -287,19 +288,29 @@ class LimitedLog:
         return Entry(record.key, record.seq, decode(record), tokens_of(record, self._tokens))
 
 
+class Leaving(Struct, frozen=True):
+    """Messages that leave together, and their keys."""
+
+    keys: tuple[str, ...]
+    records: list[Record]
+
+
 class _Adding:
     """One call that adds messages: what it writes before room is made, and under which settings."""
 
     def __init__(
         self,
-        said: Write,
-        checks: list[Op],
+        ops: list[Op],
+        once: str | None,
+        checks: Sequence[Op],
         added: list[Record],
         after: list[Record] | None,
         settings: SessionSettings,
     ) -> None:
-        self._said = said
-        self._checks = checks
+        self._ops = (*ops, *checks)
+        self._once = once
+        # What makes room is another each time that a call is sent again: its id stands for `ops` alone.
+        self._digest = None if once is None else Write(tuple(ops), once).digest
         self.added = added
         self.after = after
         self.settings = settings
@@ -312,8 +323,7 @@ class _Adding:
 
     def write(self, *more: Op) -> Write:
         """Return the write of this call, with what makes room."""
-        ops = (*self._said.ops, *self._checks, *more)
-        return Write(ops, self._said.id, lazy=True, digest=self._said.digest)
+        return Write((*self._ops, *more), self._once, lazy=True, digest=self._digest)
 
 
 def _moves(leaving: list[Record]) -> list[Op]:
@@ -327,18 +337,16 @@ def _unwritten(record: Record) -> Record:
     return replace(record, version=0)
 
 
-def _first(
-    groups: list[list[Record]], settings: SessionSettings, count: int, weight: int
-) -> list[list[Record]]:
+def _first(groups: list[Leaving], settings: SessionSettings, count: int, weight: int) -> list[Leaving]:
     """Return the groups that must go for so many messages and tokens to be within the limits."""
-    going: list[list[Record]] = []
+    going: list[Leaving] = []
     for group in groups:
         too_many = settings.max_messages is not None and count > settings.max_messages
         if not too_many and (settings.max_tokens is None or weight <= settings.max_tokens):
             break
         going.append(group)
-        count -= len(group)
-        weight -= sum(record.weight for record in group)
+        count -= len(group.keys)
+        weight -= sum([record.weight for record in group.records])
     return going
 
 

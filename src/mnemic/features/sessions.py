@@ -64,7 +64,7 @@ class AsyncSession:
         self.scope = scope
         self._store = store
         self._tokens = tokens
-        self._known = KnownSettings(given or GivenSettings())
+        self._known = KnownSettings(scope, given or GivenSettings())
         self._log = LimitedLog(store, scope, tokens, self._known)
 
     def __repr__(self) -> str:
@@ -98,7 +98,8 @@ class AsyncSession:
         """
         given = one_message(message, content, role, fields)
         expires = None if ttl is None else now() + check_ttl(ttl)
-        return (await self._add(await take_messages([given]), once, expires))[0]
+        added = await take_messages([given]) if given.images else [given]
+        return (await self._add(added, once, expires))[0]
 
     async def add_many(
         self, messages: Iterable[MessageLike], *, once: str | None = None, open_images: bool = True
@@ -196,7 +197,7 @@ class AsyncSession:
         async def change() -> SessionSettings:
             view = self._known.change(given)
             try:
-                await self._store.write(Write(tuple(view.ops(self.scope))))
+                await self._store.write(Write(view.ops))
             except SettingsChangedError as error:
                 self._known.learn(error.settings)
                 raise
@@ -280,7 +281,7 @@ class AsyncSession:
                     ops.append(Put(replace(record, scope=target)))
         await twin.settings()
         view = twin._known.view
-        await self._store.write(Write((*ops, *view.ops(target)), lazy=True))
+        await self._store.write(Write((*ops, *view.ops), lazy=True))
         twin._known.confirm(view)
         return twin
 

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any, Literal, TypeAlias, get_args
 
-from msgspec import UNSET, MsgspecError, Struct, UnsetType, json
+from msgspec import UNSET, MsgspecError, UnsetType, json
 
 from ..checks import check_count, check_number, check_ttl, shown
 from ..errors import InvalidValueError
@@ -60,6 +60,10 @@ class SessionSettings(Value, frozen=True, kw_only=True, omit_defaults=True):
         return self.max_messages is not None or self.max_tokens is not None
 
 
+DEFAULT = SessionSettings()
+"""The settings of a session for which nobody has given any."""
+
+
 class GivenSettings:
     """The settings that a caller names, and the function or model among them that cannot be stored."""
 
@@ -92,36 +96,35 @@ class GivenSettings:
             "ttl": ttl,
         }
         self.changes: dict[str, Any] = {name: value for name, value in named.items() if value is not UNSET}
-        self.over(SessionSettings())
+        self.over(DEFAULT)
 
     def over(self, settings: SessionSettings) -> SessionSettings:
         """Return settings with those that are given in place of what they were."""
+        if not self.changes:
+            return settings
         return SessionSettings(
             **{name: getattr(settings, name) for name in settings.__struct_fields__} | self.changes
         )
 
 
-class SettingsView(Struct, frozen=True):
-    """Settings as one write uses them: the text that is stored, what it says, and what holds from now on."""
+class SettingsView:
+    """Settings as writes use them: the text that is stored, what it says, and what holds from now on."""
 
-    stored: str | None
-    before: SessionSettings
-    settings: SessionSettings
-
-    @property
-    def written(self) -> str | None:
+    def __init__(
+        self, home: ScopePath, stored: str | None, before: SessionSettings, settings: SessionSettings
+    ) -> None:
+        self.stored = stored
+        self.before = before
+        self.settings = settings
+        self.written = stored if settings == before else encode(settings)
         """The text that is stored once the write is done."""
-        return self.stored if self.settings == self.before else encode(self.settings)
-
-    def ops(self, home: ScopePath) -> list[Op]:
-        """Return what a write adds to rely on the settings, to change them, and to keep the archive alive."""
-        settings, written = self.settings, self.written
-        ops: list[Op] = [Expect(home, MESSAGE, settings=self.stored)]
-        if written != self.stored:
-            ops.append(Touch(home, MESSAGE, settings.ttl, written))
-        if settings.limited and (settings.ttl is not None or self.before.ttl is not None):
+        ops: list[Op] = [Expect(home, MESSAGE, settings=stored)]
+        if self.written != stored:
+            ops.append(Touch(home, MESSAGE, settings.ttl, self.written))
+        if settings.limited and (settings.ttl is not None or before.ttl is not None):
             ops += [Touch(home, kind, settings.ttl) for kind in KEPT.get(settings.overflow, ())]
-        return ops
+        self.ops = tuple(ops)
+        """What a write adds to rely on the settings, to change them, and to keep the archive alive."""
 
 
 KEPT = {"archive": (ARCHIVED,), "summarize": (ARCHIVED, SUMMARY), "function": (ARCHIVED,)}
@@ -135,29 +138,30 @@ class KnownSettings:
     otherwise it obeys whatever is stored.
     """
 
-    def __init__(self, given: GivenSettings) -> None:
+    def __init__(self, home: ScopePath, given: GivenSettings) -> None:
+        self._home = home
         self._given = given
         self._declared = False
         """Whether the session has had what was given."""
         self.certain = False
         """Whether the store has confirmed what is known."""
         # Most often a session is opened with the settings that it has; if not, the first write tells.
-        settings = given.over(SessionSettings())
-        stored = encode(settings) if settings != SessionSettings() else None
-        self.view = SettingsView(stored, settings, settings)
+        settings = given.over(DEFAULT)
+        stored = encode(settings) if settings != DEFAULT else None
+        self.view = SettingsView(home, stored, settings, settings)
 
     def learn(self, stored: str | None) -> None:
         """Take what the store says that the session has."""
         settings = before = decode(stored)
         if stored is None or not self._declared:
             settings = self._given.over(before)
-        self.view = SettingsView(stored, before, settings)
+        self.view = SettingsView(self._home, stored, before, settings)
         self.certain = True
 
     def confirm(self, view: SettingsView) -> None:
         """Take note that a write was done with this view."""
-        if self.view is view:
-            self.view = SettingsView(view.written, view.settings, view.settings)
+        if self.view is view and view.before is not view.settings:
+            self.view = SettingsView(self._home, view.written, view.settings, view.settings)
         self._declared = self.certain = True
 
     def change(self, given: GivenSettings) -> SettingsView:
@@ -165,7 +169,9 @@ class KnownSettings:
         if "overflow" in given.changes:
             self._given.handler = given.handler
         self._given.changes |= given.changes
-        self.view = SettingsView(self.view.stored, self.view.before, given.over(self.view.settings))
+        self.view = SettingsView(
+            self._home, self.view.stored, self.view.before, given.over(self.view.settings)
+        )
         return self.view
 
     def given(self) -> GivenSettings:
@@ -197,7 +203,7 @@ def encode(settings: SessionSettings) -> str:
 def decode(text: str | None) -> SessionSettings:
     """Return settings from what is stored; raises UnreadableStoreError if it is not ours."""
     if text is None:
-        return SessionSettings()
+        return DEFAULT
     try:
         return _decoder.decode(text)
     except MsgspecError as error:

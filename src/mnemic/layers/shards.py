@@ -20,7 +20,7 @@ from ..errors import StoreError
 from ..recall.entry import Entry, intact, pack, unpack
 from ..recall.maker import Maker, log
 from ..recall.strength import USE
-from ..records import AUDIT_KIND, Record, Ref, ScopePath, Stream, known_scope
+from ..records import AUDIT_KIND, Record, Ref, ScopePath, Stream
 from ..store.planning import Name
 from ..store.protocol import Page, Store, all_streams, scan_all
 from ..store.query import Derive, Op, Scan, StreamScan, Write
@@ -66,9 +66,9 @@ class Shards:
     def begin(self) -> None:
         """Reset the cache."""
         self._lock = threading.Lock()
-        self._indexes: OrderedDict[ScopePath, Index] = OrderedDict()
-        """Indexes in order of their last search."""
-        self._sizes: dict[ScopePath, int] = {}
+        self._indexes: OrderedDict[str, Index] = OrderedDict()
+        """By path, in order of their last search."""
+        self._sizes: dict[str, int] = {}
         self.nbytes = 0
         """Total size of all indexes, maintained incrementally."""
         self._made: list[Derive] = []
@@ -83,19 +83,22 @@ class Shards:
 
     def let_go(self, stream: Name, keys: Sequence[str]) -> None:
         """Remove deleted records of a stream."""
-        for index in self._holding(known_scope(stream[0])):
+        for index in self._holding(stream[0]):
             index.let_go(stream, keys)
 
     def use_of(self, ref: Ref, moment: int) -> None:
         """Count a use of a record in all indexes."""
-        for index in self._holding(ref.scope):
+        for index in self._holding(ref.scope.path):
             index.use_of(ref, moment)
 
-    def _holding(self, scope: ScopePath) -> list[Index]:
+    def _holding(self, path: str) -> list[Index]:
         """Return the indexes that cover a scope: its own, and those of the scopes above."""
-        above = [scope]
-        while above[-1] != above[-1].parent:
-            above.append(above[-1].parent)
+        if not self._indexes:
+            return []
+        above = [path]
+        while path:
+            path = path.rpartition("/")[0]
+            above.append(path)
         with self._lock:
             return [index for one in above if (index := self._indexes.get(one)) is not None]
 
@@ -121,20 +124,20 @@ class Shards:
         from ..recall.searching import Index
 
         with self._lock:
-            index = self._indexes.get(scope)
+            index = self._indexes.get(scope.path)
             if index is None or index.name != name or index.shard.worn:
-                index = self._indexes[scope] = Index(name)
-            self._indexes.move_to_end(scope)
+                index = self._indexes[scope.path] = Index(name)
+            self._indexes.move_to_end(scope.path)
             return index
 
     def searched(self, scope: ScopePath, index: Index) -> None:
         """Update the size of an index after a search, and evict others if necessary."""
         size = index.nbytes
         with self._lock:
-            if self._indexes.get(scope) is not index:
+            if self._indexes.get(scope.path) is not index:
                 return  # evicted or recreated meanwhile
-            self.nbytes += size - self._sizes.get(scope, 0)
-            self._sizes[scope] = size
+            self.nbytes += size - self._sizes.get(scope.path, 0)
+            self._sizes[scope.path] = size
             while self.nbytes > self._max_bytes and len(self._indexes) > 1:
                 oldest, _ = self._indexes.popitem(last=False)
                 self.nbytes -= self._sizes.pop(oldest, 0)

@@ -314,7 +314,8 @@ class Plan(ABC):
     def _put(self, record: Record, if_version: int | None, payload: Any) -> Outcome:
         head = self._head(record.scope, record.kind) or self.ground.make((record.scope.path, record.kind))
         slot = self._slot(head, record.key)
-        check_version(record.ref, if_version, slot.version if slot else 0)
+        if if_version is not None:
+            check_version(record.ref, if_version, slot.version if slot else 0)
         moment = self.ground.moment
         head.version += 1
         if slot is None:
@@ -411,12 +412,12 @@ class Plan(ABC):
 
     def _look_ahead(self, write: Write) -> None:
         """Load what the operations will need, stream by stream."""
-        asked: dict[tuple[ScopePath, str], list[str]] = {}
+        asked: dict[Name, tuple[ScopePath, list[str]]] = {}
         for op in write.ops:
             scope, kind, key = place_of(op)
             if key is not None:
-                asked.setdefault((scope, kind), []).append(key)
-        for (scope, kind), keys in asked.items():
+                asked.setdefault((scope.path, kind), (scope, []))[1].append(key)
+        for (_, kind), (scope, keys) in asked.items():
             head = self._head(scope, kind) if len(keys) > 1 else None
             if head is not None:
                 self._find(head, keys)

@@ -335,11 +335,14 @@ class Search(Struct, frozen=True, kw_only=True):
             check_number(self.min_score, "min_score")
 
 
+_NAMING = (Delete, Derive)  # as a tuple, in a third of the time that a union takes
+
+
 def place_of(op: Op) -> tuple[ScopePath, str, str | None]:
     """Return the scope, the kind and, if it names one, the key of an operation."""
     if isinstance(op, Put):
         return op.record.scope, op.record.kind, op.record.key
-    if isinstance(op, Delete | Derive):
+    if isinstance(op, _NAMING):
         return op.ref.scope, op.ref.kind, op.ref.key
     return op.scope, op.kind, op.key if isinstance(op, Expect) else None
 

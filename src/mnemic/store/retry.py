@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -44,5 +43,7 @@ async def retried(
                     current=error.current,
                 ) from error
         if attempt >= AT_ONCE:
+            import random
+
             await pause(random.uniform(0, LONGEST_PAUSE))  # noqa: S311
     raise AssertionError("unreachable: the last attempt returns or raises")

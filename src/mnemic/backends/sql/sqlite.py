@@ -127,6 +127,7 @@ class SqliteFile:
             )
         # Made absolute once: the working folder may be another when the next connection is opened.
         self.path = Path(name).absolute()
+        self._name = str(self.path)
         self._idle: deque[Connection] = deque()
         self._closed = False
         self._identity: tuple[int, int] | None = None
@@ -271,7 +272,7 @@ class SqliteFile:
 
     def _check_identity(self) -> None:
         try:
-            found = os.stat(self.path)  # noqa: PTH116 - which takes a third of the time that Path.stat takes
+            found = os.stat(self._name)  # noqa: PTH116 - which takes a third of the time that Path.stat takes
         except OSError:
             raise StoreError(f"{self.url}: the file was deleted while it was open; open it again") from None
         if (found.st_dev, found.st_ino) != self._identity:

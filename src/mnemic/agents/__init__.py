@@ -1,4 +1,4 @@
-"""Agents with a memory, on pydantic-ai; what is named here is loaded when it is first used."""
+"""Agents with memory, on pydantic-ai; names are loaded on first use."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

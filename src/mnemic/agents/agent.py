@@ -1,4 +1,4 @@
-"""The short way to an agent with a memory, for those who have none; the agent itself is pydantic-ai's."""
+"""A ready-made agent with memory, built on a pydantic-ai agent."""
 
 from __future__ import annotations
 
@@ -32,13 +32,12 @@ Result = TypeVar("Result")
 class Agent:
     """An agent with a name, instructions, tools, a model and a memory.
 
-    `model` is any of pydantic-ai's or its name, or a function from messages, or a prompt, to text.
-    `memory` is a scope, a memory, a URL, or None for one of its own that is gone with the process;
-    `session` a conversation or the name of one. The agent is shown at most `max_tokens` of its memory.
-    `memory_tools` says which tools it has to use it: all, none or those named. With `learn`, its sessions
-    are summarised and given titles in the background and, with a model in `learn_with`, facts extracted
-    from them; or only what is named. What else pydantic-ai's Agent takes may be given too. `close` it, or
-    use it with `async with`, if it opened its memory or learns.
+    `model` is a pydantic-ai model or its name, or a function from messages, or a prompt, to text. `memory` is a
+    scope, a memory, a URL, or None for one in this process only; `session` is a session or its name. The prompt
+    contains at most `max_tokens` of memory. `memory_tools` selects the memory tools: all, none or a list of
+    names. With `learn`, sessions are summarized and titled in the background and, with a model in `learn_with`,
+    facts are extracted; a list selects some of these. Other options are passed to pydantic-ai's Agent. `close`
+    it, or use it with `async with`, if it opened its memory or learns.
     """
 
     name: str
@@ -61,7 +60,7 @@ class Agent:
         description: str | None = None,
         **options: Any,
     ) -> None:
-        """Raise InvalidValueError for a name, a memory, a model or a budget that is none."""
+        """Raise InvalidValueError for an invalid name, memory, model or budget."""
         self.name = check_name(name, "agent name")
         self.instructions = instructions
         self.description = description
@@ -89,16 +88,16 @@ class Agent:
             self.home = memory if isinstance(memory, Home) else Home(memory, name)
         self._owns = not isinstance(memory, Home)
         self.bound = memory is not None or not isinstance(session, str)
-        """Whether it was told where its memory is."""
+        """Whether a memory or session was given."""
 
     @property
     def about(self) -> str | None:
-        """What others are told of the agent: its description, or the first line of its instructions."""
+        """Description for other agents: its own, or the first line of its instructions."""
         return self.description or (self.instructions or "").strip().partition("\n")[0] or None
 
     @property
     def inner(self) -> pydantic_ai.Agent[Any, Any]:
-        """The agent of pydantic-ai that this one is; raises InvalidValueError if it has no model."""
+        """The underlying pydantic-ai agent; raises InvalidValueError if it has no model."""
         if self._inner is None:
             if self._model is None:
                 raise InvalidValueError(f"agent {self.name!r} has no model: give it one, or its runtime")
@@ -116,7 +115,7 @@ class Agent:
 
     @property
     def capability(self) -> MemoryCapability:
-        """The memory, as a capability that any agent of pydantic-ai may be given."""
+        """The memory as a capability, usable with any pydantic-ai agent."""
         if self._capability is None:
             if self._learn is not None:
                 self.learner = AsyncLearner(self.home, self._learn_with, name=self.name)
@@ -138,23 +137,23 @@ class Agent:
     ) -> AgentRunResult[Any]:
         """Answer a prompt, in the agent's session or another; the result's `output` is the answer.
 
-        `options` are those of pydantic-ai's `Agent.run`. The turn is stored as it goes, also if the run
-        fails or is cancelled. Raises what the model, a tool or the store raises.
+        `options` are those of pydantic-ai's `Agent.run`. Messages are stored as they arise, also if the run fails
+        or is cancelled. Raises errors of the model, a tool or the store.
         """
         return await self.ask(prompt, Calling(session=session), options)
 
     def run_sync(
         self, prompt: str | Sequence[UserContent] | None, *, session: AnySession | None = None, **options: Any
     ) -> AgentRunResult[Any]:
-        """Answer a prompt as `run` does, and wait for it; on an event loop, that is blocked meanwhile."""
+        """Run synchronously, like `run`; a running event loop is blocked meanwhile."""
         return self.drive(self.run(prompt, session=session, **options))
 
     async def run_stream(
         self, prompt: str | Sequence[UserContent] | None, *, session: AnySession | None = None, **options: Any
     ) -> AsyncIterator[str]:
-        """Answer a prompt, and yield the text piece by piece as the model writes it.
+        """Answer a prompt, yielding the text as the model writes it.
 
-        A consumer who stops early cancels the run; what was said until then is stored.
+        Stopping early cancels the run; what was said until then is stored.
         """
         inner = self.inner
         with self.capability.expecting(Calling(session=session), options) as called:
@@ -167,12 +166,12 @@ class Agent:
                             yield text
 
     async def history(self, key: str | None = None, *, limit: int | None = None) -> list[Act]:
-        """Return what this agent wrote, or what it did to a key, as `AsyncJournal.history` does."""
+        """Return this agent's writes, or those to a key, as `AsyncJournal.history` does."""
         journal = AsyncJournal(await self.home.open())
         return await self.home.run(journal.history(key, agent=self.name, limit=limit))
 
     async def undo(self, act: Act | str | None = None, *, by: str = "user", force: bool = False) -> Act:
-        """Take back an act of the agent's, by default its last, as `AsyncJournal.undo` does.
+        """Undo an act of the agent, by default its last, as `AsyncJournal.undo` does.
 
         Raises NotFoundError and ConflictError as that does.
         """
@@ -187,7 +186,7 @@ class Agent:
     async def ask(
         self, prompt: str | Sequence[UserContent] | None, calling: Calling, options: dict[str, Any]
     ) -> AgentRunResult[Any]:
-        """Answer a prompt as `run` does, for one who says who asks."""
+        """Answer a prompt like `run`, with information about the caller."""
         inner = self.inner
         with self.capability.expecting(calling, options) as called:
             return await inner.run(prompt, **called)
@@ -208,7 +207,7 @@ class Agent:
         self.bound = True
 
     def join(self, tools: FunctionToolset[Any], calls: AgentCalls, model: Model[Any] | str | None) -> None:
-        """Give the agent tools to call others with, and a model if it has none; before its first run."""
+        """Add tools for calling other agents, and a model if it has none; before its first run."""
         if self._inner is not None or self._capability is not None:
             raise InvalidValueError(f"agent {self.name!r} has run already: add it to a runtime before that")
         self._toolsets.append(tools)
@@ -216,13 +215,13 @@ class Agent:
         self._model = model if self._model is None else self._model
 
     async def close(self) -> None:
-        """Learn what is left to learn; close the memory, if the agent opened it, and its event loop."""
+        """Finish learning; close the memory, if the agent opened it, and the event loop."""
         if self.learner is not None:
             await self.learner.drain()
         await off_loop(self.close_sync)
 
     def close_sync(self) -> None:
-        """Close as `close` does, off any event loop."""
+        """Close synchronously, like `close`."""
         if self.learner is not None and (self._portal is not None or self.learner.waiting):
             self.drive(self.learner.drain())
         if self._owns:

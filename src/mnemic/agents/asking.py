@@ -1,4 +1,4 @@
-"""Asking a model for JSON, about things that are numbered so that it can say where it has something from."""
+"""Asks a model for JSON about numbered items, so that it can name its sources."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from ..errors import InvalidValueError
 from ..records import Message
 
 Asked: TypeAlias = Callable[[list[Message]], Awaitable[str]]
-"""A model that is asked: from messages to text."""
+"""A model as a function from messages to text."""
 Answer = TypeVar("Answer", bound=Struct)
 
 ATTEMPTS = 2
-"""How often a model is asked for something that can be read."""
+"""How often a model is asked for a valid answer."""
 MAX_LINE = 2000
-"""How much of one message is shown."""
+"""Maximum number of characters shown per message."""
 
 PROMPTS = ("prompt", "text", "question")
-"""How the parameter is called of a function that takes one text and not messages."""
+"""Parameter names of functions that take one text instead of messages."""
 
 _FENCED = re.compile(r"```(?:json)?\s*(.*?)```", re.DOTALL)
 
 
 def asked(model: Any) -> Asked:
-    """Return a model, one of pydantic-ai's or a function from messages or a prompt, as one that is asked."""
+    """Return a pydantic-ai model, or a function from messages or a prompt, as an async function."""
     if callable(model):
         plain = wants_text(model)
 
@@ -53,7 +53,7 @@ def asked(model: Any) -> Asked:
 
 
 def wants_text(function: Callable[..., Any]) -> bool:
-    """Tell whether a function takes a prompt, by the name or the type of its first parameter."""
+    """Return whether a function takes a prompt, by the name or type of its first parameter."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
@@ -73,7 +73,7 @@ def as_prompt(messages: list[Message]) -> str:
 
 
 def name_of(model: Any) -> str | None:
-    """Return what a model is called."""
+    """Return the name of a model."""
     for attribute in ("model_name", "__name__"):
         if isinstance(name := getattr(model, attribute, None), str):
             return name
@@ -81,12 +81,12 @@ def name_of(model: Any) -> str | None:
 
 
 def numbered(lines: Sequence[str]) -> str:
-    """Return lines with their numbers, from 1 on, each on one line."""
+    """Return numbered lines, starting with 1."""
     return "\n".join(f"[{n}] {' '.join(line.split())[:MAX_LINE]}" for n, line in enumerate(lines, 1))
 
 
 async def ask_for(answer: type[Answer], model: Asked, task: str, material: str) -> Answer:
-    """Return a model's answer to a task about some material, read as JSON; raises InvalidValueError."""
+    """Return a model's JSON answer to a task, decoded; raises InvalidValueError."""
     messages = [Message("system", task), Message("user", material)]
     for attempt in range(ATTEMPTS):
         text = await model(messages)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pydantic_ai.run import AgentRunResult
 
 WhichSession: TypeAlias = AnySession | Callable[[RunContext[Any]], AnySession]
-"""A conversation, or a function that tells from a run's context which one it belongs to."""
+"""A session, its name, or a function of the run context that returns either."""
 
 INSTRUCTIONS = """\
 You have a memory that outlasts this conversation. What stands between <memory> tags was found in it for \
@@ -39,13 +39,13 @@ to date, and state facts as subject, predicate and object. Look there before you
 
 
 class MemoryCapability(AbstractCapability[Any]):
-    """Gives an agent a memory: it reads its session and what bears on the turn, writes, and stores the turn.
+    """Adds memory to an agent: recalls for each turn, provides memory tools, and stores the turn.
 
-    `memory` is a scope, a memory or a URL; `session` a conversation, its name, or a function that tells
-    which from a run's context. `budget` says how much the agent is shown, `tools` which of the tools it
-    has: all, none or those named. With `thinking`, what the model thought is stored too. With a `learner`,
-    sessions are learned from in the background, all that it can or what `learn` names. A run that was
-    given a message history is shown no other. Use it with `Agent(…, capabilities=[MemoryCapability(…)])`.
+    `memory` is a scope, a memory or a URL; `session` a session, its name, or a function of the run context.
+    `budget` limits how much memory the prompt contains, `tools` selects the memory tools: all, none or a list of
+    names. With `thinking`, the model's thinking is stored too. With a `learner`, sessions are summarized and
+    mined in the background; `learn` selects how. A run with its own message history does not see the session's.
+    Use it with `Agent(…, capabilities=[MemoryCapability(…)])`.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class MemoryCapability(AbstractCapability[Any]):
         learn: Sequence[Lesson] = (),
         id: str | None = None,
     ) -> None:
-        """Raise InvalidValueError for a memory that is none, or a tool that there is not."""
+        """Raise InvalidValueError for an invalid memory or an unknown tool."""
         self.id = id
         self.description = None
         self.defer_loading = False
@@ -80,12 +80,12 @@ class MemoryCapability(AbstractCapability[Any]):
         self._tools: FunctionToolset[Any] | None = memory_tools(self.turn, chosen) if chosen else None
 
     def turn(self, ctx: RunContext[Any]) -> Turn:
-        """Return what the memory holds of a run that is going on."""
+        """Return the memory state of a running run."""
         return self._turns[ctx.run_id or ""]
 
     @contextmanager
     def expecting(self, calling: Calling, options: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        """Tell of a run who asks for it, and in which session; yields the options to begin it with."""
+        """Register the caller and session of the next run; yields the options to start it with."""
         options = {"run_id": new_id(), **options}
         self._expected[options["run_id"]] = calling
         try:
@@ -101,11 +101,11 @@ class MemoryCapability(AbstractCapability[Any]):
 
     @classmethod
     def get_serialization_name(cls) -> str | None:
-        """Return None: a memory is not made from a spec."""
+        """Return None: a memory is not created from a spec."""
         return None
 
     def get_instructions(self) -> str | None:
-        """Return what the model is told of its memory; None if it is shown nothing but its turns."""
+        """Return the instructions about memory; None if the prompt contains only turns."""
         shown = self.budget.share and (self.budget.recall or self.budget.notes)
         if self._tools is None and not shown:
             return None
@@ -116,7 +116,7 @@ class MemoryCapability(AbstractCapability[Any]):
         return self._tools
 
     async def wrap_run(self, ctx: RunContext[Any], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
-        """Run, and store the turn whatever becomes of the run."""
+        """Run, and store the turn however the run ends."""
         await self.home.open()
         turn = self._begin(ctx)
         await turn.clear()
@@ -124,7 +124,7 @@ class MemoryCapability(AbstractCapability[Any]):
         try:
             result = await handler()
         except BaseException as error:
-            # What was said is kept also where the run is being cancelled.
+            # Also stores messages when the run is cancelled.
             with anyio.CancelScope(shield=True):
                 try:
                     await turn.end(failed=True)
@@ -143,7 +143,7 @@ class MemoryCapability(AbstractCapability[Any]):
                 await self.learner.later(turn.session, *self.learn)
 
     async def before_node_run(self, ctx: RunContext[Any], *, node: Any) -> Any:
-        """Store what the model said before its tools are run."""
+        """Store the model's message before its tools run."""
         if isinstance(node, CallToolsNode):
             await self.turn(ctx).keep(ctx.messages)
         return node
@@ -151,7 +151,7 @@ class MemoryCapability(AbstractCapability[Any]):
     async def before_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """Store what the model is about to be told, and show it what is remembered."""
+        """Store what the model is about to receive, and add memory to the request."""
         turn = self.turn(ctx)
         if not turn.begun:
             await turn.begin(text_of(ctx.prompt), self.budget, ctx.messages)

@@ -1,4 +1,4 @@
-"""The token cap on what a memory tool answers: long texts are cut, and what does not fit is counted."""
+"""Token limit of memory tool results: cuts long texts, and counts what is omitted."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from msgspec import json
 from ..tokens import TokenCounter
 
 NOTE_TOKENS = 40
-"""What the line costs that says what was left out."""
+"""Token cost of the note about omitted results."""
 LEAST = 30
-"""A result is not cut to fewer tokens than this, but left out."""
+"""A result that would be cut to fewer tokens is omitted instead."""
 
 
 def as_text(answer: Any) -> str:
-    """Return an answer as the model reads it."""
+    """Return a result as the model reads it."""
     return answer if isinstance(answer, str) else json.encode(answer).decode()
 
 
 def capped(answer: Any, tokens: TokenCounter, most: int) -> Any:
-    """Return a tool's answer in at most so many tokens: of a list as many items as fit, the first first."""
+    """Return a tool result within a token limit; of a list, the first items that fit."""
     if tokens.count(as_text(answer)) <= most:
         return answer
     if not isinstance(answer, list):
@@ -39,7 +39,7 @@ def capped(answer: Any, tokens: TokenCounter, most: int) -> Any:
 
 
 def page(text: str, start: int, tokens: TokenCounter, most: int) -> str:
-    """Return a text from a character on, in at most so many tokens, and say where the rest begins."""
+    """Return a page of a text from a character on, within a token limit, and say where the rest begins."""
     rest = text[start:]
     if tokens.count(rest) <= most:
         return rest
@@ -49,7 +49,7 @@ def page(text: str, start: int, tokens: TokenCounter, most: int) -> str:
 
 
 def _fitted(item: Any, tokens: TokenCounter, room: int) -> Any:
-    """Return an item that fits, its longest text cut if need be; None if too little of it would be left."""
+    """Return an item that fits, with its longest text cut if necessary; None if too little would be left."""
     cost = tokens.count(as_text(item)) + 1
     if cost <= room:
         return item
@@ -63,7 +63,7 @@ def _fitted(item: Any, tokens: TokenCounter, room: int) -> Any:
     left = room - tokens.count(as_text({**item, name: ""})) - 2
     while left >= LEAST // 2:
         fitted = {**item, name: _cut(item[name], tokens, left) + "…"}
-        # Quotes and line ends are longer in JSON than they are by themselves.
+        # Quotes and line ends are longer in JSON.
         if tokens.count(as_text(fitted)) + 1 <= room:
             return fitted
         left = left * 3 // 4
@@ -71,7 +71,7 @@ def _fitted(item: Any, tokens: TokenCounter, room: int) -> Any:
 
 
 def _cut(text: str, tokens: TokenCounter, most: int) -> str:
-    """Return as much of the beginning of a text as fits."""
+    """Return the longest beginning of a text that fits."""
     length = min(len(text), 8 * most)
     while length and (count := tokens.count(text[:length])) > most:
         length = min(length - 1, length * most // count)

@@ -1,9 +1,9 @@
-"""Messages as pydantic-ai has them, and back.
+"""Converts pydantic-ai messages to Mnemic messages and back.
 
-Kept: texts, tool calls with their ids and arguments as the model wrote them, answers with what came of them,
-files and images as data, a provider's own parts as they are, the order of all of it. Left behind on purpose:
-the agent's instructions, which each run says anew; thinking, unless it is asked for, since a later turn can
-do without it and only the provider that signed it reads it; ids that name something on a provider's server.
+Kept: texts, tool calls with ids and arguments as the model wrote them, tool results, files and images as data,
+provider-specific parts, and the order of all parts. Omitted on purpose: the agent's instructions, which each run
+sets; thinking, unless requested, since later turns do not need it and only its provider accepts it; ids of
+objects on a provider's server.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from ..records import Message, ToolCall
 Block: TypeAlias = dict[str, Any]
 
 OURS = "pydantic_ai"
-"""Under which name a message's metadata holds what a Message has no field for."""
+"""Metadata key for what a Message has no field for."""
 FEEDBACK = "retry_feedback"
-"""The name of who speaks when a run tells its model why an answer will not do."""
+"""Speaker name of retry feedback, which tells the model why its output was rejected."""
 FAILED = ("failed", "retried")
-"""The outcomes of a tool that were errors."""
+"""Tool outcomes that are errors."""
 
 
 def from_pydantic_ai(
@@ -53,8 +53,8 @@ def from_pydantic_ai(
 ) -> list[Message]:
     """Return the messages of a pydantic-ai history.
 
-    With `thinking`, what the model thought is kept too; with `system`, the system prompts, which a run says
-    anew and a session need not store.
+    With `thinking`, the model's thinking is included; with `system`, the system prompts, which a session need not
+    store.
     """
     found: list[Message] = []
     for message in messages:
@@ -66,10 +66,10 @@ def from_pydantic_ai(
 
 
 def to_pydantic_ai(messages: Iterable[Message], *, agent: str | None = None) -> list[ModelMessage]:
-    """Return messages as a history for a run, each call followed by its answers.
+    """Return messages as a pydantic-ai history, each tool call followed by its results.
 
-    `agent` is who is going to read them: what other assistants said has their name before it. Images that
-    are paths are named, not opened, and no permission to download from private addresses is restored.
+    `agent` is the reader: messages of other assistants are prefixed with their names. Image paths are named, not
+    opened, and no permission to download from private addresses is restored.
     """
     found: list[ModelMessage] = []
     named: dict[str, str] = {}
@@ -92,7 +92,7 @@ def to_pydantic_ai(messages: Iterable[Message], *, agent: str | None = None) -> 
 
 
 def _groups(messages: Iterable[Message]) -> Iterable[list[Message]]:
-    """Return messages with each call and its answers together, which most conversations need not."""
+    """Return messages grouped so that each tool call is next to its results."""
     known = list(messages)
     if all(m.content.__class__ is not list and not m.tool_calls and m.role != "tool" for m in known):
         return [known]
@@ -104,7 +104,7 @@ def _groups(messages: Iterable[Message]) -> Iterable[list[Message]]:
 
 
 def from_request_part(part: Any, *, system: bool = False) -> Iterator[Message]:
-    """Yield the message that a part of a request is; a system prompt only if `system` ones are wanted."""
+    """Yield the message of a request part; a system prompt only if `system` is true."""
     if isinstance(part, UserPromptPart):
         yield Message("user", _content(part.content), timestamp=part.timestamp)
     elif isinstance(part, SystemPromptPart) and system:
@@ -118,9 +118,9 @@ def from_request_part(part: Any, *, system: bool = False) -> Iterator[Message]:
 
 
 def from_response(response: ModelResponse, *, thinking: bool = False) -> list[Message]:
-    """Return the message that a model's answer is; none if nothing in it is kept.
+    """Return the message of a model response; none if nothing in it is kept.
 
-    Of an answer that was cut off, the calls are left out: they were never made.
+    Tool calls of a truncated response are omitted: they never ran.
     """
     cut = response.state == "interrupted"
     blocks: list[Block] = []
@@ -153,7 +153,7 @@ def from_response(response: ModelResponse, *, thinking: bool = False) -> list[Me
 
 
 def text_of(content: str | Sequence[UserContent] | None) -> str:
-    """Return what there is to read of a prompt."""
+    """Return the text of a prompt."""
     if content is None or isinstance(content, str):
         return content or ""
     texts = (item if isinstance(item, str) else getattr(item, "content", None) for item in content)
@@ -169,13 +169,13 @@ def _user_block(item: UserContent) -> Block:
         return {"type": "text", "text": item}
     if type(item) is TextContent:
         return {"type": "text", "text": item.content}
-    # Images are as other models than pydantic-ai's take them too.
+    # Images are in a format that other models accept too.
     if isinstance(item, ImageUrl) and not (item.vendor_metadata or item.force_download):
         return {"type": "image_url", "image_url": {"url": item.url}}
     if isinstance(item, BinaryContent) and item.is_image and not item.vendor_metadata:
         return {"type": "image_url", "image_url": {"url": item.data_uri}}
     dumped = _dumped("request", UserPromptPart([item]))["content"][0]
-    # What lies under `source` counts neither as text nor as tokens.
+    # Data under `source` counts neither as text nor as tokens.
     return {"type": dumped.get("kind", "text"), "source": dumped}
 
 
@@ -184,7 +184,7 @@ def _answer(part: ToolReturnPart) -> Message:
     structured: dict[str, Any] | None = None
     content = part.model_response_str(wrap_if_error=False)
     if not isinstance(part.content, str):
-        # What is not text is read as text, and kept as it is beside it.
+        # A result that is not text is stored as text, and as data beside it.
         structured = {"content": _dumped("request", part)["content"]}
     if part.outcome != "success":
         ours["outcome"] = part.outcome
@@ -234,7 +234,7 @@ def _request(message: Message) -> ModelRequest:
         return ModelRequest([_loaded("request", kept)], timestamp=message.timestamp)
     items = list(_user_content(message))
     if message.name:
-        # A prompt has no field for who wrote it.
+        # A prompt has no field for its author.
         first = items.pop(0) if items and isinstance(items[0], str) else ""
         items.insert(0, f"{message.name}: {first}")
     content = items[0] if len(items) == 1 and isinstance(items[0], str) else items
@@ -362,7 +362,7 @@ def _loaded(kind: str, part: Block) -> Any:
 
 
 def _without_trust(value: Any) -> Any:
-    """Return what was stored without leave to download from private addresses: anyone may have written it."""
+    """Return a stored value without permission to download from private addresses: anyone may have written it."""
     if isinstance(value, list):
         return [_without_trust(item) for item in value]
     if not isinstance(value, dict):

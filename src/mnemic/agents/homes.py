@@ -1,4 +1,4 @@
-"""Where an agent's memory is, and how it is reached from whatever event loop the agent runs on."""
+"""An agent's memory, accessible from any event loop."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from ..sync import Memory, Scope, Session, open
 
 Result = TypeVar("Result")
 AnyMemory: TypeAlias = Scope | AsyncScope | Memory | AsyncMemory | str | None
-"""What an agent may be given as its memory: a scope, a memory, a URL, or nothing for one of its own."""
+"""Accepted as a memory: a scope, a memory, a URL, or None for one in this process."""
 AnySession: TypeAlias = Session | AsyncSession | str
-"""What an agent may be given as its conversation: one, with limits perhaps, or a name."""
+"""Accepted as a session: a session, or a name."""
 
 OWN = "memory://"
-"""The memory of an agent that was given none; it is gone with the process."""
+"""Default memory of an agent, gone with the process."""
 
 
 class Home:
     """A scope of a memory.
 
-    A memory at a URL is opened when it is first used, and closed with its home; what was given open is
-    left open. A scope of an async memory can be used on that memory's event loop alone.
+    A memory given as a URL is opened on first use and closed here; one given open stays open. A scope of an async
+    memory works only on that memory's event loop.
     """
 
     def __init__(self, memory: AnyMemory = None, name: str = "agent") -> None:
-        """Take the scope `name` of a memory, or a scope as it is; raises InvalidValueError for others."""
+        """Take the scope `name` of a memory, or a scope itself; raises InvalidValueError for anything else."""
         self._url: str | None = None
         self._name = name
         self._opened: Memory | None = None
@@ -53,13 +53,13 @@ class Home:
 
     @classmethod
     def around(cls, session: Session | AsyncSession) -> Home:
-        """Return the scope that a conversation lies in."""
+        """Return the scope that contains a session."""
         twin = session._twin if isinstance(session, Session) else session
         space = AsyncScope(twin._store, twin.scope.parent, twin._tokens)
         return cls(Scope(space, session._driver) if isinstance(session, Session) else space)
 
     def room(self, name: str) -> Home:
-        """Return a scope of its own within this one, which is opened and closed with it."""
+        """Return a scope below this one, opened and closed with it."""
         found = Home(name=name)
         found._of = self
         return found
@@ -71,27 +71,27 @@ class Home:
         return self._space
 
     async def open(self) -> AsyncScope:
-        """Open the memory, if it is not open yet, and return the scope; raises as `mnemic.open` does."""
+        """Open the memory if necessary, and return the scope; raises as `mnemic.open` does."""
         if self._space is None:
-            # In a thread, so that a sync memory is opened however the caller came here.
+            # In a thread, so that a sync memory can be opened in any context.
             await off_loop(self._open)
         return self.space
 
     async def run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Return what a call to the memory returns, wherever its connections live."""
+        """Run a call to the memory on the event loop of its connections."""
         if self._inline:
-            # One step aside for all of it, instead of one for each of the store's own steps.
+            # One thread switch for the whole call instead of one for each step of the store.
             try:
                 return await off_loop(lambda: step(work))
             except BaseException:
-                # Whoever is cancelled before it began leaves it to nobody; under way, it goes on.
+                # Cancelled before it started, it does not run; once started, it completes.
                 with suppress(ValueError):
                     work.close()
                 raise
         return await (work if self._portal is None else self._portal.hop(work))
 
     def session(self, session: AnySession) -> AsyncSession:
-        """Return the conversation of this name in the scope, or the one that was given."""
+        """Return the session of this name in the scope, or the given one."""
         if isinstance(session, Session):
             return session._twin
         return session if isinstance(session, AsyncSession) else self.space.session(session)
@@ -101,7 +101,7 @@ class Home:
         await off_loop(self.close_sync)
 
     def close_sync(self) -> None:
-        """Close the memory, if it was opened here, off any event loop."""
+        """Close the memory synchronously, if it was opened here."""
         with self._lock:
             opened, self._opened = self._opened, None
             if opened is not None:

@@ -1,4 +1,4 @@
-"""What agents wrote, and why: each change with what was there before it, so that a person can undo it."""
+"""Journal of agents' writes, with previous values, so that a person can undo them."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from ..store.query import Condition, Delete, Limit, Op, Outcome, Put, Scan, Writ
 from ..store.retry import retried
 
 WRITTEN_BY = "written_by"
-"""Under which name a record's metadata says who wrote it."""
+"""Metadata key of a record's provenance."""
 JOURNALLED = (NOTE, MEMORY, FACT)
-"""The kinds of what is noted in the journal when an agent writes it."""
+"""Kinds of records that are journaled."""
 MAX_ACTS = 1000
-"""How many acts a scope's journal holds; the oldest go first."""
+"""Maximum number of acts in a scope's journal; the oldest are dropped first."""
 MAX_BYTES = 4_000_000
-"""How large a scope's journal is."""
+"""Maximum size of a scope's journal."""
 MAX_BEFORE = 200_000
-"""The largest value, in bytes, that is kept to be restored."""
+"""Maximum size, in bytes, of a previous value that is kept."""
 
 
 class Provenance(Value, frozen=True, kw_only=True, omit_defaults=True):
-    """Who wrote a record, and why: the agent, its session, the messages that led to it, and how.
+    """Who wrote a record, and why: agent, session, messages, model and tool.
 
-    `message` is the one in which the agent decided to write, `prompt` the user's that it answered.
+    `message` is the one in which the agent decided to write, `prompt` the user message that it answered.
     """
 
     agent: str | None = None
@@ -49,10 +49,10 @@ class Provenance(Value, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Change(Value, frozen=True, kw_only=True, omit_defaults=True):
-    """One record that an act changed: what it was before, None if it was not there, and a mark of it after.
+    """One record changed by an act: its previous value, None if it did not exist, and a digest of the new one.
 
-    A record that was too large to be kept is `lost`, and cannot be restored. A fact has the `names` of its
-    subject, its predicate and its object.
+    A previous value that was too large is `lost` and cannot be restored. For a fact, `names` are its subject,
+    predicate and object.
     """
 
     kind: str
@@ -64,7 +64,7 @@ class Change(Value, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Act(Value, frozen=True, kw_only=True, omit_defaults=True):
-    """What an agent, or a person, did at once; `undoes` is the act that it took back."""
+    """One write by an agent or a person; `undoes` is the act that it undid."""
 
     id: str
     what: str
@@ -76,7 +76,7 @@ class Act(Value, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class AsyncJournal:
-    """What agents did in one scope."""
+    """Journal of agents' writes in one scope."""
 
     scope: ScopePath
 
@@ -98,9 +98,9 @@ class AsyncJournal:
         kind: str | None = None,
         limit: int | None = None,
     ) -> list[Act]:
-        """Return what was done, oldest first, to what has this key, or by this agent, or in this session.
+        """Return acts, oldest first, filtered by key, agent, session and kind.
 
-        A fact has its subject, its predicate and its object for keys. `limit` counts back from the newest.
+        The keys of a fact are its subject, predicate and object. `limit` counts back from the newest.
         """
         acts = [_act(record) async for record in scan_all(self._store, self._scan())]
         gone = {act.undoes for act in acts if act.undoes is not None}
@@ -114,12 +114,11 @@ class AsyncJournal:
         return found if limit is None else found[len(found) - min(len(found), check_count(limit, "limit")) :]
 
     async def undo(self, act: Act | str, *, by: str = "user", force: bool = False) -> Act:
-        """Take back an act, or the one of this id, and return the act that this is.
+        """Undo an act, given as such or by its id; return the new act.
 
-        A note has its former value again, or is gone if there was none; what was remembered is forgotten;
-        a fact that was stated ends now, and the one that it ended goes on. Raises NotFoundError if there
-        is no such act, ConflictError if what it changed was changed again since, or it is undone already;
-        with `force` that is overwritten.
+        Restores a note's previous value or deletes a new note, deletes an added memory, ends a stated fact now
+        and reopens the fact that it replaced. Raises NotFoundError if there is no such act, ConflictError if the
+        record has changed since or the act is undone already; `force` overwrites it.
         """
         done = await self._find(act if isinstance(act, str) else act.id)
         if not force and any(other.undoes == done.id for other in await self.history()):
@@ -142,13 +141,16 @@ class AsyncJournal:
     async def undo_last(
         self, limit: int = 1, *, agent: str | None = None, session: str | None = None, by: str = "user"
     ) -> list[Act]:
-        """Take back the last `limit` acts, the last first, of all or of an agent or session; not those undone."""
+        """Undo the last `limit` acts, newest first, of all or of an agent or session.
+
+        Skips acts that are undone already.
+        """
         acts = await self.history(agent=agent, session=session)
         open = [act for act in reversed(acts) if not act.undone and act.undoes is None]
         return [await self.undo(act, by=by) for act in open[: check_count(limit, "limit")]]
 
     def writer(self, what: str, by: Provenance) -> AsyncScope:
-        """Return the scope as one who writes it in their name: records say so, and the journal holds it."""
+        """Return the scope for writing on behalf of an agent: writes carry their provenance and are journaled."""
         return AsyncScope(self._journalling(what, by), self.scope, self._space._tokens)
 
     def _journalling(self, what: str, by: Provenance, undoes: str | None = None) -> _Journalling:
@@ -179,7 +181,7 @@ class AsyncJournal:
 
 
 class _Journalling(Layer):
-    """Adds to each write who it is by, and an entry in the journal with what was there before."""
+    """Adds provenance and a journal entry with the previous values to each write."""
 
     def __init__(self, below: Store, home: ScopePath, what: str, by: Provenance, undoes: str | None) -> None:
         super().__init__(below)
@@ -189,11 +191,11 @@ class _Journalling(Layer):
         self._undoes = undoes
 
     async def write(self, write: Write) -> list[Outcome]:
-        """Pass on, with the entry in the journal in the same step."""
+        """Pass the write on, with its journal entry in the same transaction."""
         return (await self._write(write))[0]
 
     async def written(self, ops: list[Op]) -> Act | None:
-        """Do operations and return the act that they were; None if they change nothing."""
+        """Run operations and return their act; None if they change nothing."""
         return (await self._write(Write(tuple(ops))))[1]
 
     async def _write(self, write: Write) -> tuple[list[Outcome], Act | None]:
@@ -216,7 +218,7 @@ class _Journalling(Layer):
             await self._trim(outcomes[-1])
             return outcomes[: len(write.ops)], act
 
-        # If someone else was faster, what was there before is something else.
+        # If another writer was faster, the previous value is different.
         return await retried(journaled, self._what, retry_on=lambda error: error.key in guarded)
 
     def _stamped(self, record: Record, act: Act) -> Record:
@@ -234,7 +236,7 @@ class _Journalling(Layer):
         )
 
     async def _trim(self, held: Outcome) -> None:
-        """Let the oldest acts go once there are too many, a tenth at a time."""
+        """Drop the oldest acts once there are too many, a tenth at a time."""
         if held.count <= MAX_ACTS and held.weight <= MAX_BYTES:
             return
         scan = Scan(scope=self._home, kinds=(JOURNAL,), limit=max(1, held.count // 10), bodies=False)
@@ -250,7 +252,7 @@ def _changed(op: Op) -> Ref | None:
 def _guarded(
     ops: tuple[Op, ...], before: dict[Ref, Record | None], stamped: Callable[[Record], Record]
 ) -> tuple[list[Op], set[str]]:
-    """Return operations that fail if what was read before them is no longer there, and the keys of those."""
+    """Return operations that fail if what was read before has changed, and their keys."""
     found: list[Op] = []
     guarded: set[str] = set()
     first = set(before)
@@ -316,7 +318,7 @@ _FIELDS = (
 
 
 def _kept(record: Record) -> dict[str, Any]:
-    """Return what there is to restore of a record, as JSON can hold it."""
+    """Return the restorable fields of a record, as JSON."""
     kept: dict[str, Any] = to_builtins({name: getattr(record, name) for name in _FIELDS})
     return {name: value for name, value in kept.items() if value not in (None, {}, False)}
 
@@ -326,7 +328,7 @@ def _record(ref: Ref, kept: dict[str, Any]) -> Record:
 
 
 def _mark(record: Record | None) -> str | None:
-    """Return what tells a record from another that says something else."""
+    """Return a digest of a record's content."""
     if record is None:
         return None
     kept = {name: value for name, value in _kept(record).items() if name != "created"}

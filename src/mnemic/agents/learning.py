@@ -1,4 +1,4 @@
-"""Learning from what was said: summaries, facts, insights and titles."""
+"""Learns from conversations: summaries, facts, insights and titles."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ Lesson: TypeAlias = Literal["summarise", "extract", "title"]
 LESSONS: tuple[Lesson, ...] = get_args(Lesson)
 
 AT_ONCE = 40
-"""How many messages a model is shown at once."""
+"""How many messages a model sees at once."""
 MATERIAL = 200
-"""How many things a reflection looks at."""
+"""How many items a reflection considers."""
 SPEAKERS = ("user", "assistant")
-"""Who says what is worth learning from; a tool's answers are its own affair."""
+"""Roles to learn from; tool results are not used."""
 ATTEMPTS = 20
-"""How often a summary is made anew because another was faster."""
+"""How often a summary is retried after losing a race."""
 
 
 class Summary(Value, frozen=True, kw_only=True):
-    """A running summary of a session, and which of its messages it covers, by their places in the log."""
+    """A running summary of a session, and the range of messages that it covers."""
 
     text: str
     first_seq: int
@@ -53,7 +53,7 @@ class Summary(Value, frozen=True, kw_only=True):
 
 
 class Extracted(Value, frozen=True, kw_only=True):
-    """What was found in a session: facts as remembered texts, and as links; and how much was of no use."""
+    """Facts found in a session, as memories and as links, and the number of rejected ones."""
 
     facts: list[MemoryItem] = field(default_factory=list)
     links: list[Fact] = field(default_factory=list)
@@ -61,17 +61,17 @@ class Extracted(Value, frozen=True, kw_only=True):
 
 
 class AsyncLearner:
-    """Makes of what was said in a scope what is worth keeping of it.
+    """Condenses the conversations of a scope.
 
-    `model` is a function, sync or async, from messages or a prompt to text, or one of pydantic-ai's models.
-    Without one, summaries and titles are made of the conversation's own sentences, and the rest raises
-    InvalidValueError. What it writes says which message it is from, and can be undone.
+    `model` is a function, sync or async, from messages or a prompt to text, or a pydantic-ai model. Without one,
+    summaries and titles are extracted from the conversation's own sentences, and other methods raise
+    InvalidValueError. What it writes names its source message and can be undone.
     """
 
     name: str
 
     def __init__(self, memory: AnyMemory | Home, model: Any = None, *, name: str = "learner") -> None:
-        """Raise InvalidValueError for a memory or a model that is none."""
+        """Raise InvalidValueError for an invalid memory or model."""
         self.home = memory if isinstance(memory, Home) else Home(memory, name)
         self.name = name
         self._model: Asked | None = None if model is None else asked(model)
@@ -85,10 +85,10 @@ class AsyncLearner:
         return f"<{type(self).__name__} {self.name!r}>"
 
     async def summarize(self, session: AnySession, *, keep: int = 20) -> Summary | None:
-        """Carry on the running summary of a session up to its last `keep` messages; None if it has none.
+        """Update the running summary of a session to cover all but its last `keep` messages; None if there is none.
 
-        The log stays as it is. Messages that come meanwhile are the next summary's; if another summarises
-        meanwhile, its summary is carried on.
+        The messages stay. Messages added meanwhile are left for the next summary; concurrent summaries build on
+        each other.
         """
         await self.home.open()
         chat = self.home.session(session)
@@ -122,10 +122,10 @@ class AsyncLearner:
     # ------------------------------------------------------------ facts
 
     async def extract(self, session: AnySession) -> Extracted:
-        """Find facts in what was said in a session since the last time, and keep them with their sources.
+        """Extract facts from messages of a session that are new since the last call, and store them.
 
-        Facts are remembered, and stated as links, each with the id of its message and the model's
-        confidence. Raises InvalidValueError without a model, or if it does not answer as it is asked to.
+        Each fact is stored as a memory or a triple, with the id of its message and the model's confidence. Raises
+        InvalidValueError without a model, or if its answer is invalid.
         """
         model = self._needed("extract")
         await self.home.open()
@@ -146,7 +146,7 @@ class AsyncLearner:
             try:
                 (did,) = await self.home.run(chat._store.write(Write((put,))))
             except ConflictError:
-                return total  # another learns from this session, and goes on
+                return total  # another process learns from this session, and continues
             version = did.version
         return total
 
@@ -159,7 +159,7 @@ class AsyncLearner:
         items: list[FoundFact | Triple] = [*found.facts, *found.triples]
         for item in items:
             if not 1 <= item.message <= len(spoken):
-                skipped += 1  # what comes from nowhere is not kept
+                skipped += 1  # a fact without a source is dropped
                 continue
             source = spoken[item.message - 1]
             confidence = min(1.0, max(0.0, item.confidence))
@@ -187,7 +187,7 @@ class AsyncLearner:
                     )
                     links.append(await self.home.run(stated))
             except InvalidValueError:
-                skipped += 1  # an empty name, or one as long as a book
+                skipped += 1  # an empty name, or one that is far too long
         return facts, links, skipped
 
     # ------------------------------------------------------------ insights
@@ -195,10 +195,10 @@ class AsyncLearner:
     async def reflect(
         self, period: timedelta | tuple[datetime, datetime] = timedelta(days=1)
     ) -> list[MemoryItem]:
-        """Remember what all that was said and remembered in a period amounts to; return these insights.
+        """Derive insights from everything said and remembered in a period; store and return them.
 
-        The period is the last so much time, or from one moment to another. Each insight has its sources
-        in its metadata. Raises InvalidValueError without a model, or if it does not answer as asked.
+        The period is a duration up to now, or a start and an end. Each insight has its sources in its metadata.
+        Raises InvalidValueError without a model, or if its answer is invalid.
         """
         model = self._needed("reflect")
         space = await self.home.open()
@@ -237,7 +237,7 @@ class AsyncLearner:
                 if record.text and said and not record.meta.get("insight"):
                     found.append(record)
         found.sort(key=lambda record: (record.created or since, record.seq))
-        # The newest say most of a period that holds too much; what was remembered before what was said.
+        # The newest represent a long period best; memories before messages.
         first = sorted(found, key=lambda r: (r.kind == MEMORY, r.importance or 0, r.created or since))
         chosen = {record.ref for record in first[-MATERIAL:]}
         return [record for record in found if record.ref in chosen]
@@ -245,7 +245,7 @@ class AsyncLearner:
     # ------------------------------------------------------------ titles
 
     async def title(self, session: AnySession, *, renew: bool = False) -> str | None:
-        """Return the title of a session, made once, or again with `renew`; None while it is empty."""
+        """Return the title of a session, created once, or again with `renew`; None while it is empty."""
         await self.home.open()
         chat = self.home.session(session)
         ref = Ref(chat.scope, TITLE, TITLE)
@@ -269,9 +269,9 @@ class AsyncLearner:
     # ------------------------------------------------------------ in the background
 
     async def later(self, session: AnySession, *lessons: Lesson) -> None:
-        """Learn from a session in the background, and return at once; without names, all that can be learned.
+        """Learn from a session in the background, and return at once; by default, everything possible.
 
-        What fails is logged, kept in `errors`, and done again when the session is next given.
+        Failures are logged, kept in `errors`, and retried when the session is next given.
         """
         able: tuple[Lesson, ...] = LESSONS if self._model is not None else ("summarise", "title")
         for lesson in lessons or able:
@@ -283,20 +283,20 @@ class AsyncLearner:
 
     @property
     def waiting(self) -> int:
-        """How much is to be learned in the background."""
+        """Number of pending background jobs."""
         return self._worker.waiting
 
     @property
     def errors(self) -> list[Exception]:
-        """What went wrong in the background, the newest last."""
+        """Errors of background jobs, newest last."""
         return list(self._worker.errors)
 
     async def drain(self) -> None:
-        """Return when all that was given has been learned."""
+        """Wait until all background jobs are done."""
         await self._worker.drain()
 
     async def close(self) -> None:
-        """Learn what is left, and close the memory, if it was opened here."""
+        """Finish background jobs, and close the memory, if it was opened here."""
         await self.drain()
         await self.home.close()
 
@@ -320,7 +320,7 @@ class AsyncLearner:
         return record
 
     async def _after(self, chat: AsyncSession, seq: int) -> list[Record]:
-        """Return the messages after a place in the log, oldest first, but for system messages."""
+        """Return the messages after a position, oldest first, without system messages."""
 
         async def read() -> list[Record]:
             found: list[Record] = []
@@ -345,7 +345,7 @@ class AsyncLearner:
 
 
 def batched(records: list[Record]) -> Iterator[list[Record]]:
-    """Yield records in as many as a model is shown at once."""
+    """Yield batches of records for a model."""
     for start in range(0, len(records), AT_ONCE):
         yield records[start : start + AT_ONCE]
 
@@ -360,7 +360,7 @@ async def _opening(chat: AsyncSession) -> list[Message]:
 
 
 def _up_to(records: list[Record], keep: int) -> list[Record]:
-    """Return all but the last so many, without parting a call from its answers."""
+    """Return all but the last records, without separating a tool call from its results."""
     entries = [Entry(record.key, record.seq, decode(record)) for record in records]
     by_key = {record.key: record for record in records}
     found: list[Record] = []

@@ -1,4 +1,4 @@
-"""Models as an agent takes them: pydantic-ai's, or any function that turns messages into text."""
+"""Models that an agent accepts: pydantic-ai's, or any function from messages to text."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from .conversion import from_pydantic_ai
 TextModel: TypeAlias = Callable[..., str | ModelResponse | Awaitable[str | ModelResponse]]
 """A function, sync or async, from messages, or from a prompt, to text."""
 AnyModel: TypeAlias = Model[Any] | str | TextModel
-"""What an agent may be given as its model: one of pydantic-ai's, the name of one, or a function."""
+"""Accepted as a model: a pydantic-ai model, its name, or a function."""
 
 
 def model_of(model: AnyModel) -> Model[Any] | str:
-    """Return a model as pydantic-ai takes it; raises InvalidValueError for what is none."""
+    """Return a model for pydantic-ai; raises InvalidValueError for anything else."""
     if isinstance(model, Model | str):
         return model
     if callable(model):
@@ -32,7 +32,7 @@ def model_of(model: AnyModel) -> Model[Any] | str:
 
 
 class _Function(FunctionModel):
-    """A model that is a plain function; it answers in text, or with a response that calls tools."""
+    """A plain function as a model; it returns text, or a response that calls tools."""
 
     def __init__(self, function: TextModel) -> None:
         async def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
@@ -53,7 +53,7 @@ class _Function(FunctionModel):
 
 
 def _given(function: TextModel, messages: list[ModelMessage], info: AgentInfo) -> Any:
-    """Return what the function wants: messages, the instructions and system prompts first, or one text."""
+    """Return the function's argument: messages, with instructions and system prompts first, or one text."""
     told = [Message("system", info.instructions)] if info.instructions else []
     given = [*told, *from_pydantic_ai(messages, system=True)]
     return as_prompt(given) if wants_text(function) else given

@@ -1,4 +1,4 @@
-"""What an agent is shown of its memory: the newest turns, its notes by name, and what recall finds."""
+"""The memory part of an agent's prompt: newest turns, note keys, and recalled texts."""
 
 from __future__ import annotations
 
@@ -25,19 +25,18 @@ from ..tokens import TokenCounter
 INTERRUPTED = (
     "No result: this call was interrupted, or is still under way. It may or may not have had its effect."
 )
-"""What stands in a prompt for a tool's answer that is not there."""
+"""Placeholder for a missing tool result in a prompt."""
 NOTES = "Your notes, by key (read_note shows what is in one):"
-"""The line before the list of notes."""
+"""Heading of the list of notes."""
 MAX_NOTES = 100
-"""The most notes that are listed."""
+"""Maximum number of notes that are listed."""
 
 
 class Budget(Value, frozen=True, kw_only=True):
-    """How much of its memory an agent is shown.
+    """How much memory an agent's prompt contains.
 
-    `max_tokens` is for all of it: a `share` for notes and what recall finds, at most `recall` things with a
-    score of `min_score`, and the rest for the newest turns. An answer of a memory tool has at most `answer`
-    tokens.
+    `max_tokens` is the total: a `share` for notes and recalled texts, at most `recall` of them with a score of at
+    least `min_score`, and the rest for the newest turns. A memory tool's result has at most `answer` tokens.
     """
 
     max_tokens: int = 4_000
@@ -48,7 +47,7 @@ class Budget(Value, frozen=True, kw_only=True):
     answer: int = 1_500
 
     def __post_init__(self) -> None:
-        """Raise InvalidValueError for numbers that are none, or a share outside 0 to 1."""
+        """Raise InvalidValueError for invalid numbers, or a share outside 0 to 1."""
         check_count(self.max_tokens, "max_tokens", least=1)
         check_count(self.recall, "recall")
         check_count(self.answer, "answer", least=100)
@@ -59,7 +58,7 @@ class Budget(Value, frozen=True, kw_only=True):
 
 
 class Shown(Struct, frozen=True):
-    """What an agent is shown: turns, and a text with the rest; None if there is no rest."""
+    """Memory in a prompt: turns, and a text with the rest, or None."""
 
     turns: list[Message]
     block: str | None
@@ -74,16 +73,16 @@ async def show(
     given: list[Message] | None = None,
     exclude: Sequence[Ref] = (),
 ) -> Shown:
-    """Return what bears on a query; turns that are `given` are shown already, and no others are.
+    """Return the memory for a query; if turns are `given`, no others are included.
 
-    What is in `exclude` is not recalled.
+    Records in `exclude` are not recalled.
     """
     aside = int(budget.max_tokens * budget.share)
 
     async def window() -> list[Message]:
         if given is not None:
             return given
-        # One turn that is too long must not keep a conversation from ever going on.
+        # A single turn that is too long must not block the conversation.
         room = max(1, budget.max_tokens - aside)
         return await session.window(room, interrupted=INTERRUPTED, partial=True)
 
@@ -112,7 +111,7 @@ async def show(
 
 
 async def _newest_notes(space: AsyncScope) -> tuple[list[NoteInfo], int]:
-    """Return the notes that were made last, without what is in them, and how many there are."""
+    """Return the newest notes, without values, and the total number of notes."""
     scan = Scan(scope=space.path, kinds=(NOTE,), reverse=True, limit=MAX_NOTES, bodies=False)
     page = await space._store.scan(scan)
     count = len(page.items) if page.cursor is None else (await space.notes.usage())[0]
@@ -120,7 +119,7 @@ async def _newest_notes(space: AsyncScope) -> tuple[list[NoteInfo], int]:
 
 
 def _listed(entries: list[NoteInfo], count: int, tokens: TokenCounter, room: int) -> tuple[list[str], int]:
-    """Return the list of notes, those written last before the others, and what it costs."""
+    """Return the list of notes, most recently written first, and its token cost."""
     if not entries:
         return [], 0
     lines = [NOTES]

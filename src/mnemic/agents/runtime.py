@@ -1,4 +1,4 @@
-"""Several agents that call one another by name."""
+"""A team of agents that call one another by name."""
 
 from __future__ import annotations
 
@@ -22,16 +22,15 @@ from .models import AnyModel, model_of
 from .turn import Calling
 
 CALL_AGENT = "call_agent"
-"""The name of the tool with which one agent calls another."""
+"""Name of the tool with which an agent calls another."""
 
 
 class Runtime:
-    """Holds agents by name, each of which can be called, and calls others with a tool.
+    """A registry of agents that can call each other with a tool.
 
-    Calls are stored as AgentCalls. Agents without a memory of their own share one, `memory`, and its
-    `session`, so that each sees what the others were told and said; with `private` each has a scope of
-    its own in it. Agents without a model take the runtime's. Calls within calls go no deeper than
-    `max_depth`.
+    Calls are stored as AgentCalls. Agents without their own memory share `memory` and `session` and see each
+    other's messages; with `private`, each has its own scope in it. Agents without a model use the runtime's.
+    `max_depth` limits nested calls.
     """
 
     def __init__(
@@ -45,7 +44,7 @@ class Runtime:
         max_depth: int = 5,
         name: str = "team",
     ) -> None:
-        """Raise InvalidValueError for a memory that is none, or two agents of one name."""
+        """Raise InvalidValueError for an invalid memory, or two agents of one name."""
         self.session = session
         self.home = Home(memory, name)
         self._model = None if model is None else model_of(model)
@@ -72,13 +71,13 @@ class Runtime:
         tools: Sequence[Callable[..., Any] | pydantic_ai.Tool[Any]] = (),
         **options: Any,
     ) -> Agent:
-        """Make an agent, as `Agent` does, and add it."""
+        """Create an agent, as `Agent` does, and add it."""
         return self.add(Agent(name, instructions, tools, **options))
 
     def add(self, agent: Agent, *, calls: Collection[str] | None = None) -> Agent:
-        """Add an agent, which may call the others, or only those that `calls` names.
+        """Add an agent, which may call all others, or only those in `calls`.
 
-        Raises InvalidValueError if there is one of its name, or it has run already.
+        Raises InvalidValueError if the name is taken, or the agent has already run.
         """
         if agent.name in self._agents:
             raise InvalidValueError(f"there is an agent {shown(agent.name)} already")
@@ -97,7 +96,7 @@ class Runtime:
         speaker: str | None = None,
         **options: Any,
     ) -> Any:
-        """Ask an agent, and return its answer; raises NotFoundError if there is none of that name."""
+        """Call an agent and return its answer; raises NotFoundError for an unknown name."""
         agent = self._find(name)
         calling = Calling(session=session, speaker=speaker, call=AgentCall(name, text_of(request)))
         return (await agent.ask(request, calling, options)).output
@@ -110,7 +109,7 @@ class Runtime:
         session: AnySession | None = None,
         **options: Any,
     ) -> Any:
-        """Ask an agent as `call` does, and wait for it, also on an event loop, which is blocked meanwhile."""
+        """Call an agent synchronously, like `call`; a running event loop is blocked meanwhile."""
         if self._portal is None:
             self._portal = Portal()
         return self._portal.run(self.call(name, request, session=session, **options))
@@ -123,7 +122,7 @@ class Runtime:
         session: AnySession | None = None,
         **options: Any,
     ) -> AsyncIterator[str]:
-        """Ask an agent, and yield its answer piece by piece; raises NotFoundError as `call` does."""
+        """Call an agent, yielding its answer as it is written; raises NotFoundError as `call` does."""
         async for text in self._find(name).run_stream(request, session=session, **options):
             yield text
 
@@ -134,7 +133,7 @@ class Runtime:
         await off_loop(self.close_sync)
 
     def close_sync(self) -> None:
-        """Close as `close` does, off any event loop."""
+        """Close synchronously, like `close`."""
         for agent in self._agents.values():
             if self._portal is not None and agent.learner is not None:
                 self._portal.run(agent.learner.drain())
@@ -173,7 +172,7 @@ class Runtime:
     async def pass_on(
         self, ctx: RunContext[Any], caller: Agent, name: str, request: str, calls: Collection[str] | None
     ) -> Any:
-        """Let one agent ask another, in the middle of its own run."""
+        """Call another agent in the middle of an agent's run."""
         known = [other.name for other in self.others(caller, calls)]
         if name not in known:
             raise ToolFailed(f"There is no agent {name!r} to call. There are: {', '.join(known) or 'none'}.")
@@ -182,7 +181,7 @@ class Runtime:
         if calling.depth + 1 >= self._max_depth:
             raise ToolFailed(f"Calls go no deeper than {self._max_depth}: answer with what you have.")
         agent = self._agents[name]
-        # What the caller is asked in is the session of all of them.
+        # All of them use the caller's session.
         deeper = Calling(
             session=calling.session,
             speaker=caller.name,
@@ -228,11 +227,11 @@ def _tools(runtime: Runtime, caller: Agent, calls: Collection[str] | None) -> Fu
 
 
 def _agent_call(call: ToolCall) -> AgentCall | None:
-    """Return the call of an agent that a call of a tool is, if it is one."""
+    """Return the agent call in a tool call, if it is one."""
     if call.name != CALL_AGENT:
         return None
     try:
         given = json.loads(call.arguments)
         return AgentCall(given["name"], given.get("request"))
     except (ValueError, KeyError, TypeError):
-        return None  # the model wrote something else, which the tool refuses
+        return None  # the model wrote something else, which the tool rejects

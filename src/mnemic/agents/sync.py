@@ -17,7 +17,7 @@ __all__ = ["Journal", "Learner", "open_journal", "open_learner"]
 
 
 class Journal:
-    """What agents did in one scope."""
+    """Journal of agents' writes in one scope."""
 
     def __init__(self, twin: AsyncJournal, driver: Driver) -> None:
         self._driver = driver
@@ -40,39 +40,41 @@ class Journal:
         kind: str | None = None,
         limit: int | None = None,
     ) -> list[Act]:
-        """Return what was done, oldest first, to what has this key, or by this agent, or in this session.
+        """Return acts, oldest first, filtered by key, agent, session and kind.
 
-        A fact has its subject, its predicate and its object for keys. `limit` counts back from the newest.
+        The keys of a fact are its subject, predicate and object. `limit` counts back from the newest.
         """
         return self._driver.run(self._twin.history(key, agent=agent, session=session, kind=kind, limit=limit))
 
     def undo(self, act: Act | str, *, by: str = "user", force: bool = False) -> Act:
-        """Take back an act, or the one of this id, and return the act that this is.
+        """Undo an act, given as such or by its id; return the new act.
 
-        A note has its former value again, or is gone if there was none; what was remembered is forgotten;
-        a fact that was stated ends now, and the one that it ended goes on. Raises NotFoundError if there
-        is no such act, ConflictError if what it changed was changed again since, or it is undone already;
-        with `force` that is overwritten.
+        Restores a note's previous value or deletes a new note, deletes an added memory, ends a stated fact now
+        and reopens the fact that it replaced. Raises NotFoundError if there is no such act, ConflictError if the
+        record has changed since or the act is undone already; `force` overwrites it.
         """
         return self._driver.run(self._twin.undo(act, by=by, force=force))
 
     def undo_last(
         self, limit: int = 1, *, agent: str | None = None, session: str | None = None, by: str = "user"
     ) -> list[Act]:
-        """Take back the last `limit` acts, the last first, of all or of an agent or session; not those undone."""
+        """Undo the last `limit` acts, newest first, of all or of an agent or session.
+
+        Skips acts that are undone already.
+        """
         return self._driver.run(self._twin.undo_last(limit, agent=agent, session=session, by=by))
 
     def writer(self, what: str, by: Provenance) -> Scope:
-        """Return the scope as one who writes it in their name: records say so, and the journal holds it."""
+        """Return the scope for writing on behalf of an agent: writes carry their provenance and are journaled."""
         return Scope(self._twin.writer(what, by), self._driver)
 
 
 class Learner:
-    """Makes of what was said in a scope what is worth keeping of it.
+    """Condenses the conversations of a scope.
 
-    `model` is a function, sync or async, from messages or a prompt to text, or one of pydantic-ai's models.
-    Without one, summaries and titles are made of the conversation's own sentences, and the rest raises
-    InvalidValueError. What it writes says which message it is from, and can be undone.
+    `model` is a function, sync or async, from messages or a prompt to text, or a pydantic-ai model. Without one,
+    summaries and titles are extracted from the conversation's own sentences, and other methods raise
+    InvalidValueError. What it writes names its source message and can be undone.
     """
 
     def __init__(self, twin: AsyncLearner, driver: Driver) -> None:
@@ -88,56 +90,56 @@ class Learner:
         return f"<{type(self).__name__} {self.name!r}>"
 
     def summarize(self, session: AnySession, *, keep: int = 20) -> Summary | None:
-        """Carry on the running summary of a session up to its last `keep` messages; None if it has none.
+        """Update the running summary of a session to cover all but its last `keep` messages; None if there is none.
 
-        The log stays as it is. Messages that come meanwhile are the next summary's; if another summarises
-        meanwhile, its summary is carried on.
+        The messages stay. Messages added meanwhile are left for the next summary; concurrent summaries build on
+        each other.
         """
         return self._driver.run(self._twin.summarize(session, keep=keep))
 
     def extract(self, session: AnySession) -> Extracted:
-        """Find facts in what was said in a session since the last time, and keep them with their sources.
+        """Extract facts from messages of a session that are new since the last call, and store them.
 
-        Facts are remembered, and stated as links, each with the id of its message and the model's
-        confidence. Raises InvalidValueError without a model, or if it does not answer as it is asked to.
+        Each fact is stored as a memory or a triple, with the id of its message and the model's confidence. Raises
+        InvalidValueError without a model, or if its answer is invalid.
         """
         return self._driver.run(self._twin.extract(session))
 
     def reflect(self, period: timedelta | tuple[datetime, datetime] = timedelta(days=1)) -> list[MemoryItem]:
-        """Remember what all that was said and remembered in a period amounts to; return these insights.
+        """Derive insights from everything said and remembered in a period; store and return them.
 
-        The period is the last so much time, or from one moment to another. Each insight has its sources
-        in its metadata. Raises InvalidValueError without a model, or if it does not answer as asked.
+        The period is a duration up to now, or a start and an end. Each insight has its sources in its metadata.
+        Raises InvalidValueError without a model, or if its answer is invalid.
         """
         return self._driver.run(self._twin.reflect(period))
 
     def title(self, session: AnySession, *, renew: bool = False) -> str | None:
-        """Return the title of a session, made once, or again with `renew`; None while it is empty."""
+        """Return the title of a session, created once, or again with `renew`; None while it is empty."""
         return self._driver.run(self._twin.title(session, renew=renew))
 
     def later(self, session: AnySession, *lessons: Lesson) -> None:
-        """Learn from a session in the background, and return at once; without names, all that can be learned.
+        """Learn from a session in the background, and return at once; by default, everything possible.
 
-        What fails is logged, kept in `errors`, and done again when the session is next given.
+        Failures are logged, kept in `errors`, and retried when the session is next given.
         """
         self._driver.run(self._twin.later(session, *lessons))
 
     @property
     def waiting(self) -> int:
-        """How much is to be learned in the background."""
+        """Number of pending background jobs."""
         return self._twin.waiting
 
     @property
     def errors(self) -> list[Exception]:
-        """What went wrong in the background, the newest last."""
+        """Errors of background jobs, newest last."""
         return self._twin.errors
 
     def drain(self) -> None:
-        """Return when all that was given has been learned."""
+        """Wait until all background jobs are done."""
         self._driver.run(self._twin.drain())
 
     def close(self) -> None:
-        """Learn what is left, and close the memory, if it was opened here."""
+        """Finish background jobs, and close the memory, if it was opened here."""
         self._driver.close(self._twin.close())
 
     def __enter__(self) -> Learner:

@@ -1,4 +1,4 @@
-"""What a model is asked for when it learns from what was said, and how it is to answer."""
+"""Prompts for learning from conversations, and the expected answers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Found(Struct):
 
 
 class Insight(Struct):
-    """What several things show, by their numbers."""
+    """A conclusion from several items, by their numbers."""
 
     text: str
     sources: list[int]
@@ -61,6 +61,6 @@ class Insight(Struct):
 
 
 class Insights(Struct):
-    """What a model sees in what was said over some time."""
+    """Insights that a model found."""
 
     insights: list[Insight] = field(default_factory=list)

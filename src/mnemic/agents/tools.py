@@ -1,4 +1,4 @@
-"""The tools with which an agent uses its memory; all that they write says who wrote it, and why."""
+"""The memory tools of an agent; everything that they write carries its provenance."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from .journal import WRITTEN_BY, AsyncJournal, Provenance
 from .turn import Turn
 
 MAX_RESULTS = 20
-"""The most that one call returns of what was found."""
+"""Maximum number of results per call."""
 MAX_FACTS = 50
 
 REFUSED = (ConflictError, InvalidValueError, LimitError, NotFoundError)
-"""The errors that are the model's to deal with; others end the run."""
+"""Errors that are returned to the model; others end the run."""
 
 
 class _Tools:
-    """The tools of one agent, whichever of its runs they are called in."""
+    """The tools of one agent, shared by all of its runs."""
 
     def __init__(self, turn: Callable[[RunContext[Any]], Turn]) -> None:
         self._turn = turn
@@ -95,14 +95,14 @@ class _Tools:
             k: How many results you want.
         """
         turn = self._turn(ctx)
-        # The turn that is being answered is no memory of itself.
+        # The turn being answered is not a memory.
         work = self._space(ctx).recall(query, max(1, min(k, MAX_RESULTS)), exclude=turn.current)
         hits = await turn.home.run(work)
         return [_found(hit.record) for hit in hits]
 
     async def forget(self, ctx: RunContext[Any], key: str) -> str:
         """Forget what is remembered under a key, which recall shows."""
-        # Not a hit of a session: only what lies in the agent's own scope is in its journal, to be undone.
+        # Not a hit in a session: only records in the agent's own scope are journaled.
         gone = await self._turn(ctx).home.run(
             self._writer(ctx).forget(Ref(self._space(ctx).path, MEMORY, key))
         )
@@ -155,14 +155,14 @@ class _Tools:
 
 
 class _Toolset(FunctionToolset[Any]):
-    """Tells the model of a mistake of its own, and lets it go on; no answer is longer than the budget says."""
+    """Returns correctable errors to the model, and limits the length of results."""
 
     def __init__(self, turn: Callable[[RunContext[Any]], Turn]) -> None:
         super().__init__(id="memory")
         self._turn = turn
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
-        """Return the tools, which are the same for every run, so that nothing is prepared anew."""
+        """Return the tools, the same for every run, so that nothing is prepared again."""
         return {
             name: self.tool_for_tool_def(tool.tool_def, ctx=ctx, original_name=name)
             for name, tool in self.tools.items()
@@ -171,7 +171,7 @@ class _Toolset(FunctionToolset[Any]):
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:
-        """Call a tool; an error that is the model's to deal with is its answer."""
+        """Call a tool; a correctable error becomes its result."""
         try:
             answer = await super().call_tool(name, tool_args, ctx, tool)
         except REFUSED as error:
@@ -191,11 +191,11 @@ TOOLS = (
     "assert_fact",
     "ask_facts",
 )
-"""The names of the tools."""
+"""Names of the tools."""
 
 
 def memory_tools(turn: Callable[[RunContext[Any]], Turn], names: Collection[str]) -> FunctionToolset[Any]:
-    """Return the tools of these names; raises InvalidValueError if there is none of a name."""
+    """Return the tools of these names; raises InvalidValueError for an unknown name."""
     if unknown := set(names) - set(TOOLS):
         raise InvalidValueError(f"there is no tool {shown(sorted(unknown)[0])}: there are {', '.join(TOOLS)}")
     made = _Tools(turn)

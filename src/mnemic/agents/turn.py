@@ -1,4 +1,4 @@
-"""One run of an agent as its memory sees it: what it is shown, and what is stored of it, and when."""
+"""One run of an agent: the memory in its prompt, and what is stored, when."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from .homes import AnySession, Home
 from .prompts import INTERRUPTED, Budget, Shown, show
 
 AgentCalls: TypeAlias = Callable[[ToolCall], AgentCall | None]
-"""Tells which calls of tools are calls of other agents."""
+"""Maps tool calls to agent calls, if they are such."""
 
 
 class Calling(Struct, frozen=True, kw_only=True):
-    """In which session an agent is asked, by whom, in what call of theirs, and how deep within others."""
+    """The session of a call, its caller, the caller's tool call, and the nesting depth."""
 
     session: AnySession | None = None
     speaker: str | None = None
     call: AgentCall | None = None
     depth: int = 0
     within: tuple[Ref, ...] = ()
-    """The messages of the turns in which others are asked meanwhile, the callers' own."""
+    """Messages of the callers' current turns."""
 
 
 class Turn:
-    """What one run reads from its session, and adds to it.
+    """Reads from and writes to the session during one run.
 
-    A message is stored as soon as it is whole: the user's before the model is asked, the model's before
-    its tools run, a tool's before the model is asked again.
+    A message is stored as soon as it is complete: the user's before the model is called, the model's before its
+    tools run, a tool result before the model is called again.
     """
 
     def __init__(
@@ -55,42 +55,42 @@ class Turn:
         self.agent = agent
         self.run_id = run_id or new_id()
         self.prompt_id: str | None = None
-        """The id of the message in which the user spoke."""
+        """Id of the user's message."""
         self.asked_in: dict[str, str] = {}
-        """The id of the message that holds a tool's call, by the id of the call."""
+        """Ids of the messages with tool calls, by tool call id."""
         self._thinking = thinking
         self.calling = Calling() if calling is None else calling
         self._agent_calls = agent_calls
         self._messages: Sequence[ModelMessage] = ()
         self._kept: dict[int, Any] = {}
-        """The parts that are stored, by their identity: a run may copy the message around them."""
+        """Stored parts, by identity: a run may copy the message around them."""
         self._unsaved: list[Message] = []
         self._count = 0
         self._open: dict[str, str] = {}
-        """The tools whose answers are not stored yet, by the ids of their calls."""
+        """Tool calls without a stored result, by id."""
         self._history: list[ModelMessage] | None = None
         self._block: ModelRequest | None = None
         self.shown: Shown | None = None
         self.max_answer = Budget().answer
-        """The most tokens that a memory tool's answer has."""
+        """Maximum number of tokens in a memory tool's result."""
         self._stored: list[str] = []
 
     @property
     def begun(self) -> bool:
-        """Whether it is known what the run is shown."""
+        """Whether the memory for the prompt has been determined."""
         return self._history is not None
 
     @property
     def current(self) -> tuple[Ref, ...]:
-        """What is stored of the turn that is being answered, and of those that it is part of."""
+        """Stored messages of the turn being answered, and of its callers' turns."""
         home = self.home.space.path
         own = (Ref(self.session.scope, kind, id) for id in self._stored for kind in (MESSAGE, ARCHIVED))
         return tuple(ref for ref in (*self.calling.within, *own) if home.holds(ref.scope))
 
     async def begin(self, query: str, budget: Budget, messages: Sequence[ModelMessage]) -> None:
-        """Find out what the run is to be shown, and store what it is told.
+        """Determine the memory for the prompt, and store the incoming messages.
 
-        A run that was given a history is shown no other.
+        A run with its own history gets no other.
         """
         before = [message for message in messages if message.run_id != self.run_id]
         given = from_pydantic_ai(before) if before else None
@@ -99,7 +99,7 @@ class Turn:
         self.max_answer = budget.answer
 
         async def both() -> Shown:
-            # What is asked is stored after it was looked for, or it would be found.
+            # The prompt is stored after the search, so that it does not find itself.
             shown = await show(self.home.space, self.session, query, budget, given, self.current)
             await self._save()
             return shown
@@ -110,24 +110,24 @@ class Turn:
         self.shown = shown
 
     def prompt(self, messages: Sequence[ModelMessage]) -> list[ModelMessage]:
-        """Return what is sent to the model: the turns before, what is remembered, and the run's messages."""
+        """Return the messages for the model: earlier turns, recalled memory, and the run's messages."""
         history = self._history or []
         ours = {id(message) for message in (*history, self._block)}
-        # Another processor may have put into the run's history what it was sent.
+        # Another history processor may have inserted this message into the run's history.
         rest = [message for message in messages if id(message) not in ours]
         first = next((n for n, m in enumerate(rest) if m.run_id == self.run_id), len(rest))
         block = [] if self._block is None else [self._block]
         return [*history, *rest[:first], *block, *rest[first:]]
 
     async def keep(self, messages: Sequence[ModelMessage] | None = None) -> None:
-        """Store what is new among the run's messages."""
+        """Store new messages of the run."""
         if messages is not None:
             self._messages = messages
         self._unsaved += self._new()
         await self._saved()
 
     async def end(self, *, failed: bool) -> None:
-        """Store what is left; calls that got no answer, since the run failed, are answered as interrupted."""
+        """Store the remaining messages; unanswered tool calls of a failed run get a result that says so."""
         self._unsaved += self._new()
         if failed:
             for call, name in self._open.items():
@@ -139,7 +139,7 @@ class Turn:
         await self._saved()
 
     async def clear(self) -> None:
-        """Clear a session that is kept for a single run, before and after the run."""
+        """Clear a single-run session, before and after the run."""
         if await self.home.run(self.session._retention()) == "single_run":
             await self.home.run(self.session.clear(keep_system=True))
 
@@ -148,20 +148,20 @@ class Turn:
             await self.home.run(self._save())
 
     async def _save(self) -> None:
-        """Store what is not stored yet; sent again after it was broken off, nothing of it is stored twice."""
+        """Store pending messages; a retry stores nothing twice."""
         saving = list(self._unsaved)
         known = {message.id for message in saving}
         try:
             await self.session.add_many(saving)
             self._stored += known
         except ConflictError:
-            # A run of this id was here before, and went another way.
+            # An earlier run with this id took another course.
             anew = {id: f"{id}-{new_id()}" for id in known}
             self.asked_in = {call: anew.get(id, id) for call, id in self.asked_in.items()}
             self.prompt_id = anew.get(self.prompt_id or "", self.prompt_id)
             await self.session.add_many([replace(message, id=anew[message.id]) for message in saving])
             self._stored += anew.values()
-        # A run that was cancelled may have added more meanwhile.
+        # A cancelled run may have added more meanwhile.
         self._unsaved = [message for message in self._unsaved if message.id not in known]
 
     def _new(self) -> list[Message]:
@@ -174,7 +174,7 @@ class Turn:
                 continue
             self._kept.update((id(part), part) for part in parts)
             if isinstance(message, ModelResponse):
-                # An answer that is copied to say that the run ended on it is no second answer.
+                # A copied answer that marks the end of the run is not a second answer.
                 if len(parts) == len(message.parts):
                     new += map(self._said, from_response(message, thinking=self._thinking))
             else:
@@ -182,7 +182,7 @@ class Turn:
         return new
 
     def _said(self, message: Message) -> Message:
-        """Return what the model said as it is stored."""
+        """Return the stored form of a model's message."""
         made = replace(message, id=self._id(), name=self.agent, metadata=self._stamped(message.metadata))
         for call in message.tool_calls:
             self.asked_in[call.id] = made.id
@@ -193,7 +193,7 @@ class Turn:
         return made
 
     def _heard(self, message: Message) -> Message:
-        """Return what the model was told as it is stored."""
+        """Return the stored form of an incoming message."""
         made = replace(message, id=self._id(), metadata=self._stamped(message.metadata))
         if message.role == "tool":
             self._open.pop(message.tool_call_id or "", None)

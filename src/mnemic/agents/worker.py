@@ -1,4 +1,4 @@
-"""Work that is done in the background, one thing after the other; what fails does not stop it."""
+"""A background job queue: jobs run one after another; a failure does not stop it."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ from collections.abc import Awaitable, Callable, Hashable
 log = logging.getLogger("mnemic.agents")
 
 MAX_ERRORS = 100
-"""How many errors are kept to be looked at."""
+"""Maximum number of errors kept."""
 
 
 class Worker:
-    """Does what it is given, in turn, on the event loop on which it was given.
+    """Runs jobs in order, on the event loop on which they were submitted.
 
-    What is given again while it waits is done once. Should the loop end before all is done, the rest is
-    done when the worker is next given something, or drained, on another.
+    A job submitted again while it waits runs once. If the loop ends first, the remaining jobs run when the worker
+    is next used, on another loop.
     """
 
     def __init__(self) -> None:
         self.errors: deque[Exception] = deque(maxlen=MAX_ERRORS)
-        """What went wrong, the newest last."""
+        """Errors, newest last."""
         self._waiting: dict[Hashable, Callable[[], Awaitable[object]]] = {}
         self._task: asyncio.Task[None] | None = None
 
     @property
     def waiting(self) -> int:
-        """How much is to be done."""
+        """Number of pending jobs."""
         return len(self._waiting)
 
     def give(self, name: Hashable, work: Callable[[], Awaitable[object]]) -> None:
-        """Give it something to do, and return at once."""
+        """Submit a job, and return at once."""
         self._waiting.setdefault(name, work)
         self._start()
 
     async def drain(self) -> None:
-        """Return when all is done that was given until now, and what was given meanwhile."""
+        """Wait until all jobs are done, including new ones."""
         while self._waiting or self._busy():
             self._start()
             assert self._task is not None
@@ -58,7 +58,7 @@ class Worker:
             try:
                 await work()
             except asyncio.CancelledError:
-                # The loop ends: someone else may do it.
+                # The loop ends: another one may run it.
                 self._waiting.setdefault(name, work)
                 raise
             except Exception as error:

@@ -1,3 +1,3 @@
-"""The documented memory APIs of other agent frameworks over Mnemic: what uses those changes its imports."""
+"""Drop-in replacements for the documented memory APIs of other agent frameworks."""
 
 __all__: list[str] = []

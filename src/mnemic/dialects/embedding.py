@@ -1,4 +1,4 @@
-"""Embedding models of other libraries as embedders of Mnemic."""
+"""Adapts embedding models of other libraries to the Embedder protocol."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from ..models.embedder import Vectors
 
 AT_ONCE = 8
-"""How many texts an async model is given at the same time."""
+"""How many texts an async model embeds concurrently."""
 
 _caller: ContextVar[asyncio.AbstractEventLoop | None] = ContextVar("caller", default=None)
 
 
 @contextmanager
 def embedding_here() -> Iterator[None]:
-    """Let async models be called on the event loop that runs here, on which their clients were made."""
+    """Run async models on the current event loop, on which their clients were created."""
     token = _caller.set(running_loop())
     try:
         yield
@@ -35,10 +35,10 @@ def embedding_here() -> Iterator[None]:
 
 
 def embedder_from(model: Any) -> Embedder:
-    """Return an embedding model as an embedder; raises InvalidValueError for what is none.
+    """Return an embedding model as an Embedder; raises InvalidValueError for anything else.
 
-    It may be an embedder already, a model of sentence-transformers, or have `embed` or `encode`, sync or
-    async, from one text to its vector, or be such a function.
+    Accepts an Embedder, a sentence-transformers model, an object with `embed` or `encode`, sync or async, from
+    one text to its vector, or such a function.
     """
     if isinstance(model, Embedder):
         return model
@@ -53,7 +53,7 @@ def embedder_from(model: Any) -> Embedder:
 
 
 def _name(model: Any) -> str:
-    """Return a name by which vectors of this model are told from those of others."""
+    """Return an id that identifies this model's vectors."""
     known = (getattr(model, name, None) for name in ("id", "model_name", "model", "name", "__name__"))
     own = next((name for name in known if isinstance(name, str) and name), None)
     kind = type(model)
@@ -61,7 +61,7 @@ def _name(model: Any) -> str:
 
 
 class _OneByOne:
-    """A function from one text to its vector, as an embedder."""
+    """A function from one text to its vector, as an Embedder."""
 
     def __init__(self, function: Callable[[str], Any], name: str) -> None:
         self.id = name
@@ -90,6 +90,6 @@ class _OneByOne:
         loop = _caller.get()
         if loop is not None and loop.is_running() and running_loop() is None:
             return asyncio.run_coroutine_threadsafe(all_of_them(), loop).result()
-        # A client stays bound to the event loop that it was first used on, so there is one for all calls.
+        # A client stays bound to the event loop of its first use, so all calls share one loop.
         portal = self._portal = self._portal or Portal()
         return portal.run(all_of_them())

@@ -1,4 +1,4 @@
-"""The advanced memory system: `MemoryStore` and its stores, and `EnhancedAgentMemory` over them."""
+"""The advanced memory system: `MemoryStore`, its stores, and `EnhancedAgentMemory`."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ __all__ = [
 T = TypeVar("T")
 
 PLUGINS = "mnemic.enhanced.stores"
-"""The entry point group in which a package names a store: its name, and a MemoryStore or what makes one."""
+"""Entry point group of custom stores: a name, and a MemoryStore or a factory of one."""
 MODELS = {"all-MiniLM-L6-v2": "transformer"}
-"""Names that others give to models, and ours for them."""
+"""Other libraries' model names, mapped to Mnemic's."""
 
 
 class MemoryStore(ABC, Generic[T]):
-    """What a store of memories does."""
+    """Interface of a memory store."""
 
     @abstractmethod
     def add(self, key: str, value: T, meta: dict[str, Any] | None = None) -> None:
-        """Keep a value under a key, in place of the one before."""
+        """Store a value under a key, replacing the previous one."""
 
     @abstractmethod
     def get(self, key: str) -> T | None:
@@ -52,15 +52,15 @@ class MemoryStore(ABC, Generic[T]):
 
     @abstractmethod
     def search(self, query: str, top_k: int = 5) -> list[tuple[str, T, float]]:
-        """Return keys, values and scores of what answers best, best first."""
+        """Return keys, values and scores of the best matches, best first."""
 
     @abstractmethod
     def forget(self, key: str) -> bool:
-        """Remove a value; tell whether it was there."""
+        """Delete a value; return whether it existed."""
 
 
 class UrlStore(MemoryStore[str]):
-    """A store at any URL of Mnemic's: what the others here are short names for."""
+    """A store at any Mnemic URL; the base of the other stores here."""
 
     signals: tuple[str, ...] | None = None
 
@@ -73,7 +73,7 @@ class UrlStore(MemoryStore[str]):
         self.space = self.memory.scope("enhanced", name)
 
     def add(self, key: str, value: str, meta: dict[str, Any] | None = None) -> None:
-        """Keep a value under a key; without `meta`, with that of the value before."""
+        """Store a value under a key; without `meta`, keep that of the previous value."""
         known = meta or self._meta_of(key)
         weight = float(known.get("importance", 1))
         self.space.remember(value, id=key, importance=weight, metadata=known, ttl=self.ttl)
@@ -105,12 +105,12 @@ class UrlStore(MemoryStore[str]):
 
     @property
     def data(self) -> Mapping[str, str]:
-        """All values by key, to be read: `add` and `forget` change them."""
+        """All values by key, read-only; use `add` and `forget` to change them."""
         return MappingProxyType({item.id: item.text for item in self.space.memories.list()})
 
     @property
     def meta(self) -> Mapping[str, dict[str, Any]]:
-        """What was said of each value, by key, to be read."""
+        """Metadata of all values by key, read-only."""
         return MappingProxyType({item.id: dict(item.metadata) for item in self.space.memories.list()})
 
     def close(self) -> None:
@@ -125,7 +125,7 @@ class InMemoryStore(UrlStore):
 
 
 class SqliteStore(UrlStore):
-    """Texts in a file, whose schema is brought up to date by itself."""
+    """Texts in a SQLite file, with automatic schema migration."""
 
     def __init__(
         self, path: str | PathLike[str] = "agent_memory.db", name: str = "memories", **options: Any
@@ -134,7 +134,7 @@ class SqliteStore(UrlStore):
 
 
 class RedisStore(UrlStore):
-    """Texts on a Redis or Valkey server, each gone `ttl` seconds after it was added."""
+    """Texts on a Redis or Valkey server, each expiring `ttl` seconds after it was added."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class RedisStore(UrlStore):
 
 
 class VectorMemoryStore(UrlStore):
-    """Texts by their meaning, by the vectors of a model."""
+    """Texts searched by meaning, with the vectors of a model."""
 
     signals = ("dense",)
 
@@ -158,9 +158,9 @@ class VectorMemoryStore(UrlStore):
         name: str = "vectors",
         **options: Any,
     ) -> None:
-        """Take a model by its name, or itself: with `encode` or `embed`, or an embedder of ours.
+        """Take a model's name, or an object with `encode` or `embed`, or an Embedder.
 
-        Raises MissingExtraError for a model that is not installed; the default one has a stand-in.
+        Raises MissingExtraError for a model that is not installed; the default one has a fallback.
         """
         super().__init__(url, name, embedder=_model(model_name), **options)
 
@@ -175,12 +175,12 @@ def _model(name: Any) -> mnemic.Embedder | None:
     except mnemic.MissingExtraError:
         if name not in MODELS:
             raise
-        # The model that nobody chose need not be installed: the static one is always there.
+        # The default model need not be installed: the static one is the fallback.
         return find_embedder("static")
 
 
 def open_store(name: str, **options: Any) -> MemoryStore[Any]:
-    """Return a store that an installed package has added by an entry point; raises UnknownSchemeError."""
+    """Return a store that an installed package registers by entry point; raises UnknownSchemeError."""
     for entry in entry_points(group=PLUGINS, name=name):
         store: MemoryStore[Any] = entry.load()(**options)
         return store
@@ -189,7 +189,7 @@ def open_store(name: str, **options: Any) -> MemoryStore[Any]:
 
 
 class EnhancedAgentMemory:
-    """Working, long-term and vector memory of an agent, and what an older `AgentMemory` had."""
+    """Working, long-term and vector memory of an agent; also the API of the older `AgentMemory`."""
 
     def __init__(
         self,
@@ -201,10 +201,9 @@ class EnhancedAgentMemory:
         max_messages: int | None = None,
         encryption_key: Keys | None = None,
     ) -> None:
-        """`long_term` is any store; otherwise it is a file if `persistent`, and else in this process.
+        """`long_term` is any store; the default is a file if `persistent`, otherwise this process.
 
-        With `vector`, what is recalled is found by its words and its meaning; without, by its words alone.
-        With `encryption_key`, a file is encrypted.
+        With `vector`, recall uses words and meaning; without, words only. `encryption_key` encrypts the file.
         """
         url = sqlite_url(path) if persistent else "memory://"
         memory = mnemic.open(url, encryption_key=encryption_key)
@@ -216,7 +215,7 @@ class EnhancedAgentMemory:
             }
             long_term = SqliteStore(path, **options) if persistent else InMemoryStore(**options)
         self.long_term = long_term
-        # Words and meanings are compared by the same store, so nothing is kept twice.
+        # One store compares words and meaning, so nothing is stored twice.
         self.vector = self.long_term if vector else None
         self.tool_call_history: list[dict[str, Any]] = []
 
@@ -247,4 +246,4 @@ class EnhancedAgentMemory:
 
 
 AgentMemory = EnhancedAgentMemory
-"""The older name; agents that used it need no change."""
+"""The older name, for unchanged agents."""

@@ -1,4 +1,4 @@
-"""The memories of Fence, and its agent: a conversation in a process, a file, DynamoDB or AgentCore."""
+"""Fence's memories and agent: a conversation in a process, a file, DynamoDB or AgentCore."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ __all__ = [
 ]
 
 MEMORY_ID = "BEDROCK_AGENTCORE_MEMORY_ID"
-"""The environment variable that names the memory of AgentCore, unless one is given."""
+"""Environment variable with the id of the AgentCore memory, unless one is given."""
 ADDED_SYSTEM_ID = "fence-system"
-"""The id of the system message that was added, beside the one that was set."""
+"""Id of the system message added with `add_message`, besides the one that was set."""
 
 
 class BaseMemory:
-    """A conversation: what the memories here have in common, and the interface of one's own."""
+    """A conversation: base class of the memories, and the interface of your own."""
 
     session: mnemic.Session | None = None
 
     def __init__(self, url: str, name: str, *scope: str, encryption_key: Keys | None = None) -> None:
-        """`url` is any of Mnemic's; with `encryption_key`, all that is said is encrypted there."""
+        """`url` is any Mnemic URL; `encryption_key` encrypts all content."""
         open_ = mnemic.open if url == "memory://" else shared
         memory = open_(url, encryption_key=encryption_key)
         self.space = memory.scope("fence", *scope)
@@ -56,7 +56,7 @@ class BaseMemory:
         return self.session
 
     def add_message(self, role: Any, content: str) -> None:
-        """Add a message; a system message takes the place of the one that was added before."""
+        """Add a message; a system message replaces the one added before."""
         if role != "system":
             self._session.add(role, content)
             return
@@ -70,7 +70,7 @@ class BaseMemory:
         self._session.replace(change)
 
     def set_system_message(self, content: str) -> None:
-        """Set the system message, in place of all before."""
+        """Set the system message, replacing all earlier ones."""
         self._session.set_system(content)
         self._remove_added()
 
@@ -80,7 +80,7 @@ class BaseMemory:
         return [m for m in found if m.role == "system"] + [m for m in found if m.role != "system"]
 
     def clear(self) -> None:
-        """Remove all messages but the system message that was set."""
+        """Delete all messages except the system message that was set."""
         self._remove_added()
         self._session.clear(keep_system=True)
 
@@ -90,7 +90,7 @@ class BaseMemory:
 
 
 class FleetingMemory(BaseMemory):
-    """A conversation that is gone with the process."""
+    """A conversation in this process only."""
 
     def __init__(self, *, encryption_key: Keys | None = None) -> None:
         super().__init__("memory://", "fleeting", encryption_key=encryption_key)
@@ -106,7 +106,7 @@ class SQLiteMemory(BaseMemory):
 
 
 class DynamoDBMemory(BaseMemory):
-    """A conversation in a table whose hash key is `primary_key_name`; it may be as long as you like."""
+    """A conversation of any length in a DynamoDB table whose hash key is `primary_key_name`."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class DynamoDBMemory(BaseMemory):
 
 
 class AgentCoreMemory(BaseMemory):
-    """A conversation in a memory of AWS's AgentCore, in which the agent is the actor."""
+    """A conversation in an AWS AgentCore memory, with the agent as the actor."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class AgentCoreMemory(BaseMemory):
 
 
 def _aws(scheme: str, name: str, region: str | None, endpoint: str, **options: str) -> str:
-    """Return a URL with the region and the endpoint of AWS's own environment variables."""
+    """Return a URL with the region and endpoint of AWS's environment variables."""
     region = region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     at = os.environ.get(endpoint) or os.environ.get("AWS_ENDPOINT_URL")
     given = {"region": region, "endpoint": at, **options}
@@ -150,7 +150,7 @@ def _aws(scheme: str, name: str, region: str | None, endpoint: str, **options: s
 
 
 class Agent:
-    """An agent that remembers its conversation, in any of these memories or in one of your own."""
+    """An agent that remembers its conversation, in any of these memories or your own."""
 
     def __init__(
         self,
@@ -162,9 +162,9 @@ class Agent:
         prefill: str | None = None,
         tools: Sequence[Any] = (),
     ) -> None:
-        """`max_memory_size` is how many tokens of the conversation the model is shown, whatever the memory.
+        """`max_memory_size` limits the conversation in the prompt, in tokens.
 
-        `prefill` is what the agent has said before anyone speaks.
+        `prefill` is an initial message of the agent.
         """
         self.identifier = identifier
         self.memory = FleetingMemory() if memory is None else memory
@@ -197,7 +197,7 @@ class Agent:
 
 
 def cleanup_old_sessions(memory: BaseMemory, max_age_days: float) -> int:
-    """Remove the conversations beside this one that nobody has added to for so long; return how many."""
+    """Clear the sessions beside this one without activity for that long; return how many."""
     oldest = now() - timedelta(days=max_age_days)
     old = [info for info in memory.space.sessions.list() if info.last_activity < oldest]
     for info in old:

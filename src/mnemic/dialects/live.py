@@ -1,4 +1,4 @@
-"""What dialects share: memories that are opened once, and messages as a list to be changed."""
+"""Shared by the dialects: cached memories, and messages as a mutable list."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Item = TypeVar("Item")
 
 
 def sqlite_url(path: str | PathLike[str]) -> str:
-    """Return the URL of a SQLite file, whatever characters it has; ":memory:" is no file, as in SQLite."""
+    """Return the URL of a SQLite file, whatever characters it has; ":memory:" is not a file."""
     return "memory://" if path == ":memory:" else f"sqlite:///{quote(fspath(path))}"
 
 
 def shared(url: str, encryption_key: Keys | None = None) -> mnemic.Memory:
-    """Return the memory at a URL, opened once in this process for all who ask by it and with that key."""
+    """Return the memory at a URL with this key, opened once per process."""
     return _shared(url, tuple(encryption_key) if isinstance(encryption_key, list) else encryption_key)
 
 
@@ -32,9 +32,9 @@ def _shared(url: str, key: Any) -> mnemic.Memory:
 
 
 class Live(MutableSequence[Item], Generic[Item]):
-    """A session's messages as a list: each operation reads them once, and changes them in one write or none.
+    """A session's messages as a list: each operation reads once, and writes atomically.
 
-    The messages that it returns are copies: to change one, assign it.
+    Returned messages are copies: to change one, assign it.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Live(MutableSequence[Item], Generic[Item]):
         encode: Callable[[Item, Mapping[str, mnemic.Message]], mnemic.Message],
         decode: Callable[[mnemic.Message], Item],
     ) -> None:
-        """`encode` takes an item and the stored messages by id, since these may know more of it."""
+        """`encode` takes an item and the stored messages by id, which may have more fields."""
         self._session = session
         self._encode = encode
         self._decode = decode
@@ -124,7 +124,7 @@ class Live(MutableSequence[Item], Generic[Item]):
         self._change(lambda items: items.sort(key=sortable, reverse=reverse))
 
     def replace(self, values: Iterable[Item]) -> None:
-        """Put these in place of all; a list of the same session is what is there already."""
+        """Replace all messages; does nothing if given a list of the same session."""
         if not isinstance(values, Live) or values._session().scope != self._session().scope:
             given = list(values)
             self._change(lambda items: items.__setitem__(slice(None), given))

@@ -1,4 +1,4 @@
-"""The memory of Opper's agents: a catalogue that an agent lists, reads, writes and deletes from itself."""
+"""The memory of Opper agents: notes that an agent lists, reads, writes and deletes itself."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Agent", "MemoryBackend", "RedisMemory", "UrlMemory"]
 
 
 class MemoryBackend:
-    """Where an agent's entries are: what anyone's own back-end has."""
+    """Interface of a memory back-end."""
 
     async def list_keys(self) -> list[str]:
         raise NotImplementedError
@@ -33,7 +33,7 @@ class MemoryBackend:
 
 
 class UrlMemory(MemoryBackend):
-    """Entries at any URL of Mnemic's; `prefix` keeps those of different agents apart."""
+    """Notes at any Mnemic URL; `prefix` separates agents."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class UrlMemory(MemoryBackend):
 
 
 class RedisMemory(UrlMemory):
-    """Entries on a Redis or Valkey server."""
+    """Notes on a Redis or Valkey server."""
 
     def __init__(
         self, redis_url: str, prefix: str = "agent_memory", *, encryption_key: Keys | None = None
@@ -83,7 +83,7 @@ class RedisMemory(UrlMemory):
 
 
 class Agent:
-    """An agent that is shown which entries it has before each step, and uses them with tools of its own."""
+    """An agent that sees the keys of its notes before each step, and has tools for them."""
 
     def __init__(
         self,
@@ -96,10 +96,10 @@ class Agent:
         memory: MemoryBackend | None = None,
         max_context_tokens: int | None = None,
     ) -> None:
-        """`memory` is any back-end; with `enable_memory` alone, one that is gone with the process.
+        """`memory` is any back-end; with `enable_memory` alone, one in this process.
 
-        With either, the agent is also shown the turns before, up to `max_context_tokens` of them; without,
-        no call of `process` knows what another was told.
+        With either, the prompt also contains earlier turns, up to `max_context_tokens`; without, calls of
+        `process` share nothing.
         """
         self.name = name
         self.memory = UrlMemory() if memory is None and enable_memory else memory

@@ -1,4 +1,4 @@
-"""What the agents of dialects share: answering with a session, a memory of the caller's own, or neither."""
+"""Shared by the dialects' agents: answering with a session, with a custom memory, or without memory."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from ..checks import check_count
 from ..driving import Portal
 
 MODEL = "MNEMIC_MODEL"
-"""The environment variable that names the model of agents that were given none."""
+"""Environment variable with the model of agents that have none."""
 WINDOW = 16_000
-"""How many tokens of its conversation an agent is shown, unless it is told."""
+"""Default limit of the conversation in the prompt, in tokens."""
 
 History = Callable[[], Awaitable[list[mnemic.Message]]]
 Keep = Callable[[mnemic.Message], Awaitable[object]]
 
 
 class Talker:
-    """An agent that answers.
+    """An agent that answers prompts.
 
-    With a `session`, its name or one of ours, it is shown up to `max_tokens` of that conversation and adds
-    to it. Otherwise it is shown what `history` returns and hands each new message to `keep`; without these,
-    no call knows of any other.
+    With a `session`, or its name, the prompt contains up to `max_tokens` of that conversation, and the turn is
+    added to it. Otherwise it contains what `history` returns, and each new message is passed to `keep`; without
+    these, calls share nothing.
     """
 
     default_model: Any = None
-    """The model of agents that were given none, before that of the environment."""
+    """Model of agents that have none; precedes the environment variable."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Talker:
         max_tokens: int | None = None,
         toolsets: Sequence[Any] = (),
     ) -> None:
-        """Raise InvalidValueError for a name or a model that cannot be used, or a window below 1."""
+        """Raise InvalidValueError for an invalid name or model, or a window below 1."""
         self.max_tokens = WINDOW if max_tokens is None else check_count(max_tokens, "max_tokens", least=1)
         self._history, self._keep = history, keep
         self._portal: Portal | None = None
@@ -59,7 +59,7 @@ class Talker:
         self._name, self._has_model = name, chosen is not None
         self._with_session: Agent | None = None
         if session is not None:
-            # These frameworks show an agent its conversation, and nothing else.
+            # These frameworks put only the conversation into the prompt.
             budget = Budget(max_tokens=self.max_tokens, share=0.0, recall=0, notes=False)
             self._with_session = Agent(
                 name,
@@ -81,7 +81,7 @@ class Talker:
         )
 
     async def say(self, prompt: str) -> Any:
-        """Answer; raises InvalidValueError if the agent has no model, and what that raises."""
+        """Answer a prompt; raises InvalidValueError without a model, and the model's errors."""
         if not self._has_model:
             raise mnemic.InvalidValueError(
                 f"agent {self._name!r} has no model: give it one, or name one in {MODEL}"
@@ -99,6 +99,6 @@ class Talker:
         return done.output
 
     def drive(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Run a coroutine on an event loop of the agent's own, whether or not one runs here."""
+        """Run a coroutine on the agent's own event loop, in any context."""
         portal = self._portal = self._portal or Portal()
         return portal.run(work)

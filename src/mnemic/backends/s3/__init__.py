@@ -1,4 +1,4 @@
-"""`s3://bucket/prefix`: records in objects of a bucket, as an archive that can be read where it lies."""
+"""`s3://bucket/prefix`: records in objects of a bucket, as a readable archive."""
 
 from .collecting import collect
 from .opening import BACKEND

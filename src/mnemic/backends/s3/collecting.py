@@ -1,4 +1,4 @@
-"""Removing what nobody refers to: segments of commits that were broken off, notes, tenants that are gone."""
+"""Garbage collection: unreferenced segments, journal entries, and empty tenants."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from .objects import Listed
 from .opening import open_engine
 
 DAY = timedelta(days=1)
-"""How old a segment is at least before it is removed: a commit that has put it may still be under way."""
+"""Minimum age of a segment before it is deleted: a running commit may still reference it."""
 MONTH = timedelta(days=30)
-"""How old a note is at least before it is removed."""
+"""Minimum age of a journal entry before it is deleted."""
 
 
 async def collect(url: str, *, older: timedelta = DAY) -> int:
-    """Remove what nothing refers to any more and is `older`; return how many objects those were.
+    """Delete unreferenced objects that are `older`; return how many.
 
-    Nothing of this is ever seen in the store; it only takes up room. Raises StoreError.
+    They are invisible in the store, and only occupy space. Raises StoreError.
     """
     engine = await open_engine(StoreURL.parse(url))
     try:
@@ -30,8 +30,8 @@ async def collect(url: str, *, older: timedelta = DAY) -> int:
 
 
 async def collect_in(engine: S3Engine, older: timedelta = DAY) -> int:
-    """Do what `collect` does, with a store that is open."""
-    # The server's time, since it is the server's that objects have.
+    """Run `collect` on an open store."""
+    # The server's clock, since it sets the objects' times.
     now = await engine.bucket.now()
     names = engine.names
     segments: dict[str, list[str]] = {}
@@ -41,7 +41,7 @@ async def collect_in(engine: S3Engine, older: timedelta = DAY) -> int:
             segments.setdefault(tenant, []).append(id)
     removed = 0
     for tenant, ids in segments.items():
-        # Read after the segments were listed: one that a manifest names by then is in use.
+        # Read after listing the segments: one that a manifest names by then is in use.
         used = await engine.read(tenant, _used)
         removed += await _remove(engine, (names.segment(tenant, id) for id in ids if id not in used))
     old = [item.key async for item in engine.bucket.list(names.notes) if now - item.modified > MONTH]
@@ -56,7 +56,7 @@ async def collect_in(engine: S3Engine, older: timedelta = DAY) -> int:
 
 
 async def _used(tenant: Tenant) -> set[str]:
-    """Return the segments, and the directory, that are in use."""
+    """Return the segments and the directory in use."""
     used = {segment.id for segment in tenant.segments.values()}
     return used | {tenant.directory} if tenant.directory is not None else used
 
@@ -70,7 +70,7 @@ async def _remove(engine: S3Engine, keys: Iterable[str]) -> int:
 
 
 async def _remove_tenant(engine: S3Engine, item: Listed) -> int:
-    """Remove the manifest of a tenant that has no streams."""
+    """Delete the manifest of a tenant without streams."""
 
     async def work(tenant: Tenant) -> bool:
         if tenant.names or tenant.segments or tenant.etag != item.etag:

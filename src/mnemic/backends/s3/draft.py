@@ -1,8 +1,7 @@
-"""What a commit makes of a tenant: changes in the manifest, and the segments that have to be written for it.
+"""A commit's draft of a tenant: its new manifest, and the segments to write.
 
-What is removed or replaced is not merely hidden: a segment that holds it is written anew without it. What has
-grown too large for the manifest goes into a segment, and small segments are put together, so that their
-number stays small.
+Deleted and replaced data is really removed: a segment that contains it is rewritten without it. What is too large
+for the manifest moves into a segment, and small segments are merged (compaction).
 """
 
 from __future__ import annotations
@@ -36,42 +35,42 @@ from .segment import (
 )
 
 INLINE = 256 * 1024
-"""How many bytes a manifest may take, before it is compressed."""
+"""Maximum size of a manifest, before compression."""
 FULL = 4 * 1024 * 1024
-"""From how many bytes on, before they are compressed, a segment is not put together with others."""
+"""Size, before compression, from which a segment is not merged any more."""
 MOST = 8 * 1024 * 1024
-"""How many bytes, before they are compressed, go into one new segment; one record may be larger."""
+"""Maximum size, before compression, of a new segment; a single record may be larger."""
 _PER_SEGMENT = 80
-"""How many more bytes it may take for each segment that it names."""
+"""Additional manifest bytes allowed for each segment that it names."""
 FEW = 4
-"""As many segments of about the same size are put together."""
+"""Number of segments of similar size that are merged."""
 
 
 class Dead(Struct):
-    """What of a stream must not remain in any segment."""
+    """Data of a stream that must not remain in any segment."""
 
     everything: bool = False
     rows: set[int] = field(default_factory=set)
-    """The seqs of records that are gone, or have been replaced."""
+    """Seqs of deleted or replaced records."""
     gone: set[int] = field(default_factory=set)
-    """The seqs of records that are gone, with all that was derived from them."""
+    """Seqs of deleted records, with their derived values."""
     versions: dict[int, int] = field(default_factory=dict)
-    """The version that a record has now; what was derived from another one has no use any more."""
+    """Current versions of records; values derived from others are obsolete."""
     marks: set[tuple[int, str]] = field(default_factory=set)
 
     def __bool__(self) -> bool:
-        """Tell whether there is any."""
+        """Return whether there is any."""
         return bool(self.everything or self.rows or self.gone or self.versions or self.marks)
 
     def may_be_in(self, part: Part) -> bool:
-        """Tell whether a part may hold any of it."""
+        """Return whether a part may contain any of it."""
         if self.everything or any(part.first <= seq <= part.last for seq in self.rows):
             return True
         seqs = (*self.gone, *self.versions, *(seq for seq, _ in self.marks))
         return any(part.mark_first <= seq <= part.mark_last for seq in seqs)
 
     def is_in(self, index: Index) -> bool:
-        """Tell whether a run holds any of it."""
+        """Return whether a run contains any of it."""
         return (
             self.everything
             or any(index.place(seq) is not None for seq in self.rows)
@@ -79,11 +78,11 @@ class Dead(Struct):
         )
 
     def spares(self, item: Item) -> bool:
-        """Tell whether a record remains."""
+        """Return whether a record remains."""
         return not self.everything and item.seq not in self.rows
 
     def spares_mark(self, seq: int, name: str, version: int) -> bool:
-        """Tell whether a derived value remains."""
+        """Return whether a derived value remains."""
         return not (
             self.everything
             or seq in self.gone
@@ -100,7 +99,7 @@ class Content(Struct):
 
 
 class Group(Struct, eq=False):
-    """What becomes one segment: segments that are there, and what is new."""
+    """Content of one new segment: existing segments, and new data."""
 
     slots: list[int]
     raw: int
@@ -108,7 +107,7 @@ class Group(Struct, eq=False):
     changes: bool = False
 
     def join(self, other: Group) -> None:
-        """Take in another one."""
+        """Merge another one."""
         self.slots = sorted((*self.slots, *other.slots))
         self.raw += other.raw
         self.changes = True
@@ -119,24 +118,24 @@ class Group(Struct, eq=False):
 
 
 class Draft:
-    """A tenant as a commit will leave it, and what has to be written before its manifest is."""
+    """A tenant after a commit, and the objects to write before its manifest."""
 
     def __init__(self, tenant: Tenant, library: Library) -> None:
         self.tenant = tenant.copy()
         self.turn = secrets.token_bytes(8)
-        """What this commit is called."""
+        """Id of this commit."""
         self.objects: dict[str, bytes] = {}
-        """The segments and directories to be written, by id."""
+        """Segments and directories to write, by id."""
         self._library = library
         self._dead: dict[Name, Dead] = {}
         self._victims: dict[int, dict[Name, Dead]] = {}
-        """By the number of a segment that must be written anew, what must go from it."""
+        """Data to remove, by the number of the segment to rewrite."""
         self._dropped: set[Name] = set()
 
     async def make(self, batch: Batch) -> bytes:
-        """Take in a batch, all of whose expectations are met; return the bytes of the manifest."""
+        """Apply a batch whose expectations hold; return the bytes of the manifest."""
         tenant = self.tenant
-        # That of a new manifest is larger than any of one that was there before and was removed.
+        # That of a new manifest is larger than that of any deleted predecessor.
         tenant.turn = tenant.turn + 1 if tenant.etag is not None else time.time_ns() // 1000
         tenant.turns = [*tenant.turns, self.turn][-TURNS:]
         for change in batch.changes:
@@ -157,7 +156,7 @@ class Draft:
         return write_manifest(packed)
 
     def _take(self, change: Change) -> None:
-        """Take in what changes in one stream; what of it lies in segments is only noted."""
+        """Apply the changes of one stream; changes in segments are only recorded."""
         tenant, name = self.tenant, change.name
         entry = tenant.entry(name)
         head = change.head
@@ -194,7 +193,7 @@ class Draft:
         tenant.set(name, head, entry.parts if entry is not None else [], tail)
 
     async def _find(self, name: Name, dead: Dead) -> None:
-        """Find the segments that hold what must go."""
+        """Find the segments that contain data to remove."""
         entry = self.tenant.entry(name)
         if entry is None or not dead:
             return
@@ -203,13 +202,13 @@ class Draft:
                 self._victims.setdefault(part.slot, {})[name] = dead
 
     async def _spill(self) -> dict[Name, Content]:
-        """Take everything out of the manifest that can lie in a segment, and return it."""
+        """Take everything out of the manifest that can be in a segment, and return it."""
         new: dict[Name, Content] = {}
         for name, entry in list(self.tenant.fresh.items()):
             if not entry.rows and not entry.marks:
                 continue
             tail = self.tenant.tail(name)
-            # A value that goes into a segment now may have been put in the place of one that lies in another.
+            # A value that moves into a segment now may have replaced one in another segment.
             dead = self._dead.setdefault(name, Dead())
             dead.marks |= tail.marks.keys()
             await self._find(name, dead)
@@ -219,7 +218,7 @@ class Draft:
         return new
 
     async def _repack(self, new: dict[Name, Content]) -> None:
-        """Write the segments that must be written, and put small ones together."""
+        """Write the necessary segments, and merge small ones."""
         groups = [
             Group([slot], segment.raw, changes=slot in self._victims)
             for slot, segment in self.tenant.segments.items()
@@ -230,7 +229,7 @@ class Draft:
         await asyncio.gather(*map(self._pack, changed, slots))
 
     async def _pack(self, group: Group, slot: int) -> None:
-        """Write one segment, and say in its streams what it holds of them."""
+        """Write one segment, and update its streams' parts."""
         tenant = self.tenant
         segments = {old: tenant.segments[old] for old in group.slots}
         sources = {old: await self._library.whole(tenant.name, segments[old]) for old in segments}
@@ -271,13 +270,13 @@ class Draft:
             tenant.segments[slot] = segment
 
     def _part(self, name: Name, old: int, slot: int) -> Part | None:
-        """Return what a segment holds of a stream, which stays as it is but lies in another segment."""
+        """Return the part of a stream that moves unchanged into another segment."""
         entry = self.tenant.entry(name)
         held = next((part for part in entry.parts if part.slot == old), None) if entry else None
         return None if held is None else replace(held, slot=slot)
 
     def _place(self, name: Name, slots: list[int], part: Part | None) -> None:
-        """Say in a stream which of its parts have been put together into another one."""
+        """Replace the merged parts of a stream by the new one."""
         entry = self.tenant.entry(name)
         if entry is None or name in self._dropped:
             return
@@ -287,7 +286,7 @@ class Draft:
             self.tenant.set(name, entry.head, parts, self.tenant.tail(name))
 
     def _seal(self) -> None:
-        """List the streams in a new directory, but for those whose records lie in the manifest."""
+        """List the streams in a new directory, except those with records in the manifest."""
         tenant = self.tenant
         everything = {**tenant.base.by_name, **tenant.fresh}
         fresh: dict[Name, Entry] = {}
@@ -315,7 +314,7 @@ class Draft:
 
 
 def joined(groups: list[Group]) -> list[Group]:
-    """Put groups of about the same size together, until there are few of each size."""
+    """Merge groups of similar size, until there are few of each size."""
     while True:
         sizes: dict[int, list[Group]] = {}
         for group in groups:
@@ -330,7 +329,7 @@ def joined(groups: list[Group]) -> list[Group]:
 
 
 def split(new: dict[Name, Content]) -> Iterator[Group]:
-    """Yield what is new in groups, none of which is too large."""
+    """Yield new data in groups of limited size."""
     group = Group([], 0, changes=True)
     for name, content in new.items():
         things: list[Item | Mark] = [*content.items, *content.marks]

@@ -1,4 +1,4 @@
-"""The engine: a manifest for each tenant, whose replacement, if it is as it was, is what a commit is."""
+"""The S3 engine: one manifest per tenant; a commit is its conditional replacement."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from .objects import Bucket, UnchangedError
 from .reading import Reader
 
 ATTEMPTS = 8
-"""How often a commit is tried again because others have written to other streams of the tenant."""
+"""How often a commit is retried because others wrote to other streams of the tenant."""
 TENANTS = 64 * 1024 * 1024
-"""About how many bytes the manifests that are kept in memory take."""
+"""Approximate memory of the manifest cache, in bytes."""
 AHEAD = 32
-"""How many manifests are read at the same time where streams of many tenants are listed."""
+"""How many manifests are read concurrently when listing streams of many tenants."""
 
 Result = TypeVar("Result")
 
 
 class S3Engine:
-    """Keeps the bytes of a store in a bucket."""
+    """Stores the bytes of a store in a bucket."""
 
     capabilities = frozenset({Capability.DURABLE, Capability.SHARED})
     expires_streams = False
@@ -54,7 +54,7 @@ class S3Engine:
         return name[0].partition("/")[0]
 
     def fits(self, batch: Batch) -> bool:
-        """Whatever does not fit into a manifest goes into segments."""
+        """Return True: what does not fit into a manifest goes into segments."""
         return True
 
     async def load(self, needs: Needs) -> Loaded:
@@ -87,7 +87,7 @@ class S3Engine:
                     await asyncio.sleep(random.uniform(0, min(0.01 * 2**attempt, 0.5)))  # noqa: S311
                 draft = await self.read(part, lambda tenant: self._draft(tenant, batch), fresh=attempt > 0)
                 if draft is None and not attempt:
-                    # It may only be what is remembered that is not as expected.
+                    # The cached state may be stale.
                     draft = await self.read(part, lambda tenant: self._draft(tenant, batch))
                 if draft is None:
                     return False
@@ -148,10 +148,10 @@ class S3Engine:
         etag: str | None = None,
         fresh: bool = True,
     ) -> Result:
-        """Return what `work` returns for a tenant as it is now.
+        """Run `work` on the current state of a tenant.
 
-        It need not be asked for if its ETag is known to be this one, or if it need not be `fresh`. What has
-        been deleted since its manifest was read is looked for once more, in the manifest that there is now.
+        The manifest is not requested if its ETag is known to be current, or `fresh` is false. If a segment was
+        deleted since the manifest was read, it retries once with the current manifest.
         """
         missed: str | None = None
         held: Tenant | None = self._tenants.get(part)
@@ -169,7 +169,7 @@ class S3Engine:
                 missed = held.etag
 
     async def _fetch(self, part: str, held: Tenant | None) -> Tenant:
-        """Return a tenant, of which the directory is not read yet, as it is now."""
+        """Return the current state of a tenant, without its directory."""
         key = self.names.manifest(part)
         try:
             found = await self.bucket.get(key, unless=held.etag if held is not None else None)
@@ -181,7 +181,7 @@ class S3Engine:
         return read_manifest(found.data, found.etag, f"{self.url}: the object {key}")
 
     async def _complete(self, tenant: Tenant) -> None:
-        """Read the directory of a tenant, and remember both."""
+        """Read the directory of a tenant, and cache both."""
         if not tenant.complete:
             if tenant.directory is not None:
                 tenant.base = await self._library.directory(tenant.name, tenant.directory)
@@ -189,11 +189,11 @@ class S3Engine:
         held: Tenant | None = self._tenants.get(tenant.name)
         if tenant.etag is None:
             self._tenants.drop(tenant.name)
-        elif held is None or held.turn <= tenant.turn:  # an answer may come late
+        elif held is None or held.turn <= tenant.turn:  # an answer may be delayed
             self._tenants.put(tenant.name, tenant, tenant.size)
 
     async def _draft(self, tenant: Tenant, batch: Batch) -> tuple[Draft, bytes] | None:
-        """Return what a commit makes of a tenant; None if that is not as expected."""
+        """Return the draft of a commit; None if an expectation fails."""
         for change in batch.changes:
             head = tenant.head(change.name)
             if (None if head is None else head.revision) != change.expected:
@@ -206,7 +206,7 @@ class S3Engine:
         return draft, await draft.make(batch)
 
     async def _publish(self, draft: Draft, manifest: bytes) -> bool:
-        """Put what a draft has made; False if someone else was faster."""
+        """Upload a draft; return False if another writer was faster."""
         tenant = draft.tenant
         await asyncio.gather(
             *(self.bucket.put_new(self._at(tenant, id), data) for id, data in draft.objects.items())
@@ -232,7 +232,7 @@ class S3Engine:
         return True
 
     async def _was_done(self, draft: Draft) -> bool:
-        """Tell whether a commit was done the first time that it was sent; raises StoreUnavailableError."""
+        """Return whether a commit succeeded on its first attempt; raises StoreUnavailableError."""
         now = await self._fetch(draft.tenant.name, None)
         if draft.turn in now.turns:
             return True
@@ -244,7 +244,7 @@ class S3Engine:
         return False
 
     async def _delete(self, tenant: Tenant, ids: Iterable[str]) -> bool:
-        """Delete objects that are not in use; what stays is deleted after another commit, or collected."""
+        """Delete unused objects; failures are left to later commits or garbage collection."""
         with suppress(StoreError):
             await asyncio.gather(*(self.bucket.delete(self._at(tenant, id)) for id in ids))
             return True

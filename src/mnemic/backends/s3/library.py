@@ -1,4 +1,4 @@
-"""Reading what never changes: segments and directories, of which the last ones used are kept in memory."""
+"""Reads immutable objects, segments and directories, with a cache."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from .objects import Bucket
 from .segment import Index, Place, Spot, read_block, read_index, read_table
 
 CACHED = 64 * 1024 * 1024
-"""About how many bytes are kept in memory."""
+"""Approximate size of the cache, in bytes."""
 WHOLE = 512 * 1024
-"""Up to how many bytes a segment is fetched as a whole, whatever is needed of it."""
+"""Up to this size a segment is fetched as a whole."""
 
 
 class GoneError(Exception):
-    """An object is not there: what told of it is out of date, or it was deleted by someone else."""
+    """An object does not exist: the reference is out of date, or it was deleted."""
 
 
 class Cache:
-    """Keeps the things that were used last, as many as have room."""
+    """An LRU cache bounded by size."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -35,14 +35,14 @@ class Cache:
         self._things: OrderedDict[Any, tuple[Any, int]] = OrderedDict()
 
     def get(self, key: Any) -> Any:
-        """Return a thing; None if it is not here."""
+        """Return a cached value, or None."""
         if key not in self._things:
             return None
         self._things.move_to_end(key)
         return self._things[key][0]
 
     def put(self, key: Any, thing: Any, size: int) -> None:
-        """Keep a thing of about that many bytes; one that would take too much room is not kept."""
+        """Cache a value of about this many bytes, unless it is too large."""
         self.drop(key)
         if size > self._most // 4:
             return
@@ -53,13 +53,13 @@ class Cache:
             self._held -= freed
 
     def drop(self, key: Any) -> None:
-        """Keep a thing no longer."""
+        """Remove a value from the cache."""
         if (old := self._things.pop(key, None)) is not None:
             self._held -= old[1]
 
 
 class Library:
-    """Reads the segments and directories of all tenants; raises GoneError for one that is not there."""
+    """Reads the segments and directories of all tenants; raises GoneError for a missing one."""
 
     def __init__(self, bucket: Bucket, names: Names) -> None:
         self._bucket = bucket
@@ -67,7 +67,7 @@ class Library:
         self._cache = Cache(CACHED)
 
     def add(self, id: str, data: bytes) -> None:
-        """Keep an object that was just written or read, if it is small."""
+        """Cache an object that was just written or read, if it is small."""
         if len(data) <= WHOLE:
             self._cache.put(id, data, len(data))
 
@@ -76,7 +76,7 @@ class Library:
         return await self._fetch(tenant, segment.id)
 
     async def table(self, tenant: str, segment: Segment) -> dict[Name, Place]:
-        """Return where the runs of a segment lie."""
+        """Return the positions of the runs in a segment."""
         at = (segment.id, "table")
         table: dict[Name, Place] | None = self._cache.get(at)
         if table is None:
@@ -99,7 +99,7 @@ class Library:
     async def bodies(
         self, tenant: str, segment: Segment, name: Name, places: Iterable[int], *, of_marks: bool = False
     ) -> dict[int, bytes]:
-        """Return the bodies of records, or the values of what was derived, by their places in the index."""
+        """Return the bodies of records, or derived values, by their positions in the index."""
         wanted = list(places)
         index = await self.index(tenant, segment, name)
         blocks: list[tuple[Spot, list[bytes]]] = []
@@ -138,7 +138,7 @@ class Library:
     async def _blocks(
         self, tenant: str, segment: Segment, name: Name, of_marks: bool, spots: list[tuple[int, Spot]]
     ) -> list[tuple[Spot, list[bytes]]]:
-        """Fetch blocks that lie one after the other."""
+        """Fetch adjacent blocks."""
         place = await self._place(tenant, segment, name)
         start, last = spots[0][1].offset, spots[-1][1]
         size = last.offset + last.size - start
@@ -172,7 +172,7 @@ class Library:
         return data
 
     def read(self, tenant: str, segment: Segment, reader: Any, *data: Any) -> Any:
-        """Return what a function reads in the bytes of a segment; raises UnreadableStoreError."""
+        """Parse bytes of a segment; raises UnreadableStoreError if they are damaged."""
         try:
             return reader(*data)
         except (MsgspecError, ZstdError) as error:

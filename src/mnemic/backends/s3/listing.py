@@ -1,4 +1,4 @@
-"""Listing streams in the order of scope and kind, over all tenants or within one."""
+"""Lists streams in the order of scope and kind, over all tenants or within one."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _LAST = "\U0010ffff"
 
 
 class Stretch(Struct, frozen=True, order=True):
-    """Streams of a tenant that lie side by side in the order of all: its own scope, or those below it.
+    """Streams of a tenant that are adjacent in the global order: its own scope, or those below it.
 
-    They are two, since 'acme-2' lies between 'acme' and 'acme/alice'.
+    There are two, since 'acme-2' sorts between 'acme' and 'acme/alice'.
     """
 
     start: str
     tenant: str
     etag: str | None = None
-    """The ETag of the tenant's manifest, if it is known."""
+    """ETag of the tenant's manifest, if known."""
 
 
 def heads_within(tenant: Tenant, reach: Reach, stretch: Stretch | None = None) -> list[KeptHead]:
-    """Return the heads of a tenant, or of one stretch of it, that are asked for, in order."""
+    """Return the requested heads of a tenant, or of one stretch of it, in order."""
     names = tenant.names
     first, last = bisect_left(names, (reach.scope, "")), bisect_right(names, (reach.scope, _LAST))
     if reach.below:
@@ -59,7 +59,7 @@ def heads_within(tenant: Tenant, reach: Reach, stretch: Stretch | None = None) -
 
 
 async def stretches(bucket: Bucket, names: Names, reach: Reach) -> AsyncGenerator[Stretch, None]:
-    """Yield all stretches, in order, among which are all streams that are asked for."""
+    """Yield all stretches that may contain requested streams, in order."""
     if reach.reverse:
         everything = [part async for each in _listed(bucket, names, None) for part in _both(*each)]
         for stretch in sorted(everything, reverse=True):
@@ -84,7 +84,7 @@ async def stretches(bucket: Bucket, names: Names, reach: Reach) -> AsyncGenerato
 
 
 async def _listed(bucket: Bucket, names: Names, after: str | None) -> AsyncGenerator[tuple[str, str], None]:
-    """Yield the tenants after one, in order, and the ETags of their manifests."""
+    """Yield the tenants after one, in order, with the ETags of their manifests."""
     start = None if after is None else names.manifest(after)
     async with aclosing(bucket.list(names.manifests, after=start)) as items:
         async for item in items:
@@ -92,7 +92,7 @@ async def _listed(bucket: Bucket, names: Names, after: str | None) -> AsyncGener
 
 
 def _early(tenant: str) -> list[str]:
-    """Return a tenant, and those before it of which streams may follow its own: 'a' has 'a/b' after 'a-c'."""
+    """Return a tenant, and those before it whose streams may follow its own: 'a' has 'a/b' after 'a-c'."""
     return [tenant, *(tenant[:n] for n in range(1, len(tenant)) if tenant[n] < "/")]
 
 

@@ -1,7 +1,7 @@
-"""The manifest of a tenant: which streams there are, and where their records lie.
+"""The manifest of a tenant: its streams, and the locations of their records.
 
-The newest records lie in the manifest itself, the others in segments. Where there are many streams, those
-that have not changed lately are listed in a directory, an object of its own that is never changed, either.
+The newest records are in the manifest itself, the others in segments. If there are many streams, those that have
+not changed recently are listed in a directory, a separate immutable object.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from .segment import Item, Mark, compress, decompress
 
 FORMAT = 1
 TURNS = 64
-"""How many of the last commits a manifest names."""
+"""Number of recent commits named in a manifest."""
 _PREFIX = 32
-"""How many characters of its keys bound a part; what is in order stays in order when it is cut."""
+"""How many characters of keys are kept as bounds; truncation preserves order."""
 
 
 class Part(Struct, array_like=True, frozen=True, order=True):
-    """Within which seqs and keys lies what a segment holds of a stream; nothing, if `first` is larger."""
+    """Seq and key bounds of a stream's data in a segment; empty if `first` is larger."""
 
     slot: int
-    """Which segment: its number, which stays when it is written anew."""
+    """Segment number, which stays when it is rewritten."""
     first: int
     last: int
     mark_first: int
@@ -38,7 +38,7 @@ class Part(Struct, array_like=True, frozen=True, order=True):
 
     @classmethod
     def of(cls, slot: int, items: list[Item], marks: list[Mark]) -> Part:
-        """Return the bounds of records and derived values, which are in order."""
+        """Return the bounds of sorted records and derived values."""
         keys = [item.key[:_PREFIX] for item in items]
         return cls(
             slot,
@@ -51,7 +51,7 @@ class Part(Struct, array_like=True, frozen=True, order=True):
         )
 
     def may_hold(self, keys: Iterable[str]) -> bool:
-        """Tell whether one of these keys may be in it."""
+        """Return whether one of these keys may be in it."""
         return self.first <= self.last and any(self.low <= key[:_PREFIX] <= self.high for key in keys)
 
 
@@ -65,18 +65,18 @@ class Entry(Struct, array_like=True):
 
 
 class Segment(Struct, array_like=True, frozen=True):
-    """A segment that is in use."""
+    """A segment in use."""
 
     id: str
     size: int
     table: int
-    """How many bytes, at its end, its table takes."""
+    """Size of its table, in bytes, at its end."""
     raw: int
-    """About how many bytes it took before it was compressed."""
+    """Approximate size before compression."""
 
 
 class Directory(Struct, array_like=True, dict=True):
-    """Streams, none of which has records in it, as they were when it was written."""
+    """Streams without inline records, as of when it was written."""
 
     streams: list[Entry]
 
@@ -97,16 +97,16 @@ class _Manifest(Struct, array_like=True):
 
 
 class Tail:
-    """What lies in the manifest itself of a stream."""
+    """Inline data of a stream in the manifest."""
 
     def __init__(self, rows: dict[int, Item], marks: dict[tuple[int, str], Mark]) -> None:
         self.rows = rows
         self.marks = marks
-        """By seq and name; each goes before one that a segment holds."""
+        """By seq and name; each takes precedence over one in a segment."""
 
     @classmethod
     def of(cls, entry: Entry) -> Tail:
-        """Return what a manifest says."""
+        """Return the inline data of an entry."""
         items = map(Item.read, entry.rows)
         return cls({item.seq: item for item in items}, {(mark.seq, mark.name): mark for mark in entry.marks})
 
@@ -121,12 +121,12 @@ class Tail:
         return sorted(self.rows)
 
     def copy(self) -> Tail:
-        """Return another one that can change on its own."""
+        """Return an independent copy."""
         return Tail(dict(self.rows), dict(self.marks))
 
 
 class Tenant:
-    """A manifest that was read, or is about to be put; nothing of one that was read ever changes."""
+    """A manifest, read or to be written; one that was read is never modified."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -134,19 +134,19 @@ class Tenant:
         """None if there is no manifest yet."""
         self.turn = 0
         self.turns: list[bytes] = []
-        """What the last commits are called, so that one whose answer was lost can be told from others."""
+        """Ids of recent commits, to identify one whose answer was lost."""
         self.segments: dict[int, Segment] = {}
         self.fresh: dict[Name, Entry] = {}
-        """The streams that the manifest itself lists."""
+        """Streams listed in the manifest itself."""
         self.directory: str | None = None
         self.base = Directory([])
-        """What the directory says of the other streams."""
+        """The other streams, from the directory."""
         self.trash: list[str] = []
-        """Objects that are not in use any more, and may not have been deleted yet."""
+        """Unused objects that may not be deleted yet."""
         self.complete = True
-        """Whether the directory has been read."""
+        """Whether the directory is loaded."""
         self.size = 0
-        """About how many bytes it takes in memory."""
+        """Approximate memory use in bytes."""
         self._tails: dict[Name, Tail] = {}
 
     def entry(self, name: Name) -> Entry | None:
@@ -159,7 +159,7 @@ class Tenant:
         return None if entry is None else entry.head
 
     def tail(self, name: Name) -> Tail:
-        """Return what lies here of a stream."""
+        """Return the inline data of a stream."""
         if name not in self._tails:
             entry = self.fresh.get(name)
             self._tails[name] = Tail.of(entry) if entry is not None else Tail({}, {})
@@ -171,7 +171,7 @@ class Tenant:
         return sorted({*self.base.by_name, *self.fresh})
 
     def copy(self) -> Tenant:
-        """Return another one that can change on its own, as long as it replaces what it holds."""
+        """Return a copy-on-write copy."""
         twin = Tenant(self.name)
         twin.etag, twin.turn, twin.directory, twin.base = self.etag, self.turn, self.directory, self.base
         twin.turns, twin.trash = list(self.turns), list(self.trash)
@@ -186,12 +186,12 @@ class Tenant:
         self._tails[name] = tail
 
     def drop(self, name: Name) -> None:
-        """Take a stream out; one that the directory lists needs another directory."""
+        """Remove a stream; if the directory lists it, a new directory is needed."""
         self.fresh.pop(name, None)
         self._tails.pop(name, None)
 
     def packed(self) -> bytes:
-        """Return the manifest before it is compressed."""
+        """Return the manifest before compression."""
         return _pack(
             _Manifest(
                 self.name, self.turn, self.turns, self.segments, list(self.fresh.values()), self.directory,
@@ -206,9 +206,9 @@ def write_manifest(packed: bytes) -> bytes:
 
 
 def read_manifest(data: bytes, etag: str, where: str) -> Tenant:
-    """Return what the bytes of a manifest say, but for its directory.
+    """Parse a manifest, without its directory.
 
-    Raises UnreadableStoreError or NewerSchemaError, naming where it lies.
+    Raises UnreadableStoreError or NewerSchemaError, naming its location.
     """
     try:
         found = _manifest(_content(data, "manifest", where))
@@ -228,7 +228,7 @@ def write_directory(directory: Directory) -> bytes:
 
 
 def read_directory(data: bytes, where: str) -> Directory:
-    """Return what the bytes of a directory say; raises as `read_manifest` does."""
+    """Parse a directory; raises as `read_manifest` does."""
     try:
         return _directory(_content(data, "directory", where))
     except (MsgspecError, ZstdError) as error:
@@ -236,7 +236,7 @@ def read_directory(data: bytes, where: str) -> Directory:
 
 
 def damaged(where: str, error: Exception) -> StoreError:
-    """Return the error for bytes that are not what was written."""
+    """Return the error for damaged bytes."""
     return UnreadableStoreError(f"{where} is damaged ({error})")
 
 

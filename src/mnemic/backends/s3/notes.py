@@ -1,4 +1,4 @@
-"""Notes of writes over several tenants: small objects, compared and swapped."""
+"""Journal entries of writes over several tenants: small objects with compare-and-swap."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from .names import Names
 from .objects import Bucket, Found
 
 REMEMBERED = 1000
-"""Of how many notes it is remembered how they were last seen."""
+"""How many entries are cached."""
 
 
 class Notes:
-    """Notes by their names; an empty object says that there is none, too."""
+    """Journal entries by name; an empty object counts as absent."""
 
     def __init__(self, bucket: Bucket, names: Names) -> None:
         self._bucket = bucket
@@ -22,12 +22,12 @@ class Notes:
         self._seen: OrderedDict[str, Found | None] = OrderedDict()
 
     async def get(self, key: str) -> bytes | None:
-        """Return a note; None if there is none."""
+        """Return an entry; None if it does not exist."""
         return _note(await self._look(key))
 
     async def swap(self, key: str, before: bytes | None, after: bytes | None) -> bool:
-        """Put a note in the place of another, None being no note; False if it is not as it was before."""
-        # What was seen last is taken for granted, since nothing is done if it is not so any more.
+        """Compare and swap an entry, None being absent; return False if it has changed."""
+        # The last seen state is assumed; the conditional put fails if it is stale.
         seen = self._seen.get(key)
         known = before is None or key in self._seen
         if known and _note(seen) == before and await self._put(key, seen, after):
@@ -41,7 +41,7 @@ class Notes:
         return found
 
     async def _put(self, key: str, held: Found | None, after: bytes | None) -> bool:
-        """Put a note over what was seen; False if that has changed."""
+        """Replace the entry as last seen; return False if it has changed."""
         at, body = self._names.note(key), b"" if after is None else b"+" + after
         if held is None and after is None:
             return await self._bucket.get(at) is None
@@ -50,7 +50,7 @@ class Notes:
             return await self._bucket.delete(at, only=held.etag)
         etag = await self._bucket.put(at, body, over=None if held is None else held.etag)
         if etag is None:
-            # It may have been put the first time that it was sent.
+            # The first attempt may have succeeded.
             found = await self._bucket.get(at)
             if found is None or found.data != body:
                 return False
@@ -58,7 +58,7 @@ class Notes:
         if after is not None:
             self._remember(key, Found(body, etag))
             return True
-        # Nobody puts a note again that was there before, so that this cannot delete another one.
+        # A deleted entry is never put again, so this cannot delete another one.
         with suppress(StoreError):
             await self._bucket.delete(at)
         return True

@@ -1,4 +1,4 @@
-"""Objects in a bucket: read, put only on conditions, deleted and listed; errors leave as ours."""
+"""Objects in a bucket: conditional puts, reads, deletes and lists, with errors mapped."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from ...errors import StoreBusyError, StoreError, StorePermissionError
 from .. import aws
 
 TRIES = 3
-"""How often an object is put that nobody else can be putting."""
+"""How often an object with a unique name is put."""
 PAGE = 1000
-"""How many names S3 lists at a time."""
+"""Page size of S3 lists."""
 _checked: dict[tuple[str, str], bool] = {}
-"""The endpoints and buckets that put on a condition, and whether they delete on one, too."""
+"""Endpoints and buckets known to support conditional puts, and whether they support conditional deletes."""
 NEVER = '"00000000000000000000000000000000"'
 """An ETag that no object has."""
 
@@ -49,23 +49,23 @@ class Bucket:
         self._name = name
         self.url = str(requests.url)
         self.deletes = False
-        """Whether the endpoint deletes on a condition, as Amazon S3 has done since 2025."""
+        """Whether the endpoint supports conditional deletes, as Amazon S3 has since 2025."""
         self._place = (str(requests.meta.endpoint_url), name)
 
     async def get(self, key: str, *, unless: str | None = None) -> Found | None:
-        """Return an object; None if there is none. Raises UnchangedError if its ETag is `unless`."""
+        """Return an object; None if it does not exist. Raises UnchangedError if its ETag is `unless`."""
         condition = {} if unless is None else {"IfNoneMatch": unless}
         return await self._get(key, condition)
 
     async def get_part(self, key: str, start: int, size: int) -> Found | None:
-        """Return some bytes of an object; None if there is no such object."""
+        """Return a byte range of an object; None if it does not exist."""
         return await self._get(key, {"Range": f"bytes={start}-{start + size - 1}"})
 
     async def put(self, key: str, data: bytes, *, over: str | None) -> str | None:
-        """Put an object over the one with the ETag `over`, or, if that is None, only if there is none.
+        """Put an object over the one with the ETag `over` or, if that is None, only if it does not exist.
 
-        Return its ETag; None if the condition is not met. Then it may still have been put: a request whose
-        answer was lost is sent again, by aiohttp without a word, and finds what it has put itself.
+        Returns its ETag; None if the condition fails. It may have been put even then: aiohttp silently repeats a
+        request whose answer was lost, which then fails because of its own first attempt.
         """
         condition = {"IfNoneMatch": "*"} if over is None else {"IfMatch": over}
         try:
@@ -77,7 +77,7 @@ class Bucket:
         return str(answer["ETag"])
 
     async def put_new(self, key: str, data: bytes) -> None:
-        """Put an object whose name nobody else knows; raises StoreBusyError if that is not to be done."""
+        """Put an object with a unique name; raises StoreBusyError after repeated failures."""
         for _ in range(TRIES):
             if await self.put(key, data, over=None) is not None:
                 return
@@ -87,7 +87,7 @@ class Bucket:
         raise StoreBusyError(f"{self.url}: the object {key} could not be put; try again")
 
     async def delete(self, key: str, *, only: str | None = None) -> bool:
-        """Delete an object; with `only`, if it has that ETag; tell whether it is gone."""
+        """Delete an object; with `only`, if it has that ETag. Returns whether it is gone."""
         condition = {} if only is None else {"IfMatch": only}
         try:
             await self._send("delete_object", Key=key, **condition)
@@ -98,8 +98,8 @@ class Bucket:
         return True
 
     async def list(self, prefix: str, *, after: str | None = None) -> AsyncGenerator[Listed, None]:
-        """Yield all objects whose names begin with `prefix`, in the order of their names, after one."""
-        # Some endpoints repeat it in their answer, in XML, which has no way to write these two characters.
+        """Yield all objects whose names start with `prefix`, in order, after one."""
+        # Some endpoints echo it in XML, which cannot represent these two characters.
         start = None if after is None else re.split("[\ufffe\uffff]", after, maxsplit=1)[0]
         more = {} if start is None else {"StartAfter": start}
         while True:
@@ -112,14 +112,14 @@ class Bucket:
             more = {"ContinuationToken": page["NextContinuationToken"]}
 
     async def check(self, key: str, data: bytes) -> None:
-        """Raise StoreError if the endpoint puts objects whatever the condition; `key` is put if it is new.
+        """Raise StoreError if the endpoint ignores conditions on puts; `key` is put if it is new.
 
-        Raises StorePermissionError if objects may be put but not deleted, or not even read.
+        Raises StorePermissionError if objects can be put but not deleted, or not even read.
         """
         try:
             first = await self.put(key, data, over=None)
         except StorePermissionError:
-            # Who may only read need not know how writing goes, but must be able to read.
+            # A read-only user need not know about writing, but must be able to read.
             await self.get(key)
             return
         if self._place not in _checked:
@@ -138,10 +138,10 @@ class Bucket:
         _checked[self._place] = await self._check_delete(f"{key}-{secrets.token_hex(8)}", data)
 
     async def _check_delete(self, key: str, data: bytes) -> bool:
-        """Tell whether the endpoint deletes only on a condition; nothing is left of `key`."""
+        """Return whether the endpoint supports conditional deletes; leaves nothing of `key`."""
         await self.put_new(key, data)
         heeds = False
-        with suppress(StoreError):  # whoever may not delete at all is told so by what follows
+        with suppress(StoreError):  # a missing permission to delete shows in the next step
             heeds = not await self.delete(key, only=NEVER)
         await self.delete(key)
         return heeds
@@ -152,7 +152,7 @@ class Bucket:
         return parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
         await self._requests.close()
 
     async def _get(self, key: str, options: dict[str, str]) -> Found | None:
@@ -167,14 +167,14 @@ class Bucket:
             raise refused.explained from None
 
     async def _list(self, **options: Any) -> Any:
-        """Return a page of names; raises one of our errors."""
+        """Return a page of names; raises a Mnemic error."""
         try:
             return await self._send("list_objects_v2", **options)
         except _RefusedError as refused:
             raise refused.explained from None
 
     async def _send(self, operation: str, **parameters: Any) -> Any:
-        """Return the answer to a request; raises _RefusedError if S3 refuses it, or one of our errors."""
+        """Return the answer to a request; raises _RefusedError if S3 refuses it, or a Mnemic error."""
         try:
             return await self._requests.send(operation, Bucket=self._name, **parameters)
         except ClientError as error:
@@ -182,11 +182,11 @@ class Bucket:
 
 
 class UnchangedError(Exception):
-    """An object is as it was."""
+    """The object has not changed."""
 
 
 class _RefusedError(Exception):
-    """S3 has answered, and refused a request."""
+    """S3 refused a request."""
 
     def __init__(self, error: ClientError, explained: Exception) -> None:
         super().__init__(str(error))

@@ -1,4 +1,4 @@
-"""From a URL to a store in a bucket of S3, or of a server that speaks its protocol."""
+"""Opens a store in an S3 bucket, or on an S3-compatible server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def open_s3(url: StoreURL) -> KeyValueStore:
 
 
 async def open_engine(url: StoreURL) -> S3Engine:
-    """Open the engine of a prefix, once it is known that its endpoint can keep writers apart."""
+    """Open the engine of a prefix, after checking that its endpoint supports conditional puts."""
     kinds: Any = aws.OPTIONS
     options = url.take(**kinds)
     prefix = unquote(url.split.path).strip("/")
@@ -39,7 +39,7 @@ async def open_engine(url: StoreURL) -> S3Engine:
     names = Names(prefix)
     settings: dict[str, Any] = {}
     if "endpoint" in options:
-        # Other servers need not have a name for each bucket, nor know the newest checksums.
+        # Other servers may lack virtual-hosted buckets and the newest checksums.
         settings = {
             "s3": {"addressing_style": "path"},
             "request_checksum_calculation": "when_required",

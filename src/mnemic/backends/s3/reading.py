@@ -1,4 +1,4 @@
-"""Reading one stream of a tenant, from its manifest and the segments that it names."""
+"""Reads one stream of a tenant from its manifest and segments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .segment import Index
 
 
 class Reader:
-    """Reads a stream as it was when its manifest was read; raises GoneError if a segment has gone since."""
+    """Reads a stream as of its manifest; raises GoneError if a segment was deleted since."""
 
     def __init__(self, tenant: Tenant, name: Name, library: Library) -> None:
         self._tenant = tenant
@@ -26,7 +26,7 @@ class Reader:
         self._parts: list[Part] = self.entry.parts if self.entry is not None else []
 
     async def slots(self, keys: Collection[str]) -> dict[str, Slot | None]:
-        """Return what is known of the records of some keys; None where there is none."""
+        """Return the state of the records of some keys; None for one that does not exist."""
         found: dict[str, Slot | None] = dict.fromkeys(keys)
         sought = set()
         for key in keys:
@@ -39,14 +39,14 @@ class Reader:
         return found
 
     async def all_slots(self) -> dict[str, Slot | None]:
-        """Return what is known of all records."""
+        """Return the state of all records."""
         found: dict[str, Slot | None] = {key: item.slot() for key, item in self._tail.by_key.items()}
         for _, index in await self._indexes(self._parts):
             found |= {key: index.slot(place) for place, key in enumerate(index.keys)}
         return found
 
     async def labelled(self, label: str, values: Sequence[str]) -> list[int]:
-        """Return the seqs of the records with a label of one of these values."""
+        """Return the seqs of records with a label of one of these values."""
         wanted = set(values)
         found = [item.seq for item in self._tail.rows.values() if item.labels.get(label) in wanted]
         for _, index in await self._indexes(self._parts):
@@ -63,7 +63,7 @@ class Reader:
         return await self._rows([slot.seq for slot in slots.values() if slot is not None], ())
 
     async def rows(self, span: Span) -> list[Row]:
-        """Return the records that are asked for."""
+        """Return the requested records."""
         return await self._rows(span.seqs if span.seqs is not None else await self._seqs(span), span.derived)
 
     async def _rows(self, seqs: Sequence[int], derived: Sequence[str]) -> list[Row]:
@@ -72,7 +72,7 @@ class Reader:
         return [Row(decode_kept(bodies[seq]), values.get(seq, {})) for seq in seqs if seq in bodies]
 
     async def _seqs(self, span: Span) -> list[int]:
-        """Return the next seqs in the order that is asked for."""
+        """Return the next seqs in the requested order."""
         found = _next(self._tail.seqs, span)
         if span.reverse:
             parts = sorted(self._parts, key=lambda part: -part.last)
@@ -84,7 +84,7 @@ class Reader:
             if len(found) == span.limit and (
                 not found or (part.last < found[-1] if span.reverse else part.first > found[-1])
             ):
-                break  # all that follows lies beyond what is there already
+                break  # all that follows is beyond what was found already
             if span.after is not None and (
                 part.first >= span.after if span.reverse else part.last <= span.after
             ):
@@ -110,7 +110,7 @@ class Reader:
     async def _values(
         self, seqs: Collection[int], names: Sequence[str]
     ) -> dict[int, dict[str, tuple[int, bytes]]]:
-        """Return what was derived from records, by seq and name."""
+        """Return derived values by seq and name."""
         found: dict[int, dict[str, tuple[int, bytes]]] = {}
         for mark in self._tail.marks.values():
             if mark.seq in seqs and mark.name in names:
@@ -149,7 +149,7 @@ class Reader:
 
 
 def _next(seqs: list[int], span: Span) -> list[int]:
-    """Return the next of some seqs, which rise, in the order that is asked for."""
+    """Return the next of some ascending seqs, in the requested order."""
     if span.reverse:
         end = len(seqs) if span.after is None else bisect_left(seqs, span.after)
         return seqs[max(0, end - span.limit) : end][::-1]

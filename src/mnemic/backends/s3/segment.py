@@ -1,9 +1,9 @@
-"""Segments: immutable objects of many records, of many streams of a tenant.
+"""Segments: immutable objects with records of many streams of a tenant.
 
-A segment is a sequence of runs, one for each stream, and ends with a table that says where each run lies. A
-run begins with its index, which holds all that can be known of its records but their bodies; blocks follow,
-of bodies and of derived values, each compressed on its own. So a reader fetches the table, an index, and the
-blocks that it needs; and a run that does not change is copied into another segment as it is.
+A segment is a sequence of runs, one for each stream, and ends with a table of their positions. A run starts with
+an index of its records without their bodies; then come blocks of bodies and of derived values, each compressed
+separately. A reader fetches the table, an index, and the blocks that it needs; an unchanged run is copied into
+another segment as it is.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from ...store.planning import Name, Slot
 from ..keyvalue.kept import Kept, encode
 
 MAGIC = b"mnemic segment 1\n"
-"""How every segment begins."""
+"""First bytes of every segment."""
 MAX_UNPACKED = 256 * 1024 * 1024
-"""The most bytes that are unpacked at once; a few bytes of others may claim to hold gigabytes."""
+"""Maximum size of decompressed data, against decompression bombs."""
 BLOCK = 64 * 1024
-"""How many bytes of bodies or values are compressed together, at least."""
+"""Minimum number of bytes compressed together."""
 LEVEL = 3
 
 _pack = msgpack.Encoder().encode
 
 
 class Item(Struct):
-    """A record, whose body is JSON that nobody needs to read to know what is here."""
+    """A record with its body as JSON, which need not be parsed for the index."""
 
     seq: int
     key: str
@@ -45,7 +45,7 @@ class Item(Struct):
 
     @classmethod
     def of(cls, kept: Kept) -> Item:
-        """Return a record that is about to be kept."""
+        """Return a record to be stored."""
         return cls(
             kept.seq,
             kept.key,
@@ -59,7 +59,7 @@ class Item(Struct):
 
     @classmethod
     def read(cls, body: bytes) -> Item:
-        """Return the record of a body."""
+        """Parse the record of a body."""
         known = _sketch(body)
         return cls(
             known.seq,
@@ -73,12 +73,12 @@ class Item(Struct):
         )
 
     def slot(self) -> Slot:
-        """Return what the write path needs to know of it."""
+        """Return the state that the write path needs."""
         return Slot(self.key, self.seq, self.version, self.created, self.weight, self.labels, self.expires)
 
 
 class Mark(Struct, array_like=True, frozen=True):
-    """A value that was derived from a record: of which, by which name, and of which version it counts."""
+    """A derived value: its record, name and version."""
 
     seq: int
     name: str
@@ -87,7 +87,7 @@ class Mark(Struct, array_like=True, frozen=True):
 
 
 class _Sketch(Struct, array_like=True):
-    """A `Kept` of which only what an index holds is read."""
+    """The fields of a `Kept` that an index has."""
 
     key: str
     seq: int
@@ -106,7 +106,7 @@ class _Sketch(Struct, array_like=True):
 
 
 class Index(Struct, array_like=True, dict=True):
-    """What a run holds: its records by seq, its derived values by seq and name, and the blocks of both."""
+    """Content of a run: records by seq, derived values by seq and name, and their blocks."""
 
     seqs: list[int]
     keys: list[str]
@@ -116,23 +116,23 @@ class Index(Struct, array_like=True, dict=True):
     labels: list[dict[str, str]]
     expires: list[int | None]
     marks: list[tuple[int, str, int]]
-    """The seq, name and version of each derived value."""
+    """Seq, name and version of each derived value."""
     blocks: list[tuple[int, int]]
-    """How many bytes each block takes, and how many bodies it holds."""
+    """Size in bytes and number of bodies of each block."""
     mark_blocks: list[tuple[int, int]]
 
     @cached_property
     def by_key(self) -> dict[str, int]:
-        """The place of each key."""
+        """Position of each key."""
         return {key: place for place, key in enumerate(self.keys)}
 
     def place(self, seq: int) -> int | None:
-        """Return the place of a record; None if it is not here."""
+        """Return the position of a record; None if it is not here."""
         at = bisect_left(self.seqs, seq)
         return at if at < len(self.seqs) and self.seqs[at] == seq else None
 
     def slot(self, place: int) -> Slot:
-        """Return what the write path needs to know of a record."""
+        """Return the state of a record that the write path needs."""
         return Slot(
             self.keys[place], self.seqs[place], self.versions[place], self.created[place],
             self.weights[place], self.labels[place], self.expires[place],
@@ -146,7 +146,7 @@ class Index(Struct, array_like=True, dict=True):
         )  # fmt: skip
 
     def spots(self, places: Iterable[int], *, of_marks: bool) -> dict[int, Spot]:
-        """Return the blocks that hold these places, by number."""
+        """Return the blocks with these positions, by number."""
         blocks = self.mark_blocks if of_marks else self.blocks
         offset = sum(size for size, _ in self.blocks) if of_marks else 0
         wanted = sorted(set(places))
@@ -163,7 +163,7 @@ class Index(Struct, array_like=True, dict=True):
 
 
 class Spot(Struct, frozen=True):
-    """Where a block lies after its index, and the place of the first thing in it."""
+    """Offset of a block after its index, and the position of its first item."""
 
     offset: int
     size: int
@@ -171,20 +171,20 @@ class Spot(Struct, frozen=True):
 
 
 class Place(Struct, array_like=True, frozen=True):
-    """Where the run of a stream lies in a segment."""
+    """Position of a stream's run in a segment."""
 
     scope: str
     kind: str
     offset: int
     index: int
-    """How many bytes its index takes; the blocks follow."""
+    """Size of its index in bytes; the blocks follow."""
     size: int
     raw: int
-    """About how many bytes it took before it was compressed."""
+    """Approximate size before compression."""
 
 
 class Run(Struct):
-    """A run as it is written: its bytes, how many of them are its index, and how many there were before."""
+    """A serialized run: its bytes, the size of its index, and its size before compression."""
 
     data: bytes
     index: int
@@ -192,7 +192,7 @@ class Run(Struct):
 
 
 def write_run(items: Sequence[Item], marks: Sequence[Mark]) -> Run:
-    """Return the records and derived values of one stream, which are in order, as a run."""
+    """Serialize the sorted records and derived values of one stream."""
     blocks, sizes = _blocks([item.body for item in items])
     mark_blocks, mark_sizes = _blocks([mark.value for mark in marks])
     index = compress(
@@ -216,12 +216,12 @@ def write_run(items: Sequence[Item], marks: Sequence[Mark]) -> Run:
 
 
 def copy_run(data: bytes, place: Place) -> Run:
-    """Return a run in the bytes of a segment as it is."""
+    """Return a run from the bytes of a segment, unchanged."""
     return Run(data[place.offset : place.offset + place.size], place.index, place.raw)
 
 
 def write_segment(runs: Mapping[Name, Run]) -> tuple[bytes, int]:
-    """Return the bytes of a segment, and how many of them, at its end, are the table of its runs."""
+    """Return the bytes of a segment, and the size of the table at its end."""
     places = []
     offset = len(MAGIC)
     for name, run in runs.items():
@@ -232,7 +232,7 @@ def write_segment(runs: Mapping[Name, Run]) -> tuple[bytes, int]:
 
 
 def read_table(data: bytes) -> dict[Name, Place]:
-    """Return where each stream's run lies."""
+    """Return the position of each stream's run."""
     return {(place.scope, place.kind): place for place in _places(decompress(data))}
 
 
@@ -247,7 +247,7 @@ def read_block(data: bytes) -> list[bytes]:
 
 
 def read_run(data: bytes, place: Place) -> tuple[list[Item], list[Mark]]:
-    """Return all that a run in the bytes of a segment holds."""
+    """Return all records and derived values of a run."""
     start = place.offset + place.index
     index = read_index(data[place.offset : start])
     parts: list[list[bytes]] = []
@@ -262,19 +262,19 @@ def read_run(data: bytes, place: Place) -> tuple[list[Item], list[Mark]]:
 
 
 def size_of(thing: Item | Mark) -> int:
-    """Return about how many bytes a record or a derived value takes, before it is compressed."""
+    """Return the approximate size of a record or a derived value, before compression."""
     return len(thing.value) + 16 if isinstance(thing, Mark) else len(thing.body) + 64
 
 
 def compress(data: bytes) -> bytes:
-    """Return bytes compressed, with a checksum; raises TooLargeError for what `decompress` would refuse."""
+    """Compress bytes, with a checksum; raises TooLargeError for more than `decompress` accepts."""
     if len(data) > MAX_UNPACKED:
         raise TooLargeError(f"{len(data):,} bytes are too many for one object, which holds {MAX_UNPACKED:,}")
     return zstandard.ZstdCompressor(level=LEVEL, write_checksum=True).compress(data)
 
 
 def decompress(data: bytes) -> bytes:
-    """Return what was compressed; raises ZstdError for damaged bytes, and for more than MAX_UNPACKED."""
+    """Decompress bytes; raises ZstdError if they are damaged, or larger than MAX_UNPACKED."""
     size = zstandard.frame_content_size(data)
     if not 0 <= size <= MAX_UNPACKED:
         raise ZstdError(f"unpacked it would have {size:,} bytes" if size > 0 else "its size is not known")

@@ -1,4 +1,4 @@
-"""The conversation memory of MARSYS: `ConversationMemory`, `MemoryManager`, and their messages."""
+"""The conversation memory of MARSYS: `ConversationMemory`, `MemoryManager`, and messages."""
 
 from .memories import (
     ConversationMemory,

@@ -1,4 +1,4 @@
-"""The memories of MARSYS: of one conversation, of several agents, with summaries, in a file."""
+"""MARSYS memories: for one conversation, for several agents, with summaries, in a file."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from ..live import Live, shared
 from .messages import Message, decode, encode
 
 KEPT = "sqlite:///agent_memory.db"
-"""Where a manager keeps what is persistent, unless it is told."""
+"""Default store of persistent memories."""
 SCOPE = "marsys"
-"""The scope in which the agents' memories lie."""
+"""Scope of the agents' memories."""
 
 
 class ConversationMemory:
@@ -35,7 +35,7 @@ class ConversationMemory:
         *,
         session: mnemic.Session | None = None,
     ) -> None:
-        """`session` is where it lies: in this process, unless one is given."""
+        """`session` is the underlying session; by default one in this process."""
         self.max_messages = max_messages
         self.retention_policy: str = _policy(retention_policy)
         if session is None:
@@ -75,14 +75,14 @@ class ConversationMemory:
             listed = None
         if isinstance(listed, list):
             loaded = [encode(Message.from_dict(one)) for one in listed]
-            # What a file names is not opened: it may come from anyone.
+            # Paths in a file are not opened: it may come from anyone.
             self.session.replace(loaded, open_images=False)
         else:
             self.session.load(filepath)
 
 
 class MemoryManager:
-    """The memories of several agents; with `with`, the session of all of them ends at its end."""
+    """The memories of several agents; leaving a `with` block ends their session."""
 
     def __init__(
         self,
@@ -92,9 +92,9 @@ class MemoryManager:
         store: str | None = None,
         encryption_key: Keys | None = None,
     ) -> None:
-        """`store` is the URL at which persistent memories are kept, opened when the first is needed.
+        """`store` is the URL of persistent memories, opened on first use.
 
-        With `encryption_key`, they are encrypted there.
+        `encryption_key` encrypts them.
         """
         self.retention_policy = _policy(retention_policy)
         self.max_messages_per_agent = max_messages_per_agent
@@ -104,7 +104,7 @@ class MemoryManager:
         self._memories: dict[str, ConversationMemory] = {}
 
     def get_memory(self, agent_name: str) -> ConversationMemory:
-        """Return an agent's memory: always the same object, also after its policy was changed."""
+        """Return an agent's memory: always the same object, also after a change of its policy."""
         if agent_name not in self._memories:
             self._memories[agent_name] = ConversationMemory(
                 self.max_messages_per_agent,
@@ -117,9 +117,9 @@ class MemoryManager:
         self.get_memory(agent_name).clear()
 
     def clear_all(self) -> None:
-        """Clear the memories of all agents, also the persistent ones that nobody has opened.
+        """Clear the memories of all agents, including persistent ones that are not open.
 
-        A manager that was given no `store` and keeps nothing persistent looks for none.
+        A manager without `store` and without persistent memories looks for none.
         """
         for memory in list(self._memories.values()):
             memory.clear()
@@ -131,13 +131,13 @@ class MemoryManager:
             kept.scope(*info.scope.parent.segments[1:]).session(info.name).clear()
 
     def set_retention_policy(self, agent_name: str, policy: str) -> None:
-        """Change an agent's policy; its messages move to where that keeps them, and its memory with them."""
+        """Change an agent's policy, and move its messages accordingly."""
         _policy(policy)
         memory = self.get_memory(agent_name)
         before, after = memory.session, self._session(agent_name, policy)
         moves = (memory.retention_policy == "persistent") != (policy == "persistent")
         memory.session, memory.retention_policy = after, policy
-        # Again until nothing is left: others may still be adding where they began to.
+        # Repeat until nothing is left: others may still be adding to the old session.
         while moves and (held := before.messages()):
             after.add_many(held, open_images=False)
             before.delete(*held)
@@ -160,7 +160,7 @@ class MemoryManager:
 
     def end_session(self) -> None:
         for memory in self._memories.values():
-            with memory.session:  # at whose end it is cleared, as its retention says
+            with memory.session:  # and clear it at its end, by its retention
                 pass
 
     def __enter__(self) -> MemoryManager:
@@ -171,7 +171,7 @@ class MemoryManager:
 
 
 class ConversationTracker:
-    """A conversation by turns: what a user said, and what was answered."""
+    """A conversation as pairs of user message and answer."""
 
     def __init__(self) -> None:
         self.memory = ConversationMemory()
@@ -187,7 +187,7 @@ class ConversationTracker:
 
 
 class SummarizingMemory(ConversationMemory):
-    """A memory that summarises its oldest messages: with `model`, from messages to text, or by extracts."""
+    """A memory that summarizes its oldest messages: with `model`, from messages to text, or extractively."""
 
     def __init__(
         self, max_messages: int = 50, model: Callable[[list[Message]], str] | None = None, **given: Any
@@ -202,7 +202,7 @@ class SummarizingMemory(ConversationMemory):
         if len(self.messages) >= self.max_messages:
             oldest = self.messages[: max(1, self.max_messages // 2)]
             self.summaries.append(self._summarize(oldest))
-            # Removed by their ids: what came while the model was thinking stays.
+            # Deleted by id: messages added while the model was running stay.
             self.session.delete(*(message.message_id for message in oldest))
 
     def _summarize(self, messages: list[Message]) -> str:
@@ -212,10 +212,10 @@ class SummarizingMemory(ConversationMemory):
 
 
 class PersistentMemory:
-    """A memory in a file of its own, which is written with every message."""
+    """A memory in a file of its own, written with every message."""
 
     def __init__(self, agent_name: str, base_path: str | PathLike[str]) -> None:
-        """Raise InvalidValueError for a name that would lead out of the folder."""
+        """Raise InvalidValueError for a name that points outside the folder."""
         self.agent_name = check_segment(agent_name, "agent name")
         self.filepath = Path(base_path) / f"{agent_name}_memory.json"
         self.memory = ConversationMemory()
@@ -236,7 +236,7 @@ class PersistentMemory:
 def _session(
     memory: mnemic.Memory, scope: tuple[str, ...], max_messages: int | None, policy: str
 ) -> mnemic.Session:
-    # `max_messages` says how many are retained, so what is past it is not kept elsewhere.
+    # `max_messages` is a retention limit, so the rest is not archived.
     return memory.scope(SCOPE, *scope).session(
         "chat", max_messages=max_messages, overflow="drop", retention=_policy(policy)
     )

@@ -1,4 +1,4 @@
-"""The messages of MARSYS, what they hold, and how they become the core's and those of model providers."""
+"""MARSYS messages, and conversions to Mnemic's and to model providers' formats."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ToolCallMsg:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> ToolCallMsg:
-        """Return a call as this class or OpenAI writes it; raises InvalidValueError for what is none."""
+        """Return a call from this class's or OpenAI's format; raises InvalidValueError for anything else."""
         try:
             held = data.get("function", data)
             call_id, kind = data.get("call_id") or data["id"], data.get("type", "function")
@@ -62,7 +62,7 @@ class AgentCallMsg:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> AgentCallMsg:
-        """Return the call that `to_dict` gave; raises InvalidValueError if something is missing."""
+        """Return the call of a `to_dict` dict; raises InvalidValueError if a field is missing."""
         try:
             return cls(data["agent_name"], data.get("request"))
         except (AttributeError, KeyError, TypeError):
@@ -71,14 +71,14 @@ class AgentCallMsg:
 
 @dataclass
 class MessageContent:
-    """What an agent thinks, and does next."""
+    """An agent's thought and next action."""
 
     thought: str | None = None
     next_action: str | None = None
     action_input: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        """Raise InvalidValueError for an action that there is not."""
+        """Raise InvalidValueError for an unknown action."""
         if self.next_action is not None and self.next_action not in ACTIONS:
             raise mnemic.InvalidValueError(
                 f"next_action must be one of {', '.join(ACTIONS)}: {shown(self.next_action)}"
@@ -107,9 +107,9 @@ class Message:
     tool_call_id: str | None = None
 
     def __post_init__(self) -> None:
-        """Take calls as dicts, one image as text, and content that knows its own form.
+        """Accept calls as dicts, a single image as text, and content objects.
 
-        Raises InvalidValueError for an unknown role, an empty id, or a field of another type.
+        Raises InvalidValueError for an unknown role, an empty id, or a field of the wrong type.
         """
         if isinstance(self.content, MessageContent):
             self.content = self.content.to_dict()
@@ -133,7 +133,7 @@ class Message:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Message:
-        """Return the message that `to_dict` gave; raises InvalidValueError for another field, or no role."""
+        """Return the message of a `to_dict` dict; raises InvalidValueError for an unknown field, or without a role."""
         if not isinstance(data, dict) or "role" not in data or set(data) - set(cls.__dataclass_fields__):
             known = ", ".join(cls.__dataclass_fields__)
             raise mnemic.InvalidValueError(
@@ -151,9 +151,9 @@ def _calls(calls: Any, kind: Any, field: str) -> Any:
 
 
 def encode(message: Message, known: Mapping[str, mnemic.Message] | None = None) -> mnemic.Message:
-    """Return a message as Mnemic has it, with what the stored one of its id knows besides.
+    """Return a Mnemic message, including fields of the stored one with its id.
 
-    Raises InvalidValueError for what is no message.
+    Raises InvalidValueError if it is not a message.
     """
     if not isinstance(message, Message):
         raise mnemic.InvalidValueError(f"a memory holds messages, not {shown(message)}")
@@ -177,7 +177,7 @@ def encode(message: Message, known: Mapping[str, mnemic.Message] | None = None) 
 
 
 def decode(message: mnemic.Message) -> Message:
-    """Return one of Mnemic's messages as it is here."""
+    """Return a MARSYS message from a Mnemic message."""
     content: Any = message.content
     calls = [ToolCallMsg(c.id, c.call_id or c.id, c.type, c.name, c.arguments) for c in message.tool_calls]
     others = [AgentCallMsg(c.agent_name, c.request) for c in message.agent_calls]
@@ -188,18 +188,18 @@ def decode(message: mnemic.Message) -> Message:
 
 
 class AnthropicMessages(list[dict[str, Any]]):
-    """Messages as Anthropic takes them; `system` goes into its own parameter."""
+    """Messages in Anthropic's format; pass `system` as its own parameter."""
 
     system: str | None = None
 
 
 def format_for_openai(messages: Iterable[Message]) -> list[dict[str, Any]]:
-    """Return messages as OpenAI takes them."""
+    """Return messages in OpenAI's format."""
     return mnemic.to_openai([encode(message) for message in messages])
 
 
 def format_for_anthropic(messages: Iterable[Message]) -> AnthropicMessages:
-    """Return messages as Anthropic takes them; the system text is the `system` of the list."""
+    """Return messages in Anthropic's format; the list's `system` is the system text."""
     system, turns = mnemic.to_anthropic([encode(message) for message in messages])
     formatted = AnthropicMessages(turns)
     formatted.system = system

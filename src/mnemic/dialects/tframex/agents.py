@@ -1,4 +1,4 @@
-"""The agent of TFrameX and its app: agents by name."""
+"""TFrameX's agent and app: a registry of agents by name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .messages import from_core
 from .stores import BaseMemoryStore, InMemoryMemoryStore
 
 _unregistered: dict[str, LLMAgent] = {}
-"""The agents that belong to no app, by name; every app finds them."""
+"""Agents that belong to no app, by name; every app finds them."""
 _apps: WeakSet[TFrameXApp] = WeakSet()
 _running: ContextVar[TFrameXApp | None] = ContextVar("running", default=None)
 
@@ -24,7 +24,7 @@ _running: ContextVar[TFrameXApp | None] = ContextVar("running", default=None)
 class LLMAgent:
     """An agent that remembers its conversation in any store.
 
-    Every app finds it by its name, until one registers it: then it belongs to that one alone.
+    Every app finds it by its name until one registers it.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class LLMAgent:
 
 
 class TFrameXApp:
-    """Agents by name: those that were registered here, and those that were registered nowhere."""
+    """Agents by name: those registered here, and those registered nowhere."""
 
     def __init__(self) -> None:
         self._agents: dict[str, LLMAgent] = {}
@@ -61,11 +61,11 @@ class TFrameXApp:
 
     @property
     def agents(self) -> dict[str, LLMAgent]:
-        """The agents that this app finds, by name."""
+        """Agents that this app finds, by name."""
         return {**_unregistered, **self._agents}
 
     def register_agent(self, agent: LLMAgent) -> LLMAgent:
-        """Take an agent for this app, in place of one that it has of that name; it is kept with the app."""
+        """Register an agent with this app, replacing one of the same name; the app keeps it alive."""
         self._agents[agent.name] = agent
         if _unregistered.get(agent.name) is agent:
             del _unregistered[agent.name]
@@ -76,7 +76,7 @@ class TFrameXApp:
         yield self
 
     async def call_agent(self, name: str, message: str) -> Any:
-        """Ask an agent, and return its answer; raises NotFoundError."""
+        """Call an agent, and return its answer; raises NotFoundError."""
         token = _running.set(self)
         try:
             return await self._find(name).ask(message)
@@ -92,9 +92,9 @@ class TFrameXApp:
 
 
 def find_agent(name: str) -> LLMAgent:
-    """Return the agent of a name in the app that is asked, or else in any; raises NotFoundError.
+    """Return an agent by name from the current app, or else from any; raises NotFoundError.
 
-    Raises InvalidValueError if no app is asked and several have another agent of that name.
+    Raises InvalidValueError if no app is current and several have different agents of that name.
     """
     if (running := _running.get()) is not None:
         return running._find(name)

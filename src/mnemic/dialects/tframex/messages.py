@@ -1,4 +1,4 @@
-"""Messages of TFrameX: the core's, with times that can be compared with `datetime.now()`."""
+"""TFrameX messages: Mnemic's, with timestamps that compare with `datetime.now()`."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def _aware(other: Any) -> Any:
 
 
 class LocalTime(datetime):
-    """A moment that knows its zone, and can be compared with one that does not, which is then local."""
+    """An aware datetime that can be compared with naive ones, which are local time."""
 
     @classmethod
     def of(cls, moment: datetime) -> LocalTime:
-        """Return a moment, local if it does not say its zone; raises InvalidValueError for what is none."""
+        """Convert a datetime; a naive one is local time. Raises InvalidValueError for anything else."""
         here = check_time(moment, "timestamp").astimezone()
         return cls.combine(here.date(), here.timetz())
 
@@ -45,16 +45,16 @@ class LocalTime(datetime):
 
 
 class Message(mnemic.Message, frozen=True):
-    """One message of a conversation; its `timestamp` can be compared with times with and without a zone."""
+    """One message; its `timestamp` can be compared with naive and aware datetimes."""
 
     def __post_init__(self) -> None:
-        """Raise InvalidValueError for an unknown role, or a field of another type."""
+        """Raise InvalidValueError for an unknown role, or a field of the wrong type."""
         mnemic.Message.__post_init__(self)
         force_setattr(self, "timestamp", LocalTime.of(self.timestamp))
 
 
 def to_core(message: mnemic.Message) -> mnemic.Message:
-    """Return a message as the core has it; raises InvalidValueError for what is none."""
+    """Return a Mnemic message; raises InvalidValueError for anything else."""
     if not isinstance(message, mnemic.Message):
         raise mnemic.InvalidValueError(f"a store holds messages, not {shown(message)}")
     if not isinstance(message, Message):
@@ -65,5 +65,5 @@ def to_core(message: mnemic.Message) -> mnemic.Message:
 
 
 def from_core(message: mnemic.Message) -> Message:
-    """Return a message of the core as it is here."""
+    """Return a TFrameX message from a Mnemic message."""
     return Message(**asdict(message))

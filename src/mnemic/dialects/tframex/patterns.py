@@ -1,4 +1,4 @@
-"""The stores of TFrameX that do more than keep messages: scopes, limits, search, audit, encryption."""
+"""TFrameX stores with extra functions: scopes, limits, search, audit, encryption."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ScopedMemoryStore(BaseMemoryStore):
         return self.scopes[scope_name]
 
     def add_message(self, message: Message, scope: str = "default") -> Any:
-        """Add a message, at once where no event loop runs; on one, it may be awaited or not."""
+        """Add a message, at once if no event loop is running; on one, awaiting it is optional."""
         work = self.get_scope(scope).add_message(message)
         if running_loop() is None:
             return asyncio.run(work)
@@ -61,7 +61,7 @@ class ScopedMemoryStore(BaseMemoryStore):
         await self.get_scope(scope).clear()
 
     async def _settled(self) -> None:
-        """Wait for what was added and not awaited."""
+        """Wait for messages that were added without await."""
         if self._adding:
             await asyncio.wait(self._adding)
 
@@ -75,7 +75,7 @@ class TokenLimitedMemoryStore(InMemoryMemoryStore):
 
 
 class SlidingWindowMemory(InMemoryMemoryStore):
-    """The newest messages alone."""
+    """Only the newest messages."""
 
     def __init__(self, window_size: int = 10, **options: Any) -> None:
         super().__init__(max_messages=window_size, **options)
@@ -83,7 +83,7 @@ class SlidingWindowMemory(InMemoryMemoryStore):
 
 
 class SummaryMemory(InMemoryMemoryStore):
-    """Messages that become a running summary when there are too many; what is summarised is archived."""
+    """Summarizes messages when there are too many; what is summarized is archived."""
 
     def __init__(
         self,
@@ -114,12 +114,12 @@ class SummaryMemory(InMemoryMemoryStore):
 
 
 class SemanticMemoryStore(InMemoryMemoryStore):
-    """Messages by what they mean."""
+    """Messages searched by meaning."""
 
     def __init__(self, embedding_model: Any = "auto", **options: Any) -> None:
-        """`embedding_model` is an embedder of ours, its name, or has an `embed` of one text, sync or async.
+        """`embedding_model` is an Embedder, its name, or an object with `embed` for one text, sync or async.
 
-        An async one is called on the event loop of whoever searches.
+        An async one is called on the event loop of the search.
         """
         model = "auto" if embedding_model is None else embedding_model
         super().__init__(embedder=model if isinstance(model, str) else embedder_from(model), **options)
@@ -132,7 +132,7 @@ class SemanticMemoryStore(InMemoryMemoryStore):
 
 
 class FilterableMemoryStore(InMemoryMemoryStore):
-    """Messages by their metadata and dates."""
+    """Messages filtered by metadata and date."""
 
     async def get_messages_by_metadata(self, **metadata_filters: Any) -> list[Message]:
         found = await (await self.session()).messages(metadata=metadata_filters)
@@ -145,7 +145,7 @@ class FilterableMemoryStore(InMemoryMemoryStore):
 
 
 class AutoCleanupMemory(FilterableMemoryStore):
-    """Messages that go when they are old; those with the metadata `important` are archived first."""
+    """Deletes old messages; those with the metadata `important` are archived first."""
 
     def __init__(
         self, max_age_days: float = 30, archive: BaseMemoryStore | None = None, **options: Any
@@ -168,7 +168,7 @@ class AutoCleanupMemory(FilterableMemoryStore):
 
 
 class SafeMemoryStore(InMemoryMemoryStore):
-    """Messages up to a number; a handler is given those that leave before they go, a fifth at a time."""
+    """Messages up to a limit; a handler receives those that leave, a fifth at a time."""
 
     def __init__(
         self, max_size: int, overflow_handler: Callable[[list[Message]], Any], **options: Any
@@ -181,7 +181,7 @@ class SafeMemoryStore(InMemoryMemoryStore):
 
 
 class AuditMemoryStore(BaseMemoryStore):
-    """A store, and beside it another that says of each message who added it, from where, and what it is."""
+    """A store with an audit store, which records who added each message, from where, and its flags."""
 
     def __init__(
         self,
@@ -193,7 +193,7 @@ class AuditMemoryStore(BaseMemoryStore):
         request_ip: str | None = None,
         check_compliance: Callable[[Message], Any] | None = None,
     ) -> None:
-        """`check_compliance` says what is to be noted of a message; a subclass may override it instead."""
+        """`check_compliance` returns flags for a message; a subclass may override it instead."""
         self.operational_store = InMemoryMemoryStore() if operational_store is None else operational_store
         self.audit_store = InMemoryMemoryStore() if audit_store is None else audit_store
         self.current_user_id, self.request_ip = current_user_id, request_ip
@@ -201,7 +201,7 @@ class AuditMemoryStore(BaseMemoryStore):
         self._check_compliance = check_compliance
 
     def check_compliance(self, message: Message) -> Any:
-        """Return what is noted of a message as its `compliance_flags`."""
+        """Return the `compliance_flags` of a message."""
         return [] if self._check_compliance is None else self._check_compliance(message)
 
     async def add_message(self, message: Message) -> None:
@@ -228,7 +228,7 @@ class AuditMemoryStore(BaseMemoryStore):
 
 
 class EncryptedMemoryStore(UrlMemoryStore):
-    """Messages that are encrypted where they lie; filters, limits and search work as without."""
+    """Encrypted messages; filters, limits and search work as usual."""
 
     def __init__(
         self, encryption_key: Keys, url: str = "memory://", session_id: str = "default", **options: Any

@@ -1,4 +1,4 @@
-"""The stores of TFrameX that are sessions at a URL, and the interface of all of them."""
+"""TFrameX stores over a session at a URL, and their interface."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .messages import Message, from_core, to_core
 
 
 class BaseMemoryStore:
-    """What a store of messages does; one's own needs `add_message`, `get_history` and `clear`."""
+    """Interface of a message store; your own needs `add_message`, `get_history` and `clear`."""
 
     session_id: str = "default"
 
@@ -35,7 +35,7 @@ class BaseMemoryStore:
         raise self._missing("clear")
 
     async def get_context_window(self, max_tokens: int = 4000) -> list[Message]:
-        """Return the newest messages that fit; those that are too long by themselves are left out."""
+        """Return the newest messages that fit; messages that are too long by themselves are skipped."""
         check_count(max_tokens, "max_tokens", least=1)
         return fitting(await self.get_history(), max_tokens, encoding())
 
@@ -47,7 +47,7 @@ class BaseMemoryStore:
 
 
 class UrlMemoryStore(BaseMemoryStore):
-    """Messages of one session at any URL of Mnemic's, with the limits that a session can have."""
+    """Messages of one session at any Mnemic URL, with the limits of a session."""
 
     def __init__(
         self,
@@ -60,11 +60,11 @@ class UrlMemoryStore(BaseMemoryStore):
     ) -> None:
         self.url, self.session_id = url, session_id
         self._opening: dict[str, Any] = {"embedder": embedder, "encryption_key": encryption_key}
-        # A limit of these stores says how much they keep.
+        # A limit of these stores defines how much they retain.
         self._limits = {"overflow": "drop", **limits}
         self._space: AsyncScope | None = None
         self._memory: mnemic.AsyncMemory | None = None
-        # What lies in this process can be used on any event loop, and before there is one.
+        # In-process data works on any event loop, and before there is one.
         if url == "memory://":
             self._sync = mnemic.open(url, **self._opening).scope("tframex")
             self._space = self._sync._twin
@@ -105,7 +105,7 @@ class UrlMemoryStore(BaseMemoryStore):
 
 
 class InMemoryMemoryStore(UrlMemoryStore):
-    """Messages in this process; past a limit the oldest go."""
+    """Messages in this process; past a limit the oldest are dropped."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class PostgresMemoryStore(UrlMemoryStore):
 
 
 class RedisMemoryStore(UrlMemoryStore):
-    """Messages on Redis or Valkey: append, limit and expiry are one step."""
+    """Messages on Redis or Valkey: append, limit and expiry are atomic."""
 
     def __init__(
         self,

@@ -33,7 +33,7 @@ def open(
     tokens: Tokens = DEFAULT_ENCODING,
     embedder: Embedder | str | None = AUTO,
     index: str | None = None,
-    encryption_key: Keys | None = None,
+    encryption_key: EncryptionKeys | None = None,
     audit: Auditing = None,
     index_bytes: int = INDEX_BYTES,
 ) -> Memory:
@@ -65,7 +65,7 @@ async def _opened(
     tokens: Tokens,
     embedder: Embedder | str | None,
     index: str | None,
-    encryption_key: Keys | None,
+    encryption_key: EncryptionKeys | None,
     audit: Auditing,
     index_bytes: int,
 ) -> AsyncMemory:
@@ -87,8 +87,8 @@ def copy(
     scope: ScopePath | str | None = None,
     reembed: bool = False,
     merge: bool = False,
-    source_key: Keys | None = None,
-    target_key: Keys | None = None,
+    source_key: EncryptionKeys | None = None,
+    target_key: EncryptionKeys | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> Copied:
     """Copy all that is remembered at one URL, or in one scope of it, to another URL, and verify it.

@@ -3,6 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from .checks import JSON
 from .copying import Copied, copy_async
 from .errors import (
     AuditError,
@@ -28,33 +29,39 @@ from .errors import (
     UnreadableStoreError,
 )
 from .features.context import Context
+from .features.duplicates import Duplicates
 from .features.facts import AsyncFacts, Fact, Neighborhood
 from .features.fading import Faded
 from .features.forgetting import Forgotten
-from .features.hits import Hit
-from .features.jsonl import Exported, Imported
+from .features.hits import Hit, Item
+from .features.jsonl import Exported, FileOrPath, Imported
 from .features.memories import AsyncMemories
 from .features.memory_items import MemoryItem
+from .features.messages import MessageLike
 from .features.notes import AsyncNotes, Note, NoteInfo, NoteSettings
 from .features.overview import Stats
+from .features.references import Reference
 from .features.session_list import AsyncSessions, SessionInfo
 from .features.sessions import AsyncSession
-from .features.settings import SessionSettings
+from .features.settings import Overflow, Retention, SessionSettings
 from .features.summary import Summarize
 from .formats import from_anthropic, from_openai, to_anthropic, to_openai
 from .images import ImageInfo
-from .layers.acting import Audit, AuditEntry
-from .memory import AsyncMemory
+from .layers.acting import Acting, Audit, AuditEntry, AuditFlags, Auditing
+from .layers.sealing import EncryptionKeys
+from .memory import AsyncMemory, Tokens
 from .models.embedder import Embedder
-from .opening import open_async
+from .opening import Opening, open_async
 from .recall.meter import Metrics, MetricsPeriod
-from .records import AgentCall, Message, Record, Ref, ScopePath, ToolCall
+from .records import AgentCall, Content, Message, Record, Ref, Role, ScopePath, ToolCall
 from .scope import AsyncScope
+from .store.protocol import Store
 from .sync import Facts, Memories, Memory, Notes, Scope, Session, Sessions, copy, open
 from .tokens import TokenCounter, token_counter
 
 if TYPE_CHECKING:
     from .models.combined import CombinedEmbedder
+    from .models.embedder import Vectors
     from .models.local import FastEmbedEmbedder, SentenceTransformerEmbedder
     from .models.remote import OpenAIEmbedder
     from .models.static import StaticEmbedder
@@ -67,6 +74,7 @@ _LATER = {
     "SentenceTransformerEmbedder": "local",
     "StaticEmbedder": "static",
     "TransformerEmbedder": "transformer",
+    "Vectors": "embedder",
 }
 """Embedders, loaded on first use, since most programs name none."""
 
@@ -78,6 +86,8 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
+    "JSON",
+    "Acting",
     "AgentCall",
     "AsyncFacts",
     "AsyncMemories",
@@ -89,31 +99,39 @@ __all__ = [
     "Audit",
     "AuditEntry",
     "AuditError",
+    "AuditFlags",
+    "Auditing",
     "BudgetError",
     "ClosedError",
     "CombinedEmbedder",
     "ConflictError",
+    "Content",
     "Context",
     "Copied",
     "DecryptionError",
+    "Duplicates",
     "Embedder",
     "EmbedderError",
+    "EncryptionKeys",
     "EventLoopError",
     "Exported",
     "Fact",
     "Facts",
     "Faded",
     "FastEmbedEmbedder",
+    "FileOrPath",
     "Forgotten",
     "Hit",
     "ImageInfo",
     "Imported",
     "InvalidValueError",
+    "Item",
     "LimitError",
     "Memories",
     "Memory",
     "MemoryItem",
     "Message",
+    "MessageLike",
     "Metrics",
     "MetricsPeriod",
     "MissingExtraError",
@@ -126,8 +144,13 @@ __all__ = [
     "NoteSettings",
     "Notes",
     "OpenAIEmbedder",
+    "Opening",
+    "Overflow",
     "Record",
     "Ref",
+    "Reference",
+    "Retention",
+    "Role",
     "Scope",
     "ScopePath",
     "SentenceTransformerEmbedder",
@@ -137,6 +160,7 @@ __all__ = [
     "Sessions",
     "StaticEmbedder",
     "Stats",
+    "Store",
     "StoreBusyError",
     "StoreError",
     "StoreFullError",
@@ -144,11 +168,13 @@ __all__ = [
     "StoreUnavailableError",
     "Summarize",
     "TokenCounter",
+    "Tokens",
     "TooLargeError",
     "ToolCall",
     "TransformerEmbedder",
     "UnknownSchemeError",
     "UnreadableStoreError",
+    "Vectors",
     "copy",
     "copy_async",
     "from_anthropic",

@@ -15,7 +15,7 @@ from .errors import ConflictError, DecryptionError, EmbedderError, NotFoundError
 from .layers.encrypt import EncryptLayer
 from .layers.lock import LOCK
 from .layers.owner import EMBEDDER_NOTE, noted
-from .layers.sealing import Keys
+from .layers.sealing import EncryptionKeys
 from .models.finding import AUTO
 from .recall.maker import entry_name
 from .recall.strength import USE
@@ -56,9 +56,9 @@ async def copy_async(
     scope: ScopePath | str | None = None,
     reembed: bool = False,
     merge: bool = False,
-    source_key: Keys | None = None,
-    target_key: Keys | None = None,
-    progress: Progress | None = None,
+    source_key: EncryptionKeys | None = None,
+    target_key: EncryptionKeys | None = None,
+    progress: Callable[[int, int], object] | None = None,
 ) -> Copied:
     """Copy everything at one URL, or one scope of it, to another URL, and verify it.
 

@@ -14,7 +14,7 @@ from .features.kinds import AUDITED
 from .features.overview import Stats, list_scopes, scope_stats
 from .layers.acting import OPERATIONS, Acting, Audit, AuditEntry
 from .layers.lock import check_plain
-from .layers.sealing import Keyring, Keys
+from .layers.sealing import EncryptionKeys, Keyring
 from .models.embedder import Embedder
 from .models.finding import AUTO
 from .recall.entry import INDEX_BYTES
@@ -68,7 +68,7 @@ class Layers:
         store: Store,
         embedder: Embedder | str | None,
         companion: Companion | None,
-        keys: Keys | Keyring | None,
+        keys: EncryptionKeys | Keyring | None,
         audit: Audit | None,
         url: str,
         index_bytes: int = INDEX_BYTES,
@@ -105,7 +105,7 @@ class AsyncMemory:
         url: str = "",
         embedder: Embedder | str | None = AUTO,
         companion: Companion | None = None,
-        encryption_key: Keys | Keyring | None = None,
+        encryption_key: EncryptionKeys | Keyring | None = None,
         audit: Audit | None = None,
         index_bytes: int = INDEX_BYTES,
     ) -> None:

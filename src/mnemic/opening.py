@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from .checks import check_count
 from .layers.acting import Auditing, audit_of
-from .layers.sealing import Keyring, Keys
+from .layers.sealing import EncryptionKeys, Keyring
 from .memory import AsyncMemory, Tokens, in_clear
 from .models.embedder import Embedder
 from .models.finding import AUTO, find_embedder
@@ -31,7 +31,7 @@ class Opening:
         tokens: Tokens,
         embedder: Embedder | str | None,
         index: str | None = None,
-        encryption_key: Keys | None = None,
+        encryption_key: EncryptionKeys | None = None,
         audit: Auditing = None,
         index_bytes: int = INDEX_BYTES,
     ) -> None:
@@ -101,7 +101,7 @@ def open_async(
     tokens: Tokens = DEFAULT_ENCODING,
     embedder: Embedder | str | None = AUTO,
     index: str | None = None,
-    encryption_key: Keys | None = None,
+    encryption_key: EncryptionKeys | None = None,
     audit: Auditing = None,
     index_bytes: int = INDEX_BYTES,
 ) -> Opening:

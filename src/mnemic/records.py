@@ -62,6 +62,7 @@ SHOWN = 60
 """How many characters of a text a repr shows."""
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
+"""Who says a message."""
 ROLES: tuple[Role, ...] = get_args(Role)
 Content: TypeAlias = str | dict[str, Any] | list[Any] | None
 """What a message says: text, an object, or a list of content blocks."""

@@ -30,7 +30,7 @@ from .features.session_list import AsyncSessions, SessionInfo
 from .features.sessions import AsyncSession
 from .features.settings import Overflow, Retention, SessionSettings
 from .layers.acting import Acting, AuditEntry, Auditing
-from .layers.sealing import Keys
+from .layers.sealing import EncryptionKeys
 from .memory import AsyncMemory, Tokens
 from .models.embedder import Embedder
 from .models.finding import AUTO
@@ -1180,7 +1180,7 @@ def open(
     tokens: Tokens = DEFAULT_ENCODING,
     embedder: Embedder | str | None = AUTO,
     index: str | None = None,
-    encryption_key: Keys | None = None,
+    encryption_key: EncryptionKeys | None = None,
     audit: Auditing = None,
     index_bytes: int = INDEX_BYTES,
 ) -> Memory:
@@ -1212,7 +1212,7 @@ async def _opened(
     tokens: Tokens,
     embedder: Embedder | str | None,
     index: str | None,
-    encryption_key: Keys | None,
+    encryption_key: EncryptionKeys | None,
     audit: Auditing,
     index_bytes: int,
 ) -> AsyncMemory:
@@ -1234,8 +1234,8 @@ def copy(
     scope: ScopePath | str | None = None,
     reembed: bool = False,
     merge: bool = False,
-    source_key: Keys | None = None,
-    target_key: Keys | None = None,
+    source_key: EncryptionKeys | None = None,
+    target_key: EncryptionKeys | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> Copied:
     """Copy all that is remembered at one URL, or in one scope of it, to another URL, and verify it.

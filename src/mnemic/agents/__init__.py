@@ -7,17 +7,25 @@ from ..errors import MissingExtraError
 
 if TYPE_CHECKING:
     from .agent import Agent
-    from .capability import MemoryCapability
+    from .capability import MemoryCapability, WhichSession
     from .conversion import from_pydantic_ai, to_pydantic_ai
-    from .homes import Home
+    from .homes import AnyMemory, AnySession, Home
     from .journal import Act, AsyncJournal, Change, Provenance
-    from .learning import AsyncLearner, Extracted, Summary, extractive
+    from .learning import AsyncLearner, Extracted, Lesson, Summary, extractive
+    from .models import AnyModel
     from .prompts import INTERRUPTED, Budget
     from .runtime import Runtime
     from .sync import Journal, Learner, open_journal, open_learner
     from .tools import TOOLS
+    from .turn import AgentCalls
 
 _ROOMS = {
+    "AgentCalls": "turn",
+    "WhichSession": "capability",
+    "Lesson": "learning",
+    "AnySession": "homes",
+    "AnyModel": "models",
+    "AnyMemory": "homes",
     "Act": "journal",
     "Agent": "agent",
     "AsyncJournal": "journal",
@@ -58,6 +66,10 @@ __all__ = [
     "TOOLS",
     "Act",
     "Agent",
+    "AgentCalls",
+    "AnyMemory",
+    "AnyModel",
+    "AnySession",
     "AsyncJournal",
     "AsyncLearner",
     "Budget",
@@ -66,10 +78,12 @@ __all__ = [
     "Home",
     "Journal",
     "Learner",
+    "Lesson",
     "MemoryCapability",
     "Provenance",
     "Runtime",
     "Summary",
+    "WhichSession",
     "extractive",
     "from_pydantic_ai",
     "open_journal",

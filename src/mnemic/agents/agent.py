@@ -140,7 +140,7 @@ class Agent:
         `options` are those of pydantic-ai's `Agent.run`. Messages are stored as they arise, also if the run fails
         or is cancelled. Raises errors of the model, a tool or the store.
         """
-        return await self.ask(prompt, Calling(session=session), options)
+        return await self._ask(prompt, Calling(session=session), options)
 
     def run_sync(
         self, prompt: str | Sequence[UserContent] | None, *, session: AnySession | None = None, **options: Any
@@ -156,7 +156,7 @@ class Agent:
         Stopping early cancels the run; what was said until then is stored.
         """
         inner = self.inner
-        with self.capability.expecting(Calling(session=session), options) as called:
+        with self.capability._expecting(Calling(session=session), options) as called:
             async with inner.run_stream_events(prompt, **called) as stream:
                 async for event in stream:
                     match event:
@@ -183,12 +183,12 @@ class Agent:
             act = known[-1]
         return await self.home.run(journal.undo(act, by=by, force=force))
 
-    async def ask(
+    async def _ask(
         self, prompt: str | Sequence[UserContent] | None, calling: Calling, options: dict[str, Any]
     ) -> AgentRunResult[Any]:
         """Answer a prompt like `run`, with information about the caller."""
         inner = self.inner
-        with self.capability.expecting(calling, options) as called:
+        with self.capability._expecting(calling, options) as called:
             return await inner.run(prompt, **called)
 
     def drive(self, work: Coroutine[Any, Any, Result]) -> Result:
@@ -206,7 +206,7 @@ class Agent:
         self.session = self.session if session is None else session
         self.bound = True
 
-    def join(self, tools: FunctionToolset[Any], calls: AgentCalls, model: Model[Any] | str | None) -> None:
+    def _join(self, tools: FunctionToolset[Any], calls: AgentCalls, model: Model[Any] | str | None) -> None:
         """Add tools for calling other agents, and a model if it has none; before its first run."""
         if self._inner is not None or self._capability is not None:
             raise InvalidValueError(f"agent {self.name!r} has run already: add it to a runtime before that")

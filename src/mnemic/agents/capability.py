@@ -77,14 +77,14 @@ class MemoryCapability(AbstractCapability[Any]):
         self._turns: dict[str, Turn] = {}
         self._expected: dict[str, Calling] = {}
         chosen = TOOLS if tools is True else tuple(tools or ())
-        self._tools: FunctionToolset[Any] | None = memory_tools(self.turn, chosen) if chosen else None
+        self._tools: FunctionToolset[Any] | None = memory_tools(self._turn_of, chosen) if chosen else None
 
-    def turn(self, ctx: RunContext[Any]) -> Turn:
+    def _turn_of(self, ctx: RunContext[Any]) -> Turn:
         """Return the memory state of a running run."""
         return self._turns[ctx.run_id or ""]
 
     @contextmanager
-    def expecting(self, calling: Calling, options: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def _expecting(self, calling: Calling, options: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """Register the caller and session of the next run; yields the options to start it with."""
         options = {"run_id": new_id(), **options}
         self._expected[options["run_id"]] = calling
@@ -145,14 +145,14 @@ class MemoryCapability(AbstractCapability[Any]):
     async def before_node_run(self, ctx: RunContext[Any], *, node: Any) -> Any:
         """Store the model's message before its tools run."""
         if isinstance(node, CallToolsNode):
-            await self.turn(ctx).keep(ctx.messages)
+            await self._turn_of(ctx).keep(ctx.messages)
         return node
 
     async def before_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
         """Store what the model is about to receive, and add memory to the request."""
-        turn = self.turn(ctx)
+        turn = self._turn_of(ctx)
         if not turn.begun:
             await turn.begin(text_of(ctx.prompt), self.budget, ctx.messages)
         else:

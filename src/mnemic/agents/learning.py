@@ -31,6 +31,7 @@ from .tasks import EXTRACT, REFLECT, SUMMARISE, TITLE_TASK, Found, FoundFact, In
 from .worker import Worker
 
 Lesson: TypeAlias = Literal["summarise", "extract", "title"]
+"""What is learned from a session after a turn."""
 LESSONS: tuple[Lesson, ...] = get_args(Lesson)
 
 AT_ONCE = 40

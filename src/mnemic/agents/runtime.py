@@ -81,7 +81,7 @@ class Runtime:
         """
         if agent.name in self._agents:
             raise InvalidValueError(f"there is an agent {shown(agent.name)} already")
-        agent.join(_tools(self, agent, calls), _agent_call, self._model)
+        agent._join(_tools(self, agent, calls), _agent_call, self._model)
         if not agent.bound:
             agent.bind(self.home.room(agent.name) if self._private else self.home, self.session)
         self._agents[agent.name] = agent
@@ -99,7 +99,7 @@ class Runtime:
         """Call an agent and return its answer; raises NotFoundError for an unknown name."""
         agent = self._find(name)
         calling = Calling(session=session, speaker=speaker, call=AgentCall(name, text_of(request)))
-        return (await agent.ask(request, calling, options)).output
+        return (await agent._ask(request, calling, options)).output
 
     def call_sync(
         self,
@@ -176,7 +176,7 @@ class Runtime:
         known = [other.name for other in self.others(caller, calls)]
         if name not in known:
             raise ToolFailed(f"There is no agent {name!r} to call. There are: {', '.join(known) or 'none'}.")
-        turn = caller.capability.turn(ctx)
+        turn = caller.capability._turn_of(ctx)
         calling = turn.calling
         if calling.depth + 1 >= self._max_depth:
             raise ToolFailed(f"Calls go no deeper than {self._max_depth}: answer with what you have.")
@@ -189,7 +189,7 @@ class Runtime:
             depth=calling.depth + 1,
             within=turn.current,
         )
-        return (await agent.ask(request, deeper, {"usage": ctx.usage})).output
+        return (await agent._ask(request, deeper, {"usage": ctx.usage})).output
 
     def _find(self, name: str) -> Agent:
         found = self._agents.get(name)

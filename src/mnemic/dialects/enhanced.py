@@ -14,7 +14,7 @@ import mnemic
 
 from ..checks import shown
 from ..features.extractive import extractive
-from ..layers.sealing import Keys
+from ..layers.sealing import EncryptionKeys
 from ..models.finding import find_embedder
 from .embedding import embedder_from
 from .live import sqlite_url
@@ -199,7 +199,7 @@ class EnhancedAgentMemory:
         path: str | PathLike[str] = "agent_memory.db",
         long_term: MemoryStore[str] | None = None,
         max_messages: int | None = None,
-        encryption_key: Keys | None = None,
+        encryption_key: EncryptionKeys | None = None,
     ) -> None:
         """`long_term` is any store; the default is a file if `persistent`, otherwise this process.
 

@@ -13,7 +13,7 @@ from mnemic import Message
 
 from ..features.messages import SYSTEM_ID
 from ..features.turns import fitting
-from ..layers.sealing import Keys
+from ..layers.sealing import EncryptionKeys
 from ..records import now
 from ..tokens import encoding
 from .live import shared, sqlite_url
@@ -40,7 +40,9 @@ class BaseMemory:
 
     session: mnemic.Session | None = None
 
-    def __init__(self, url: str, name: str, *scope: str, encryption_key: Keys | None = None) -> None:
+    def __init__(
+        self, url: str, name: str, *scope: str, encryption_key: EncryptionKeys | None = None
+    ) -> None:
         """`url` is any Mnemic URL; `encryption_key` encrypts all content."""
         open_ = mnemic.open if url == "memory://" else shared
         memory = open_(url, encryption_key=encryption_key)
@@ -92,7 +94,7 @@ class BaseMemory:
 class FleetingMemory(BaseMemory):
     """A conversation in this process only."""
 
-    def __init__(self, *, encryption_key: Keys | None = None) -> None:
+    def __init__(self, *, encryption_key: EncryptionKeys | None = None) -> None:
         super().__init__("memory://", "fleeting", encryption_key=encryption_key)
 
 
@@ -100,7 +102,11 @@ class SQLiteMemory(BaseMemory):
     """A conversation in a file."""
 
     def __init__(
-        self, db_path: str | os.PathLike[str], session_id: str, *, encryption_key: Keys | None = None
+        self,
+        db_path: str | os.PathLike[str],
+        session_id: str,
+        *,
+        encryption_key: EncryptionKeys | None = None,
     ) -> None:
         super().__init__(sqlite_url(db_path), session_id, encryption_key=encryption_key)
 
@@ -115,7 +121,7 @@ class DynamoDBMemory(BaseMemory):
         primary_key_value: str,
         region: str | None = None,
         *,
-        encryption_key: Keys | None = None,
+        encryption_key: EncryptionKeys | None = None,
     ) -> None:
         url = _aws("dynamodb", table_name, region, "AWS_ENDPOINT_URL_DYNAMODB", key=primary_key_name)
         super().__init__(url, primary_key_value, encryption_key=encryption_key)
@@ -131,7 +137,7 @@ class AgentCoreMemory(BaseMemory):
         memory_id: str | None = None,
         region: str | None = None,
         *,
-        encryption_key: Keys | None = None,
+        encryption_key: EncryptionKeys | None = None,
     ) -> None:
         """Raise InvalidValueError if neither `memory_id` nor the environment names a memory."""
         memory_id = memory_id or os.environ.get(MEMORY_ID)

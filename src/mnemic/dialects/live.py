@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import mnemic
 
-from ..layers.sealing import Keys
+from ..layers.sealing import EncryptionKeys
 
 Result = TypeVar("Result")
 Item = TypeVar("Item")
@@ -21,7 +21,7 @@ def sqlite_url(path: str | PathLike[str]) -> str:
     return "memory://" if path == ":memory:" else f"sqlite:///{quote(fspath(path))}"
 
 
-def shared(url: str, encryption_key: Keys | None = None) -> mnemic.Memory:
+def shared(url: str, encryption_key: EncryptionKeys | None = None) -> mnemic.Memory:
     """Return the memory at a URL with this key, opened once per process."""
     return _shared(url, tuple(encryption_key) if isinstance(encryption_key, list) else encryption_key)
 

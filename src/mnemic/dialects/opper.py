@@ -10,7 +10,7 @@ from pydantic_ai.toolsets import FunctionToolset
 import mnemic
 from mnemic import AsyncMemory, AsyncNotes
 
-from ..layers.sealing import Keys
+from ..layers.sealing import EncryptionKeys
 from .talking import Talker
 
 __all__ = ["Agent", "MemoryBackend", "RedisMemory", "UrlMemory"]
@@ -40,7 +40,7 @@ class UrlMemory(MemoryBackend):
         url: str = "memory://",
         prefix: str = "agent_memory",
         *,
-        encryption_key: Keys | None = None,
+        encryption_key: EncryptionKeys | None = None,
     ) -> None:
         self.url = url
         self.prefix = prefix
@@ -77,7 +77,7 @@ class RedisMemory(UrlMemory):
     """Notes on a Redis or Valkey server."""
 
     def __init__(
-        self, redis_url: str, prefix: str = "agent_memory", *, encryption_key: Keys | None = None
+        self, redis_url: str, prefix: str = "agent_memory", *, encryption_key: EncryptionKeys | None = None
     ) -> None:
         super().__init__(redis_url, prefix, encryption_key=encryption_key)
 

@@ -38,6 +38,7 @@ MAX_LINE = 64 * 1024 * 1024
 Progress: TypeAlias = Callable[[int, int], object]
 """Called with how many records are done, and how many there are."""
 FileOrPath: TypeAlias = str | PathLike[str] | IO[bytes]
+"""A path, or an open binary file."""
 
 
 class Header(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -20,9 +20,11 @@ from .kinds import ARCHIVED, MESSAGE, SUMMARY
 from .summary import Summarize
 
 Retention: TypeAlias = Literal["single_run", "session", "persistent"]
+"""When a session is cleared: around each run, at the end of its `with`, or never."""
 RETENTIONS: tuple[Retention, ...] = get_args(Retention)
 Handler: TypeAlias = Callable[[list[Message]], Awaitable[Any] | Any]
 Overflow: TypeAlias = Literal["drop", "archive"] | Summarize | Handler
+"""What happens to messages past a limit: dropped, archived, archived and summarized, or given to a function."""
 
 
 class SessionSettings(Value, frozen=True, kw_only=True, omit_defaults=True):

@@ -15,7 +15,8 @@ from ..errors import InvalidValueError
 from ..records import Record, ScopePath, Value
 from ..store.protocol import Store
 
-Flags = Callable[[Record], Sequence[str]]
+AuditFlags: TypeAlias = Callable[[Record], Sequence[str]]
+"""A function from a record to the flags that its audit entries carry."""
 """Returns flags for a record being written, such as `["personal data"]`."""
 
 
@@ -26,7 +27,7 @@ class Audit(Struct, frozen=True, kw_only=True):
     """
 
     store: Store | str | None = None
-    flags: Flags | None = None
+    flags: AuditFlags | None = None
     actor: str | None = None
     session: str | None = None
     address: str | None = None

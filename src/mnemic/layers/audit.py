@@ -41,7 +41,7 @@ from ..store.query import (
     Touch,
     Write,
 )
-from .acting import Audit, AuditEntry, Flags, Who, acting
+from .acting import Audit, AuditEntry, AuditFlags, Who, acting
 from .layer import Layer
 from .sifting import sifted
 
@@ -264,7 +264,7 @@ def _entry(record: Record) -> AuditEntry:
     return AuditEntry(time=record.created, scope=record.scope, **data)
 
 
-def _flags(flags: Flags, record: Record) -> list[str]:
+def _flags(flags: AuditFlags, record: Record) -> list[str]:
     """Return the flags of a record, computed on a copy; raises InvalidValueError if they are not names."""
     twin = replace(
         record,

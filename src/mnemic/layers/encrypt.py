@@ -22,7 +22,7 @@ from ..store.protocol import Capability, Page, Store
 from ..store.query import FIELDS, Condition, Derive, Op, Outcome, Put, Scan, Search, StreamScan, Write
 from .layer import Layer
 from .lock import LOCK, Held, Lock
-from .sealing import LASTING, OF_RECORD, Keyring, Keys, Labels, Sealer, tenant_of
+from .sealing import LASTING, OF_RECORD, EncryptionKeys, Keyring, Labels, Sealer, tenant_of
 from .sifting import sifted
 
 MANY, MUCH = 256, 500_000
@@ -32,7 +32,7 @@ MANY, MUCH = 256, 500_000
 class EncryptLayer(Layer):
     """Hides record content from anyone who can read the store below."""
 
-    def __init__(self, below: Store, keys: Keys | Keyring, url: str = "") -> None:
+    def __init__(self, below: Store, keys: EncryptionKeys | Keyring, url: str = "") -> None:
         """Take one key or several, of which the first encrypts; raises InvalidValueError for an invalid key."""
         super().__init__(below)
         self._sealer = Sealer(keys if isinstance(keys, Keyring) else Keyring(keys))

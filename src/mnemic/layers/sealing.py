@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Key: TypeAlias = str | bytes
 """32 bytes, or their 44 base64 characters, as from `Fernet.generate_key`."""
-Keys: TypeAlias = Key | Sequence[Key]
+EncryptionKeys: TypeAlias = Key | Sequence[Key]
 """A key, or several: the first encrypts, all of them decrypt."""
 
 OF_RECORD, LASTING = b"\x01", b"\x02"
@@ -46,7 +46,7 @@ _URL_SAFE = bytes.maketrans(b"-_", b"+/")
 class Keyring:
     """Encrypts with the first key, and decrypts with all of them."""
 
-    def __init__(self, keys: Keys) -> None:
+    def __init__(self, keys: EncryptionKeys) -> None:
         """Raise InvalidValueError for an invalid key, MissingExtraError without `mnemic[encryption]`."""
         check_extra("encryption", "encryption", "cryptography")
         from cryptography.exceptions import InvalidTag

@@ -10,6 +10,19 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Vectors: TypeAlias = NDArray[np.float32]
+    """A row for each text, or one vector."""
+else:
+
+    def __getattr__(name: str) -> object:
+        """Load numpy only when someone asks for the type by its name."""
+        if name != "Vectors":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        import numpy as np
+        from numpy.typing import NDArray
+
+        vectors = globals()[name] = NDArray[np.float32]
+        return vectors
+
 
 __all__ = [
     "Embedder",

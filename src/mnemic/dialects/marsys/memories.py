@@ -15,7 +15,7 @@ import mnemic
 from ...checks import check_segment, shown
 from ...features.extractive import extractive
 from ...features.settings import Retention
-from ...layers.sealing import Keys
+from ...layers.sealing import EncryptionKeys
 from ..live import Live, shared
 from .messages import Message, decode, encode
 
@@ -90,7 +90,7 @@ class MemoryManager:
         max_messages_per_agent: int = 1000,
         *,
         store: str | None = None,
-        encryption_key: Keys | None = None,
+        encryption_key: EncryptionKeys | None = None,
     ) -> None:
         """`store` is the URL of persistent memories, opened on first use.
 

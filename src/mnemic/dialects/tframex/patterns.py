@@ -13,7 +13,7 @@ import mnemic
 
 from ...driving import call, running_loop
 from ...features.messages import decode
-from ...layers.sealing import Keys
+from ...layers.sealing import EncryptionKeys
 from ...records import now
 from ..embedding import embedder_from, embedding_here
 from .agents import find_agent
@@ -231,7 +231,11 @@ class EncryptedMemoryStore(UrlMemoryStore):
     """Encrypted messages; filters, limits and search work as usual."""
 
     def __init__(
-        self, encryption_key: Keys, url: str = "memory://", session_id: str = "default", **options: Any
+        self,
+        encryption_key: EncryptionKeys,
+        url: str = "memory://",
+        session_id: str = "default",
+        **options: Any,
     ) -> None:
         """Take a Fernet key, or 32 bytes."""
         super().__init__(url, session_id, encryption_key=encryption_key, **options)

@@ -12,7 +12,7 @@ from mnemic import AsyncScope, AsyncSession
 
 from ...checks import check_count, shown
 from ...features.turns import fitting
-from ...layers.sealing import Keys
+from ...layers.sealing import EncryptionKeys
 from ...tokens import encoding
 from ..live import Live
 from .messages import Message, from_core, to_core
@@ -54,7 +54,7 @@ class UrlMemoryStore(BaseMemoryStore):
         url: str = "memory://",
         session_id: str = "default",
         *,
-        encryption_key: Keys | None = None,
+        encryption_key: EncryptionKeys | None = None,
         embedder: Any = "auto",
         **limits: Any,
     ) -> None:
@@ -167,7 +167,7 @@ class S3MemoryStore(UrlMemoryStore):
         session_id: str = "default",
         prefix: str = "memory",
         *,
-        encryption_key: Keys | None = None,
+        encryption_key: EncryptionKeys | None = None,
         **options: str,
     ) -> None:
         query = urlencode(options)

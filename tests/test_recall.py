@@ -964,7 +964,7 @@ def test_what_this_process_forgets_need_not_be_looked_for(monkeypatch: pytest.Mo
     with mnemic.open("memory://") as memory:
         space = memory.scope("a")
         kept = space.remember_many([f"tea number {n}" for n in range(50)])
-        chat = memory.scope("a").session("s", max_messages=3)
+        chat = memory.scope("a").session("s", max_messages=3, overflow="drop")
         chat.add_many([Message("user", f"coffee number {n}") for n in range(3)])
         assert len(space.recall("tea coffee", k=99)) == 53
         space.forget(kept[7].id)

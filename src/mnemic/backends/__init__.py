@@ -1,1 +1,1 @@
-"""Where records are kept: one room per engine, found by entry point and never imported by name."""
+"""Storage engines, one package each, loaded by entry point."""

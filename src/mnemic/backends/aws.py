@@ -1,4 +1,4 @@
-"""What back-ends on AWS share: clients, how long they try, and what AWS's errors mean."""
+"""Shared code of AWS back-ends: clients, retries, deadlines, and error mapping."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from ..store.registry import StoreURL
 from .calls import TIMEOUT, Calls, seconds
 
 ATTEMPTS = 4
-"""How often a request is sent before it is given up, with growing pauses of random length in between."""
+"""Maximum number of attempts of a request, with exponential backoff and jitter."""
 BROKEN = 2
-"""How often a request is sent again whose answer was cut off, or made no sense."""
+"""How often a request is repeated if its answer was cut off or invalid."""
 CONNECTIONS = 64
-"""How many requests a client has under way at the same time."""
+"""Maximum number of concurrent requests of a client."""
 
 
 def _endpoint(text: str) -> str:
     split = urlsplit(text)
-    # Requests are signed: a user or a token in the endpoint would only be shown by the errors of the client.
+    # Requests are signed: credentials in the endpoint would only be exposed by the client's errors.
     if split.scheme not in ("http", "https") or not split.hostname or "@" in text or split.query:
         raise ValueError(text)
     return text
@@ -50,11 +50,11 @@ OPTIONS: dict[str, Callable[[str], object]] = {
     "profile": str,
     "timeout": seconds,
 }
-"""The options of a URL that `connect` reads, for StoreURL.take."""
+"""URL options that `connect` reads, for StoreURL.take."""
 
 
 class Answer(dict[str, Any]):
-    """What a service has answered; a part that must be there and is not raises UnreadableStoreError."""
+    """Answer of a service; a missing required part raises UnreadableStoreError."""
 
     def __init__(self, parts: dict[str, Any], url: StoreURL) -> None:
         super().__init__(parts)
@@ -65,13 +65,13 @@ class Answer(dict[str, Any]):
 
 
 class Requests:
-    """Sends requests to a service, each within a deadline; every error but a refusal leaves it as ours."""
+    """Sends requests to a service, each with a deadline; maps every error except a refusal."""
 
     def __init__(self, service: str, url: StoreURL, before_send: Any = None, **settings: Any) -> None:
-        """Take what `connect` takes, and what is called with each request before it is sent."""
+        """Take the arguments of `connect`, and a hook that is called with each request before it is sent."""
         self.url = url
         self.meta: Any = None
-        """What the driver knows of the service and where it is."""
+        """The driver's metadata of the service and its endpoint."""
 
         async def client() -> Any:
             made = await connect(service, url, **settings)
@@ -85,7 +85,7 @@ class Requests:
 
     @classmethod
     async def open(cls, service: str, url: StoreURL, **settings: Any) -> Requests:
-        """Return what sends requests to a service, to be closed; raises as `connect` does."""
+        """Connect to a service; close the result after use. Raises as `connect` does."""
         requests = cls(service, url, **settings)
         await requests.calls.connected()
         return requests
@@ -93,7 +93,7 @@ class Requests:
     async def send(self, operation: str, **parameters: Any) -> Any:
         """Return the answer to a request, with its body as bytes if it has one.
 
-        Sent again if the answer is cut off or makes no sense: what must not be done twice says so itself.
+        Repeated if the answer is cut off or invalid; a request that must not run twice guards against it itself.
         Raises ClientError if the service refuses it.
         """
 
@@ -111,7 +111,7 @@ class Requests:
                     return await ask(client)
                 except boto.ClientError:
                     raise
-                except Exception as error:  # whatever it is, it comes out of the driver
+                except Exception as error:  # anything that the driver raises
                     failures += 1
                     if failures > BROKEN or isinstance(error, boto.BotoCoreError):
                         raise explain(error, self.url) from error
@@ -120,22 +120,22 @@ class Requests:
         return await self.calls.run(insist)
 
     async def close(self) -> None:
-        """Break off what is under way, and let go of connections."""
+        """Cancel running requests, and close the connections."""
         await self.calls.close()
 
 
 async def connect(service: str, url: StoreURL, *, attempts: int | None = None, **settings: Any) -> Any:
-    """Return a client of a service, to be closed with its `close`; `attempts=1` sends each request once.
+    """Return a client of a service; `attempts=1` sends each request once.
 
-    Region, endpoint and profile are those of the URL's options, else those of the environment, as are the
-    credentials. Raises one of our errors.
+    Region, endpoint and profile come from the URL's options or else from the environment, credentials from the
+    environment. Raises a StoreError or InvalidValueError.
     """
     options = url.take(**{name: OPTIONS.get(name, str) for name in url.options})
     endpoint = options.get("endpoint")
     timeout: Any = options.get("timeout", TIMEOUT)
     config = AioConfig(
         retries={"mode": "standard", "total_max_attempts": attempts or ATTEMPTS},
-        # Half of the time that a call has, so that a connection that has gone silent is not all it tries.
+        # Half of a call's time, so that there is time for another attempt after a silent connection.
         connect_timeout=timeout / 2,
         read_timeout=timeout / 2,
         max_pool_connections=CONNECTIONS,
@@ -144,7 +144,7 @@ async def connect(service: str, url: StoreURL, *, attempts: int | None = None, *
     try:
         session = aiobotocore.session.AioSession(profile=options.get("profile"))
         session.register_component("data_loader", _loader())
-        # Without TLS there are no certificates to be read, which takes a thread.
+        # Without TLS no certificates have to be loaded, which would take a thread.
         plain = isinstance(endpoint, str) and endpoint.startswith("http:")
         context = session.create_client(
             service,
@@ -159,7 +159,7 @@ async def connect(service: str, url: StoreURL, *, attempts: int | None = None, *
 
 
 def explain(error: Exception, url: StoreURL | str) -> Exception:
-    """Return an error of AWS, of the way to it, or of the driver as one of ours that names the URL."""
+    """Return the Mnemic error for an error of AWS, the network or the driver; it names the URL."""
     if isinstance(error, MnemicError):
         return error
     if isinstance(error, boto.ClientError):
@@ -178,18 +178,18 @@ def explain(error: Exception, url: StoreURL | str) -> Exception:
 
 
 def code_of(error: boto.ClientError) -> str:
-    """Return the name that a service gives its error."""
+    """Return the error code of a service."""
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
 def status_of(error: boto.ClientError) -> int:
-    """Return the status of the HTTP answer that told of an error; 0 if it is not known."""
+    """Return the HTTP status of an error; 0 if unknown."""
     return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 
 
 @functools.cache
 def _loader() -> Loader:
-    """Return what reads the descriptions of services, which are large, and remembers them."""
+    """Return a cached loader of the large service descriptions."""
     return Loader(extra_search_paths=[])
 
 

@@ -1,4 +1,4 @@
-"""Calls to a server: each ends within a deadline, all are on one event loop, and none outlives `close`."""
+"""Calls to a server: each has a deadline, all run on one event loop, and `close` ends them."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from ..errors import ClosedError, EventLoopError, StoreUnavailableError
 from ..forking import leave_alone, mind_forks
 
 TIMEOUT = 10.0
-"""Within how many seconds a call ends, with its retries, unless the option `timeout` says otherwise."""
+"""Deadline of a call including retries, in seconds, unless the option `timeout` is set."""
 GRACE = 1.0
-"""How many seconds `close` gives the calls that are under way before it breaks them off."""
+"""How many seconds `close` waits for running calls before it cancels them."""
 
 Client = TypeVar("Client")
 Result = TypeVar("Result")
 
 
 def seconds(text: str) -> float:
-    """Read the option `timeout`; raises ValueError."""
+    """Parse the option `timeout`; raises ValueError."""
     value = float(text)
     if not 0 < value <= 3600:
         raise ValueError(text)
@@ -28,7 +28,7 @@ def seconds(text: str) -> float:
 
 
 def overdue(url: str, timeout: float) -> StoreUnavailableError:
-    """Return the error for a call whose deadline is over."""
+    """Return the error for a call that missed its deadline."""
     return StoreUnavailableError(
         f"{url}: there was no answer within {timeout:g} seconds (the option timeout); a read can be tried "
         "again, a write may or may not have been done, and can safely be sent again if it has an id"
@@ -36,7 +36,7 @@ def overdue(url: str, timeout: float) -> StoreUnavailableError:
 
 
 def elsewhere(url: str, loop: asyncio.AbstractEventLoop) -> EventLoopError:
-    """Return the error for a call on another event loop than the one that the connections belong to."""
+    """Return the error for a call on another event loop than that of the connections."""
     ended = ", which has ended" if loop.is_closed() else ""
     return EventLoopError(
         f"{url}: the connections of this memory belong to another event loop{ended}: open one with "
@@ -45,7 +45,7 @@ def elsewhere(url: str, loop: asyncio.AbstractEventLoop) -> EventLoopError:
 
 
 class Calls(Generic[Client]):
-    """Lends a driver's client to calls; a forked child has a client of its own from its first call on."""
+    """Provides a driver's client to calls; a forked child creates its own on its first call."""
 
     def __init__(
         self,
@@ -67,10 +67,10 @@ class Calls(Generic[Client]):
         mind_forks(self)
 
     async def run(self, work: Callable[[Client], Awaitable[Result]]) -> Result:
-        """Return what `work` returns for the client.
+        """Run `work` with the client and return its result.
 
-        Raises what `work` raises, StoreUnavailableError after the deadline, ClosedError after `close` or if
-        that comes meanwhile, EventLoopError on another event loop than that of the first call.
+        Raises the errors of `work`, StoreUnavailableError after the deadline, ClosedError after or during
+        `close`, EventLoopError on another event loop than that of the first call.
         """
         if self._closed:
             raise ClosedError(f"{self.url} is closed")
@@ -99,14 +99,14 @@ class Calls(Generic[Client]):
                 self._idle.set()
 
     async def connected(self) -> Client:
-        """Return the client, which is made if there is none."""
+        """Return the client; create it if there is none."""
         async with self._connecting:
             if self.client is None:
                 self.client = await self._connect()
             return self.client
 
     async def close(self) -> None:
-        """Refuse new calls, give those under way a moment, break off the others, and disconnect."""
+        """Reject new calls, wait briefly for running ones, cancel the others, and disconnect."""
         if self._closed:
             return
         self._closed = True
@@ -135,7 +135,7 @@ class Calls(Generic[Client]):
         """Do nothing: connections stay with the parent."""
 
     def after_fork(self) -> None:
-        """Begin anew in a child, which leaves the parent's connections alone."""
+        """Reset in a child, which does not touch the parent's connections."""
         leave_alone(self.client)
         self.client = self._loop = None
         self._under_way = set()

@@ -1,6 +1,6 @@
-"""`memory://`: records in this process, gone with it; `memory://name` is shared within the process.
+"""`memory://`: records in this process; `memory://name` is shared within the process.
 
-It is also the model that every other back-end is compared with, so it is written to be obvious.
+It is also the reference model for all other back-ends, so it is written to be obvious.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ from ..store.rules import check_expected, check_limit, check_version, over_limit
 
 
 class _Stream:
-    """The records of one scope and kind, by seq, with their totals."""
+    """Records of one scope and kind, by seq, with totals."""
 
     def __init__(self, created: datetime) -> None:
         self.records: dict[int, Record] = {}
         self.seqs: list[int] = []
-        """In order; may hold seqs that are gone, until there are too many of them."""
+        """In order; may contain removed seqs until there are too many."""
         self.by_key: dict[str, int] = {}
         self.derived: dict[int, dict[str, tuple[int, bytes]]] = {}
-        """By seq and name, the values derived from a record, and of which version; 0 for any."""
+        """Derived values and their versions (0 for any), by seq and name."""
         self.last_seq = self.version = self.weight = 0
         self.created = self.updated = created
         self.ttl: timedelta | None = None
         self.expires: datetime | None = None
         self.settings: str | None = None
         self.soonest: datetime | None = None
-        """When the first of the records expires, or earlier."""
+        """Lower bound of the first expiry."""
 
     def get(self, key: str) -> Record | None:
         seq = self.by_key.get(key)
@@ -85,7 +85,7 @@ class _Stream:
             self.seqs = sorted(self.records)
 
     def derive(self, seq: int, name: str, value: tuple[int, bytes] | None) -> Callable[[], object]:
-        """Keep a derived value, or remove it if None; return what undoes that."""
+        """Store a derived value, or remove it if None; return a function that undoes it."""
         before = self.derived.get(seq, {}).get(name)
         if value is not None:
             self.derived.setdefault(seq, {})[name] = value
@@ -99,7 +99,7 @@ class _Stream:
         return {name: value for name, (version, value) in found if version in (0, record.version)}
 
     def expired(self, moment: datetime) -> list[str]:
-        """Return the keys of the records that have expired, if any can have."""
+        """Return the keys of expired records."""
         if self.expires is not None and self.expires <= moment:
             return list(self.by_key)
         if self.soonest is None or self.soonest > moment:
@@ -119,7 +119,7 @@ class _Stream:
 
 
 class _Data:
-    """What one in-memory store holds; several handles may share it."""
+    """Content of one in-memory store; several handles may share it."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -127,7 +127,7 @@ class _Data:
 
 
 class MemoryStore:
-    """Keeps records in dictionaries, behind one lock."""
+    """Stores records in dictionaries, behind one lock."""
 
     capabilities: frozenset[Capability] = frozenset({Capability.ATOMIC})
 
@@ -235,7 +235,7 @@ class _Locked:
         self.data = data
 
     def __enter__(self) -> _Data:
-        under_way.__enter__()  # so that no child of a fork has the lock of a thread that it does not have
+        under_way.__enter__()  # so that no forked child inherits a lock of another thread
         self.data.lock.acquire()
         return self.data
 
@@ -245,7 +245,7 @@ class _Locked:
 
 
 class _Change:
-    """The operations of one write, with what is needed to take them back."""
+    """Operations of one write, with undo information."""
 
     def __init__(self, data: _Data, moment: datetime) -> None:
         self.data = data
@@ -343,9 +343,9 @@ class _Change:
         return tuple(removed)
 
     def stream(self, scope: ScopePath, kind: str, *, make: bool) -> _Stream:
-        """Return the stream; the first time in a write, with what has expired taken out.
+        """Return the stream; on first use in a write, expired records are removed.
 
-        A new one is kept only if `make`.
+        A new one is kept only if `make` is true.
         """
         name = (scope.path, kind)
         stream = self.data.streams.get(name)
@@ -368,7 +368,7 @@ class _Change:
         return stream
 
     def note(self, stream: _Stream, touch: Touch | None = None) -> None:
-        """Note that the stream is written now, with what a Touch changes, and what it was before."""
+        """Record that the stream is written now, the effect of a Touch, and the state before."""
         names = ("last_seq", "version", "updated", "expires", "ttl", "settings")
         before = {name: getattr(stream, name) for name in names}
 
@@ -386,7 +386,7 @@ class _Change:
         elif stream.ttl != ttl or stream.expires is None:
             stream.expires = self.moment + stream.ttl
         else:
-            # By the latest clock: one that is slow does not let the stream expire sooner.
+            # Never earlier than before: a slow clock does not shorten the time to live.
             stream.expires = max(stream.expires, self.moment + stream.ttl)
 
 
@@ -394,7 +394,7 @@ _shared: dict[str, _Data] = {}
 
 
 async def open_memory(url: StoreURL) -> MemoryStore:
-    """Open a store of its own, or with a name one that is shared within the process."""
+    """Open a private store, or with a name one that is shared within the process."""
     url.take()
     name = url.split.netloc + url.split.path
     return MemoryStore(_shared.setdefault(name, _Data()) if name else None)
@@ -408,7 +408,7 @@ BACKEND = Backend(open=open_memory, inline=True, trial=_trial)
 
 
 def _walk(data: _Data, scan: Scan, start: Position | None, moment: datetime) -> Iterator[Record]:
-    """Yield the records of the streams that are asked for, in order, from `start` on."""
+    """Yield the records of the requested streams, in order, from `start` on."""
     names = set(data.streams)
     if scan.kinds and not scan.below:
         names &= {(scan.scope.path, kind) for kind in scan.kinds}

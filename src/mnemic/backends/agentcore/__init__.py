@@ -1,4 +1,4 @@
-"""AWS Bedrock AgentCore Memory: a scope is a session of an actor, and holds what its events say."""
+"""AWS Bedrock AgentCore Memory: a scope is a session of an actor; its state is in its events."""
 
 from .store import BACKEND
 

@@ -1,4 +1,4 @@
-"""From what is to change in a session to the events that change it."""
+"""Turns the changes of a session into events."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from .things import Event, Item, Thing
 
 DAY = 24 * 3600
 Twins = Mapping[tuple[str, int], str | None]
-"""By kind and seq, the memory records of what is put."""
+"""Memory record ids by kind and seq."""
 
 
 class Draft:
-    """The events that a write will make in one session."""
+    """The events that a write creates in one session."""
 
     def __init__(self, line: Line, bodies: list[tuple[Body, bool]], twins: list[str]) -> None:
         self.line = line
         self.bodies = bodies
-        """With each, whether all that was said in it was said before."""
+        """Each with whether all of its text was stored before."""
         self.twins = twins
-        """The memory records of what goes."""
+        """Memory records to delete."""
         self.ids: list[str] = []
-        """The ids of the events that were made, in the order of the bodies; empty where one was not."""
+        """Ids of created events, in order; empty where one was not created."""
         self.sent = False
         """Whether the last one was sent."""
 
 
 class Drafting:
-    """Works out what a new event has to hold."""
+    """Computes the content of new events."""
 
     def __init__(self, line: Line, twins: Twins, writer: str, renew: int) -> None:
-        """Take the name of who writes, and after how many seconds what is to last is held anew."""
+        """Take the writer's name, and after how many seconds lasting records are rewritten."""
         self._line = line
         self._twins = twins
         self._writer = writer
@@ -48,11 +48,11 @@ class Drafting:
         self._gone: list[Content] = []
         self._new: list[Content] = []
         self._lost: set[Thing] = set()
-        """What no longer counts where it is."""
+        """Items that no longer count in their event."""
         self._groups: list[str] = []
 
     def draft(self, changes: list[Change]) -> Draft:
-        """Return the events that make changes."""
+        """Return the events for these changes."""
         for change in changes:
             self._change(change)
         for item in self._line.late():
@@ -117,7 +117,7 @@ class Drafting:
                 self._new.append(Extra(kind, keys[seq], seq, name, version, value))
 
     def _replace(self, item: Item) -> None:
-        """Hold a record in the place that it was given when another turned out to have its own."""
+        """Store a record at the position that it was given because another has its own."""
         if item not in self._lost:
             self._new.append(item.content())
             self._lost.add(item)
@@ -126,25 +126,25 @@ class Drafting:
                 self._heads.setdefault(item.kind, head)
 
     def _may_move(self, item: Item) -> bool:
-        """Tell whether another may be moving a record: with all that its event holds, or since it is new."""
+        """Return whether another writer may be moving a record, with the rest of its event or because it is new."""
         event = item.event
         return len(event.live) > 1 or item.kind not in SPOKEN or event.at > self._at - GONE
 
     def _useless(self) -> list[Gone]:
-        """Return what is to be said of memory records that no record has any more."""
+        """Return deletions of memory records without a record."""
         if self._line.branch:
             return []
         used = {one.twin for one in self._new if isinstance(one, Held)}
         items = [one for one in self._lost if isinstance(one, Item) and one.twin and one.twin not in used]
-        # No record has the number 0: what goes here is the memory record alone.
+        # No record has the number 0: only the memory record is deleted.
         return [Gone(item.kind, item.key, 0, item.twin) for item in sorted(items, key=Item.order)]
 
     def _is_old(self, event: Event) -> bool:
-        """Tell whether an event holds what is to last, and will be deleted by the service one day."""
+        """Return whether an event has lasting data, and the service will expire it."""
         return event.at < self._renew and any(thing.order()[1] not in SPOKEN for thing in event.live)
 
     def _moved(self) -> list[Content]:
-        """Return what else is held by events that hold something which no longer counts, for those go."""
+        """Return the other content of events with obsolete items, since those events are deleted."""
         line = self._line
         going: set[Event] = {thing.event for thing in self._lost}
         going.update(event for event in line.stained if event.live)

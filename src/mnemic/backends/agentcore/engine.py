@@ -1,7 +1,7 @@
-"""Streams over the events of a memory: read from what is known of its sessions, changed by new events.
+"""Streams over the events of a memory: read from cached sessions, changed by new events.
 
-The service compares nothing before it writes. Within one process a lock for each session does; between
-processes, whoever reads what two writers did at the same moment puts it in one order, and nothing is lost.
+The service has no conditional writes. Within a process a lock per session replaces them. Between processes,
+readers put concurrent writes into one order, and nothing is lost.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ from .sessions import GRACE, Sessions, every
 from .twins import TwinKeeper
 
 APPEND_AGE = 1.0
-"""For so many seconds after a session was caught up, messages are appended to it as it was then."""
+"""For how many seconds messages are appended to a session without refreshing it."""
 LOAD_AGE = 0.05
-"""For so many, a write that is planned does not have its session caught up once more."""
+"""For how many seconds a planned write does not refresh its session again."""
 TAKE_BACK = 1.0
-"""So many seconds there are to remove what a write has made that then failed."""
+"""How many seconds a failed write has to delete its events."""
 RENEW = 30 * 24 * 3600
-"""After so many seconds a write to a scope holds what is to last there anew, since events expire."""
+"""After how many seconds a write to a scope rewrites its lasting records, because events expire."""
 WALK_AGE = 5.0
-"""So old may be what is known of the sessions below a scope, as others have changed them."""
+"""How many seconds old the cached list of sessions below a scope may be."""
 
 fresh: ContextVar[float | None] = ContextVar("fresh", default=None)
-"""The moment since which a session must have been caught up, for the call that is being made."""
+"""Time since which a session must have been refreshed, for the current call."""
 
 
 class AgentCoreEngine:
-    """Keeps streams in the events of a memory."""
+    """Stores streams in the events of a memory."""
 
     capabilities = frozenset({Capability.DURABLE, Capability.SHARED})
     expires_streams = False
@@ -65,10 +65,10 @@ class AgentCoreEngine:
         mind_forks(self)
 
     def before_fork(self) -> None:
-        """Do nothing: what is remembered of sessions may be there twice."""
+        """Do nothing: cached sessions can be duplicated."""
 
     def after_fork(self) -> None:
-        """Be another writer in a child, which remembers nothing yet."""
+        """Reset in a child, which is another writer with an empty cache."""
         self.sessions = Sessions(self.service, self._branch)
         self._writer = secrets.token_hex(4)
 
@@ -94,7 +94,7 @@ class AgentCoreEngine:
 
     async def load(self, needs: Needs) -> Loaded:
         loaded = Loaded()
-        # Heads are asked for first: what is asked for after them may be as old as they are.
+        # Heads are read first: what is read after them may be as old as they are.
         since = time.monotonic() - (0 if needs.heads else LOAD_AGE)
         scopes: dict[str, list[Name]] = {}
         for name in needs.heads | needs.keys.keys() | needs.whole:
@@ -163,7 +163,7 @@ class AgentCoreEngine:
             changes.setdefault(change.name[0], []).append(change)
         async with AsyncExitStack() as stack:
             lines = {
-                # In order, so that two writers never hold what the other waits for.
+                # In order, so that two writers never deadlock.
                 scope: await stack.enter_async_context(self.sessions.use(place(scope), None, scope))
                 for scope in sorted(changes)
             }
@@ -186,13 +186,13 @@ class AgentCoreEngine:
         return True
 
     async def _send(self, drafts: list[Draft]) -> None:
-        """Make the events of all sessions, or none as far as that can be."""
+        """Create the events of all sessions, or none as far as possible."""
         try:
             await every(map(self._make, drafts))
         except BaseException:
             for draft in drafts:
                 draft.line.loaded = False
-            # What is left of them counts for nothing, and is removed later by whoever comes.
+            # The rest has no effect, and is deleted later.
             with suppress(TimeoutError):
                 async with asyncio.timeout(TAKE_BACK):
                     await asyncio.gather(*map(self._take_back, drafts), return_exceptions=True)
@@ -209,7 +209,7 @@ class AgentCoreEngine:
                 line.leave_main(before)
 
     async def _make(self, draft: Draft) -> None:
-        """Make the events of one session; the last one, which says that the others count, after them."""
+        """Create the events of one session; the last one, which commits the others, comes last."""
         line = draft.line
         branch: Answer | None = None
         if self._branch is not None:
@@ -228,27 +228,27 @@ class AgentCoreEngine:
         await one(len(draft.bodies) - 1)
 
     async def _take_back(self, draft: Draft) -> None:
-        """Delete what was made of a write that has failed."""
+        """Delete the events of a failed write."""
         *parts, last = draft.ids or [""]
         if draft.sent and not last:
-            return  # whether it was made is not known; if it was, the others count
+            return  # its outcome is unknown; if it was created, the others count
         for id in (last, *parts):
             if id:
                 await self.service.delete_event(draft.line.place, id)
 
     async def _root(self, line: Line) -> str:
-        """Make an event for a branch to begin at, in a session that has none."""
+        """Create a root event for a branch, in a session without any."""
         content = payload(Body(FORMAT, str(line.scope), 1, self._writer, int(time.time())))
         return await self.service.create_event(line.place, content, branch=None, said=True)
 
     async def _clean(self, drafts: list[Draft], moment: int) -> None:
-        """Delete what is no longer held."""
+        """Delete obsolete events and memory records."""
         for draft in drafts:
             draft.line.doomed_twins.update(dict.fromkeys(draft.twins, moment))
         await every(self._sweep(draft.line, moment) for draft in drafts)
 
     async def _sweep(self, line: Line, moment: int) -> None:
-        """Delete what nobody needs; what cannot be deleted now is left for later."""
+        """Delete unused events; failures are left for later."""
         if self._twins and line.doomed_twins:
             await self._twins.delete(line, moment)
         line.doomed.update(line.dead(moment))
@@ -274,15 +274,15 @@ def _load(line: Line, name: Name, needs: Needs, loaded: Loaded) -> None:
 
 
 def _since() -> float:
-    """Return since when what is read must have been caught up."""
+    """Return since when the data must have been refreshed."""
     moment = fresh.get()
     return time.monotonic() if moment is None else moment
 
 
 def _is_stale(line: Line, changes: list[Change]) -> bool:
-    """Tell whether a plan was made on a guess about a session that others may have changed.
+    """Return whether a plan assumed a state of a session that others may have changed.
 
-    Messages have ids that nobody else gives, so what others did a moment ago is no matter.
+    Messages have unique ids, so recent writes by others do not matter for them.
     """
     guessed = [change.name[1] for change in changes if change.absent]
     age = APPEND_AGE if all(kind == MESSAGE for kind in guessed) else 0

@@ -1,7 +1,7 @@
-"""What an event holds: turns of a conversation, as AgentCore knows them, and a blob with all else.
+"""The content of an event: conversation turns, as AgentCore knows them, and a blob with everything else.
 
-The blob is a JSON text, since an object would not come back as it was given. A message's own text is not in
-it: that is a conversational payload, or several if it is long.
+The blob is JSON text, since an object would not be returned unchanged. A message's text is not in it: it is one
+or more conversational payloads.
 """
 
 from __future__ import annotations
@@ -17,54 +17,54 @@ from ..keyvalue.kept import Kept, KeptHead, encode
 
 FORMAT = 1
 MESSAGE = "message"
-"""The kind of records whose text is a turn of a conversation."""
+"""Kind of records whose text is a conversation turn."""
 SPOKEN = frozenset({MESSAGE, "archived"})
-"""The kinds of what was said; all others are to last."""
+"""Kinds of conversation records; all others are lasting."""
 MOST_TURNS = 99
-"""The most conversational payloads in one event, beside the blob."""
+"""Maximum number of conversational payloads in one event, besides the blob."""
 MOST_TEXT = 100_000
-"""The longest text of one, in characters and in bytes."""
+"""Maximum length of one, in characters and in bytes."""
 MOST_BYTES = 10_000_000
-"""The largest event."""
+"""Maximum size of an event."""
 ROOM = 64_000
-"""What of that is left for the names and totals that come with every event."""
+"""Part of it reserved for names and totals."""
 PACKED = 128_000
-"""About how much is put together: a record that goes takes the event with it, and the others move."""
+"""Approximate size of a packed event: deleting a record rewrites its event."""
 
 _ROLES = {"user": "USER", "assistant": "ASSISTANT", "tool": "TOOL"}
 _MARK = '{"mnemic":'
 
 
 class Held(Struct, array_like=True):
-    """A record; its text may be in the event's turns, so many of them."""
+    """A record; its text may be in this many turns of the event."""
 
     kind: str
     kept: Kept
     turns: int = 0
     twin: str | None = None
-    """The memory record by which the service's own search finds it."""
+    """Memory record for the service's own search."""
     was: int = 0
-    """The seq that it had at first, if another turned out to have it, too; else 0."""
+    """Its first seq, if that turned out to be taken by another; otherwise 0."""
 
     @property
     def born(self) -> int:
-        """The seq that it had at first, which with its key tells it from all others."""
+        """Its first seq, which together with its key identifies it."""
         return self.was or self.kept.seq
 
 
 class Gone(Struct, array_like=True):
-    """A record that is no more."""
+    """A deleted record."""
 
     kind: str
     key: str
     born: int
     twin: str | None = None
     at: int = 0
-    """Since when, in seconds since 1970, if another writer may just have moved it; else 0."""
+    """Time of deletion, in seconds since 1970, if another writer may just have moved it; otherwise 0."""
 
 
 class Extra(Struct, array_like=True):
-    """What was derived from a record; None if it is no more."""
+    """A derived value; None if it is deleted."""
 
     kind: str
     key: str
@@ -73,37 +73,37 @@ class Extra(Struct, array_like=True):
     version: int
     value: bytes | None
     n: int = 0
-    """The number of the event that held it first, if that was another."""
+    """Number of the event that had it first, if another."""
 
 
 class Body(Struct, omit_defaults=True):
-    """An event: what it changes, in this order; of things that it only moves, others may hold newer ones."""
+    """An event: its changes, in this order; for items that it only moves, others may have newer versions."""
 
     mnemic: int
     scope: str
     n: int
-    """Its number in its session; of two with the same one, the writers did not know of each other."""
+    """Its number in its session; events with the same number are from concurrent writers."""
     by: str = ""
-    """The writer, by which such events are put in order."""
+    """The writer, which orders such events."""
     at: int = 0
-    """When it was made, in seconds since 1970."""
+    """Creation time, in seconds since 1970."""
     seen: int = 0
-    """The sum of the events that counted for the writer, by which others see whether it knew the same."""
+    """Checksum of the events that the writer knew, to detect concurrent writes."""
     dropped: list[str] = field(default_factory=list)
-    """Kinds whose streams are no more."""
+    """Kinds of dropped streams."""
     floors: dict[str, int] = field(default_factory=dict)
-    """By kind, up to which seq all records are no more."""
+    """By kind, the seq up to which all records are deleted."""
     gone: list[Gone] = field(default_factory=list)
     held: list[Held] = field(default_factory=list)
     extra: list[Extra] = field(default_factory=list)
     heads: list[KeptHead] = field(default_factory=list)
     group: str | None = None
-    """The write that it is a part of, which counts only once another event says that it is complete."""
+    """Multi-event write that it belongs to; it counts once another event marks that as complete."""
     groups: list[str] = field(default_factory=list)
-    """Writes that are complete."""
+    """Multi-event writes that are complete."""
 
     def kinds(self) -> set[str]:
-        """Return the kinds of all that it is about."""
+        """Return the kinds of all content."""
         things: list[Gone | Held | Extra | KeptHead] = [*self.gone, *self.held, *self.extra, *self.heads]
         return {*self.dropped, *self.floors, *(thing.kind for thing in things)}
 
@@ -118,7 +118,7 @@ _version = json.Decoder(_Version).decode
 
 
 def turns_of(held: Held) -> list[dict[str, Any]]:
-    """Return a message's text as AgentCore keeps what was said."""
+    """Return a message's text as conversational payloads."""
     text = held.kept.text
     if held.kind != MESSAGE or not text:
         return []
@@ -137,7 +137,7 @@ def turns_of(held: Held) -> list[dict[str, Any]]:
 
 
 def size_of(content: Content) -> int:
-    """Return about how many bytes a content takes in a request."""
+    """Return the approximate size of content in a request."""
     if isinstance(content, Extra):
         return 200 + len(content.key) + len(content.value or b"") * 4 // 3
     if isinstance(content, Gone):
@@ -147,7 +147,7 @@ def size_of(content: Content) -> int:
 
 
 def check_size(content: Content, what: str) -> None:
-    """Raise TooLargeError if no event can hold it."""
+    """Raise TooLargeError if it does not fit into any event."""
     size = size_of(content)
     turns = len(turns_of(content)) if isinstance(content, Held) else 0
     if size > MOST_BYTES - ROOM or turns > MOST_TURNS:
@@ -157,9 +157,9 @@ def check_size(content: Content, what: str) -> None:
 
 
 def pack(contents: Iterable[tuple[Content, bool]]) -> Iterator[tuple[list[Content], bool]]:
-    """Yield contents in parts, each for one event, and whether all that was said in it was said before.
+    """Yield content in parts, each for one event, and whether all of its text was stored before.
 
-    Each comes with whether it is only moved: what is moved is not to be taken for said once more.
+    Each item comes with whether it is only moved, so that it is not treated as said again.
     """
     part: list[Content] = []
     size = turns = 0
@@ -180,7 +180,7 @@ def pack(contents: Iterable[tuple[Content, bool]]) -> Iterator[tuple[list[Conten
 
 
 def fill(body: Body, contents: Iterable[Content]) -> None:
-    """Put contents into an event's body."""
+    """Put content into an event's body."""
     for content in contents:
         if isinstance(content, Held):
             body.held.append(content)
@@ -204,7 +204,7 @@ def payload(body: Body) -> list[dict[str, Any]]:
 
 
 def parse(event: dict[str, Any], url: str) -> Body | None:
-    """Return what an event of ours holds; None for one of others.
+    """Parse a Mnemic event; None for any other.
 
     Raises NewerSchemaError or UnreadableStoreError.
     """

@@ -1,7 +1,7 @@
-"""What is known of one session: its events, folded into streams of records.
+"""Cached state of one session: its events, folded into streams of records.
 
-Of each thing the last event that holds it counts, by number. An event never changes: what changes is held by
-a new one, the old one goes, and what else it held moves.
+For each item, the last event that contains it counts. Events are immutable: a change creates a new event, deletes
+the old one, and moves the rest of its content.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from .things import Event, Item, Stream, Thing, Value
 Key = TypeVar("Key")
 
 GONE = 60
-"""For how many seconds it is told that a record is gone which others may just have moved."""
+"""For how many seconds a deletion is announced to writers that may just have moved the record."""
 
 
 class Line:
-    """A session's state."""
+    """State of a session."""
 
     def __init__(self, place: Place, scope: str | None, *, branch: bool) -> None:
         self.place = place
@@ -38,48 +38,48 @@ class Line:
         self.users = 0
         self.loaded = False
         self.recent: dict[str, tuple[float, Body]] = {}
-        """Events that were made here a moment ago, and may not be listed until when."""
+        """Events created here recently, and until when they may be missing from listings."""
         self.clear()
 
     def clear(self) -> None:
-        """Know nothing but what was made here."""
+        """Reset to what was created here."""
         self.synced = 0.0
         self.seen = 0
-        """The sum of the marks of all events that hold something that counts."""
+        """Checksum of all events with valid content."""
         self.n = 0
         self.newest: Event | None = None
         self.events: dict[str, Event] = {}
         self.unsynced: set[str] = set()
-        """Events that were made here since the session was caught up."""
+        """Events created here since the last refresh."""
         self.others: set[str] = set()
-        """Events that are none of ours, or of another branch."""
+        """Events of other applications, or of another branch."""
         self.streams: dict[str, Stream] = {}
         self.groups: dict[str, Event] = {}
-        """By the writes that are complete, the events that say so."""
+        """Complete multi-event writes, and the events that say so."""
         self.twins: dict[str, Item] = {}
         self.displaced: dict[Item, None] = {}
-        """Records whose place another has, because two writers did not know of each other."""
+        """Records whose position another has, because of concurrent writers."""
         self.gone: dict[tuple[str, str, int], Event] = {}
-        """Records that are gone for good, whoever holds them, and the events that say so."""
+        """Deleted records, and the events that say so."""
         self.waste: dict[str, Event] = {}
-        """Memory records to be deleted, and the events that say so."""
+        """Memory records to delete, and the events that say so."""
         self.waiting: set[str] = set()
-        """Events that are part of a write which is not complete."""
+        """Events of incomplete writes."""
         self.suspects: set[Event] = set()
-        """Events that may hold nothing any more."""
+        """Events that may have no valid content."""
         self.stained: set[Event] = set()
-        """Events that hold something which no longer counts."""
+        """Events with some obsolete content."""
         self.doomed: set[str] = set()
-        """Events that hold nothing, and are still there."""
+        """Events without valid content that still exist."""
         self.doomed_twins: dict[str, int] = {}
-        """Memory records to be deleted, and since when, in microseconds."""
+        """Memory records to delete, and since when, in microseconds."""
         self.shared = False
-        """Whether the events are those of the main branch, seen from another that has none yet."""
+        """Whether the events are those of the main branch, seen from a branch without events."""
         self.root: str | None = None
-        """The event at which that branch will begin."""
+        """Event at which that branch will start."""
         self.size = 0
         self.looked_over = 0
-        """When it was last seen to that nothing gets too old, in seconds since 1970."""
+        """Last check for expiring events, in seconds since 1970."""
 
     # reading
 
@@ -88,11 +88,11 @@ class Line:
         return self.stream(kind).head
 
     def stream(self, kind: str) -> Stream:
-        """Return a stream, empty if there is none."""
+        """Return a stream; empty if it does not exist."""
         return self.streams.get(kind) or Stream()
 
     def late(self) -> list[Item]:
-        """Return the records that were given another place, and are not held there by an event yet."""
+        """Return the records with a new position that no event has yet."""
         return [item for item in self.displaced if self._is_late(item)]
 
     def _is_late(self, item: Item) -> bool:
@@ -101,7 +101,7 @@ class Line:
         return stream.keys.get(item.key) is item and not placed
 
     def expects(self, changes: Iterable[Change]) -> bool:
-        """Tell whether all is as changes expect it."""
+        """Return whether the state is as the changes expect."""
         for change in changes:
             stream = self.stream(change.name[1])
             if (stream.head.revision if stream.head else None) != change.expected:
@@ -111,13 +111,13 @@ class Line:
         return True
 
     def waits(self, group: str, besides: set[Event]) -> bool:
-        """Tell whether events, besides some, are part of a write that has to be called complete."""
+        """Return whether events other than these belong to a write that must stay marked as complete."""
         return any(event.group == group for event in self.events.values() if event not in besides)
 
     # folding
 
     def take_in(self, bodies: Iterable[tuple[str, Body]]) -> None:
-        """Take in events, in their order; what was derived after the records, which may have moved since."""
+        """Apply events in order; derived values after records, which may have moved."""
         known = list(bodies)
         for id, body in known:
             self._apply(id, body)
@@ -134,7 +134,7 @@ class Line:
             dropped = self.streams.pop(kind, None)
             if dropped is not None and dropped.event is not None:
                 self.suspects.add(dropped.event)
-            # Seqs begin anew, so what is said of the old ones no longer holds.
+            # Seqs start again, so statements about the old ones are void.
             for at in [at for at in self.gone if at[0] == kind]:
                 self.suspects.add(self.gone.pop(at))
         for kind, floor in body.floors.items():
@@ -163,13 +163,13 @@ class Line:
         self.suspects.add(older)
 
     def _tell(self, told: dict[Key, Event], keys: Iterable[Key], event: Event) -> None:
-        """Note that it is this event from now on that tells something."""
+        """Record that this event is now the source of a statement."""
         for key in keys:
             self.suspects.add(told.get(key, event))
             told[key] = event
 
     def forget_recent(self) -> None:
-        """Believe that events which were made here are gone if they are not listed now."""
+        """Treat events created here as gone if they are not listed now."""
         moment = monotonic()
         self.recent = {id: made for id, made in self.recent.items() if made[0] > moment and id in self.events}
 
@@ -198,12 +198,12 @@ class Line:
                 last_seq=last,
                 version=version,
                 edited=version if moving else head.edited,
-                # Nobody who has planned on another state may take this one for it.
+                # A plan on another state must not be applied to this one.
                 revision=secrets.randbits(48) + 1,
             )
 
     def dead(self, moment: int) -> list[str]:
-        """Return the events that hold nothing that counts, and forget them."""
+        """Return and forget the events without valid content."""
         found = []
         if self.newest is not None:
             self.suspects.add(self.newest)
@@ -226,14 +226,14 @@ class Line:
         return found
 
     def leave_main(self, ids: list[str]) -> None:
-        """Leave events to the main branch, once this one holds all by itself."""
+        """Leave events to the main branch, once this branch has its own copy."""
         for id in ids:
             self.suspects.discard(self.events.pop(id))
         self.others.update(ids)
         self.shared, self.root = False, None
 
     def _needed(self, event: Event) -> bool:
-        # By the newest, others see that all is as they know it; a branch without events shows the main one.
+        # The newest event shows that nothing changed; a branch without events shows the main one.
         last = event is self.newest and (bool(self.streams) or self.branch)
         return bool(
             last
@@ -323,7 +323,7 @@ def _untell(told: dict[Key, Event], key: Key, event: Event) -> None:
 
 
 def _newer(head: KeptHead, before: KeptHead | None) -> KeptHead:
-    """Return a head that gives no number out once more that another has given."""
+    """Return a head that reuses no number given out by another."""
     if before is None or (head.last_seq >= before.last_seq and head.version >= before.version):
         return head
     last, version = max(head.last_seq, before.last_seq), max(head.version, before.version)
@@ -331,7 +331,7 @@ def _newer(head: KeptHead, before: KeptHead | None) -> KeptHead:
 
 
 def _lost_head(scope: str, kind: str, items: list[Item]) -> KeptHead:
-    """Return the head of a stream whose own was lost with an old event."""
+    """Return a new head for a stream whose own was lost with an expired event."""
     created = min((item.created for item in items), default=0)
     updated = max((item.updated for item in items), default=0)
     return KeptHead(scope, kind, 0, 0, 0, 0, created, updated, None, None, None, 1)

@@ -1,7 +1,7 @@
-"""Scopes as AgentCore's ids: plain names stay as they are, other characters are escaped, long ones hashed.
+"""AgentCore ids of scopes: plain names as they are, other characters escaped, long names hashed.
 
-An actor is the scope above, a session the last segment. Ids hold letters, digits, '-' and '_' only, so `_-`
-begins an escape: two hexadecimal digits of a byte, or a letter that says what follows.
+The actor is the parent scope, the session the last segment. Ids have only letters, digits, '-' and '_', so `_-`
+starts an escape: two hexadecimal digits of a byte, or a letter for the type.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from hashlib import sha256
 from typing import NamedTuple
 
 MOST_SESSION = 100
-"""The longest session id, as the service's own description says."""
+"""Maximum length of a session id."""
 MOST_ACTOR = 255
 MOST_NAMESPACE = 1024
 
 ROOT = "0_-root"
-"""The actor of scopes with one segment, and the session of the root itself."""
+"""Actor of scopes with one segment, and session of the root itself."""
 _BARE = "0_-x"
-"""What stands before a name that does not begin with a letter or a digit."""
+"""Prefix of a name that does not start with a letter or a digit."""
 _HASHED = "0_-h"
 _HASHED_PATH = "0_-p"
 
@@ -29,7 +29,7 @@ _ESCAPE = re.compile(r"_-([0-9a-f]{2})")
 
 
 class Place(NamedTuple):
-    """Where the events of a scope lie."""
+    """Actor and session of a scope."""
 
     actor: str
     session: str
@@ -48,7 +48,7 @@ def encode_segment(name: str) -> str:
 
 
 def decode_segment(text: str) -> str | None:
-    """Return the segment of a session id; None if it is hashed, or not one of ours."""
+    """Return the segment of a session id; None if it is hashed, or not from Mnemic."""
     bare = text.removeprefix(_BARE)
     try:
         name = _ESCAPE.sub(lambda found: chr(int(found[1], 16)), bare).encode("latin-1").decode()
@@ -63,7 +63,7 @@ def encode_path(path: str) -> str:
 
 
 def place_of(encoded: str) -> Place:
-    """Return the place of an encoded path."""
+    """Return the actor and session of an encoded path."""
     above, _, last = encoded.rpartition("/")
     if len(above) > MOST_ACTOR:
         above = _HASHED_PATH + sha256(above.encode()).hexdigest()
@@ -71,12 +71,12 @@ def place_of(encoded: str) -> Place:
 
 
 def place(path: str) -> Place:
-    """Return the place of a scope."""
+    """Return the actor and session of a scope."""
     return place_of(encode_path(path))
 
 
 def path_of(place: Place) -> str | None:
-    """Return the scope of a place; None if part of it is hashed, or it is not one of ours."""
+    """Return the scope of an actor and session; None if part of it is hashed, or not from Mnemic."""
     if place == (ROOT, ROOT):
         return ""
     segments = [] if place.actor == ROOT else place.actor.split("/")
@@ -85,6 +85,6 @@ def path_of(place: Place) -> str | None:
 
 
 def may_hold(actor: str, encoded: str) -> bool:
-    """Tell whether an actor may have sessions at an encoded path, or below it."""
+    """Return whether an actor may have sessions at an encoded path, or below it."""
     above = encoded.rpartition("/")[0] or ROOT
     return not encoded or actor in (encoded, above) or actor.startswith((f"{encoded}/", _HASHED_PATH))

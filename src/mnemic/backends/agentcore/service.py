@@ -1,4 +1,4 @@
-"""The calls to AgentCore that are needed, to the last page, with every error as one of ours."""
+"""Calls to AgentCore: all pages, with errors mapped."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from .. import aws
 from .names import Place
 
 OURS = "mnemic"
-"""What our events have in their metadata, so that those of others are not even read."""
+"""Metadata key of Mnemic's events, to skip those of other applications."""
 PAGE = 100
-"""The most that the service returns at once, and takes at once."""
+"""Maximum number of items per request and answer."""
 AT_ONCE = 16
-"""How many requests are under way at the same time."""
+"""Number of concurrent requests."""
 LARGE = 1_000_000
-"""How many bytes of a request the event loop takes in one go."""
+"""Chunk size of a large request."""
 MOST_QUERY = 10_000
 
 Answer = dict[str, Any]
@@ -40,7 +40,7 @@ _CODES: dict[str, tuple[type[Exception], str]] = {
 
 
 class MissingError(Exception):
-    """What a request is about is not there; never seen outside."""
+    """The requested object does not exist; internal."""
 
 
 class Service:
@@ -54,21 +54,21 @@ class Service:
         mind_forks(self)
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
         await self._requests.close()
 
     def before_fork(self) -> None:
         """Do nothing: connections stay with the parent."""
 
     def after_fork(self) -> None:
-        """Let requests of a child wait for one another on its own event loop."""
+        """Reset in a child, for its own event loop."""
         self._begin()
 
     def _begin(self) -> None:
         self._gate = asyncio.Semaphore(AT_ONCE)
 
     async def check(self) -> None:
-        """Raise one of our errors if the memory cannot be read."""
+        """Raise a Mnemic error if the memory cannot be read."""
         try:
             await self._call("list_actors", maxResults=1)
         except MissingError as error:
@@ -100,7 +100,7 @@ class Service:
         return str(answer["event"]["eventId"])
 
     async def events(self, place: Place, *, payloads: bool) -> AsyncGenerator[list[Answer], None]:
-        """Yield our events of a session, page by page; newest or oldest first, as the service pleases."""
+        """Yield Mnemic's events of a session, page by page, in the service's order."""
         ours = {"left": {"metadataKey": OURS}, "operator": "EXISTS"}
         async for page in self._pages(
             "list_events",
@@ -128,7 +128,7 @@ class Service:
         return [actor["actorId"] async for page in pages for actor in page]
 
     async def sessions(self, actor: str) -> list[str]:
-        """Return all sessions of an actor that hold anything."""
+        """Return all non-empty sessions of an actor."""
         extra: Answer = {"actorId": actor}
         if self._takes("ListSessions", "filter"):
             extra["filter"] = {"eventFilter": "HAS_EVENTS"}
@@ -136,7 +136,7 @@ class Service:
         return [session["sessionId"] async for page in pages for session in page]
 
     async def create_records(self, records: Sequence[tuple[str, str]], moment: datetime) -> list[str]:
-        """Make memory records of namespaces and texts, all or none, and return their ids."""
+        """Create memory records of namespaces and texts, all or none; return their ids."""
         made: dict[str, str] = {}
         failed: list[Answer] = []
         for start in range(0, len(records), PAGE):
@@ -166,7 +166,7 @@ class Service:
         return [made[str(at)] for at in range(len(records))]
 
     async def update_records(self, records: Sequence[tuple[str, str]], moment: datetime) -> set[str]:
-        """Give memory records other texts; return the ids of those that could not be."""
+        """Change the texts of memory records; return the ids of failures."""
         failed: set[str] = set()
         for start in range(0, len(records), PAGE):
             some: list[Answer] = [
@@ -182,7 +182,7 @@ class Service:
         return failed
 
     async def delete_records(self, ids: Sequence[str]) -> set[str]:
-        """Delete memory records; return the ids of those that are not there, or not yet."""
+        """Delete memory records; return the ids of those that do not exist, or not yet."""
         failed: set[str] = set()
         for start in range(0, len(ids), PAGE):
             some = [{"memoryRecordId": id} for id in ids[start : start + PAGE]]
@@ -212,7 +212,7 @@ class Service:
             try:
                 answer = await self._call(operation, maxResults=PAGE, **arguments, **token)
             except MissingError:
-                # It may be the session that is not there, or the memory.
+                # Either the session or the memory does not exist.
                 await self.check()
                 return
             yield answer[field]
@@ -228,7 +228,7 @@ class Service:
                 raise self._explained(error) from error
 
     def _takes(self, operation: str, member: str) -> bool:
-        """Tell whether the installed client knows a part of a request that older ones do not."""
+        """Return whether the installed client supports a request parameter."""
         model = self._requests.meta.service_model.operation_model(operation)
         return member in model.input_shape.members
 
@@ -247,6 +247,6 @@ class Service:
 
 
 def as_stream(request: Any, **_: Any) -> None:
-    """Let a large request be sent in parts, for which aiohttp asks with a warning."""
+    """Send a large request in chunks, as aiohttp asks for."""
     if isinstance(request.body, bytes | bytearray) and len(request.body) > LARGE:
         request.body = io.BytesIO(request.body)

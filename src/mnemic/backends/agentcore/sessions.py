@@ -1,4 +1,4 @@
-"""The sessions of a memory: which there are, and what others have written to them."""
+"""Cached sessions of a memory, and changes by others."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from .service import Answer, MissingError, Service
 from .things import order_of
 
 MAIN = "main"
-"""The branch of events that are on none, as AWS's own tools call it."""
+"""Branch of events without a branch, as AWS's own tools call it."""
 GRACE = 2.0
-"""So many seconds an event of our own may be missing from what the service lists."""
+"""How many seconds a new event may be missing from listings."""
 ABANDONED = 3600.0
-"""After so many, what a broken write has left is deleted."""
+"""After how many seconds remains of a failed write are deleted."""
 MOST_CACHED = 64_000_000
-"""How many bytes of sessions are remembered, and one session in any case."""
+"""Maximum size of cached sessions, in bytes; at least one is kept."""
 FEW = 16
-"""Up to so many new events are fetched one by one."""
+"""Up to how many new events are fetched individually."""
 
 
 class Sessions:
-    """Lends sessions, one caller at a time, and catches up with others first."""
+    """Provides exclusive, refreshed sessions."""
 
     def __init__(self, service: Service, branch: str | None) -> None:
         self._service = service
@@ -40,7 +40,7 @@ class Sessions:
 
     @asynccontextmanager
     async def use(self, at: Place, since: float | None, scope: str | None) -> AsyncGenerator[Line, None]:
-        """Lend a session, caught up since a moment if one is given."""
+        """Provide a session, refreshed since a given time."""
         line = self._lines.get(at)
         if line is None:
             line = self._lines[at] = Line(at, scope, branch=self._branch != MAIN)
@@ -59,7 +59,7 @@ class Sessions:
                 self._trim()
 
     async def scopes(self, above: str, since: float) -> dict[str, Place]:
-        """Return the scopes at and below one that may hold anything, and where they lie."""
+        """Return the scopes at and below one that may have data, and their positions."""
         if self._actors[0] < since:
             began = time.monotonic()
             self._actors = (began, await self._service.actors())
@@ -74,7 +74,7 @@ class Sessions:
         return {path: at for path, at in paths.items() if scope.holds(known_scope(path))}
 
     def unswept(self) -> list[Line]:
-        """Return the sessions in which something is still to be deleted."""
+        """Return the sessions with pending deletions."""
         return [line for line in self._lines.values() if line.doomed or line.doomed_twins]
 
     async def _list(self, actor: str) -> None:
@@ -86,12 +86,12 @@ class Sessions:
         return line.scope if line is not None and line.scope is not None else path_of(at)
 
     async def _look_into(self, at: Place) -> None:
-        """Read a session whose id does not tell its scope."""
+        """Read a session whose id does not reveal its scope."""
         async with self.use(at, 0.0, None):
             pass
 
     def _trim(self) -> None:
-        """Forget the sessions that were used least recently, if they are too large."""
+        """Evict the least recently used sessions, if they are too large."""
         total = sum(line.size for line in self._lines.values())
         for at, line in list(self._lines.items())[:-1]:
             if total <= MOST_CACHED:
@@ -101,7 +101,7 @@ class Sessions:
                 del self._lines[at]
 
     async def catch_up(self, line: Line) -> None:
-        """Learn what others have written."""
+        """Read what others have written."""
         began = time.monotonic()
         if not line.loaded or line.shared:
             await self._reload(line)
@@ -113,7 +113,7 @@ class Sessions:
         line.unsynced.clear()
 
     async def _unknown(self, line: Line) -> list[str] | None:
-        """Return the ids of events that are new; None if what is known is no longer so."""
+        """Return the ids of new events; None if the cached state is invalid."""
         line.forget_recent()
         unknown: list[str] = []
         newest = line.newest.id if line.newest else None
@@ -130,7 +130,7 @@ class Sessions:
                         unknown.append(id)
                     else:
                         line.others.add(id)
-            # Newest first: what comes after something that was there the last time was there, too.
+            # Newest first: everything after a known event is known, too.
             if met and reached and page and number(page[0]) > number(page[-1]):
                 break
         if not met and newest not in line.recent:
@@ -138,7 +138,7 @@ class Sessions:
         return [] if line.waiting.issuperset(unknown) else unknown
 
     async def _take_in(self, line: Line, ids: list[str]) -> bool:
-        """Apply new events, if they follow on what is known; False if all has to be read again."""
+        """Apply new events, if they follow the cached state; return False if all must be read again."""
         if len(ids) > FEW:
             return False
         try:
@@ -186,21 +186,21 @@ class Sessions:
         line.loaded = True
 
     def _parsed(self, line: Line, events: Iterable[Answer]) -> list[tuple[str, Body]]:
-        """Return what events of ours hold, and take note of those of others."""
+        """Parse Mnemic's events, and record those of other applications."""
         parsed = [(event["eventId"], parse(event, self._service.url)) for event in events]
         line.others.update(id for id, body in parsed if body is None)
         return [(id, body) for id, body in parsed if body is not None]
 
 
 def _complete(bodies: list[tuple[str, Body]]) -> list[tuple[str, Body]]:
-    """Return, in order, the events that are no part of a write, or of one that was carried through."""
+    """Return, in order, the events that are not part of an incomplete write."""
     groups = {group for _, body in bodies for group in body.groups}
     whole = [(id, body) for id, body in bodies if body.group is None or body.group in groups]
     return sorted(whole, key=lambda pair: order_of(*pair))
 
 
 def _writes(bodies: list[tuple[str, Body]]) -> list[list[tuple[str, Body]]]:
-    """Return events by the writes that made them."""
+    """Return events grouped by write."""
     writes: list[list[tuple[str, Body]]] = [[]]
     for id, body in bodies:
         writes[-1].append((id, body))
@@ -210,7 +210,7 @@ def _writes(bodies: list[tuple[str, Body]]) -> list[list[tuple[str, Body]]]:
 
 
 def _unlisted(line: Line, bodies: list[tuple[str, Body]]) -> list[tuple[str, Body]]:
-    """Return the events that were made here a moment ago, and that nobody who came after them has deleted."""
+    """Return events created here recently that no later writer has deleted."""
     recent = [(id, body) for id, (_, body) in line.recent.items()]
     own = {body.by for _, body in recent}
     last = max((body.n for _, body in bodies if body.by not in own), default=0)
@@ -222,12 +222,12 @@ def _branch_of(event: Answer) -> str:
 
 
 def number(event: Answer) -> int:
-    """Return what the service puts events in order by."""
+    """Return the sort key of the service."""
     return int(event["eventId"].partition("#")[0])
 
 
 async def every(work: Iterable[Awaitable[Any]]) -> list[Any]:
-    """Do all at once, and raise the first error only after all have ended."""
+    """Run all concurrently, and raise the first error after all have ended."""
     answers = await asyncio.gather(*work, return_exceptions=True)
     for answer in answers:
         if isinstance(answer, BaseException):

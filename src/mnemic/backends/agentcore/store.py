@@ -1,4 +1,4 @@
-"""The store over a memory of AgentCore, and how it is opened: agentcore://memory-id?region=…&branch=… ."""
+"""The AgentCore store, and how it is opened: agentcore://memory-id?region=…&branch=… ."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _BRANCH = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_-]{0,99}")
 
 
 class AgentCoreStore(KeyValueStore):
-    """Keeps records in a memory of AgentCore."""
+    """Stores records in an AgentCore memory."""
 
     _engine: AgentCoreEngine
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """All but ATOMIC: the service compares nothing, and does one event at a time."""
+        """All but ATOMIC: the service has no conditional writes, and writes one event at a time."""
         return self._engine.capabilities
 
     async def write(self, write: Write) -> list[Outcome]:
@@ -73,7 +73,7 @@ class AgentCoreStore(KeyValueStore):
     async def retrieve(self, scope: ScopePath, query: str, limit: int = 10) -> list[tuple[Record, float]]:
         """Return the records at and below a scope that the service's own search finds, best first.
 
-        What was said is not among them, nor, for a minute or so, what was just written.
+        Messages are not included, nor, for about a minute, what was just written.
         """
         self._check_open()
         check_count(limit, "limit")
@@ -89,7 +89,7 @@ class AgentCoreStore(KeyValueStore):
         return found[:limit]
 
     async def _twin(self, id: str, namespaces: Sequence[str]) -> Record | None:
-        """Return the record that a memory record was made from, if it is still there."""
+        """Return the record of a memory record, if it still exists."""
         encoded = namespaces[0].removeprefix(PREFIX).strip("/") if namespaces else ""
         at = place_of(encoded)
         moment = self._moment()
@@ -104,7 +104,7 @@ class AgentCoreStore(KeyValueStore):
 
 
 class _Fresh:
-    """Within it, what is read was caught up since it was entered, or a little before."""
+    """Context in which reads are refreshed since it was entered, or shortly before."""
 
     def __init__(self, age: float) -> None:
         self._age = age
@@ -131,7 +131,7 @@ def _days(text: str) -> int:
 
 
 async def open_store(url: StoreURL) -> AgentCoreStore:
-    """Open the memory that a URL names; raises one of our errors."""
+    """Open the memory of a URL; raises a Mnemic error."""
     options = url.take(branch=_branch, recall=_switch, renew=_days, **aws.OPTIONS)
     memory = (url.split.netloc + url.split.path).rstrip("/")
     if not _MEMORY.fullmatch(memory):

@@ -1,4 +1,4 @@
-"""What the events of a session hold, and which of them holds it."""
+"""Items of a session, and the events that contain them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .events import Body, Content, Extra, Held
 
 
 class Event:
-    """One event, and what of it counts."""
+    """One event, and its valid content."""
 
     __slots__ = ("at", "gone", "group", "groups", "id", "live", "mark", "order", "twins")
 
@@ -24,33 +24,33 @@ class Event:
         self.groups = body.groups
         self.live: set[Thing] = set()
         self.gone = {(gone.kind, gone.key, gone.born): gone for gone in body.gone if gone.at}
-        """Records of which others have to be told that they are gone."""
+        """Deletions that other writers must learn about."""
         self.twins = {gone.twin: gone for gone in body.gone if gone.twin is not None}
-        """Memory records that are to be deleted."""
+        """Memory records to delete."""
 
 
 def order_of(id: str, body: Body) -> tuple[int, str, str]:
-    """Return what events are put in order by; what one writer did stays in its order whatever others did."""
+    """Return the sort key of events; the events of one writer keep their order."""
     return (body.n, body.by, id)
 
 
 class Thing:
-    """What an event holds, as long as it counts."""
+    """An item in an event, while it is valid."""
 
     __slots__ = ("event",)
     event: Event
 
     def content(self) -> Content:
-        """Return it as an event holds it."""
+        """Return its content for an event."""
         raise NotImplementedError
 
     def order(self) -> tuple[bool, str, int, str]:
-        """Return its place among what moves from one event to another."""
+        """Return its sort key among moved content."""
         raise NotImplementedError
 
 
 class Value(Thing):
-    """What was derived from a record."""
+    """A derived value."""
 
     __slots__ = ("item", "n", "name", "value", "version")
 
@@ -64,12 +64,12 @@ class Value(Thing):
         self.event = event
 
     def content(self) -> Extra:
-        """Return it as an event holds it."""
+        """Return its content for an event."""
         item = self.item
         return Extra(item.kind, item.key, item.born, self.name, self.version, self.value, self.n)
 
     def order(self) -> tuple[bool, str, int, str]:
-        """Return its place: after the records."""
+        """Return its sort key: after the records."""
         return (True, self.item.kind, self.item.seq, self.name)
 
 
@@ -87,7 +87,7 @@ class Item(Thing):
         self.take(held, event)
 
     def take(self, held: Held, event: Event) -> None:
-        """Become another version."""
+        """Replace it by another version."""
         kept = held.kept
         self.raw = encode(kept)
         self.born = held.born
@@ -103,30 +103,30 @@ class Item(Thing):
         self.event = event
 
     def slot(self) -> Slot:
-        """Return what the write path needs to know of it."""
+        """Return the state that the write path needs."""
         return Slot(self.key, self.seq, self.version, self.created, self.weight, self.labels, self.expires)
 
     def kept(self) -> Kept:
-        """Return the record, shared with nobody."""
+        """Return an independent copy of the record."""
         kept = decode_kept(self.raw)
         kept.seq, kept.version = self.seq, self.version
         return kept
 
     def row(self, names: Iterable[str] = ()) -> Row:
-        """Return the record with what was derived from it."""
+        """Return the record with its derived values."""
         values = {n: (self.values[n].version, self.values[n].value) for n in names if n in self.values}
         return Row(self.kept(), values)
 
     def things(self) -> list[Thing]:
-        """Return it and what was derived from it."""
+        """Return it and its derived values."""
         return [self, *self.values.values()]
 
     def content(self) -> Held:
-        """Return it as an event holds it."""
+        """Return its content for an event."""
         return Held(self.kind, self.kept(), 0, self.twin, self.born if self.born != self.seq else 0)
 
     def order(self) -> tuple[bool, str, int, str]:
-        """Return its place: as it was said."""
+        """Return its sort key: in conversation order."""
         return (False, self.kind, self.seq, "")
 
 
@@ -137,10 +137,10 @@ class Stream:
 
     def __init__(self) -> None:
         self.floor = 0
-        """Up to which seq all records are gone for good, whoever holds them."""
+        """Seq up to which all records are deleted."""
         self.head: KeptHead | None = None
         self.event: Event | None = None
-        """The event that holds the head."""
+        """The event with the head."""
         self.rows: dict[int, Item] = {}
         self.seqs: list[int] = []
         self.keys: dict[str, Item] = {}

@@ -1,7 +1,7 @@
-"""Memory records beside the events: by them the service's own search finds what is remembered.
+"""Memory records beside the events, for the service's own search.
 
-They are no place to keep records: one is listed only a minute or more after it was written, its text has at
-most 16,000 characters, and of a batch some may fail. So each is a copy of a text, and the event tells its id.
+They cannot replace events: one is listed only a minute or more after it was written, its text has at most 16,000
+characters, and parts of a batch may fail. So each is a copy of a text, and the event has its id.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from .service import Service
 
 PREFIX = "/mnemic/"
 MOST_TEXT = 16_000
-"""The longest text of a memory record."""
+"""Maximum length of a memory record's text."""
 SETTLED = 600_000_000
-"""How old, in microseconds, a memory record must be before it is believed that it is not there."""
+"""Age, in microseconds, from which a missing memory record is considered deleted."""
 
 
 class TwinKeeper:
-    """Keeps memory records in step with records."""
+    """Keeps memory records in sync with records."""
 
     def __init__(self, service: Service, *, new: bool) -> None:
-        """Make none where `new` is false; those that are there still go with their records."""
+        """Create none if `new` is false; existing ones are still deleted with their records."""
         self._service = service
         self._new = new
 
     async def prepare(
         self, lines: dict[str, Line], changes: dict[str, list[Change]]
     ) -> dict[str, dict[tuple[str, int], str | None]]:
-        """Make and change the memory records of what is about to be put; return their ids by kind and seq."""
+        """Create and update the memory records for a write; return their ids by kind and seq."""
         found: dict[str, dict[tuple[str, int], str | None]] = {}
         updates: list[tuple[str, str, tuple[str, int], str]] = []
         creates: list[tuple[str, tuple[str, int], str]] = []
@@ -69,20 +69,20 @@ class TwinKeeper:
         return found
 
     async def undo(self, lines: dict[str, Line], twins: dict[str, dict[tuple[str, int], str | None]]) -> None:
-        """Delete the memory records that were made for a write that has failed."""
+        """Delete the memory records of a failed write."""
         known = {id for line in lines.values() for id in line.twins}
         made = {id for ids in twins.values() for id in ids.values() if id is not None}
         with suppress(StoreError):
             await self._service.delete_records(sorted(made - known))
 
     async def delete(self, line: Line, moment: int) -> None:
-        """Delete the memory records of what is gone; what cannot be deleted now, later."""
+        """Delete the memory records of deleted records; failures are retried later."""
         ids = list(line.doomed_twins)
         try:
             missing = await self._service.delete_records(ids)
         except StoreError:
             return
-        # One that was written a moment ago may not be found yet.
+        # A recent one may not be visible yet.
         late = {id for id in missing if line.doomed_twins[id] > moment - SETTLED}
         for id in set(ids) - late:
             del line.doomed_twins[id]
@@ -91,12 +91,12 @@ class TwinKeeper:
 
 
 def namespace(path: str) -> str:
-    """Return the namespace of a scope's memory records; those of the scopes below begin with it."""
+    """Return the namespace of a scope's memory records, a prefix of those of the scopes below."""
     return f"{PREFIX}{encode_path(path)}/" if path else PREFIX
 
 
 def text_of(kind: str, kept: Kept) -> str | None:
-    """Return what the service is to find a record by; None if it is not to find it."""
+    """Return the searchable text of a record; None if it is not searchable."""
     if kind in SPOKEN or not kept.text:
         return None
     text = f"{kept.title}\n{kept.text}" if kept.title else kept.text

@@ -1,4 +1,4 @@
-"""Stores in a table of DynamoDB."""
+"""Stores in a DynamoDB table."""
 
 from .opening import BACKEND, create
 

@@ -1,4 +1,4 @@
-"""Where things lie: every item has an address of two parts, of which each layout makes a key."""
+"""Item addresses: partition and position, from which each layout makes a key."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import NamedTuple
 
 from ...store.planning import Name
 
-# Names hold no control characters, so these cannot be forged.
+# Names have no control characters, so these cannot be forged.
 BREAK = "\0"
 HASHED = "\x02"
 
 MAX_PARTITION = 2048
 MAX_SORT = 1024
-"""The longest parts of a key, in bytes."""
+"""Maximum sizes of key parts, in bytes."""
 
 
 class Address(NamedTuple):
-    """The partition of an item, and its place within it."""
+    """Partition of an item, and its position within it."""
 
     partition: str
     sort: str
@@ -26,47 +26,47 @@ class Address(NamedTuple):
 
 @lru_cache(maxsize=10_000)
 def stream(name: Name) -> str:
-    """Return the partition of a stream: its head and its records."""
+    """Return the partition of a stream, with its head and records."""
     return short(BREAK.join(("s", *name)), MAX_PARTITION)
 
 
 def head(name: Name) -> Address:
-    """Return where a stream's totals lie."""
+    """Return the address of a stream's head."""
     return Address(stream(name), "h")
 
 
 def record(name: Name, key: str) -> Address:
-    """Return where a record lies."""
+    """Return the address of a record."""
     return Address(stream(name), short(f"k{key}", MAX_SORT))
 
 
 def place(name: Name, seq: int) -> Address:
-    """Return where it is kept which record has a seq, on tables that have no index of seqs."""
+    """Return the address of the item that maps a seq to its record, on tables without an index of seqs."""
     return Address(stream(name), f"p{seq:019}")
 
 
 def guard(name: Name, number: int) -> Address:
-    """Return where it is kept, for as long as a large change is made, at which revision a stream is."""
+    """Return the address of a guard item, which has the stream's revision during a large change."""
     return Address(stream(name), f"g{number}")
 
 
 def label(name: Name, label: str, value: str) -> str:
-    """Return the partition of what has a label."""
+    """Return the partition of records with a label."""
     return short(BREAK.join(("l", *name, label, value)), MAX_PARTITION)
 
 
 def note(key: str) -> Address:
-    """Return where a note lies."""
+    """Return the address of a journal entry."""
     return Address(f"n{BREAK}{key}", "n")
 
 
 def chunk(token: str, number: int) -> Address:
-    """Return where a part of a large value lies."""
+    """Return the address of a part of a large value."""
     return Address(f"c{BREAK}{token}", f"{number:04}")
 
 
 def short(text: str, longest: int) -> str:
-    """Return a text, or its hash if it has too many bytes."""
+    """Return a text, or its hash if it is too long."""
     fits = 4 * len(text) <= longest or len(text.encode()) <= longest
     return text if fits else f"{HASHED}{digest(text)}"
 

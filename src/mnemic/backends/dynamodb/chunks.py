@@ -1,7 +1,7 @@
-"""Values that are too large for an item: kept in parts, under a name that nobody else can have.
+"""Values too large for an item, split into parts with unique names.
 
-The parts are written before anything refers to them, and removed after nothing does any more. So whoever
-finds a reference finds the value, and what a crash leaves behind is never found.
+The parts are written before anything references them, and deleted after nothing does. So a reference always finds
+its value, and what a crash leaves behind is never read.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .layout import Layout
 from .table import Fields, Item
 
 SIZE = 350_000
-"""How many bytes a part holds; an item may have 400 KB."""
+"""Size of a part; an item may have 400 KB."""
 
 PART = Fields("token", "number", "value")
 
@@ -26,7 +26,7 @@ class Chunks:
         self._layout = layout
 
     def cut(self, value: bytes, ttl: Item | None = None) -> tuple[str, list[Item]]:
-        """Return the reference to a value, and the items to be written before it is used."""
+        """Return the reference of a value, and the items to write first."""
         token = secrets.token_hex(16)
         parts = [value[start : start + SIZE] for start in range(0, len(value), SIZE)] or [b""]
         items = [
@@ -42,7 +42,7 @@ class Chunks:
         return f"{token}.{len(parts)}", items
 
     async def read(self, references: Iterable[str]) -> dict[str, bytes]:
-        """Return values by their references, without those that are no longer there."""
+        """Return values by their references, without missing ones."""
         wanted = set(references)
         if not wanted:
             return {}

@@ -1,4 +1,4 @@
-"""What a batch changes, as actions of a transaction: one for each item that it concerns."""
+"""Transaction actions of a batch: one per item."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from .layout import Layout
 from .table import Item, size_of
 
 MOST_ITEMS = 100
-"""How many items a transaction takes."""
+"""Maximum number of items in a transaction."""
 WHOLE = 300_000
-"""Up to how many bytes a note lies in one item."""
+"""Maximum size of a journal entry in one item."""
 
 
 class Draft:
-    """The actions of a batch, by address, and the items that must be there before."""
+    """Actions of a batch, by address, and the items to write first."""
 
     def __init__(self, layout: Layout, chunks: Chunks) -> None:
         self.records: dict[Address, Item] = {}
-        """What concerns records: these actions may be done one by one, in any order."""
+        """Actions on records, which may be applied one by one, in any order."""
         self.rest: dict[Address, Item] = {}
         """Heads."""
         self.entries: dict[Address, Item] = {}
-        """What concerns the directory, which may be found full."""
+        """Actions on the directory, which may turn out to be full."""
         self.before: list[Item] = []
         self.touched: list[tuple[Name, str]] = []
-        """The records that were there before and are removed or changed."""
+        """Existing records that are removed or changed."""
         self._layout = layout
         self._chunks = chunks
 
     async def add(self, batch: Batch) -> bool:
-        """Add all of a batch; False if a stream is known to be at another revision."""
+        """Add a batch; return False if a stream is known to have another revision."""
         for change in batch.changes:
             if not await self._add_head(change):
                 return False
@@ -102,7 +102,7 @@ class Draft:
             item = {**layout.key(at), **attributes, **values}
             self.records[at] = {"Put": {"Item": item, **(expected(None, layout) if new else {})}}
         else:
-            # What was derived and is not named here stays.
+            # Derived values that are not named here stay.
             removed += [name for name in ("importance", "body", "ttl") if name not in attributes]
             self.records[at] = _update(layout.key(at), {**attributes, **values}, removed)
             self.touched.append((change.name, kept.key))
@@ -130,7 +130,7 @@ class Draft:
 
 
 def expected(revision: int | None, layout: Layout) -> Item:
-    """Return the condition that a stream is at a revision, or that there is no item if that is None."""
+    """Return the condition that a stream has a revision, or does not exist if that is None."""
     if revision is None:
         return {
             "ConditionExpression": "attribute_not_exists(#p)",
@@ -144,7 +144,7 @@ def expected(revision: int | None, layout: Layout) -> Item:
 
 
 def measure(batch: Batch, layout: Layout) -> tuple[int, int]:
-    """Return about how many items a batch concerns, never too few, and how many bytes they take."""
+    """Return an upper bound of the number of items in a batch, and their approximate size."""
     count = size = 0
     each = 1 if layout.labels else 2
     for change in batch.changes:

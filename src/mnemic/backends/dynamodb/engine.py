@@ -1,4 +1,4 @@
-"""The engine over DynamoDB: what the store over keys and values asks, as requests to a table."""
+"""The DynamoDB engine of the key-value store."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from .layout import HEAD, Layout
 from .table import ALL, MOST_BYTES, Fields, Item, lots, together
 
 AGAIN = 5
-"""How often a record is read again because it was changed while it was read."""
+"""How often a record is read again because it changed during the read."""
 NOTES_LAST = 40 * 24 * 3600
-"""After how many seconds a note may be forgotten: it is one that a broken-off write has left behind."""
+"""After how many seconds a journal entry may expire: it is left over from an interrupted write."""
 REMEMBERED_LARGE = 10_000
 LANES = 4
-"""In how many lanes the steps of a large change are done at the same time."""
+"""Number of concurrent lanes for the steps of a large change."""
 
 NOTE = Fields("value", "digest")
 
 
 class DynamoEngine:
-    """Keeps a store in a table."""
+    """Stores streams in a table."""
 
     capabilities = frozenset({Capability.DURABLE, Capability.SHARED, Capability.ATOMIC})
     expires_streams = False
@@ -48,9 +48,9 @@ class DynamoEngine:
         self._chunks = Chunks(layout)
         self._slot = Fields(*layout.key(Address("", "")), "seq", "stream", "record", "body", "large")
         self._large: OrderedDict[tuple[Name, str], None] = OrderedDict()
-        """Records that were seen to have values outside their item."""
+        """Records known to have values outside their item."""
         self._own: dict[str, bytes] = {}
-        """The last large note of our own, which need not be read to be known."""
+        """The last large journal entry written here, cached."""
 
     def partition(self, name: Name) -> str:
         return name[0]
@@ -128,13 +128,13 @@ class DynamoEngine:
             return
         stale = await self._stale(draft)
         await self._table.write(draft.before)
-        # Each item is concerned once, so it does no harm if others do the same steps at the same time.
+        # Each item is changed once, so concurrent execution of the same steps is harmless.
         steps = list(lots(draft.records.values(), MOST_ITEMS - 1))
         guards = [addresses.head(change.name)]
         last = [*draft.rest.values(), *draft.entries.values()]
         if len(steps) > 2:
-            # Transactions that check the same item get in one another's way, so each lane has its own.
-            # They go with the change of the head: what comes late finds none.
+            # Transactions that check the same item conflict, so each lane has its own guard. The guards are
+            # deleted with the change of the head, so late steps fail.
             head, guards = guards[0], [addresses.guard(change.name, n) for n in range(LANES)]
             at = [self._layout.key(guard) for guard in guards]
             held = {"revision": {"N": str(change.expected)}}
@@ -148,7 +148,7 @@ class DynamoEngine:
             check = self._check(guards[number], change)
             for step in steps[number :: len(guards)]:
                 if await self._table.transact([check, *step]):
-                    return False  # someone else has carried it through
+                    return False  # someone else has completed it
             return True
 
         if all(await together(map(lane, range(len(guards))))) and not await self._table.transact(last):
@@ -164,7 +164,7 @@ class DynamoEngine:
         }
 
     async def _stale(self, draft: Draft) -> list[Item]:
-        """Return the keys of parts of large values that nothing refers to once a draft is done."""
+        """Return the keys of parts of large values that are unreferenced after a draft."""
         known = [place for place in draft.touched if place in self._large]
         stale: list[Item] = []
         for name, key in known:
@@ -178,7 +178,7 @@ class DynamoEngine:
         return stale
 
     def _settle(self, changes: Sequence[Change], draft: Draft) -> None:
-        """Take note of what was done."""
+        """Record what was done."""
         for change in changes:
             if change.head is not None and not change.same:
                 item = draft.rest[addresses.head(change.name)]["Put"]["Item"]
@@ -205,7 +205,7 @@ class DynamoEngine:
         raise self._damaged(name)
 
     async def _whole(self, found: Iterable[Item], derived: tuple[str, ...]) -> list[Row] | None:
-        """Return records with what is kept outside their items; None if some of it is gone by now."""
+        """Return records with their large values; None if one of these is gone by now."""
         found = [item for item in found if "record" in item]
         large = await self._chunks.read(one for item in found for one in items.references(item).values())
         rows = []

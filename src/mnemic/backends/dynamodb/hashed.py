@@ -1,4 +1,4 @@
-"""The layout of a table that has a hash key and nothing else, such as others may have made it."""
+"""Layout of a table with only a hash key, such as one made by another application."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from .runs import Runs
 from .table import Fields, Item, Table, expiry
 
 OURS = f"mnemic{BREAK}"
-"""How our keys begin: what else lies in the table is left alone."""
+"""Prefix of Mnemic's keys: everything else in the table is ignored."""
 ROOM = 8192
-"""How many bytes of names a part of the directory takes before it is split."""
+"""Maximum size of names in a part of the directory before it is split."""
 REMEMBERED = 10_000
-"""Of how many streams it is remembered which seqs they hold."""
+"""How many streams' seqs are cached."""
 
 PLACE = Fields("key")
 LISTED = Fields("names", "split", "part")
 
 
 class HashedLayout(Layout):
-    """A table in which everything is found by computing its key."""
+    """A table in which every item is found by computing its key."""
 
     labels = False
 
@@ -34,9 +34,9 @@ class HashedLayout(Layout):
         super().__init__(table)
         self._partition = partition
         self._runs: OrderedDict[Name, tuple[int, Runs]] = OrderedDict()
-        """By stream, the revision at which it holds which seqs."""
+        """Cached seqs of streams, with the revision."""
         self._split: set[str] = set()
-        """The parts of the directory that are known to be split."""
+        """Directory parts known to be split."""
 
     def key(self, address: Address) -> Item:
         whole = f"{OURS}{address.partition}\x01{address.sort}"
@@ -78,7 +78,7 @@ class HashedLayout(Layout):
         for name in entered:
             part = self._way(name)[-1]
             if part in gone:
-                # One action cannot add to a set and take from it, so the new name goes further down.
+                # One action cannot both add to and remove from a set, so the new name goes to a lower part.
                 await self._split_up(part)
                 part = self._way(name)[-1]
             new.setdefault(part, []).append(name)
@@ -119,7 +119,7 @@ class HashedLayout(Layout):
         }
 
     async def _listing(self, names: Sequence[Name]) -> dict[str, list[Name]]:
-        """Return the parts of the directory that list some streams, and which each does."""
+        """Return the directory parts that list these streams."""
         found: dict[str, list[Name]] = {}
         for name in names:
             (text,) = _texts([name])
@@ -178,14 +178,14 @@ class HashedLayout(Layout):
         return items
 
     async def _at(self, name: Name, seqs: list[int], fields: Fields) -> list[Item]:
-        """Return the records of some seqs, in their order."""
+        """Return the records of some seqs, in order."""
         places = await self.table.get([self.key(addresses.place(name, seq)) for seq in seqs], PLACE)
         items = await self.items(name, [item["key"]["S"] for item in places], fields)
         by_seq = {int(item["seq"]["N"]): item for item in items if "seq" in item}
         return [by_seq[seq] for seq in seqs if seq in by_seq]
 
     def _way(self, name: Name) -> list[str]:
-        """Return the parts of the directory that may list a stream, as far as they are known."""
+        """Return the directory parts that may list a stream, as far as known."""
         place = addresses.digest(BREAK.join(name))
         way = [bucket(name[0])]
         while way[-1] in self._split:
@@ -193,7 +193,7 @@ class HashedLayout(Layout):
         return way
 
     async def _whole_way(self, name: Name) -> list[str]:
-        """Return all parts of the directory that may list a stream."""
+        """Return all directory parts that may list a stream."""
         while True:
             way = self._way(name)
             found = await self.table.get([self.key(_part(way[-1]))], LISTED)
@@ -215,5 +215,5 @@ def _part(part: str) -> Address:
 
 
 def _within(part: str) -> list[str]:
-    """Return the parts that a part of the directory is split into."""
+    """Return the parts that a directory part is split into."""
     return [f"{part}{digit}" for digit in "0123456789abcdef"]

@@ -1,6 +1,6 @@
-"""Records and heads as items: one attribute for what only we read, as JSON, which keeps every number exactly.
+"""Items of records and heads: one JSON attribute, which preserves every number exactly.
 
-An item of few attributes takes DynamoDB, and the driver, a fraction of the time that one of many takes.
+Items with few attributes are much faster for DynamoDB and the driver.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from .chunks import Chunks
 from .table import Fields, Item, expiry
 
 WHOLE = 200_000
-"""Up to how many bytes a record lies in one item with what was derived from it."""
+"""Maximum size of a record with its derived values in one item."""
 WHOLE_DERIVED = 8_000
-"""Up to how many bytes a derived value lies in the item of its record."""
+"""Maximum size of a derived value in the item of its record."""
 MOST_LABELS = 100_000
-"""How many bytes the labels of a record may take: they lie in its item, whatever else does not."""
+"""Maximum size of a record's labels, which are always in its item."""
 
 RECORD = ("seq", "record", "importance", "body")
 
@@ -32,18 +32,18 @@ _decode_body = json.Decoder(tuple[str | None, str | None, Any, dict[str, Any]]).
 
 
 def derived_attribute(name: str) -> str:
-    """Return the attribute that holds a derived value."""
+    """Return the attribute of a derived value."""
     return f"derived:{name}"
 
 
 @lru_cache(maxsize=100)
 def record_fields(derived: tuple[str, ...] = ()) -> Fields:
-    """Return the attributes to be read of records, and of the head that may come along."""
+    """Return the attributes to read of records, and of the head."""
     return Fields(*RECORD, "stream", "runs", *map(derived_attribute, derived))
 
 
 def check(kept: Kept) -> None:
-    """Raise TooLargeError if a record has more labels than an item holds."""
+    """Raise TooLargeError if a record's labels do not fit into an item."""
     if kept.labels and (size := len(encode(kept.labels))) > MOST_LABELS:
         raise TooLargeError(
             f"the labels of {kept.key!r} take {size:,} bytes; DynamoDB can keep {MOST_LABELS:,}"
@@ -51,7 +51,7 @@ def check(kept: Kept) -> None:
 
 
 def put_record(kept: Kept, chunks: Chunks) -> tuple[Item, list[Item]]:
-    """Return the attributes of a record, and the items to be written before; raises TooLargeError."""
+    """Return the attributes of a record, and the items to write first; raises TooLargeError."""
     check(kept)
     ttl = expiry(kept.expires)
     attributes: Item = {"seq": {"N": str(kept.seq)}}
@@ -72,7 +72,7 @@ def put_record(kept: Kept, chunks: Chunks) -> tuple[Item, list[Item]]:
 
 
 def get_record(item: Item, large: dict[str, bytes]) -> Kept | None:
-    """Return the record of an item; None if its body is not among the large values that were read."""
+    """Return the record of an item; None if its body is not among the loaded large values."""
     kept = decode_kept(item["record"]["S"])
     if (number := item.get("importance")) is not None:
         kept.importance = float(Decimal(number["N"]))
@@ -85,12 +85,12 @@ def get_record(item: Item, large: dict[str, bytes]) -> Kept | None:
 
 
 def get_slot(item: Item) -> Slot:
-    """Return what the write path needs to know of a record."""
+    """Return the state of a record that the write path needs."""
     return decode_kept(item["record"]["S"]).slot()
 
 
 def put_derived(version: int, value: bytes, chunks: Chunks, ttl: Item | None) -> tuple[Item, list[Item]]:
-    """Return a derived value as an attribute, and the items to be written before."""
+    """Return a derived value as an attribute, and the items to write first."""
     number = {"N": str(version)}
     if len(value) <= WHOLE_DERIVED:
         return {"L": [number, {"B": value}]}, []
@@ -99,14 +99,14 @@ def put_derived(version: int, value: bytes, chunks: Chunks, ttl: Item | None) ->
 
 
 def get_derived(attribute: Item, large: dict[str, bytes]) -> tuple[int, bytes] | None:
-    """Return the version of a derived value and the value; None as `get_record` does."""
+    """Return the version and value of a derived value; None as `get_record` does."""
     version, value = attribute["L"]
     held = value["B"] if "B" in value else large.get(value["S"])
     return None if held is None else (int(version["N"]), bytes(held))
 
 
 def references(item: Item) -> dict[str, str]:
-    """Return the references to large values that an item holds, by attribute."""
+    """Return the references to large values in an item, by attribute."""
     found = {}
     for name, value in item.items():
         if name == "body":
@@ -127,6 +127,6 @@ def get_head(item: Item) -> KeptHead:
 
 
 def to_number(value: float) -> Item | None:
-    """Return a number of DynamoDB that reads back as the same float; None if it has none."""
+    """Return a DynamoDB number that reads back as the same float; None if there is none."""
     plain = value == 0 and math.copysign(1, value) > 0
     return {"N": str(Decimal(repr(value)))} if plain or 1e-120 < abs(value) < 1e120 else None

@@ -1,4 +1,4 @@
-"""What differs between a table of ours and one that has nothing but a hash key."""
+"""The interface of table layouts: Mnemic's own, and tables with only a hash key."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .addresses import Address
 from .table import Fields, Item, Table
 
 BUCKETS = 4
-"""Over how many partitions the directory of streams is spread; all that a tenant has lies in one."""
+"""Number of directory partitions; all streams of a tenant are in one."""
 HEAD = Fields("stream", "runs")
 
 
 class Layout(ABC):
-    """How addresses become keys, how records are read in order, and how streams are listed."""
+    """Maps addresses to keys, reads records in order, and lists streams."""
 
     labels: bool
     """Whether there is an index of labels."""
@@ -34,7 +34,7 @@ class Layout(ABC):
 
     @property
     def partition(self) -> str:
-        """The name of the attribute that every item has."""
+        """Name of the partition key attribute."""
         return next(iter(self.key(Address("", ""))))
 
     def key_of(self, item: Item) -> Item:
@@ -42,43 +42,43 @@ class Layout(ABC):
         return {name: item[name] for name in self.key(Address("", ""))}
 
     def tag(self, item: Item) -> tuple[str, ...]:
-        """Return what tells the key of an item from others."""
+        """Return an identifier of an item's key."""
         return tuple(item[name]["S"] for name in self.key(Address("", "")))
 
     def tagged(self, tag: tuple[str, ...]) -> Item:
-        """Return the key of a tag."""
+        """Return the key of an identifier."""
         return {name: {"S": part} for name, part in zip(self.key(Address("", "")), tag, strict=True)}
 
     @abstractmethod
     async def span(self, name: Name, span: Span, fields: Fields) -> tuple[Item | None, list[Item]]:
-        """Return the head of a stream and those of its records that a span asks for, in order."""
+        """Return the head of a stream and the records of a span, in order."""
 
     @abstractmethod
     async def names(self, reach: Reach) -> list[Name]:
-        """Return the next streams that are asked for, fewer than the limit only at the end."""
+        """Return the next streams in a range; fewer than the limit only at the end."""
 
     @abstractmethod
     async def enter(self, entered: Sequence[Name], left: Sequence[Name]) -> dict[Address, Item]:
-        """Return the actions that enter streams into the directory, and take others out."""
+        """Return the actions that add streams to the directory, and remove others."""
 
     @abstractmethod
     async def head(self, change: Change) -> Item | None:
-        """Return what else is kept with the head of a stream that changes; None if it has changed."""
+        """Return additional attributes of a changed head; None if the stream has changed."""
 
     def places(self, change: Change) -> dict[Address, Item | None]:
-        """Return the items that tell which record has a seq, None being one to delete."""
+        """Return the items that map seqs to records; None deletes one."""
         return {}
 
     async def labelled(self, name: Name, label: str, values: Sequence[str]) -> list[int] | None:
-        """Return the seqs of the records with a label of these values; None without an index of labels."""
+        """Return the seqs of records with a label of these values; None without an index of labels."""
         return None
 
     def notice(self, head: KeptHead, item: Item) -> None:
-        """Take note of a head as it is stored."""
+        """Record a stored head in the cache."""
         return
 
     async def make_room(self, address: Address) -> bool:
-        """Make room in a part of the directory, whose condition has failed; False if there was enough."""
+        """Split a directory part whose condition has failed; return False if there was enough room."""
         return False
 
     async def items(self, name: Name, keys: Sequence[str], fields: Fields) -> list[Item]:
@@ -93,20 +93,20 @@ class Layout(ABC):
 
 
 def bucket(scope: str) -> str:
-    """Return in which part of the directory the streams of a scope lie."""
+    """Return the directory partition of a scope's streams."""
     tenant = scope.partition("/")[0]
     return f"d{addresses.BREAK}{int(addresses.digest(tenant)[:8], 16) % BUCKETS}"
 
 
 def buckets(reach: Reach) -> list[str]:
-    """Return the parts of the directory in which the streams of a reach may lie."""
+    """Return the directory partitions of a range."""
     if reach.scope or not reach.below:
         return [bucket(reach.scope)]
     return [f"d{addresses.BREAK}{n}" for n in range(BUCKETS)]
 
 
 def wanted(name: Name, reach: Reach) -> bool:
-    """Tell whether a stream is asked for."""
+    """Return whether a stream is requested."""
     if reach.after is not None and (name >= reach.after if reach.reverse else name <= reach.after):
         return False
     scope = known_scope(name[0])

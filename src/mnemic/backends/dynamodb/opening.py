@@ -1,4 +1,4 @@
-"""From a URL to a store in a table, which is made where that is asked for."""
+"""Opens a store in a table, and creates the table on request."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .own import INDEX, OwnLayout
 from .table import Item, Table
 
 HASH_KEY = "session_id"
-"""The attribute that is the key of a table with a hash key alone, unless the URL names another."""
+"""Default key attribute of a table with only a hash key."""
 TTL = "ttl"
 RESERVED = frozenset(
     {
@@ -27,18 +27,18 @@ RESERVED = frozenset(
         "until", "value",
     }
 )  # fmt: skip
-"""The attributes that are ours; none can be the key of a table."""
+"""Reserved attributes; none can be the key of a table."""
 PATIENCE = 60.0
-"""Seconds that a table has to become ready."""
+"""How many seconds to wait for a table to become ready."""
 
 _NAME = re.compile(r"[a-zA-Z0-9_.-]{3,255}")
 
 
 async def open_store(url: StoreURL) -> Store:
-    """Return the store of a URL; with the option `create` its table is made if there is none.
+    """Open the store of a URL; with the option `create`, create its table if it does not exist.
 
-    Raises InvalidValueError for a bad URL, UnreadableStoreError if there is no table or one that cannot hold
-    a store, or what `aws.explain` returns.
+    Raises InvalidValueError for a bad URL, UnreadableStoreError if the table is missing or unsuitable, or the
+    errors of `aws.explain`.
     """
     options = _options(url)
     table = await _table(url)
@@ -54,7 +54,7 @@ async def open_store(url: StoreURL) -> Store:
 
 
 async def create(url: StoreURL) -> str:
-    """Make the table of a URL if there is none, have DynamoDB remove what has expired, and say what was done.
+    """Create the table of a URL if it does not exist, enable its TTL, and return what was done.
 
     Raises as `open_store` does.
     """
@@ -68,7 +68,7 @@ async def create(url: StoreURL) -> str:
 
 
 async def _prepare(table: Table, options: dict[str, Any]) -> tuple[Layout, bool]:
-    """Make a table if there is none; return its layout and whether it was made."""
+    """Create a table if it does not exist; return its layout and whether it was created."""
     made = False
     try:
         found = await _ready(table)
@@ -108,7 +108,7 @@ async def _ready(table: Table) -> Item:
 
 
 async def _make(table: Table, options: dict[str, Any]) -> bool:
-    """Make a table; False if someone else has just done so."""
+    """Create a table; return False if someone else has just done so."""
     key, types = [("pk", "HASH"), ("sk", "RANGE")], {"pk": "S", "sk": "S", INDEX: "N"}
     index = {
         "IndexName": INDEX,
@@ -129,7 +129,7 @@ async def _make(table: Table, options: dict[str, Any]) -> bool:
             BillingMode="PAY_PER_REQUEST",
             **more,
         )
-    except StoreBusyError:  # which a ResourceInUseException is
+    except StoreBusyError:  # such as ResourceInUseException
         return False
     return True
 
@@ -139,20 +139,20 @@ def _schema(parts: list[tuple[str, str]]) -> list[Item]:
 
 
 async def _expire(table: Table, *, new: bool) -> None:
-    """Have DynamoDB remove what has expired, unless it does so already."""
+    """Enable the TTL, unless it is enabled already."""
     if not new and await _expires(table):
         return
     try:
         specification = {"Enabled": True, "AttributeName": TTL}
         await table.call("update_time_to_live", TimeToLiveSpecification=specification)
     except StoreError:
-        # Someone else may have been faster.
+        # Another process may have been faster.
         if not await _expires(table):
             raise
 
 
 async def _expires(table: Table) -> bool:
-    """Tell whether DynamoDB removes what has expired."""
+    """Return whether the TTL is enabled."""
     found = (await table.call("describe_time_to_live"))["TimeToLiveDescription"]
     if found.get("TimeToLiveStatus") not in ("ENABLED", "ENABLING"):
         return False
@@ -165,7 +165,7 @@ async def _expires(table: Table) -> bool:
 
 
 def _layout(table: Table, found: Item, options: dict[str, Any]) -> Layout:
-    """Return the layout of a table as it is; raises UnreadableStoreError if it cannot hold a store."""
+    """Return the layout of an existing table; raises UnreadableStoreError if it is unsuitable."""
     types = {each["AttributeName"]: each["AttributeType"] for each in found["AttributeDefinitions"]}
     names = {each["KeyType"]: each["AttributeName"] for each in found["KeySchema"]}
     partition, sort = names["HASH"], names.get("RANGE")

@@ -1,4 +1,4 @@
-"""The layout of a table of ours: a partition for each stream, with an index of seqs."""
+"""Layout of Mnemic's own table: a partition per stream, with an index of seqs."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from .layout import HEAD, Layout, bucket, buckets, wanted
 from .table import Fields, Item, Table, together
 
 INDEX = "seq"
-"""The name of the index, and of the attribute that it sorts by."""
+"""Name of the index, and of its sort attribute."""
 LAST = 10**17
-"""The place of the head in that index: after all records, so that the newest come with it."""
+"""Position of the head in the index: after all records, so that the newest are read along with it."""
 
 CUT = 225
-"""To how many characters a name is cut where streams are listed by name, so that it fits a key."""
+"""Length to which names are cut in the directory, to fit into a key."""
 LISTED_AT_ONCE = 100
-"""How many names are read at least: some may not be asked for."""
+"""Minimum number of names per read, since some may not match."""
 REMEMBERED = 50_000
-"""Of how many seqs the keys are remembered."""
+"""How many keys are cached by seq."""
 LISTED = Fields("scope", "kind")
 TOP = "\U0010ffff"
-"""The last of all characters, which a name may hold too."""
+"""The last Unicode character, which a name may contain."""
 END = TOP * (CUT + 1)
-"""What comes after every name, cut or not."""
+"""Sorts after every name, cut or not."""
 
 
 class OwnLayout(Layout):
@@ -44,7 +44,7 @@ class OwnLayout(Layout):
         self._sort = sort
         self._labelled = Fields(sort, "key")
         self._keys: OrderedDict[tuple[Name, int], str] = OrderedDict()
-        """By stream and seq, the keys of records that were found by their labels."""
+        """Cached keys of records that were found by labels, by stream and seq."""
 
     def key(self, address: Address) -> Item:
         return {self._partition: {"S": address.partition}, self._sort: {"S": address.sort}}
@@ -58,7 +58,7 @@ class OwnLayout(Layout):
             query = self._query(within, 0, span.after - 1, fields, reverse=True, limit=span.limit)
             head, items = await together([self._head(name), query])
             return head[0] if head else None, items
-        # The head is the last of them, so that it comes with the newest, and with all of a short stream.
+        # The head is last, so it is read with the newest records, or with all of a short stream.
         low = 0 if span.after is None else span.after + 1
         items = await self._query(within, low, LAST, fields, reverse=span.reverse, limit=span.limit + 1)
         for at in (0, -1):
@@ -104,11 +104,11 @@ class OwnLayout(Layout):
         return await self.table.get([self.key(addresses.head(name))], HEAD)
 
     async def _at(self, name: Name, within: Item, seqs: Sequence[int], fields: Fields) -> list[Item]:
-        """Return the records of some seqs, in their order."""
+        """Return the records of some seqs, in order."""
         keys = [self._keys[name, seq] for seq in seqs if (name, seq) in self._keys]
         items = await self.items(name, keys, fields) if keys else []
         by_seq = {int(item["seq"]["N"]): item for item in items}
-        # What was remembered may be of a stream that is gone.
+        # The cached key may be of a dropped stream.
         unknown = [seq for seq in seqs if seq not in by_seq]
         for found in await together(self._query(within, seq, seq, fields) for seq in unknown):
             by_seq |= {int(item["seq"]["N"]): item for item in found}
@@ -119,7 +119,7 @@ class OwnLayout(Layout):
         return await self.table.query(within, between, fields, index=INDEX, **how)
 
     async def _listed(self, part: str, reach: Reach) -> list[Name]:
-        """Return the next streams of one part of the directory that are asked for."""
+        """Return the next requested streams of one directory partition."""
         scope = reach.scope
         ranges = [(f"{scope}{BREAK}", f"{scope}\x01")]
         if reach.below:
@@ -130,13 +130,13 @@ class OwnLayout(Layout):
                 async for name in walk:
                     if len(names) == reach.limit:
                         return names
-                    # What was cut may lie outside of the range.
+                    # A cut name may be outside the range.
                     if low <= BREAK.join(name) < high and wanted(name, reach):
                         names.append(name)
         return names
 
     async def _walk(self, part: str, low: str, high: str, reach: Reach) -> AsyncGenerator[Name, None]:
-        """Yield the streams of a range of one part of the directory, in order, from where a reach begins."""
+        """Yield the streams of a range of one directory partition, in order."""
         first, last = _cut(low), _cut(high) + TOP
         if reach.after is not None:
             edge = _cut(BREAK.join(reach.after))
@@ -152,7 +152,7 @@ class OwnLayout(Layout):
             async for page in pages:
                 for item in page:
                     name = (item["scope"]["S"], item["kind"]["S"])
-                    # Those that were cut to the same length are out of order among themselves.
+                    # Names cut to the same text are not in order among themselves.
                     if run and not (_is_cut(name) and _cut(BREAK.join(name)) == _cut(BREAK.join(run[-1]))):
                         for each in sorted(run, reverse=reach.reverse):
                             yield each

@@ -1,29 +1,29 @@
-"""Which seqs of a stream may hold records, in few words: kept with the head where no index tells it."""
+"""Compact ranges of the seqs that may exist in a stream, stored with the head where there is no index."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
 MOST = 200
-"""The most runs that are kept; beyond it the narrowest gaps are forgotten, and looked into in vain."""
+"""Maximum number of ranges; beyond it the narrowest gaps are closed."""
 
 Runs = list[tuple[int, int]]
-"""The first and last seq of each run, in order."""
+"""First and last seq of each range, in order."""
 
 
 def parse(text: str) -> Runs:
-    """Return runs from their text."""
+    """Parse ranges."""
     pairs = (run.partition("-") for run in text.split(",") if run)
     return [(int(first), int(last or first)) for first, _, last in pairs]
 
 
 def text(runs: Runs) -> str:
-    """Return runs as text, such as `1-40,43`."""
+    """Format ranges, such as `1-40,43`."""
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
 
 
 def change(runs: Runs, added: Iterable[int], removed: Iterable[int]) -> Runs:
-    """Return runs without some seqs and with others, which are all newer than any before."""
+    """Return ranges without some seqs and with others, which are newer than all existing ones."""
     gone = sorted(set(removed))
     kept: Runs = []
     at = 0
@@ -46,7 +46,7 @@ def change(runs: Runs, added: Iterable[int], removed: Iterable[int]) -> Runs:
 
 
 def seqs(runs: Runs, after: int | None, *, reverse: bool) -> Iterator[int]:
-    """Yield the seqs of runs in order, or in reverse; those after one of them, or before it in reverse."""
+    """Yield the seqs of ranges in order or in reverse, after a start."""
     for first, last in reversed(runs) if reverse else runs:
         if reverse:
             yield from range(last if after is None else min(last, after - 1), first - 1, -1)

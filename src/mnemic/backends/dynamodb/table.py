@@ -1,4 +1,4 @@
-"""A table of DynamoDB: requests to it, complete, tried again where that is safe; its errors as ours."""
+"""Requests to a DynamoDB table: complete, retried where safe, with errors mapped."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from ...errors import StoreBusyError, StoreError, StoreFullError, TooLargeError,
 from .. import aws
 
 Item = dict[str, Any]
-"""An item, or the key of one, as DynamoDB's own interface has it."""
+"""An item, or a key, in DynamoDB's format."""
 Between = tuple[str, Item, Item]
-"""An attribute, and the first and the last value that it may have."""
+"""An attribute with its lower and upper bound."""
 Result = TypeVar("Result")
 
 AT_ONCE = 8
-"""How many requests one call has under way."""
+"""Number of concurrent requests per call."""
 READ_AT_ONCE = 100
 WRITTEN_AT_ONCE = 25
 ALL = 2**31 - 1
-"""A limit that is none."""
+"""No limit."""
 MOST_BYTES = 800_000
-"""How large a request is at most: a transaction takes 4 MB, but the driver warns of more than one."""
+"""Maximum size of a request: a transaction takes 4 MB, but the driver warns above 1 MB."""
 TRIES = 12
-"""How often a request is repeated that met another transaction, or of which a part was not done."""
+"""How often a request is repeated that conflicted or was partially done."""
 
 
 class Table:
@@ -41,11 +41,11 @@ class Table:
         self.url = requests.url
 
     async def call(self, operation: str, **parameters: Any) -> Any:
-        """Return the answer to a request; raises one of our errors."""
+        """Return the answer to a request; raises a Mnemic error."""
         return await self._send(operation, TableName=self.name, **parameters)
 
     async def get(self, keys: Sequence[Item], fields: Fields) -> list[Item]:
-        """Return the items of these keys that are there, in any order; each key must be given once."""
+        """Return the existing items of distinct keys, in any order."""
         parts = [keys[n : n + READ_AT_ONCE] for n in range(0, len(keys), READ_AT_ONCE)]
         return [item for found in await together(self._get(part, fields) for part in parts) for item in found]
 
@@ -59,7 +59,7 @@ class Table:
             asked = answer.get("UnprocessedKeys")
             if not asked:
                 return found
-            # Large items come in parts, which is no reason to wait.
+            # Large items are returned in parts, which is no reason to back off.
             await _pause(0 if some else attempt)
         raise self._busy("reads")
 
@@ -85,7 +85,7 @@ class Table:
         index: str | None = None,
         at_once: int = ALL,
     ) -> AsyncGenerator[list[Item], None]:
-        """Yield the items of a partition, or of a range of it, bounds included, in order, page by page."""
+        """Yield the items of a partition, or of an inclusive range of it, in order, page by page."""
         ((partition, value),) = within.items()
         asked: Item = {
             "KeyConditionExpression": "#p = :p",
@@ -112,7 +112,7 @@ class Table:
             asked["ExclusiveStartKey"] = last
 
     async def write(self, puts: Iterable[Item] = (), deletes: Iterable[Item] = ()) -> None:
-        """Put and delete items one by one, without conditions."""
+        """Put and delete items individually, without conditions."""
         requests: list[Item] = [{"PutRequest": {"Item": item}} for item in puts]
         requests += [{"DeleteRequest": {"Key": key}} for key in deletes]
         await together(self._write(part) for part in lots(requests, WRITTEN_AT_ONCE))
@@ -128,9 +128,9 @@ class Table:
         raise self._busy("writes")
 
     async def transact(self, actions: Sequence[Item]) -> list[int]:
-        """Do all actions or none; return the places of those whose conditions do not hold.
+        """Run all actions or none; return the positions of failed conditions.
 
-        Each request has a token, so one that is sent again after a lost answer is done once.
+        Each request has an idempotency token, so a retry after a lost answer runs once.
         """
         named = [
             {kind: {"TableName": self.name, **action}} for one in actions for kind, action in one.items()
@@ -161,7 +161,7 @@ class Table:
             raise self.explain(error) from error
 
     def explain(self, error: Exception) -> Exception:
-        """Return an error of the driver as one of ours."""
+        """Return the Mnemic error for a driver error."""
         if isinstance(error, boto.ClientError) and aws.code_of(error) == "ResourceNotFoundException":
             where = self.requests.meta.region_name
             return UnreadableStoreError(
@@ -171,7 +171,7 @@ class Table:
         return aws.explain(error, self.url)
 
     def _cancelled(self, error: Any) -> Exception:
-        """Return why a transaction can never be done."""
+        """Return the error for a transaction that can never succeed."""
         reasons = [
             reason for reason in error.response.get("CancellationReasons", ()) if reason.get("Message")
         ]
@@ -186,7 +186,7 @@ class Table:
 
 
 class Fields:
-    """Which attributes are read; all if none is named."""
+    """Attributes to read; all if none is named."""
 
     def __init__(self, *names: str) -> None:
         held = {f"#f{n}": name for n, name in enumerate(names)}
@@ -203,11 +203,11 @@ _PASSING = {
     "ThrottlingError",
     "TransactionConflict",
 }
-"""Why a transaction may be cancelled and yet be done the next time."""
+"""Retryable reasons of cancelled transactions."""
 
 
 def lots(things: Iterable[Item], most: int) -> Iterator[list[Item]]:
-    """Yield things in lots that one request takes."""
+    """Yield items in batches that fit into one request."""
     lot: list[Item] = []
     size = 0
     for thing in things:
@@ -222,7 +222,7 @@ def lots(things: Iterable[Item], most: int) -> Iterator[list[Item]]:
 
 
 def size_of(value: Any) -> int:
-    """Return about how many bytes an item, or an action, takes in a request."""
+    """Return the approximate size of an item or action in a request."""
     kind = type(value)
     if kind is str:
         return len(value) if value.isascii() else 3 * len(value.encode("utf-16-le"))
@@ -237,13 +237,13 @@ def size_of(value: Any) -> int:
 
 
 def expiry(micro: int | None) -> Item | None:
-    """Return a time after which DynamoDB may remove an item, in whole seconds."""
-    # Before 1970 there is nothing to count; what has expired is removed at the next write anyway.
+    """Return a TTL attribute in whole seconds."""
+    # Times before 1970 have no TTL; expired records are removed by the next write anyway.
     return None if micro is None or micro < 0 else {"N": str(-(-micro // 1_000_000))}
 
 
 async def together(work: Iterable[Awaitable[Result]]) -> list[Result]:
-    """Return what all of these return; raises the first error once those have ended that had begun."""
+    """Run all concurrently; raises the first error after all started ones have ended."""
     turns = asyncio.Semaphore(AT_ONCE)
     failed: list[BaseException] = []
 

@@ -1,1 +1,1 @@
-"""What back-ends over keys and values share: all of a store but where its bytes lie."""
+"""A complete store over a key-value engine."""

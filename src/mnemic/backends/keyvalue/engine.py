@@ -1,4 +1,4 @@
-"""What a store over keys and values needs of the engine that keeps the bytes."""
+"""The interface of a key-value engine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .kept import Kept, KeptHead, Row
 
 
 class Loaded(Struct):
-    """What an engine has found; a head or a slot that was looked for and is not there is None."""
+    """Loaded heads and slots; None for one that does not exist."""
 
     heads: dict[Name, KeptHead | None] = field(default_factory=dict)
     slots: dict[Name, dict[str, Slot | None]] = field(default_factory=dict)
@@ -22,90 +22,90 @@ class Loaded(Struct):
 
 
 class Change(Struct):
-    """What is to change in one stream, in this order: removed, labels lost, put, derived."""
+    """Changes of one stream, applied in this order: removed, labels lost, put, derived."""
 
     name: Name
     expected: int | None
-    """The revision at which the stream must be; None if there must be no such stream."""
+    """Required revision of the stream; None if it must not exist."""
     head: KeptHead | None
-    """The head from now on; None if the stream goes."""
+    """The new head; None if the stream is dropped."""
     same: bool = False
-    """Whether the head stays as it is, and is only compared."""
+    """Whether the head does not change and is only compared."""
     put: list[Kept] = field(default_factory=list)
     new: set[int] = field(default_factory=set)
-    """The seqs of those records that were not there before."""
+    """Seqs of records that are new."""
     removed: list[tuple[int, str]] = field(default_factory=list)
-    """The seqs and keys of records to remove, with all that was derived from them."""
+    """Seqs and keys of records to remove, with their derived values."""
     lost_labels: list[tuple[int, dict[str, str]]] = field(default_factory=list)
-    """By seq, labels that records had; some of those records are put with others, some are removed."""
+    """Former labels of records, by seq; some of those records are put with other labels, some are removed."""
     derived: list[tuple[int, str, int, bytes | None]] = field(default_factory=list)
-    """The seq, name, version and value of what was derived; None removes it."""
+    """Seq, name, version and value of derived values; None removes one."""
     absent: list[str] = field(default_factory=list)
-    """Keys that nobody has looked up, and that must not be there."""
+    """Keys that were not looked up and must not exist."""
     keys: dict[int, str] = field(default_factory=dict)
-    """By seq, the keys of the records of which only derived values change."""
+    """Keys, by seq, of records of which only derived values change."""
 
 
 class Batch(Struct):
-    """Changes that are done all together, or not at all."""
+    """Changes that are applied together, or not at all."""
 
     changes: list[Change]
     moment: int = 0
 
 
 class Span(Struct, frozen=True):
-    """Which records of a stream to read, in order of their seqs."""
+    """A range of records of a stream, in seq order."""
 
     reverse: bool = False
     after: int | None = None
-    """Those after this seq, or before it in reverse."""
+    """Start after this seq, or before it in reverse."""
     limit: int = 1000
     seqs: tuple[int, ...] | None = None
-    """These alone, if given; the other bounds do not count then."""
+    """Only these seqs; other bounds are then ignored."""
     derived: tuple[str, ...] = ()
     revision: int | None = None
-    """The stream's revision that was read in the same call: what is no older than that is new enough."""
+    """A revision of the stream read earlier in the same call: data at least that new is sufficient."""
 
 
 class Reach(Struct, frozen=True):
-    """Which streams to list, in the order of scope and kind."""
+    """A range of streams, in the order of scope and kind."""
 
     scope: str
     below: bool
     kinds: tuple[str, ...] = ()
     reverse: bool = False
     after: Name | None = None
-    """Those after this one, or before it in reverse; not itself."""
+    """Start after this one, or before it in reverse."""
     limit: int = 500
 
 
 class Engine(Protocol):
-    """Keeps the bytes of a store; every error of its driver leaves it as one of ours."""
+    """Stores the bytes of a store; maps every driver error to a Mnemic error."""
 
     url: str
-    """What errors name the store by: without a password."""
+    """URL without a password, for error messages."""
     capabilities: frozenset[Capability]
     expires_streams: bool
-    """Whether what it reads of a stream that has expired is empty by itself."""
+    """Whether an expired stream reads as empty by itself."""
 
     def partition(self, name: Name) -> str:
-        """Return the part of the store that a stream lies in: changes within one part can be done at once."""
+        """Return the partition of a stream; changes within one partition can be atomic."""
         ...
 
     def fits(self, batch: Batch) -> bool:
-        """Tell whether a batch within one partition is small enough to be done at once."""
+        """Return whether a batch within one partition is small enough for one commit."""
         ...
 
     async def load(self, needs: Needs) -> Loaded:
-        """Return what is asked for; each stream's head is no newer than its slots."""
+        """Load what is needed; each stream's head is no newer than its slots."""
         ...
 
     async def commit(self, batch: Batch) -> bool:
-        """Do all changes, durably, if all is as they expect; False, and nothing done, if it is not."""
+        """Apply all changes durably if all expectations hold; otherwise change nothing and return False."""
         ...
 
     async def rows(self, name: Name, span: Span) -> tuple[KeptHead | None, list[Row]]:
-        """Return records of a stream, all that `span` asks for, and its head unless it was not needed."""
+        """Return the records of a span, and the stream's head unless it was not needed."""
         ...
 
     async def find(self, name: Name, keys: Sequence[str]) -> tuple[KeptHead | None, list[Row]]:
@@ -113,47 +113,47 @@ class Engine(Protocol):
         ...
 
     async def labelled(self, name: Name, label: str, values: Sequence[str]) -> list[int] | None:
-        """Return the seqs of the records with a label of these values; None if labels are not indexed."""
+        """Return the seqs of records with a label of these values; None if labels are not indexed."""
         ...
 
     async def heads(self, reach: Reach) -> list[KeptHead]:
-        """Return the next heads that are asked for, fewer than `limit` only at the end."""
+        """Return the next heads; fewer than `limit` only at the end."""
         ...
 
     async def note(self, key: str) -> bytes | None:
-        """Return a note by its name; notes are few, for writes that are too large to be done at once."""
+        """Return a journal entry by its name."""
         ...
 
     async def swap(self, key: str, before: bytes | None, after: bytes | None) -> bool:
-        """Put a note in the place of another, None being no note; False if it is not as it was before.
+        """Compare and swap a journal entry, None being absent; return False if it has changed.
 
-        A note may be forgotten after a month: by then it is one that a broken-off write has left behind.
+        An entry may expire after a month: by then it is left over from an interrupted write.
         """
         ...
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
         ...
 
 
 @runtime_checkable
 class Spanning(Protocol):
-    """An engine whose batches may lie in several partitions and still be done at once, if they fit."""
+    """An engine whose batches can span partitions in one commit, if they fit."""
 
     spans: bool
 
 
 @runtime_checkable
 class Carrying(Protocol):
-    """An engine that divides a change that is too large for one commit by itself."""
+    """An engine that splits a change too large for one commit itself."""
 
     most: int
-    """How many records a commit takes at most: that more do not fit need not be found out by planning."""
+    """Maximum number of records in a commit, to avoid planning more."""
 
     def check(self, batch: Batch) -> None:
-        """Raise TooLargeError if a batch could not be done even in steps, before it is certain."""
+        """Raise TooLargeError if a batch cannot be applied even in steps, before it is committed."""
         ...
 
     async def carry(self, change: Change, moment: int) -> None:
-        """Do a change that is certain, whatever others have done of it; nothing if its stream moved on."""
+        """Apply a committed change, whatever others have already applied; nothing if its stream has moved on."""
         ...

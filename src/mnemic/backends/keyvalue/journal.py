@@ -1,9 +1,9 @@
-"""Writes that an engine cannot do at once, because they are too large or lie in several partitions.
+"""Write-ahead journal for writes that an engine cannot commit at once: too large, or in several partitions.
 
-All streams of such a write are held first: each head names the journal. Then the journal says what changes,
-then it is marked as certain, which is the moment at which the write is done; then the changes are made and
-the heads let go. Whoever meets a head that is held looks the journal up: a certain one is carried through,
-whoever began it; one that is not, and whose time is over, is called off.
+First, all streams of the write are locked: each head names the journal. Then the journal records the changes and
+is marked as committed, which is the moment the write takes effect; then the changes are applied and the heads
+unlocked. Anyone who finds a locked head reads the journal: a committed one is completed, one that is not and has
+timed out is rolled back.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from .engine import Batch, Carrying, Change, Engine, Spanning
 from .kept import KeptHead, next_revision
 
 HELD_FOR = 30_000_000
-"""How long a writer may hold streams before others call its write off, in microseconds."""
+"""How long a writer may hold streams before others roll its write back, in microseconds."""
 LOT = 40
-"""How many streams are held at once, where an engine can do that."""
+"""How many streams are locked at once, where an engine supports that."""
 WAITED = 3000
-"""How often it is looked whether a stream is free, before the caller is told that it is not."""
+"""How often a locked stream is polled before StoreBusyError is raised."""
 
 
 class Status(Struct, array_like=True):
-    """How far a journal has come."""
+    """State of a journal."""
 
     until: int
     certain: bool = False
 
 
 class Journal(Struct, array_like=True):
-    """What a write changes, stream by stream."""
+    """Changes of a write, by stream."""
 
     changes: list[Change]
 
@@ -49,7 +49,7 @@ _journal = json.Decoder(Journal).decode
 
 
 class Journals:
-    """Holds streams, and carries through what others have left."""
+    """Locks streams, and completes writes that others left unfinished."""
 
     def __init__(self, engine: Engine, clock: Callable[[], int]) -> None:
         self._engine = engine
@@ -57,14 +57,14 @@ class Journals:
         self._spans = isinstance(engine, Spanning) and engine.spans
 
     async def heads(self, names: Sequence[Name]) -> list[KeptHead | None]:
-        """Return the heads of streams, after all that is certain has been done."""
+        """Return the heads of streams, after completing committed writes."""
         found = await self._load(names)
         if any([await self.helped(head) for head in found]):
             found = await self._load(names)
         return found
 
     async def helped(self, head: KeptHead | None) -> bool:
-        """Carry a write that is certain through, if the stream waits for one; tell whether to read again."""
+        """Complete a committed write that the stream waits for; return whether to read again."""
         if head is None or head.pending is None:
             return False
         status = await self._engine.note(_status_key(head.pending))
@@ -72,10 +72,10 @@ class Journals:
             return False
         if status is not None:
             await self.carry_out(head.pending)
-        return True  # without a status, others have just ended it
+        return True  # without a status, others have just completed it
 
     async def free(self, heads: Sequence[KeptHead]) -> None:
-        """Wait until streams that others hold are free, or free them; raises StoreBusyError."""
+        """Wait until locked streams are free, or free them; raises StoreBusyError."""
         for head in heads:
             for _ in range(WAITED):
                 (now,) = await self.heads([head.name])
@@ -88,11 +88,11 @@ class Journals:
 
     @asynccontextmanager
     async def hold(self, names: Sequence[Name]) -> AsyncGenerator[Held, None]:
-        """Hold streams, so that nobody else writes them, until a write is done or has failed."""
+        """Lock streams exclusively until a write is done or has failed."""
         held = Held(self._engine, self, f"journal-{secrets.token_hex(12)}", self._clock() + HELD_FOR)
         await self._engine.swap(_status_key(held.id), None, held.status)
         try:
-            # In order, so that two writers never hold what the other waits for.
+            # In order, so that two writers never deadlock.
             ordered, lot = sorted(names), LOT if self._spans else 1
             for start in range(0, len(ordered), lot):
                 await self._hold(held, ordered[start : start + lot])
@@ -104,7 +104,7 @@ class Journals:
                 await self._forget(held.id)
 
     async def carry_out(self, id: str, journal: Journal | None = None) -> None:
-        """Do what a journal that is certain says, as far as it has not been done; it is read if not given."""
+        """Apply the remaining changes of a committed journal; it is read if not given."""
         if journal is None and (note := await self._engine.note(id)) is not None:
             journal = _journal(note)
         if journal is not None:
@@ -119,7 +119,7 @@ class Journals:
         return [found[name] for name in names]
 
     def _lots(self, changes: Sequence[Change]) -> Iterator[list[Change]]:
-        """Yield changes together that the engine can do at once."""
+        """Yield groups of changes that the engine can commit together."""
         lot: list[Change] = []
         for change in changes:
             if lot and not (self._spans and self._engine.fits(Batch([*lot, change]))):
@@ -138,7 +138,7 @@ class Journals:
                 return
 
     async def _call_off(self, head: KeptHead) -> bool:
-        """Free a stream whose holder is gone; False if the holder still has time."""
+        """Free a stream whose holder is gone; return False if the holder still has time."""
         assert head.pending is not None
         key = _status_key(head.pending)
         note = await self._engine.note(key)
@@ -146,7 +146,7 @@ class Journals:
             status = _status(note)
             if status.certain or status.until > self._clock():
                 return False
-            # Once this has succeeded, the holder cannot make its write certain any more.
+            # Once this has succeeded, the holder can no longer commit its write.
             if not await self._engine.swap(key, note, None):
                 return False
         await self._clear(head.name, head.pending)
@@ -154,7 +154,7 @@ class Journals:
         return True
 
     async def _clear(self, name: Name, id: str) -> None:
-        """Let go of one stream; one that was made only to be held goes again."""
+        """Unlock one stream; drop it if it was created only for the lock."""
         (head,) = await self._load([name])
         if head is not None and head.pending == id:
             free = None if head.blank else replace(head, pending=None, revision=next_revision(head))
@@ -166,10 +166,10 @@ class Journals:
             return
         for step in self._steps(change):
             if not await self._engine.commit(Batch([step], self._clock())):
-                return  # someone else has carried it through
+                return  # someone else has completed it
 
     def _steps(self, change: Change) -> Iterator[Change]:
-        """Yield a change in parts that can each be done at once; only the last one changes the head."""
+        """Yield a change in parts that fit into a commit; only the last one changes the head."""
         parts = len(change.put) + len(change.removed) + len(change.lost_labels) + len(change.derived)
         if parts < 2 or self._engine.fits(Batch([change])):
             yield change
@@ -192,21 +192,21 @@ class Journals:
 
 
 class Held:
-    """Streams that a writer holds."""
+    """Streams that a writer has locked."""
 
     def __init__(self, engine: Engine, journals: Journals, id: str, until: int) -> None:
         self.id = id
         self.status = _encode(Status(until))
         self.certain = False
         self.taken: dict[Name, KeptHead] = {}
-        """The heads as they are while they are held."""
+        """Heads while they are locked."""
         self.before: dict[Name, KeptHead | None] = {}
-        """The heads as they were."""
+        """Heads before they were locked."""
         self._engine = engine
         self._journals = journals
 
     async def take(self, heads: dict[Name, KeptHead | None]) -> bool:
-        """Hold streams; False, and none is held, if one of them has changed."""
+        """Lock streams; return False, and lock none, if one has changed."""
         changes, taken = [], {}
         for name, head in heads.items():
             revision = next_revision(head)
@@ -223,7 +223,7 @@ class Held:
         return True
 
     async def commit(self, batch: Batch) -> None:
-        """Do all changes of a batch, and let go of the streams; raises StoreBusyError if it is too late."""
+        """Apply all changes of a batch, and unlock the streams; raises StoreBusyError if the lock timed out."""
         changes = []
         for change in batch.changes:
             held = self.taken[change.name]

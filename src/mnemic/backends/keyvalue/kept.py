@@ -1,4 +1,4 @@
-"""Records and heads as they are kept: plain values, which each engine writes in its own way."""
+"""Stored form of records and heads: plain values that each engine serializes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Kept(Struct, array_like=True):
 
     @classmethod
     def of(cls, record: Record) -> Kept:
-        """Return a record as it is kept; its seq, version and times of writing are the store's to fill in."""
+        """Return the stored form of a record; the store assigns seq, version and write times."""
         return cls(
             record.key,
             0,
@@ -83,12 +83,12 @@ class Kept(Struct, array_like=True):
         )
 
     def slot(self) -> Slot:
-        """Return what the write path needs to know of it."""
+        """Return the state that the write path needs."""
         return Slot(self.key, self.seq, self.version, self.created, self.weight, self.labels, self.expires)
 
 
 class KeptHead(Struct, array_like=True):
-    """The totals of a stream as they are kept."""
+    """Stored totals of a stream."""
 
     scope: str
     kind: str
@@ -102,16 +102,16 @@ class KeptHead(Struct, array_like=True):
     expires: int | None
     soonest: int | None
     revision: int
-    """Another one after each change of the stream; a stream that is made anew does not repeat one."""
+    """Changes with every change of the stream; a recreated stream does not reuse one."""
     edited: int = 0
-    """The version of the last change of a record that was there before: what came after is new."""
+    """Version of the last change to an existing record; later ones are appends."""
     pending: str | None = None
-    """The journal of a write that is about to change the stream, if there is one."""
+    """Journal of a write that is about to change the stream, if any."""
     settings: str | None = None
 
     @classmethod
     def of(cls, head: Head, before: KeptHead | None, *, edited: bool) -> KeptHead:
-        """Return a head that a plan has changed, as it is kept from now on."""
+        """Return the stored form of a head after a plan."""
         return cls(
             head.scope, head.kind, head.last_seq, head.version, head.count, head.weight, head.created,
             head.updated, head.ttl, head.expires, head.soonest, next_revision(before),
@@ -120,16 +120,16 @@ class KeptHead(Struct, array_like=True):
 
     @property
     def name(self) -> Name:
-        """The stream's scope and kind."""
+        """Scope path and kind of the stream."""
         return (self.scope, self.kind)
 
     @property
     def blank(self) -> bool:
-        """Whether the stream is only held, by a write that will perhaps make it."""
+        """Whether the stream exists only because a write has locked it."""
         return self.created == 0
 
     def head(self) -> Head:
-        """Return the head to plan with; its id is the revision."""
+        """Return the head for planning; its id is the revision."""
         return Head(
             (
                 self.revision, self.scope, self.kind, self.last_seq, self.version, self.count, self.weight,
@@ -138,23 +138,23 @@ class KeptHead(Struct, array_like=True):
         )  # fmt: skip
 
     def ended(self, moment: int) -> bool:
-        """Tell whether the whole stream has expired."""
+        """Return whether the whole stream has expired."""
         return self.expires is not None and self.expires <= moment
 
 
 def next_revision(before: KeptHead | None) -> int:
-    """Return the revision after a stream's; that of a new stream is a random number."""
+    """Return the next revision; that of a new stream is random."""
     return before.revision + 1 if before is not None else secrets.randbits(48) + 1
 
 
 class Row(Struct):
-    """A record that was read, and what was derived from it: by name, of which version and what."""
+    """A loaded record with its derived values, by name, with version and value."""
 
     kept: Kept
     derived: dict[str, tuple[int, bytes]] = field(default_factory=dict)
 
     def values(self, names: Iterable[str]) -> dict[str, bytes]:
-        """Return the derived values of these names that count."""
+        """Return the valid derived values of these names."""
         held = ((name, self.derived[name]) for name in names if name in self.derived)
         return {name: value for name, (version, value) in held if version in (0, self.kept.version)}
 
@@ -169,7 +169,7 @@ _head = json.Decoder(KeptHead).decode
 
 
 def decode_kept(raw: bytes | str) -> Kept:
-    """Return the record that `encode` wrote; raises UnreadableStoreError if it is damaged."""
+    """Decode a record; raises UnreadableStoreError if it is damaged."""
     try:
         return _kept(raw)
     except ValueError as error:
@@ -177,7 +177,7 @@ def decode_kept(raw: bytes | str) -> Kept:
 
 
 def decode_head(raw: bytes | str) -> KeptHead:
-    """Return the head of a stream that `encode` wrote; raises UnreadableStoreError if it is damaged."""
+    """Decode the head of a stream; raises UnreadableStoreError if it is damaged."""
     try:
         return _head(raw)
     except ValueError as error:
@@ -185,7 +185,7 @@ def decode_head(raw: bytes | str) -> KeptHead:
 
 
 def damaged(what: str, raw: bytes | str, error: Exception) -> UnreadableStoreError:
-    """Return the error for what is kept and cannot be read; it shows its first field, which is its name."""
+    """Return the error for damaged data; it shows only the first field, the name."""
     text = raw if isinstance(raw, str) else raw.decode(errors="replace")
     start = text[:60].partition(",")[0]
     return UnreadableStoreError(f"the {what} that begins with {shown(start)} is damaged ({error})")

@@ -1,4 +1,4 @@
-"""The store over keys and values: reading, with filters that are applied here."""
+"""A store over a key-value engine: reads, with filters applied here."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from .kept import Kept, KeptHead, Row
 from .writing import Writer
 
 ROWS_AT_ONCE = 1000
-"""How many records are read at a time where a filter may leave most of them out."""
+"""How many records are read at once if a filter may exclude most of them."""
 STREAMS_AT_ONCE = 500
-"""How many streams are listed at a time."""
+"""How many streams are listed at once."""
 
 
 class KeyValueStore:
-    """Keeps records with an engine."""
+    """Stores records in an engine."""
 
     def __init__(self, engine: Engine, clock: Callable[[], datetime] = now) -> None:
         self._engine = engine
@@ -39,7 +39,7 @@ class KeyValueStore:
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """What the engine lets the store do by itself; its commits are guarded by revisions."""
+        """The capabilities that the engine enables; its commits are conditional on revisions."""
         return self._engine.capabilities | {Capability.ATOMIC}
 
     async def write(self, write: Write) -> list[Outcome]:
@@ -110,14 +110,14 @@ class KeyValueStore:
         if not self._closed:
             self._closed = True
             await self._writer.close(GRACE)
-            await self._engine.close()  # which breaks off what is still under way
+            await self._engine.close()  # which cancels running calls
             await self._writer.close()
 
     def before_fork(self) -> None:
         """Do nothing: connections stay with the parent."""
 
     def after_fork(self) -> None:
-        """Begin anew in a child: the writes under way are the parent's."""
+        """Reset in a child: running writes belong to the parent."""
         self._writer = Writer(self._engine, self._journals, self._moment)
 
     def _check_open(self) -> None:
@@ -128,7 +128,7 @@ class KeyValueStore:
         return to_microseconds(self._clock())
 
     async def _walk(self, scan: Scan, start: Position | None) -> AsyncGenerator[Record, None]:
-        """Yield all that a scan may return, in order, from a position on."""
+        """Yield all records of a scan, in order, from a position on."""
         path = scan.scope.path
         if len(scan.kinds) == 1 and not scan.below:
             after = start[2] if start else None
@@ -138,7 +138,7 @@ class KeyValueStore:
         if start is not None:
             async for record in self._stream(scan, known_scope(start[0]), start[1], start[2], None):
                 yield record
-        # A page takes no more streams than records, since most streams hold one that is asked for.
+        # No more streams than records per page, since most streams have a match.
         limit = min(scan.limit + 1, STREAMS_AT_ONCE)
         reach = Reach(path, scan.below, scan.kinds, scan.reverse, start[:2] if start else None, limit)
         async for head in self._reach(reach):
@@ -149,7 +149,7 @@ class KeyValueStore:
     async def _stream(
         self, scan: Scan, scope: ScopePath, kind: str, after: int | None, head: KeptHead | None
     ) -> AsyncGenerator[Record, None]:
-        """Yield what a scan may return of one stream, whose head may be known already."""
+        """Yield the records of a scan in one stream, whose head may be known already."""
         name = (scope.path, kind)
         now = self._clock()
         names = scan.derived if scan.lacking is None else (*scan.derived, scan.lacking)
@@ -163,7 +163,7 @@ class KeyValueStore:
     async def _rows(
         self, scan: Scan, name: Name, after: int | None, head: KeptHead | None, derived: tuple[str, ...]
     ) -> AsyncGenerator[Row, None]:
-        """Yield the rows of a stream among which are all that a scan may return, in its order."""
+        """Yield the rows of a stream that a scan may return, in its order."""
         if scan.after_version:
             head = head or (await self._head(name))
             if head is None:
@@ -195,7 +195,7 @@ class KeyValueStore:
     async def _newest(
         self, name: Name, scan: Scan, after: int | None, derived: tuple[str, ...], revision: int
     ) -> list[Row]:
-        """Return what is newer than the version that a scan names, where only new records are."""
+        """Return records newer than the version of a scan, if only appends happened since."""
         assert scan.after_version is not None
         found: list[Row] = []
         before: int | None = None
@@ -228,7 +228,7 @@ class KeyValueStore:
                 yield row
 
     async def _span(self, name: Name, span: Span) -> list[Row]:
-        """Read rows; none of a stream that has expired, and those of a write that was broken off too."""
+        """Read rows, including those of an interrupted write; none of an expired stream."""
         head, rows = await self._engine.rows(name, span)
         if await self._journals.helped(head):
             head, rows = await self._engine.rows(name, span)
@@ -239,7 +239,7 @@ class KeyValueStore:
         return head
 
     async def _left(self, name: Name, moment: int) -> tuple[int, int]:
-        """Count what of a stream has not expired."""
+        """Count the unexpired records of a stream."""
         count = weight = 0
         after: int | None = None
         while True:
@@ -252,7 +252,7 @@ class KeyValueStore:
             after = rows[-1].kept.seq
 
     async def _reach(self, reach: Reach) -> AsyncGenerator[KeptHead, None]:
-        """Yield the heads that are asked for, in order."""
+        """Yield the heads in a range, in order."""
         while True:
             heads = await self._engine.heads(reach)
             for head in heads:
@@ -275,7 +275,7 @@ def _beyond(seq: int, after: int | None, reverse: bool) -> bool:
 
 
 def _indexed(test: Condition) -> bool:
-    """Tell whether an index of labels can find the records of a condition."""
+    """Return whether a label index can answer a condition."""
     values = test.value if isinstance(test.value, tuple) else (test.value,)
     return (
         test.field.startswith("labels.")

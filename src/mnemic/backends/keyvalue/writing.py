@@ -1,7 +1,7 @@
-"""The write path: callers who write at the same time are planned together and committed at once.
+"""The write path: concurrent writes are planned together and committed at once.
 
-A plan is made on what was loaded, or on what is remembered of a stream, and committed only if all is still
-so; if it is not, it is made again. So a plain append to a stream that was written before is one round trip.
+A plan uses loaded or cached state and is committed only if that is still current; otherwise it is repeated. A
+plain append to a known stream is therefore one round trip.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from .journal import Journals
 from .kept import Kept, KeptHead
 
 ATTEMPTS = 40
-"""How often a write is planned again because someone else was faster."""
+"""Maximum number of planning attempts on conflicts."""
 REMEMBERED_HEADS = 10_000
-"""Of how many streams the head is remembered."""
+"""Maximum number of cached heads."""
 
 Payloads = Sequence[Kept | None]
 
 
 class Pending:
-    """One caller's write, and what it waits on."""
+    """One caller's write, and its future."""
 
     __slots__ = ("future", "payloads", "write")
 
@@ -41,7 +41,7 @@ class Pending:
 
 
 class Writer:
-    """Does writes: those within one partition together, in the order in which they came."""
+    """Runs writes: those within one partition together, in order of arrival."""
 
     def __init__(self, engine: Engine, journals: Journals, clock: Callable[[], int]) -> None:
         self._engine = engine
@@ -54,7 +54,7 @@ class Writer:
         self._known: OrderedDict[Name, KeptHead] = OrderedDict()
 
     async def write(self, write: Write, payloads: Payloads) -> list[Outcome]:
-        """Do a write and return what each operation did, once it is durable."""
+        """Run a write and return its outcomes once it is durable."""
         pending = Pending(write, payloads, asyncio.get_running_loop().create_future())
         parts = {self._engine.partition(name) for name in Needs.of((write,)).heads}
         if len(parts) > 1:
@@ -69,18 +69,18 @@ class Writer:
         return await pending.future
 
     async def close(self, patience: float | None = None) -> None:
-        """Wait for what is under way, so many seconds at the most if a number is given."""
+        """Wait for running writes, at most `patience` seconds if given."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=patience)
 
     def _start(self, work: Any) -> None:
-        # A task of its own: the caller who began it may be cancelled, and others wait for it.
+        # A task of its own: the caller that started it may be cancelled while others wait for it.
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _drain(self, part: str, lane: deque[Pending]) -> None:
-        """Do what is queued for a partition, as much as fits together, until nothing is left."""
+        """Run the queued writes of a partition, as many as fit together, until none is left."""
         try:
             while lane:
                 group: list[Pending] = []
@@ -93,7 +93,7 @@ class Writer:
             del self._lanes[part]
 
     async def _alone(self, pending: Pending) -> None:
-        """Do a write that concerns several partitions."""
+        """Run a write that spans partitions."""
         work = self._together([pending]) if self._spans else self._journaled([pending])
         await self._settle([pending], work)
 
@@ -111,7 +111,7 @@ class Writer:
                 pending.future.set_result(answer)
 
     async def _together(self, group: list[Pending]) -> list[list[Outcome] | Exception]:
-        """Plan writes on what is remembered or loaded, and commit; again if someone else was faster."""
+        """Plan writes on cached or loaded state, and commit; repeat on conflicts."""
         if self._most is not None and sum(len(pending.write.ops) for pending in group) > self._most:
             return await self._divided(group)
         guessing = True
@@ -121,7 +121,7 @@ class Writer:
                 self._guess(ground, group)
             answers = await self._plan(ground, group)
             if ground.guessed and any(isinstance(answer, Exception) for answer in answers):
-                # It may have failed because of a guess, so it is looked at again in earnest.
+                # It may have failed because of a wrong assumption, so it is checked again with loaded state.
                 guessing = False
                 continue
             batch = ground.batch()
@@ -139,7 +139,7 @@ class Writer:
         raise StoreBusyError(f"{self._engine.url}: others kept writing to the same stream; try again")
 
     async def _divided(self, group: list[Pending]) -> list[list[Outcome] | Exception]:
-        """Do writes that are too many: they need not be done at once, only each of them."""
+        """Run writes that are too many for one commit, in several."""
         if len(group) == 1:
             return await self._journaled(group)
         half = len(group) // 2
@@ -150,7 +150,7 @@ class Writer:
             return [*first, *([error] * (len(group) - half))]
 
     async def _journaled(self, group: list[Pending]) -> list[list[Outcome] | Exception]:
-        """Do writes that cannot be done at once: their streams are held, and a journal says what changes."""
+        """Run writes that do not fit into one commit: lock their streams and use the journal."""
         names = sorted(Needs.of(pending.write for pending in group).heads)
         async with self._journals.hold(names) as held:
             ground = _Ground(self._clock(), held.before)
@@ -162,7 +162,7 @@ class Writer:
         return answers
 
     async def _plan(self, ground: _Ground, group: list[Pending]) -> list[list[Outcome] | Exception]:
-        """Plan writes, and load what that takes."""
+        """Plan writes, and load what they need."""
         needs = Needs.of(pending.write for pending in group)
         while True:
             if missing := ground.lacking(needs):
@@ -187,7 +187,7 @@ class Writer:
             await self._journals.free(stuck)
 
     def _guess(self, ground: _Ground, group: list[Pending]) -> None:
-        """Take for granted what is remembered of streams, and that what is said to be new is new."""
+        """Use cached heads, and assume that records marked as new do not exist."""
         for pending in group:
             new = [op.record.ref for op in pending.write.ops if isinstance(op, Put) and op.if_version == 0]
             if (note := note_ref(pending.write)) is not None:
@@ -213,14 +213,14 @@ class Writer:
 
 
 class _Ground:
-    """What is known while writes are planned, from which each attempt to plan them begins."""
+    """Known state during planning, from which each attempt starts."""
 
     def __init__(self, moment: int, held: dict[Name, KeptHead | None] | None = None) -> None:
         self.moment = moment
         self.held = held or {}
         self.heads: dict[Name, KeptHead | None] = dict(self.held)
         heads = {name: None if head is None else head.head() for name, head in self.heads.items()}
-        # A stream that is not there, or empty, has no slots to be looked for.
+        # A missing or empty stream has no slots to load.
         self.found = Found(
             heads, whole={name for name, head in heads.items() if head is None or not head.count}
         )
@@ -228,14 +228,14 @@ class _Ground:
         self.loaded: LoadedGround | None = None
 
     def guess(self, name: Name, head: KeptHead, key: str) -> None:
-        """Take a head, and that there is nothing under a key, for granted until it is committed."""
+        """Assume a cached head, and that a key does not exist, to be verified by the commit."""
         self.heads[name] = head
         self.found.heads[name] = head.head()
         self.found.slots.setdefault(name, {})[key] = None
         self.guessed.setdefault(name, set()).add(key)
 
     def take(self, heads: dict[Name, KeptHead | None], found: Found) -> None:
-        """Add what was loaded; a head that was loaded before stays, since it is the one to be compared."""
+        """Add loaded state; an earlier head stays, since it is the one to compare with."""
         for name, head in heads.items():
             if name not in self.heads:
                 self.heads[name] = head
@@ -247,7 +247,7 @@ class _Ground:
         self.found.take(found)
 
     def lacking(self, needs: Needs) -> Needs:
-        """Return what of these needs is not known yet."""
+        """Return which of these needs are not known yet."""
         found = self.found
         keys = {
             name: missing
@@ -259,12 +259,12 @@ class _Ground:
         return Needs(heads, keys, needs.whole - found.whole)
 
     def begin(self) -> LoadedGround:
-        """Return the ground for one attempt."""
+        """Return the planning state for one attempt."""
         self.loaded = LoadedGround(self.found, self.moment, Kept.of)
         return self.loaded
 
     def batch(self) -> Batch:
-        """Return what the plans of the last attempt change."""
+        """Return the changes of the last attempt."""
         assert self.loaded is not None
         loaded = self.loaded
         changes = loaded.changes
@@ -272,7 +272,7 @@ class _Ground:
         return Batch([self._change(name) for name in sorted(touched) if self._concerns(name)], self.moment)
 
     def _concerns(self, name: Name) -> bool:
-        """Tell whether a stream was there before or is there from now on."""
+        """Return whether a stream existed before or exists from now on."""
         assert self.loaded is not None
         return self.heads.get(name) is not None or self.loaded.heads.get(name) is not None
 

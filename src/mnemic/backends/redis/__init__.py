@@ -1,4 +1,4 @@
-"""Redis and Valkey, alone or as a cluster."""
+"""Redis and Valkey, single servers and clusters."""
 
 from .opening import BACKEND
 

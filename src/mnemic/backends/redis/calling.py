@@ -1,4 +1,4 @@
-"""Calls to a server or a cluster: connections that are made again, and what may be sent twice."""
+"""Calls to a server or a cluster: reconnects, and safe retries."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ Result = TypeVar("Result")
 Command = tuple[Any, ...]
 
 RETRIES = 4
-"""How often a call is made again if the server cannot be reached, or tells that it is not ready."""
+"""How often a call is retried if the server cannot be reached or is not ready."""
 LARGEST = 256 * 1024 * 1024
-"""The most bytes that are sent at once; a server hangs up on a client that sends a gigabyte."""
+"""Maximum size of a request; a server disconnects a client that sends a gigabyte."""
 
 _BACKOFF = ExponentialWithJitterBackoff(cap=1.0, base=0.05)
 
 
 class Wire(Connection):
-    """A connection that tells whether a command was sent, and notices that the server has hung up."""
+    """A connection that records whether a command was sent, and detects a disconnect."""
 
     async def connect_check_health(self, *args: Any, **kwargs: Any) -> None:
         await _before_sending(super().connect_check_health(*args, **kwargs))
@@ -55,12 +55,12 @@ async def _before_sending(work: Awaitable[None]) -> None:
 
 
 class Server:
-    """A server or a cluster; every error of the driver leaves it as one of ours."""
+    """A server or a cluster; maps every driver error to a Mnemic error."""
 
     def __init__(
         self, url: str, connect: Callable[[], Redis | RedisCluster], connections: int, timeout: float
     ) -> None:
-        """Take what makes a client, how many calls may be under way, and the seconds that each has."""
+        """Take a client factory, the maximum number of concurrent calls, and their timeout in seconds."""
 
         async def connected() -> Line:
             return Line(connect(), asyncio.Semaphore(connections))
@@ -70,11 +70,11 @@ class Server:
         self._calls = Calls(url, timeout, connected, Line.close)
 
     async def read(self, *command: Any) -> Any:
-        """Send a command that changes nothing and return its answer; sent again if the connection breaks."""
+        """Send a read-only command and return its answer; retried if the connection breaks."""
         return await self._patiently(lambda line: line.send(command), twice=True)
 
     async def read_all(self, commands: Sequence[Command]) -> list[Any]:
-        """Send commands that change nothing, and return their answers, in one round trip to each node."""
+        """Send read-only commands, one round trip per node; return their answers."""
         if len(commands) == 1:
             return [await self.read(*commands[0])]
         return await self._patiently(lambda line: line.send_all(commands), twice=True) if commands else []
@@ -82,9 +82,9 @@ class Server:
     async def write(
         self, script: Script, keys: Sequence[bytes], arguments: Sequence[Any], *, twice: bool = False
     ) -> bool:
-        """Run a script that writes, once unless it may run twice; False if all is not as it expects.
+        """Run a write script, once unless it is repeatable; return False if an expectation fails.
 
-        Raises StoreUnavailableError if nobody knows whether it ran.
+        Raises StoreUnavailableError if it is unknown whether it ran.
         """
         size = sum(map(len, arguments))
         if size > LARGEST:
@@ -96,7 +96,7 @@ class Server:
         return bool(await self._patiently(lambda line: line.send(command), twice=twice))
 
     async def close(self) -> None:
-        """Break off what is under way, and close all connections."""
+        """Cancel running calls, and close all connections."""
         await self._calls.close()
 
     async def _patiently(self, call: Callable[[Line], Awaitable[Result]], *, twice: bool) -> Result:
@@ -108,7 +108,7 @@ class Server:
                         await line.look_round()
                     try:
                         return await call(line)
-                    except Exception as error:  # whatever it is, it comes out of the driver
+                    except Exception as error:  # anything that the driver raises
                         failures += 1
                         lost = broken(error) and not twice
                         if failures > RETRIES or lost or not (refused(error) or broken(error)):
@@ -119,7 +119,7 @@ class Server:
 
 
 class Line:
-    """A client, and the room that there is for calls."""
+    """A client, and a semaphore for calls."""
 
     def __init__(self, client: Redis | RedisCluster, room: asyncio.Semaphore) -> None:
         self.room = room
@@ -128,16 +128,16 @@ class Line:
 
     async def close(self) -> None:
         """Close all connections."""
-        with suppress(Exception):  # a connection that cannot be closed in good order is gone, too
+        with suppress(Exception):  # a connection that fails to close is gone, too
             await self._client.aclose()
 
     async def look_round(self) -> None:
-        """Find out which server to ask, after one could not be reached or did not want to answer."""
-        with suppress(Exception):  # then the next call tells why
+        """Refresh the cluster topology, after a node failed or refused to answer."""
+        with suppress(Exception):  # then the next call reports why
             if self.cluster:
                 await self._client.nodes_manager.initialize()
             else:
-                # The name may lead to another server by now.
+                # The name may resolve to another server by now.
                 await self._client.connection_pool.disconnect(inuse_connections=False)
 
     async def send(self, command: Command) -> Any:
@@ -145,11 +145,11 @@ class Line:
         try:
             return await self._client.execute_command(*command)
         except NoScriptError:
-            # The server has been started anew, or is another one than before.
+            # The server was restarted, or is another one.
             return await self._client.execute_command("EVAL", SCRIPTS[command[1]].text, *command[2:])
 
     async def send_all(self, commands: Sequence[Command]) -> list[Any]:
-        """Send commands and return their answers, in one round trip to each node."""
+        """Send commands, one round trip per node; return their answers."""
         try:
             return await self._pipe(commands)
         except NoScriptError:
@@ -166,5 +166,5 @@ class Line:
 
 
 def evalsha(script: Script, keys: Sequence[bytes], arguments: Sequence[Any]) -> Command:
-    """Return the command that runs a script that the server knows."""
+    """Return the command that runs a cached script."""
     return ("EVALSHA", script.sha, len(keys), *keys, *arguments)

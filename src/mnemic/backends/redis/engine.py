@@ -1,4 +1,4 @@
-"""Streams in Redis: read with one command or one script, written with one script."""
+"""Streams in Redis: read with one command or script, written with one script."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SLOT = json.Decoder(tuple[int, int, int, int, dict[str, str], int | None]).deco
 
 
 class RedisEngine:
-    """Keeps the bytes of a store: a server is one partition, and in a cluster each scope is one."""
+    """Stores the bytes of a store: a server is one partition; in a cluster, each scope is one."""
 
     capabilities = frozenset({Capability.DURABLE, Capability.SHARED})
     expires_streams = True
@@ -38,7 +38,7 @@ class RedisEngine:
         return name[0] if self._server.cluster else ""
 
     def fits(self, batch: Batch) -> bool:
-        # A journal is one text, and would be as large as the batch.
+        # A journal is one string, as large as the batch.
         return True
 
     async def load(self, needs: Needs) -> Loaded:
@@ -95,7 +95,7 @@ class RedisEngine:
             command, bounds = "ZRANGEBYSCORE", (after, "+inf")
         if self._server.cluster or span.derived:
             return await self._rows(name, command, (*bounds, span.limit), span.derived)
-        # What has expired is gone by itself, and nothing is ever pending: the head can tell nothing.
+        # Expired data is gone by itself, and nothing is ever pending, so the head is not needed.
         rows = self._keys.stream(name).rows
         found = await self._server.read(command, rows, *bounds, "LIMIT", 0, span.limit)
         return None, [self._row(row) for row in found]
@@ -108,7 +108,7 @@ class RedisEngine:
         head, live, found, _ = await self._server.read(*self._reading(name, "labels", wanted))
         kept = self._head(head, live=bool(live))
         if kept is not None and kept.pending is not None:
-            return None  # what is pending may have such labels, too
+            return None  # pending data may have such labels, too
         return [int(seq) for seq in found]
 
     async def heads(self, reach: Reach) -> list[KeptHead]:
@@ -182,7 +182,8 @@ class RedisEngine:
         except (DecodeError, ValidationError, IndexError) as error:
             raise self._unreadable(error) from error
         if not live and head.count and head.expires is not None:
-            # Redis has let its records expire, whatever our clock says; with no records it is over.
+            # Redis has expired its records, whatever the local clock says; without records the stream is
+            # over.
             head.expires = 0
         return head
 

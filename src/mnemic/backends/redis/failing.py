@@ -1,4 +1,4 @@
-"""What goes wrong with a server: what its errors mean in our words, and what may be tried again."""
+"""Maps errors of Redis, and tells which commands can be retried."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ...errors import (
 )
 
 _OWN = (driver.RedisError, driver.RedisClusterException)
-"""What the driver raises on purpose."""
+"""Exceptions that the driver raises itself."""
 
 
 class UnsentError(driver.ConnectionError):
-    """The connection failed before the command was sent, so that it was surely not done."""
+    """The connection failed before the command was sent, so it was certainly not run."""
 
 
 _REFUSED = (
@@ -29,7 +29,7 @@ _REFUSED = (
     driver.ReadOnlyError,
     driver.SlotNotCoveredError,
 )
-"""What is told instead of doing anything, and may be over soon."""
+"""Temporary refusals: nothing was done, and a retry may succeed."""
 
 _BY_TEXT: tuple[tuple[str, type[StoreError], str], ...] = (
     ("MISCONF", StoreFullError, "the server cannot save to its disk, and takes no writes"),
@@ -82,10 +82,10 @@ _BY_CLASS: tuple[tuple[type[BaseException], type[StoreError], str], ...] = (
 
 
 def explain(url: str, error: BaseException, *, lost: bool = False) -> StoreError:
-    """Return a driver's error as one of ours; `lost` says that nobody knows whether a write was done."""
+    """Return the Mnemic error for a driver error; `lost` means that a write may or may not have run."""
     cause = error.__cause__
     if isinstance(error, UnsentError | driver.RedisClusterException) and isinstance(cause, Exception):
-        return explain(url, cause, lost=lost)  # these tell that something failed, but not why
+        return explain(url, cause, lost=lost)  # these say that something failed, but not why
     kind, hint = _meaning(error)
     if lost:
         hint += "; the write may or may not have been done: with an id it can safely be sent again"
@@ -94,15 +94,15 @@ def explain(url: str, error: BaseException, *, lost: bool = False) -> StoreError
 
 
 def refused(error: BaseException) -> bool:
-    """Tell whether a command was surely not done, and may be if it is sent again."""
+    """Return whether a command was certainly not run, so that it can be retried."""
     cause = error.__cause__
     if isinstance(error, driver.RedisClusterException) and isinstance(cause, Exception):
-        return refused(cause) or broken(cause)  # no node would even tell which node to ask
+        return refused(cause) or broken(cause)  # no node could even tell which node to ask
     return isinstance(error, _REFUSED)
 
 
 def broken(error: BaseException) -> bool:
-    """Tell whether the connection broke while a command was under way, which may have been done."""
+    """Return whether the connection broke during a command, which may have run."""
     return type(error) in (driver.ConnectionError, driver.TimeoutError) or not isinstance(error, _OWN)
 
 

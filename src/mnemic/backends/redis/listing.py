@@ -1,10 +1,9 @@
-"""The list of all streams: their names in order, on a few shelves, so that nobody looks through all keys.
+"""The list of all streams, in order, split into parts, so that no command scans all keys.
 
-On a single server a stream is listed and taken off in the very step that makes or drops it. In a cluster the
-list lies in other slots than the streams. There a stream is listed before it is made, by a call that leaves
-its mark. After a drop the name is taken off only if the mark is still the one that was there before it was
-looked whether the stream is gone; and whoever makes a stream finds out if that was looked in between. So a
-name may be listed in vain for a while, but no stream is ever missing.
+On a single server a stream is listed in the same step that creates or drops it. In a cluster the list is in other
+slots than the streams. There a stream is listed before it is created, by a call that leaves a mark. After a drop,
+the name is removed only if the mark is unchanged since the stream was found to be gone, and a concurrent creation
+detects that. So a listed name may have no stream for a while, but no stream is ever missing from the list.
 """
 
 from __future__ import annotations
@@ -23,28 +22,28 @@ from .scripts import FREE, WRITE
 from .steps import Step
 
 MARKED = 3600_000
-"""How long it is remembered that a stream was taken off, in milliseconds: longer than a write takes."""
+"""How long a removal is remembered, in milliseconds: longer than a write takes."""
 IN_VAIN = 60_000_000
-"""After how many microseconds a name that is listed, but has no stream, is taken off by whoever sees it."""
+"""After how many microseconds a listed name without a stream is removed."""
 
 
 class Listing:
-    """The names of all streams, in the order of scope and kind."""
+    """Names of all streams, in the order of scope and kind."""
 
     def __init__(self, server: Server, keys: Keys) -> None:
         self._server = server
         self._keys = keys
 
     def add(self, step: Step, name: Name) -> None:
-        """List a stream in the step that makes it."""
+        """List a stream in the step that creates it."""
         step.do("ZADD", step.key(self._keys.shelf(shelf_of(name[0]))), b"0", _member(name))
 
     def remove(self, step: Step, name: Name) -> None:
-        """Take a stream off in the step that drops it."""
+        """Remove a stream from the list in the step that drops it."""
         step.do("ZREM", step.key(self._keys.shelf(shelf_of(name[0]))), _member(name))
 
     async def announce(self, step: Step, names: Sequence[Name]) -> None:
-        """List streams of a scope before a step that makes them; it fails if one is taken off meanwhile."""
+        """List streams of a scope before the step that creates them, which fails if one is removed meanwhile."""
         scope = names[0][0]
         mark = await self._server.read("GET", self._keys.unlisted(scope))
         step.check(step.key(self._keys.unlisted(scope)), mark or b"")
@@ -57,9 +56,9 @@ class Listing:
         await self._server.write(WRITE, listed.keys, listed.arguments(), twice=True)
 
     async def retract(self, names: Iterable[Name], *, longer_than: int = 0) -> None:
-        """Take streams off that are gone, if they have been listed longer than that, in microseconds.
+        """Remove dropped streams that have been listed longer than this, in microseconds.
 
-        What fails is left to whoever next sees a name that has no stream.
+        Failures are left to the next reader that finds a name without a stream.
         """
         with suppress(StoreError):
             for name in names:
@@ -83,7 +82,7 @@ class Listing:
         await self._server.write(FREE, off.keys, off.arguments())
 
     async def names(self, reach: Reach, after: Name | None, limit: int) -> list[Name]:
-        """Return the next names within reach, of any kind; fewer than `limit` only at the end."""
+        """Return the next names in a range, of any kind; fewer than `limit` only at the end."""
         found: list[bytes] = []
         for low, high in self._ranges(reach, after):
             shelves = range(SHELVES) if not reach.scope and reach.below else (shelf_of(reach.scope),)
@@ -96,12 +95,12 @@ class Listing:
         return [_name(member) for member in found]
 
     def _ranges(self, reach: Reach, after: Name | None) -> list[tuple[bytes, bytes]]:
-        """Return the first name, and the one after the last, of each range that is within reach, in order."""
+        """Return the first name, and the one after the last, of each range, in order."""
         scope = reach.scope.encode()
         if reach.below and not scope:
             ranges = [(b"", b"\xff")]
         else:
-            # Between a scope and those below it lie others, such as a-b between a and a/b.
+            # Other scopes sort between a scope and those below it, such as a-b between a and a/b.
             ranges = [(scope + b"\0", scope + b"\1")]
             if reach.below:
                 ranges.append((scope + b"/", scope + b"0"))
@@ -121,7 +120,7 @@ class Listing:
 
 
 def _member(name: Name) -> bytes:
-    # No name holds a NUL, which comes before every other character: so the order is that of the names.
+    # Names have no NUL, which sorts before every other character, so the order is that of the names.
     return f"{name[0]}\0{name[1]}".encode()
 
 

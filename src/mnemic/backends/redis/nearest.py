@@ -1,7 +1,7 @@
-"""The server's own index, where it has vector sets, as Redis 8 does: one set for each tenant and embedder.
+"""The server's own vector index, if it has vector sets, as Redis 8 does: one set per tenant and embedder.
 
-It is derived data, kept up to the records by who searches. Scopes stand in it as hashes, so that no name can
-break a filter. Words are not looked for there: who asked compares those of what is near.
+It is derived data, brought up to date by searches. Scopes are hashed, so that no name can break a filter. Words
+are not indexed there: the caller compares those of the nearest records.
 """
 
 from __future__ import annotations
@@ -32,39 +32,39 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 LARGE = 50_000
-"""From how many records on a scope is searched by the server, unless the URL says otherwise."""
+"""Scopes with at least this many records are searched by the server, unless the URL overrides it."""
 STREAMS = 500
 EVERY = 1_000_000
-"""How many points a filter looks at before it gives up: it must lose nothing that is there."""
+"""How many points a filter may inspect, so that it misses nothing."""
 AT_ONCE = 500
 """How many commands are sent at once."""
 
 
 class RedisStore(KeyValueStore):
-    """A store whose server finds vectors by itself, if it can."""
+    """A store whose server searches vectors, if it can."""
 
     _engine: RedisEngine
     index: RedisIndex
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """What the server lets the store do by itself."""
+        """The capabilities that the server enables."""
         found = {Capability.NEAREST} if hasattr(self, "index") else set()
         return super().capabilities | found
 
     async def look_for_vectors(self, server: Server, keys: Keys, large: int) -> None:
-        """Have an index of its own if the server has vector sets."""
+        """Use the server's index if it has vector sets."""
         try:
             await server.read("VCARD", keys.of("vectors", ":none"))
         except StoreUnavailableError:
             raise
         except StoreError:
-            return  # it does not know the command, or this user may not use it
+            return  # it does not know the command, or the user lacks the permission
         self.index = RedisIndex(server, keys, self._engine, self._moment, large)
 
 
 class RedisIndex:
-    """Finds records by their vectors, on the server that holds them."""
+    """Finds records by vector on the server that stores them."""
 
     tidy = False
 
@@ -79,12 +79,12 @@ class RedisIndex:
         self._moment = moment
 
     async def nearby(self, near: Near) -> Nearby:
-        """Return whole records by their vectors, and what the index is behind."""
+        """Return records by vector, and the streams for which the index is behind."""
         records, behind = await asyncio.gather(self.near(near), self._behind(near))
         return Nearby(records, behind)
 
     async def near(self, near: Near) -> list[Record]:
-        """Return whole records by their vectors."""
+        """Return records by vector."""
         if near.vector is None:
             return []
         tests = [f'"{_hash(near.scope.path)}" in .w' if near.below else f'.s == "{_hash(near.scope.path)}"']
@@ -106,7 +106,7 @@ class RedisIndex:
         return [record for records in found for record in records]
 
     async def marks(self, name: str, scope: ScopePath) -> dict[Name, Mark]:
-        """Return how far it has come with the streams of a scope and of those below it."""
+        """Return how far the index has followed the streams of a scope and below."""
         near = Near(scope=scope, name=name)
         asked: list[Command] = [
             ("HGETALL", self._place(tenant, name, "marks")) for tenant in await self._tenants(near)
@@ -120,7 +120,7 @@ class RedisIndex:
         return found
 
     async def put(self, name: str, records: Sequence[Record]) -> None:
-        """Take records in, in the place of older versions."""
+        """Add records, replacing older versions."""
         by_stream: dict[Name, list[Record]] = {}
         for record in records:
             by_stream.setdefault((record.scope.path, record.kind), []).append(record)
@@ -156,7 +156,7 @@ class RedisIndex:
         await self._send(commands)
 
     async def remove(self, stream: Name, keys: Sequence[str] | None) -> None:
-        """Forget records of a stream, of every embedder, or with None all of them and its marks."""
+        """Remove records of a stream for every embedder; with None, the whole stream and its marks."""
         tenant = _tenant(stream[0])
         names = [name.decode() for name in await self._server.read("SMEMBERS", self._names(tenant))]
         for name in names:
@@ -167,11 +167,11 @@ class RedisIndex:
             await self._send([("HDEL", self._place(tenant, name, "marks"), field) for name in names])
 
     async def keys(self, name: str, stream: Name) -> list[str]:
-        """Return which records of a stream it holds."""
+        """Return the keys of a stream that the index contains."""
         return [key.decode() for key in await self._server.read("HKEYS", self._points(stream, name))]
 
     async def mark(self, name: str, stream: Name, mark: Mark) -> None:
-        """Note how far it has come."""
+        """Record how far the index has followed a stream."""
         told = json.encode([mark.version, mark.last_seq, mark.count])
         tenant = _tenant(stream[0])
         await self._send(
@@ -183,7 +183,7 @@ class RedisIndex:
         )
 
     async def reset(self) -> None:
-        """Forget everything."""
+        """Delete the whole index."""
         told = [json.decode(one) for one in await self._server.read("SMEMBERS", self._all)]
         for tenant, name in told:
             held = await self._server.read("SMEMBERS", self._held(tenant))
@@ -193,7 +193,7 @@ class RedisIndex:
         await self._send([("DEL", self._all)])
 
     async def close(self) -> None:
-        """Do nothing: the connections are the store's."""
+        """Do nothing: the store owns the connections."""
 
     async def _behind(self, near: Near) -> list[tuple[Any, Mark | None]]:
         marks = await self.marks(near.name, near.scope)
@@ -228,7 +228,7 @@ class RedisIndex:
         await self._send(commands)
 
     async def _send(self, commands: list[Command]) -> None:
-        # Each may be sent twice: it does the same the second time.
+        # Each is idempotent, so it may be sent twice.
         for start in range(0, len(commands), AT_ONCE):
             await self._server.read_all(commands[start : start + AT_ONCE])
 
@@ -263,7 +263,7 @@ def _tenant(path: str) -> str:
 
 
 def _above(scope: ScopePath) -> list[ScopePath]:
-    """Return a scope after all that hold it, the root first."""
+    """Return a scope and its ancestors, the root first."""
     return [ScopePath("/".join(scope.segments[:n])) for n in range(len(scope.segments) + 1)]
 
 

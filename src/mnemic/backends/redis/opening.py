@@ -45,13 +45,13 @@ from .scripts import WRITE
 from .steps import Step
 
 FORMAT = b"1"
-"""What the keys of a store look like; another number is for those who cannot be read by this version."""
+"""Version of the key format; other versions cannot be read."""
 
 _PREFIX = re.compile(r"[\w.:/-]{1,100}", re.ASCII)
 
 
 async def open_store(url: StoreURL) -> RedisStore:
-    """Connect and return the store; raises InvalidValueError, or a StoreError that says what is wrong."""
+    """Connect and return the store; raises InvalidValueError, or a StoreError."""
     secure = url.scheme.startswith("rediss")
     given: dict[str, Any] = url.take(
         prefix=_prefix,
@@ -73,7 +73,7 @@ async def open_store(url: StoreURL) -> RedisStore:
         "health_check_interval": 30,
         "max_connections": connections,
         "protocol": 2,
-        # What may be sent twice is ours to know.
+        # Retries are handled by Mnemic, which knows what may be sent twice.
         "retry": Retry(NoBackoff(), 0),
         **given,
     }
@@ -84,7 +84,7 @@ async def open_store(url: StoreURL) -> RedisStore:
             return _cluster(url, wire, settings) if "cluster" in url.scheme else _single(url, wire, settings)
         except MnemicError:
             raise
-        except Exception as error:  # such as a file for TLS that is not there
+        except Exception as error:  # such as a missing TLS file
             raise explain(str(url), error) from error
 
     server = Server(str(url), connect, connections, timeout)
@@ -114,7 +114,7 @@ def _cluster(url: StoreURL, wire: type[Wire], settings: dict[str, Any]) -> Redis
         startup_nodes=[ClusterNode(host, port) for host, port in _hosts(url)],
         ssl=issubclass(wire, SecureWire),
         require_full_coverage=False,
-        # Reading the whole map anew would break off what others have under way.
+        # Reloading the whole map would interrupt concurrent calls.
         reinitialize_steps=0,
         **settings,
     )
@@ -125,7 +125,7 @@ def _cluster(url: StoreURL, wire: type[Wire], settings: dict[str, Any]) -> Redis
 
 
 def _hosts(url: StoreURL, most: int | None = None) -> list[tuple[str, int]]:
-    """Return the hosts that a URL names, with their ports."""
+    """Return the hosts and ports in a URL."""
     listed = url.split.netloc.rpartition("@")[2].split(",")
     try:
         parts = [urlsplit(f"//{host}") for host in listed]
@@ -138,7 +138,7 @@ def _hosts(url: StoreURL, most: int | None = None) -> list[tuple[str, int]]:
 
 
 async def _check_format(server: Server, keys: Keys) -> None:
-    """Find out whether the store can be read, and note in an empty one how it is written."""
+    """Check that the store's format is readable, and record it in an empty one."""
     found = await server.read("GET", keys.format)
     if found is None:
         step = Step()

@@ -1,6 +1,6 @@
-"""The two scripts that run inside Redis: one that reads a stream at one moment, and one that writes.
+"""The two Lua scripts that run inside Redis: one reads a stream consistently, one writes.
 
-Both name every key that they use, and all keys of a call lie in one slot of a cluster.
+Both name every key that they use, and all keys of a call are in one cluster slot.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from hashlib import sha1
 
 
 class Script:
-    """A script, and the name by which Redis remembers it."""
+    """A script and its SHA1."""
 
     def __init__(self, flags: str, text: str) -> None:
-        # A script that says what it does is refused as a whole where memory is short, not in the middle.
+        # A script with declared flags is rejected as a whole when memory is short, not halfway.
         self.text = f"#!lua {flags}".rstrip() + f"\n{text}"
         self.sha = sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
@@ -157,6 +157,6 @@ return 1
 
 WRITE = Script("", _WRITE)
 FREE = Script("flags=allow-oom", _WRITE)
-"""The same for what needs no room: without it, a server whose memory is full could not be emptied."""
+"""The same for writes that need no memory: without it, a full server could not be emptied."""
 
 SCRIPTS = {script.sha: script for script in (READ, WRITE, FREE)}

@@ -1,4 +1,4 @@
-"""One call of the script that writes: what must be as it was, and what is done then."""
+"""One call of the write script: its checks and commands."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from .keys import StreamKeys
 
 NEVER = b"never"
 CHUNK = 4000
-"""How many arguments a command is given at a time: Lua cannot hand over more than 8,000."""
+"""Maximum number of arguments per command: Lua cannot unpack more than 8,000."""
 FEW = 400
-"""From how many texts on they are sent as one argument, since the driver takes its time over each."""
+"""Number of texts from which they are packed into one argument, which is faster for the driver."""
 
 _pack = msgpack.Encoder().encode
 
 
 def packed(texts: Sequence[str]) -> list[bytes]:
-    """Return texts as a few arguments, each of which holds many."""
+    """Return texts packed into few arguments."""
     return [_pack(texts[start : start + CHUNK]) for start in range(0, len(texts), CHUNK)]
 
 
 class Step:
-    """Keys and arguments of one call of the script that writes."""
+    """Keys and arguments of one call of the write script."""
 
     def __init__(self, moment: int = 0) -> None:
         self.moment = moment
@@ -37,12 +37,12 @@ class Step:
         self._counts = [0, 0]
 
     def arguments(self) -> list[bytes]:
-        """Return what the script is to be given beside the keys."""
+        """Return the script's arguments besides the keys."""
         streams, checks = self._counts
         return [b"%d" % streams, *self._streams, b"%d" % checks, *self._checks, *self._work]
 
     def key(self, key: bytes) -> int:
-        """Return the number of a key that is no stream's; streams come first."""
+        """Return the number of a key that does not belong to a stream; streams come first."""
         place = self._places.get(key)
         if place is None:
             self.keys.append(key)
@@ -50,16 +50,16 @@ class Step:
         return place
 
     def check(self, place: int, expected: bytes, field: bytes = b"") -> None:
-        """Do nothing unless a text, or that of a field, is as expected; empty if there must be none."""
+        """Require that a string, or a hash field, has this value; empty if it must not exist."""
         self._counts[1] += 1
         self._checks += (b"%d" % place, field, expected)
 
     def do(self, command: str, place: int, *arguments: bytes) -> None:
-        """Do a command once all has been checked."""
+        """Run a command after all checks."""
         self._work += (command.encode(), b"%d" % place, b"%d" % len(arguments), *arguments)
 
     def _do_many(self, command: str, place: int, texts: Sequence[str]) -> None:
-        """Do a command with any number of texts; nothing without any."""
+        """Run a command with any number of texts; nothing if there are none."""
         if len(texts) >= FEW:
             for some in packed(texts):
                 self.do("many", place, command.encode(), some)
@@ -94,11 +94,11 @@ class Step:
             self.do("SET", at.head, b"%d %d %d %b" % (head.revision, expiring, head.count, encode(head)))
 
     def _left(self, head: KeptHead | None) -> bytes:
-        """Return after how many milliseconds Redis lets the records of a stream expire."""
-        # Those of a stream that is held stay until it is free: a write that is certain must find them.
+        """Return after how many milliseconds Redis expires the records of a stream."""
+        # Those of a locked stream stay until it is free: a committed write must find them.
         if head is None or head.expires is None or head.pending is not None:
             return NEVER
-        # From now on by its clock, which need not be ours.
+        # Relative, by the server's clock, which may differ from ours.
         return b"%d" % -(-(head.expires - self.moment) // 1000)
 
     def _unlink(self, places: Iterable[int]) -> None:
@@ -144,14 +144,14 @@ class Step:
 
 
 class StreamPlaces:
-    """The numbers of a stream's keys among those of a call."""
+    """Key numbers of a stream within a call."""
 
     def __init__(self, first: int) -> None:
         self.head, self.rows, self.slots, self.derived, self.labels, self.names = range(first, first + 6)
 
 
 def frees(changes: Sequence[Change]) -> bool:
-    """Tell whether changes need no more room than what they change has now."""
+    """Return whether changes need no additional memory."""
     return not any(change.put or change.derived or change.expected is None for change in changes)
 
 
@@ -164,7 +164,7 @@ def _label(name: str, value: str, seq: int) -> str:
 
 
 def _certain(change: Change) -> bool:
-    """Tell whether a change is right even if all records of the stream have expired meanwhile."""
+    """Return whether a change is correct even if all records of the stream have expired meanwhile."""
     if change.same:
         return False
     head = change.head

@@ -1,4 +1,4 @@
-"""AWS over HTTP on this machine: DynamoDB, S3 and AgentCore Memory, from the packages ministack and moto."""
+"""AWS emulators on this machine: DynamoDB, S3 and AgentCore Memory, from the packages ministack and moto."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _IDENTITY = {
 
 
 class Emulator:
-    """Services of AWS at a port of this machine."""
+    """Emulated AWS services on a local port."""
 
     def __init__(self, module: str, *arguments: str, environment: Mapping[str, str], port: int) -> None:
         for name, value in _IDENTITY.items():
@@ -45,14 +45,14 @@ class Emulator:
 
     @functools.cached_property
     def bucket(self) -> str:
-        """The name of a bucket, which is made when it is first asked for."""
+        """Name of a bucket, created on first use."""
         client("s3", {"endpoint": self.endpoint}).create_bucket(Bucket=_BUCKET)
         return _BUCKET
 
 
 @functools.cache
 def ministack() -> Emulator:
-    """Return the ministack that all trials share: DynamoDB, S3 and AgentCore Memory."""
+    """Return the ministack that all tests share: DynamoDB, S3 and AgentCore Memory."""
     installed("ministack")
     port = free_port()
     environment = {
@@ -69,7 +69,7 @@ def ministack() -> Emulator:
 
 @functools.cache
 def moto() -> Emulator:
-    """Return the moto that all trials share: DynamoDB and S3, of another maker."""
+    """Return the moto that all tests share: DynamoDB and S3, an independent implementation."""
     installed("moto")
     installed("flask_cors")
     port = free_port()
@@ -80,7 +80,7 @@ def moto() -> Emulator:
 def empty_table(
     _folder: Path | None = None, *, emulator: Callable[[], Emulator] = ministack, layout: str | None = None
 ) -> Iterator[str]:
-    """Lend the URL of a table that is made when it is opened; it is deleted afterwards."""
+    """Provide the URL of a table that is created when it is opened, and deleted afterwards."""
     name, options = _own(DYNAMODB_VARIABLE) or ("mnemic", _options(emulator()))
     table = f"{name or 'mnemic'}-trial-{uuid4().hex[:12]}"
     extra = {"layout": layout} if layout else {}
@@ -96,7 +96,7 @@ def empty_table(
 def empty_prefix(
     _folder: Path | None = None, *, emulator: Callable[[], Emulator] = ministack
 ) -> Iterator[str]:
-    """Lend the URL of a prefix of a bucket under which nothing lies; it is emptied afterwards."""
+    """Provide the URL of an empty prefix in a bucket; it is emptied afterwards."""
     own = _own(S3_VARIABLE)
     place, options = own or (emulator().bucket, _options(emulator()))
     bucket, _, below = place.partition("/")
@@ -112,7 +112,7 @@ def empty_prefix(
 
 @contextmanager
 def empty_memory(_folder: Path | None = None) -> Iterator[str]:
-    """Lend the URL of a new memory without strategies; it is deleted afterwards."""
+    """Provide the URL of a new memory without strategies; it is deleted afterwards."""
     _, options = _own(AGENTCORE_VARIABLE) or ("", _options(ministack()))
     control = client("bedrock-agentcore-control", options)
     made = control.create_memory(name=f"mnemic_trial_{uuid4().hex[:12]}", eventExpiryDuration=30)["memory"]
@@ -128,7 +128,7 @@ def empty_memory(_folder: Path | None = None) -> Iterator[str]:
 
 
 def client(service: str, options: Mapping[str, str]) -> Any:
-    """Return a client of a service at the region and the endpoint of a URL's options."""
+    """Return a client of a service for the region and endpoint in a URL's options."""
     return _client(service, options.get("region", REGION), options.get("endpoint"))
 
 
@@ -143,7 +143,7 @@ def _options(emulator: Emulator) -> dict[str, str]:
 
 
 def _own(variable: str) -> tuple[str, dict[str, str]] | None:
-    """Return the place and the options of a URL that a variable holds, if it is set."""
+    """Return the location and options of the URL in an environment variable, if it is set."""
     if not (url := os.environ.get(variable)):
         return None
     parts = urlsplit(url)

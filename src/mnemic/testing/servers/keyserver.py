@@ -1,4 +1,4 @@
-"""A server that speaks Redis's protocol, alone or as a cluster of three, and a part of it for each trial."""
+"""A Redis-compatible server, alone or as a cluster of three, with a key prefix for each test."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SLOTS = 16384
 
 
 class KeyServer:
-    """A server that speaks Redis's protocol, which keeps its port when it is stopped and started."""
+    """A Redis-compatible server that keeps its port across restarts."""
 
     def __init__(
         self, program: Path, *options: str, environment: dict[str, str] | None = None, bus: bool = False
@@ -47,12 +47,12 @@ class KeyServer:
 
         try:
             return bool(self.ask("PING"))
-        except redis.ConnectionError:  # of which "loading" is one, too
+        except redis.ConnectionError:  # which includes "loading"
             return False
 
 
 def new_cluster(program: Path, environment: dict[str, str] | None = None) -> Sequence[KeyServer]:
-    """Return the three nodes of a new cluster, which agree on who serves what."""
+    """Return the three nodes of a new cluster, once they agree on the slots."""
     options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"]
     nodes = [KeyServer(program, *options, environment=environment, bus=True) for _ in range(3)]
     for number, node in enumerate(nodes):
@@ -70,7 +70,7 @@ def new_cluster(program: Path, environment: dict[str, str] | None = None) -> Seq
 
 @contextmanager
 def own_prefix(url: str) -> Iterator[str]:
-    """Lend a server's URL with a new prefix; the keys that have it are removed afterwards."""
+    """Provide a server's URL with a new prefix; its keys are deleted afterwards."""
     package = needed("redis")
     prefix = f"mnemic-trial-{uuid4().hex[:12]}"
     parts = urlsplit(url)
@@ -81,7 +81,7 @@ def own_prefix(url: str) -> Iterator[str]:
         plain = urlunsplit(parts._replace(scheme=parts.scheme.partition("+")[0]))
         kind = package.RedisCluster if "cluster" in parts.scheme else package.Redis
         with kind.from_url(plain) as client:
-            for pattern in (f"{prefix}*", f"{{{prefix}*"):  # in a hash tag, too: so keys share a slot
+            for pattern in (f"{prefix}*", f"{{{prefix}*"):  # also as a hash tag, so that keys share a slot
                 for key in client.scan_iter(pattern, count=1000):
                     client.unlink(key)
 

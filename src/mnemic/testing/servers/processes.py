@@ -1,4 +1,4 @@
-"""Processes of a test run: their folder, their ports, and that none of them outlives it."""
+"""Server processes of a test run: folders, ports, and guaranteed cleanup."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ HOST = "127.0.0.1"
 PATIENCE = 30.0
 """Seconds that a server has to answer after its start."""
 _PORTS = range(15000, 32000)
-"""Below the ports that outgoing connections take, so that a stopped server finds its port free again."""
+"""Below the ephemeral ports, so that a stopped server finds its port free again."""
 _ROOM = 2 * 2**30
 
 _running: list[Process] = []
 
 
 class Process:
-    """A server that is started, stopped, killed and started again, always on the same ports."""
+    """A server that can be stopped, killed and restarted on the same ports."""
 
     def __init__(
         self,
@@ -55,14 +55,14 @@ class Process:
 
     @property
     def pid(self) -> int | None:
-        """The process's number; None while it does not run."""
+        """The process id; None while it does not run."""
         return self._running.pid if self._running is not None else None
 
     def start(self) -> None:
         """Start the server and wait until it answers; raises StoreUnavailableError if it does not."""
         if self._running is not None:
             return
-        _keeper()  # first: a server must not run with nobody to end it
+        _keeper()  # first: no server may run unsupervised
         with self.log.open("ab") as log:
             self._running = subprocess.Popen(
                 self._argv,
@@ -87,16 +87,16 @@ class Process:
             time.sleep(0.01)
 
     def stop(self) -> None:
-        """End the server in good order, and wait until it has ended."""
+        """Stop the server gracefully, and wait for it."""
         self._finish(self._end)
 
     def kill(self) -> None:
-        """End the server as a power cut would."""
+        """Kill the server, as a power cut would."""
         self._finish(signal.SIGKILL)
 
     @property
     def log(self) -> Path:
-        """The file that the server's output goes to."""
+        """The file with the server's output."""
         return self.folder / "log"
 
     def _finish(self, how: signal.Signals) -> None:
@@ -114,7 +114,7 @@ class Process:
 
 
 def call(argv: Sequence[str | Path], *, user: int | None = None) -> None:
-    """Run a command to its end; raises StoreUnavailableError with its output if it fails."""
+    """Run a command to completion; raises StoreUnavailableError with its output if it fails."""
     done = subprocess.run(
         [str(part) for part in argv],
         stdin=subprocess.DEVNULL,
@@ -136,7 +136,7 @@ def new_folder(name: str) -> Path:
 
 
 def free_port(*offsets: int) -> int:
-    """Return a port that is free now, as are those that lie at the offsets from it."""
+    """Return a port that is free now, along with those at the offsets from it."""
     while True:
         port = random.choice(_PORTS)
         if all(_is_free(port + offset) for offset in (0, *offsets)):
@@ -144,7 +144,7 @@ def free_port(*offsets: int) -> int:
 
 
 def answers(port: int) -> bool:
-    """Return whether someone listens at a port."""
+    """Return whether a port accepts connections."""
     with socket.socket() as probe:
         return probe.connect_ex((HOST, port)) == 0
 
@@ -158,7 +158,7 @@ def needed(module: str) -> ModuleType:
 
 
 def installed(module: str) -> Path:
-    """Return where a package lies, without running any of it; raises MissingExtraError as `needed` does."""
+    """Return the path of a package without importing it; raises MissingExtraError as `needed` does."""
     found = find_spec(module)
     if found is None or found.origin is None:
         raise _missing(module)
@@ -185,7 +185,7 @@ def _is_free(port: int) -> bool:
 @functools.cache
 def _home() -> Path:
     """Return the folder of all servers of this process; the keeper removes it."""
-    memory = Path("/dev/shm")  # making a database there takes a tenth of the time
+    memory = Path("/dev/shm")  # creating a database there takes a tenth of the time
     roomy = os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > _ROOM
     folder = Path(tempfile.mkdtemp(prefix="mnemic-servers-", dir=memory if roomy else None))
     folder.chmod(0o711)  # a server that runs as another user has its own folder below
@@ -194,7 +194,7 @@ def _home() -> Path:
 
 @functools.cache
 def _keeper() -> subprocess.Popen[str]:
-    """Return the process that ends the servers when the pipe to it breaks, however this process ends."""
+    """Return the process that stops the servers when its pipe breaks, however this process ends."""
     started = subprocess.Popen(
         [sys.executable, "-I", "-S", keeper.__file__, str(_home())],
         stdin=subprocess.PIPE,
@@ -206,7 +206,7 @@ def _keeper() -> subprocess.Popen[str]:
 
 
 def _end_all(started: subprocess.Popen[str], owner: int) -> None:
-    """End all servers in good order; a forked child, which did not start them, leaves them alone."""
+    """Stop all servers gracefully; a forked child leaves them alone."""
     if os.getpid() != owner:
         return
     while _running:

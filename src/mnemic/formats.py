@@ -15,7 +15,9 @@ from .images import data_url, image_in, is_url, split_data_url
 from .records import Message, ToolCall
 
 __all__ = [
+    "AnthropicMessage",
     "Block",
+    "OpenAIMessage",
     "from_anthropic",
     "from_openai",
     "image_url",
@@ -25,13 +27,17 @@ __all__ = [
 ]
 
 Block: TypeAlias = dict[str, Any]
+OpenAIMessage: TypeAlias = Any
+"""A dict in the Chat Completions format, typed so that it fits the TypedDicts of every version of `openai`."""
+AnthropicMessage: TypeAlias = Any
+"""A dict in the Messages API format, typed so that it fits the TypedDicts of every version of `anthropic`."""
 
 _OPENAI_FIELDS = {"role", "content", "name", "tool_calls", "tool_call_id", "function_call"}
 _ORDER = {"tool_result": -1, "tool_use": 1}
 _ARGUMENTS = {"function": "arguments", "custom": "input"}
 
 
-def to_openai(messages: Iterable[Message], *, open_images: bool = False) -> list[dict[str, Any]]:
+def to_openai(messages: Iterable[Message], *, open_images: bool = False) -> list[OpenAIMessage]:
     """Return messages in the Chat Completions format.
 
     Image paths are read only with `open_images`: a session reads files when messages are added, and paths in
@@ -52,7 +58,7 @@ def from_openai(messages: Iterable[Mapping[str, Any]]) -> list[Message]:
 
 def to_anthropic(
     messages: Iterable[Message], *, open_images: bool = False
-) -> tuple[str | None, list[dict[str, Any]]]:
+) -> tuple[str | None, list[AnthropicMessage]]:
     """Return the system text (or None) and the messages in the Messages API format.
 
     Raises as `to_openai` does, and InvalidValueError for a tool result without a `tool_call_id` or an image data:

@@ -1,4 +1,4 @@
-"""The front door: a memory, its scopes, and the layers below it."""
+"""A memory: all scopes at one URL, and the layers over the store."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .layers.index import IndexLayer
 
 Tokens: TypeAlias = str | TokenCounter | Callable[[str], int]
-"""What counts tokens: an encoding's name, a counter, or a function from a text to a number."""
+"""A token counter: an encoding's name, a counter, or a function from a text to a number."""
 
 
 def indexed(
@@ -41,7 +41,7 @@ def indexed(
     companion: Companion | None = None,
     index_bytes: int = INDEX_BYTES,
 ) -> IndexLayer | None:
-    """Return the layer that gives recall to a store; None if the store has it by itself."""
+    """Return the index layer of a store; None if the store searches by itself."""
     if Capability.LEXICAL in store.capabilities:
         return None
     from .layers.index import IndexLayer
@@ -50,17 +50,17 @@ def indexed(
 
 
 def in_clear() -> InvalidValueError:
-    """Return what is to be said of a companion index beside an encrypted store."""
+    """Return the error for a companion index together with encryption."""
     return InvalidValueError(
         "a companion index would hold in clear what is encrypted: give index or encryption_key, not both"
     )
 
 
 class Layers:
-    """The layers over a back-end. A call passes them in the order: audit, index, encryption, back-end.
+    """The layers over a back-end, outermost first: audit, index, encryption.
 
-    So the trail tells what callers did, not what layers do for them, and is encrypted with the rest; and what
-    is indexed and embedded is the text, while the store sees nothing of either but ciphertext.
+    The audit log therefore records what callers do, not what layers do for them, and is encrypted with the rest.
+    The index sees plain text, the back-end only ciphertext.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Layers:
         url: str,
         index_bytes: int = INDEX_BYTES,
     ) -> None:
-        """Raise InvalidValueError for a companion index of an encrypted store."""
+        """Raise InvalidValueError for a companion index with an encrypted store."""
         self.backend = self.top = store
         self.encrypt: EncryptLayer | None = None
         self.audit: AuditLayer | None = None
@@ -94,7 +94,7 @@ class Layers:
 
 
 class AsyncMemory:
-    """All that is remembered at one URL."""
+    """Everything stored at one URL."""
 
     url: str
 
@@ -109,7 +109,7 @@ class AsyncMemory:
         audit: Audit | None = None,
         index_bytes: int = INDEX_BYTES,
     ) -> None:
-        """`store` is any store, `companion` an index beside it; `open_async` finds both by their URLs."""
+        """`store` is any store, `companion` an index beside it; `open_async` opens both by URL."""
         self.url = url
         self._layers = Layers(store, embedder, companion, encryption_key, audit, url, index_bytes)
         self._index = self._layers.index
@@ -121,17 +121,16 @@ class AsyncMemory:
         return f"<{type(self).__name__} at {self.url or 'a store'}>"
 
     def scope(self, *segments: ScopePath | str) -> AsyncScope:
-        """Return what is remembered under a scope; each string is one segment.
+        """Return a scope; each string is one segment of its path.
 
-        Raises InvalidValueError for a segment that is empty, too long, or holds '/' or control
-        characters.
+        Raises InvalidValueError for a segment that is empty or too long, or has '/' or control characters.
         """
         return AsyncScope(self._store, ScopePath.of(*segments), self._tokens)
 
     async def ping(self) -> timedelta:
-        """Ask the store for something that is not there; return how long the answer took.
+        """Check that the store answers; return the round-trip time.
 
-        Raises StoreUnavailableError, or another StoreError, if the store does not answer.
+        Raises StoreUnavailableError, or another StoreError, if it does not.
         """
         began = monotonic()
         await self._layers.backend.read([Ref(ScopePath(), "ping", "ping")])
@@ -142,7 +141,7 @@ class AsyncMemory:
         return await scope_stats(self._store, ScopePath())
 
     async def scopes(self, *, limit: int | None = None) -> list[Stats]:
-        """List the scopes that hold something, in order of their paths, each with its own counts.
+        """List all scopes that are not empty, in order of their paths, each with its own counts.
 
         A session counts for the scope that it was opened in.
         """
@@ -151,11 +150,11 @@ class AsyncMemory:
     async def export_to(
         self, path: FileOrPath, *, progress: Callable[[int, int], object] | None = None
     ) -> Exported:
-        """Write everything to a file of JSON lines, which is replaced whole or not at all.
+        """Export everything to a JSON Lines file, which is replaced atomically.
 
-        Vectors are left out: they are computed again. The file is not encrypted, even if the store is. `progress`
-        is called with how many records are done and how many there are. Raises StorePermissionError or
-        StoreFullError if it cannot be written.
+        Vectors are not exported, since they can be recomputed. The file is not encrypted, even if the store is.
+        `progress` is called with the number of records done and the total. Raises StorePermissionError or
+        StoreFullError if the file cannot be written.
         """
         return await export_file(self._store, ScopePath(), path, progress)
 
@@ -166,58 +165,56 @@ class AsyncMemory:
         overwrite: bool = False,
         progress: Callable[[int, int], object] | None = None,
     ) -> Imported:
-        """Add everything from a file that `export_to` wrote, where it was; what is there already is left alone.
+        """Import a file that `export_to` wrote, into the original scopes; existing records are kept.
 
-        The file is checked as a whole before anything is written. `progress` is called with how many records are
-        done and how many there are. Raises InvalidValueError that names the line if the file is not a whole
-        export, ConflictError if a record is there with another content, unless `overwrite` is true.
+        The whole file is validated before anything is written. `progress` is called with the number of records
+        done and the total. Raises InvalidValueError, with the line number, if the file is not a complete export,
+        ConflictError if a record exists with different content, unless `overwrite` is true.
         """
         return await import_file(self._store, path, None, overwrite=overwrite, progress=progress)
 
     async def compact(self) -> int:
-        """Free the space of what has expired, which reads hide already; return how many records that were."""
+        """Delete expired records from the store, which reads already hide; return how many."""
         return await purge_all(self._store, ScopePath(), expired_only=True)
 
     async def reembed(
         self, embedder: Embedder | str, *, progress: Callable[[int, int], object] | None = None
     ) -> int:
-        """Make the vectors of all that is stored with another embedder, then use it; return how many texts.
+        """Recompute all vectors with another embedder, then switch to it; return the number of texts.
 
-        Recall goes on with the old vectors until all are made. Called again after it was broken off, it
-        goes on where it was. `progress` is called with how many records are done and how many there are.
-        Other processes that have the store open must open it again afterwards: what they ask for raises
-        EmbedderError. Raises EmbedderError if the embedder fails.
+        Recall uses the old vectors until all new ones exist. If interrupted, it resumes when called again.
+        `progress` is called with the number of records done and the total. Other processes must then reopen the
+        store: their calls raise EmbedderError. Raises EmbedderError if the embedder fails.
         """
         return await self._own_index().move(embedder, progress)
 
     async def warm(self, *segments: ScopePath | str) -> int:
-        """Make all that recall in a scope needs, and read it in, so that the first recall is as fast as any.
+        """Compute and load the index of a scope, so that the first recall is fast.
 
-        Returns how many texts can be found there; 0 if the store searches by itself, and needs none of it.
+        Returns the number of searchable texts; 0 if the store searches by itself.
         """
         scope = ScopePath.of(*segments)
         return 0 if self._index is None else await self._index.warm(scope)
 
     async def reindex(self, *, progress: Callable[[int, int], object] | None = None) -> int:
-        """Make the companion index anew from the records; return how many texts it holds then.
+        """Rebuild the companion index from the records; return the number of texts in it.
 
-        `progress` is called with how many records are done and how many there are. Raises
-        InvalidValueError if the memory was opened without one.
+        `progress` is called with the number of records done and the total. Raises InvalidValueError if the memory
+        was opened without one.
         """
         return await self._own_index().reindex(progress)
 
     async def rotate(
         self, *, archives: Sequence[str] = (), progress: Callable[[int, int], object] | None = None
     ) -> int:
-        """Encrypt anew, with the first of the keys, all that another has encrypted; return how many records.
+        """Re-encrypt everything with the first key; return how many records changed.
 
-        That is the store, the audit trail that this memory was opened with if it lies at a URL of its own,
-        and the `archives`: the URLs of those that `forget` filled and of encrypted copies. The memory does
-        not know them unless they are named here, and an old key is needed for those that are not. Others may
-        go on reading and writing, if they know both keys. Called again after it was broken off, it goes on
-        where it was. `progress` is called, for one store after the other, with how many records are done and
-        how many there are. Raises InvalidValueError if the memory was opened without a key, NotFoundError
-        for an archive that holds nothing, StoreError if others go on writing with another than the first.
+        Covers the store, the audit log that this memory was opened with if it has its own URL, and the
+        `archives`: URLs of archives that `forget` filled and of encrypted copies. Others are not known here, and
+        need the old key until they are rotated. Other processes may read and write meanwhile, if they have both
+        keys. If interrupted, it resumes when called again. `progress` is called, for each store, with the number
+        of records done and the total. Raises InvalidValueError if the memory was opened without a key,
+        NotFoundError for an empty archive, StoreError if others keep writing with another key.
         """
         if self._layers.encrypt is None:
             raise InvalidValueError(
@@ -250,10 +247,10 @@ class AsyncMemory:
     def acting(
         self, *, actor: str | None = None, session: str | None = None, address: str | None = None
     ) -> Acting:
-        """Return a context in which all that is done is done by this actor, as the audit trail tells it.
+        """Return a context manager that sets the actor for the audit log.
 
-        What is left out is as it was outside. It holds for the thread or task that says so, and for the tasks
-        that it starts. Raises InvalidValueError for a name that is none.
+        Omitted fields keep their outer values. It applies to the current thread or task, and to tasks that it
+        starts. Raises InvalidValueError for an invalid name.
         """
         return Acting(actor, session, address)
 
@@ -271,10 +268,10 @@ class AsyncMemory:
         key: str | None = None,
         flag: str | None = None,
     ) -> list[AuditEntry]:
-        """Return who changed what in a scope, such as "acme/alice", or anywhere, and below it, oldest first.
+        """Return audit log entries of a scope, such as "acme/alice", and below, or of all, oldest first.
 
-        `since` and `until` include their moments. Raises InvalidValueError for an unknown kind or operation,
-        and if the memory was opened without audit.
+        `since` and `until` are inclusive. Raises InvalidValueError for an unknown kind or operation, and if the
+        memory was opened without audit.
         """
         if self._layers.audit is None:
             raise InvalidValueError("there is no audit trail: the memory was opened without audit")
@@ -292,7 +289,7 @@ class AsyncMemory:
         )
 
     async def metrics(self) -> Metrics:
-        """Return how recall has done since the memory was opened: what it found, what was used, its drift.
+        """Return recall metrics since the memory was opened: hit ratio, uses, scores, drift and latency.
 
         Raises EmbedderError if the store searches by itself.
         """
@@ -312,7 +309,7 @@ class AsyncMemory:
             await self._index.prepare()
 
     async def close(self) -> None:
-        """Let go of files, connections and threads; everything after that raises ClosedError."""
+        """Close files, connections and threads; later calls raise ClosedError."""
         await self._store.close()
 
     async def __aenter__(self) -> AsyncMemory:

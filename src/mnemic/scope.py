@@ -1,4 +1,4 @@
-"""One scope: the four parts of what it holds, and the short ways to the commonest calls."""
+"""A scope: its sessions, notes, memories and facts, and shortcuts for the most common calls."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from .tokens import TokenCounter
 
 
 class AsyncScope:
-    """What is remembered under one path of names: a tenant, a user, an agent, a team.
+    """Data of one path of names: a tenant, a user, an agent, a team.
 
-    Reading looks here and below, writing writes here; a call says so where it differs.
+    Reads cover this scope and those below it, writes only this scope; exceptions say so.
     """
 
     path: ScopePath
@@ -58,7 +58,7 @@ class AsyncScope:
         return f"<{type(self).__name__} {self.path.path!r}>"
 
     def scope(self, *segments: ScopePath | str) -> AsyncScope:
-        """Return the scope at a path below this one; raises InvalidValueError."""
+        """Return the scope at a path below this one; raises InvalidValueError for an invalid segment."""
         return AsyncScope(self._store, ScopePath.of(self.path, *segments), self._tokens)
 
     def session(
@@ -72,15 +72,14 @@ class AsyncScope:
         retention: Retention | UnsetType = UNSET,
         ttl: timedelta | None | UnsetType = UNSET,
     ) -> AsyncSession:
-        """Return the conversation of this name, which begins with its first message.
+        """Return a session by name; it is created with its first message.
 
-        Its settings are stored with it: those that are given here hold for every handle from this one's
-        next message on, the others stay as they are. Past `max_messages` or `max_tokens` the oldest
-        messages overflow: "archive", the default, moves them to the session's archive, where recall
-        finds them; "drop" deletes them; a function is called with them first; and `Summarize` archives
-        them and keeps a running summary. All but "drop" make room down to `keep`, 0.8, of the limit.
-        `retention` and `ttl` say when it is cleared, never unless they are given. Raises
-        InvalidValueError for a name or a value that is not allowed.
+        Settings are stored with the session: those given here apply to every handle from this handle's next
+        message on, others stay unchanged. When `max_messages` or `max_tokens` is exceeded, the oldest messages
+        overflow: "archive" (default) moves them to the session's archive, which recall searches; "drop" deletes
+        them; a function is called with them first; `Summarize` archives them and updates a running summary.
+        Except for "drop", the session shrinks to `keep` (0.8) of the limit. `retention` and `ttl` define when the
+        session is cleared; by default never. Raises InvalidValueError for an invalid name or value.
         """
         given = GivenSettings(max_messages, max_tokens, overflow, keep, retention, ttl)
         return AsyncSession(self._store, self.path / name, self._tokens, given)
@@ -101,7 +100,7 @@ class AsyncScope:
         once: str | None = None,
         duplicates: Duplicates = "keep",
     ) -> MemoryItem:
-        """Remember a text in this scope; the short way to `memories.add`."""
+        """Remember a text in this scope; shortcut for `memories.add`."""
         return await self.memories.add(
             text,
             id=id,
@@ -124,7 +123,7 @@ class AsyncScope:
         once: str | None = None,
         duplicates: Duplicates = "keep",
     ) -> list[MemoryItem]:
-        """Remember texts in this scope, all or none; the short way to `memories.add_many`."""
+        """Remember texts in this scope, all or none; shortcut for `memories.add_many`."""
         return await self.memories.add_many(items, once=once, duplicates=duplicates)
 
     async def recall(
@@ -147,14 +146,14 @@ class AsyncScope:
         signals: Sequence[str] | str | None = None,
         uses: bool = True,
     ) -> list[Hit]:
-        """Return the `k` messages, memories, notes, facts and summaries here and below that best answer, best first.
+        """Search messages, memories, notes, facts and summaries here and below; return the `k` best hits, best first.
 
-        `kinds` searches only some of these. `metadata`, `roles`, `since`, `until` and `min_importance` filter, and
-        `min_score` leaves out what answers too little. `as_of` keeps what was true then, by default now.
-        System messages, tools' answers and messages that only call tools are left out, unless `roles` names theirs or
-        `traffic` is true. `neighbors` brings that many turns before and after each hit along; `diverse` leaves out
-        copies of a better hit; what is in `exclude` is no hit; `signals` are the only ones that count. A hit counts
-        as a use of what was remembered, unless `uses` is false.
+        `kinds` restricts the search. `metadata`, `roles`, `since`, `until` and `min_importance` filter;
+        `min_score` drops weak hits. `as_of` keeps what was valid then, by default now. System messages, tool
+        results and messages that only call tools are excluded, unless `roles` names them or `traffic` is true.
+        `neighbors` adds that many turns before and after each hit; `diverse` drops near-duplicates of a better
+        hit; records in `exclude` are skipped; `signals` restricts the ranking signals. A hit counts as a use of a
+        memory, unless `uses` is false. Raises InvalidValueError for an unknown kind, role or signal.
         """
         if kinds is not None and not kinds:
             return []
@@ -176,9 +175,9 @@ class AsyncScope:
         return [to_hit(match) for match in await self._store.search(search)]
 
     async def get(self, item: Reference) -> Item:
-        """Return the message, memory, note or fact, here or below, that an id or a hit names, as it is now.
+        """Return the current message, memory, note or fact, here or below, by id or hit.
 
-        Raises NotFoundError if it is not there, InvalidValueError if several have this id.
+        Raises NotFoundError if it does not exist, InvalidValueError if the id is ambiguous.
         """
         ref = await find_ref(self._store, self.path, item, MEMORY)
         (record,) = await self._store.read([ref])
@@ -194,19 +193,19 @@ class AsyncScope:
         metadata: Mapping[str, Any] | UnsetType = UNSET,
         pinned: bool | UnsetType = UNSET,
     ) -> Item:
-        """Change the importance, the metadata or the pin of anything that recall found here or below.
+        """Change the importance, metadata or pin of anything that recall finds here or below.
 
-        `memories.update` changes more of a remembered text. Raises NotFoundError if it is gone, and ConflictError if
-        others wrote it first at every attempt.
+        `memories.update` changes more fields of a memory. Raises NotFoundError if it does not exist,
+        ConflictError if concurrent writes win every attempt.
         """
         changes = {"importance": importance, "meta": metadata, "pinned": pinned}
         given = {name: value for name, value in changes.items() if value is not UNSET}
         return to_item_of(await self.memories._change(item, given, only=False))
 
     async def used(self, *hits: Reference) -> int:
-        """Say that hits were of use, which makes them fade more slowly; return how many are still there.
+        """Report hits as useful, so that they fade more slowly; return how many still exist.
 
-        It also counts as a success of recall in the memory's metrics.
+        It also counts as a success in the recall metrics.
         """
         return await self.memories.used(*hits)
 
@@ -224,15 +223,14 @@ class AsyncScope:
         archive: str | bool = False,
         dry_run: bool = False,
     ) -> Forgotten:
-        """Forget, here and below, what recall returned or an id names, or everything that passes every filter.
+        """Delete, here and below, the given hits or ids, or everything that passes all filters.
 
-        Messages, memories and facts are as old as they are, notes and summaries as their last change. `faded_below`
-        is about memories alone: those of whose importance less than that is left. A filter spares what is pinned, and
-        a tool's call whose answer it does not take. With `archive`, the URL of another store, which is encrypted if
-        this memory is, nothing is deleted before all of it was written there and read back; with `archive=True`
-        memories move to the archive of their scope, from which `memories.restore` brings them back. What others
-        change meanwhile so that it no longer matches stays. With `dry_run` it only counts. Raises
-        InvalidValueError if nothing says what to forget, StoreError if the archive fails.
+        `older_than` compares creation times, for notes and summaries the last change. `faded_below` selects
+        memories whose decayed importance is lower. Filters never delete pinned records, or a tool call without
+        its results. With `archive`, the URL of another store (encrypted if this memory is), everything is first
+        written there and read back, and only then deleted; `archive=True` moves memories to the archive of their
+        scope, for `memories.restore`. Records that change meanwhile and no longer match are kept. With `dry_run`
+        it only counts. Raises InvalidValueError without items and filters, StoreError if the archive fails.
         """
         filters = Filters(
             older_than=older_than,
@@ -291,14 +289,13 @@ class AsyncScope:
         min_importance: float | None = None,
         as_of: datetime | None = None,
     ) -> Context:
-        """Return one block for a prompt that costs at most `max_tokens`.
+        """Build a block for a prompt, of at most `max_tokens`.
 
-        In it, oldest first and nothing twice: the system message and the running summary of the
-        `session`, at most `k` hits that recall finds in this scope for the query (for the user's last
-        message if none is given), and the session's newest turns. What was recalled stands in a message of
-        the user's, quoted between tags, since a user or a web page may once have said it. `share` of the
-        budget is recall's, if it needs it; what it leaves goes to older turns. `min_score` and the filters
-        are those of `recall`. Raises BudgetError if the budget is too small for what must be in it.
+        It has, oldest first and without repetition: the system message and running summary of the `session`, up
+        to `k` recalled hits for the query (by default the user's last message), and the session's newest turns.
+        Recalled text is quoted in a user message, since anyone may have written it. `share` of the budget is for
+        recall; what it does not use goes to older turns. `min_score` and the filters are those of `recall`.
+        Raises BudgetError if the system message and the last turn do not fit.
         """
         chat = None if session is None else self.session(session)
         if query is None and chat is None:
@@ -326,7 +323,7 @@ class AsyncScope:
         return await scope_stats(self._store, self.path)
 
     async def scopes(self, *, limit: int | None = None) -> list[Stats]:
-        """List the scopes here and below that hold something, in order of their paths, each with its own counts.
+        """List the non-empty scopes here and below, in order of their paths, each with its own counts.
 
         A session counts for the scope that it was opened in.
         """
@@ -335,11 +332,11 @@ class AsyncScope:
     async def export_to(
         self, path: FileOrPath, *, progress: Callable[[int, int], object] | None = None
     ) -> Exported:
-        """Write everything here and below to a file of JSON lines, which is replaced whole or not at all.
+        """Export everything here and below to a JSON Lines file, which is replaced atomically.
 
-        Vectors are left out: they are computed again. The file is not encrypted, even if the store is. `progress`
-        is called with how many records are done and how many there are. Raises StorePermissionError or
-        StoreFullError if it cannot be written.
+        Vectors are not exported, since they can be recomputed. The file is not encrypted, even if the store is.
+        `progress` is called with the number of records done and the total. Raises StorePermissionError or
+        StoreFullError if the file cannot be written.
         """
         return await export_file(self._store, self.path, path, progress)
 
@@ -350,21 +347,20 @@ class AsyncScope:
         overwrite: bool = False,
         progress: Callable[[int, int], object] | None = None,
     ) -> Imported:
-        """Add everything from a file that `export_to` wrote to this scope; what is there already is left alone.
+        """Import a file that `export_to` wrote into this scope; existing records are kept.
 
-        The file is checked as a whole before anything is written. `progress` is called with how many records are
-        done and how many there are. Raises InvalidValueError that names the line if the file is not a whole
-        export, ConflictError if a record is there with another content, unless `overwrite` is true.
+        The whole file is validated before anything is written. `progress` is called with the number of records
+        done and the total. Raises InvalidValueError, with the line number, if the file is not a complete export,
+        ConflictError if a record exists with different content, unless `overwrite` is true.
         """
         return await import_file(self._store, path, self.path, overwrite=overwrite, progress=progress)
 
     async def erase(self, *, dry_run: bool = False) -> int:
-        """Delete everything here and below, of every kind, with every trace; return how many records.
+        """Delete everything here and below, of every kind, without a trace; return the number of records.
 
-        Not even the names of the scopes are left behind, but for what an audit trail tells of them. When it
-        returns, SQLite's files hold nothing of it either. With `dry_run` it only counts. Raises StoreBusyError if
-        another process keeps the database busy for so long that the texts, though deleted, stay in its write-ahead
-        file: call it again.
+        Scope names are deleted too; only the audit log still mentions them. When it returns, SQLite's files no
+        longer contain the data. With `dry_run` it only counts. Raises StoreBusyError if another process keeps
+        deleted text in SQLite's write-ahead log for too long: call it again.
         """
         if dry_run:
             streams = all_streams(self._store, StreamScan(scope=self.path))
@@ -375,17 +371,17 @@ class AsyncScope:
 
 
 UNCOUNTED = (AUDIT_KIND, EMBEDDER_KIND, ONCE_KIND)
-"""The kinds of what a store notes about itself, which was nobody's to count."""
+"""Kinds of internal records, which are not counted."""
 
 
 async def purge_all(store: Store, scope: ScopePath, *, expired_only: bool = False, drop: bool = False) -> int:
-    """Remove everything in a scope and below it, or what has expired; return how many records."""
+    """Delete everything in a scope and below, or only what has expired; return the number of records."""
     removed = 0
     scans = [StreamScan(scope=scope, kinds=kinds, empty=True) for kinds in ((), (ONCE_KIND,))]
     for stream in [stream for scan in scans async for stream in all_streams(store, scan)]:
         if stream.kind == AUDIT_KIND:
             continue
         (did,) = await store.write(Write((Purge(stream.scope, stream.kind, (), expired_only, drop),)))
-        # What the store notes about itself was nobody's to count.
+        # Internal records are not counted.
         removed += did.count if stream.kind not in (EMBEDDER_KIND, ONCE_KIND) else 0
     return removed

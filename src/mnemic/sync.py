@@ -273,7 +273,7 @@ class Session:
 
 
 class Sessions:
-    """The conversations of one scope; `AsyncScope.session` opens one."""
+    """The sessions of one scope; `AsyncScope.session` opens one."""
 
     def __init__(self, twin: AsyncSessions, driver: Driver) -> None:
         self._driver = driver
@@ -288,22 +288,23 @@ class Sessions:
         return f"<{type(self).__name__} of {self.scope.path!r}>"
 
     def get(self, name: str) -> SessionInfo:
-        """Return counts, tokens and last activity of a conversation of this scope; raises NotFoundError."""
+        """Return counts, tokens and last activity of a session of this scope; raises NotFoundError."""
         return self._driver.run(self._twin.get(name))
 
     def delete(self, name: str) -> bool:
-        """Delete a conversation of this scope with its archive, summary and limits; tell whether it was there."""
+        """Delete a session of this scope with its archive, summary and settings; return whether it existed."""
         return self._driver.run(self._twin.delete(name))
 
     def list(self) -> list[SessionInfo]:
-        """Return the conversations here and below with their counts, tokens and last activity."""
+        """List the sessions here and below, with counts, tokens and last activity."""
         return self._driver.run(self._twin.list())
 
 
 class Notes:
     """The notes of one scope: any JSON value under a key, with a description.
 
-    Its settings, two limits, are stored with it: a write that would go past them raises LimitError and changes nothing.
+    The settings, two limits, are stored with the notes: a write that would exceed them raises LimitError and
+    changes nothing.
     """
 
     def __init__(self, twin: AsyncNotes, driver: Driver) -> None:
@@ -325,10 +326,10 @@ class Notes:
     def configure(
         self, *, max_notes: int | None | UnsetType = UNSET, max_bytes: int | None | UnsetType = UNSET
     ) -> NoteSettings:
-        """Change the limits of this scope's notes that are given, for whoever writes them, and keep the others.
+        """Change the given limits of this scope's notes, for all writers; others stay.
 
-        None removes a limit. Notes that are there already stay. Returns all settings. Raises InvalidValueError for
-        a limit below 1, ConflictError if others change the settings at every attempt.
+        None removes a limit. Existing notes stay. Returns all settings. Raises InvalidValueError for a limit
+        below 1, ConflictError if concurrent changes win every attempt.
         """
         return self._driver.run(self._twin.configure(max_notes=max_notes, max_bytes=max_bytes))
 
@@ -341,12 +342,12 @@ class Notes:
         metadata: Mapping[str, Any] | None = None,
         if_version: int | None = None,
     ) -> NoteInfo:
-        """Write a value under a key, in place of the one before.
+        """Write a value under a key, replacing the previous one.
 
-        A description or metadata that is not given stays as it was. With `if_version` the note must
-        be at that version, 0 for new: raises ConflictError, whose `current` is its version, if
-        another has written it; without, only if others wrote first at every attempt. Raises LimitError
-        if there would be too many or too large notes, and InvalidValueError for what JSON cannot hold.
+        An omitted description or metadata stays unchanged. With `if_version`, the note must have that version, 0
+        for new; otherwise ConflictError is raised, whose `current` is the stored version. Without, ConflictError
+        means that concurrent writes won every attempt. Raises LimitError if a limit would be exceeded,
+        InvalidValueError if the value is not JSON.
         """
         return self._driver.run(
             self._twin.write(key, value, description=description, metadata=metadata, if_version=if_version)
@@ -357,11 +358,11 @@ class Notes:
         return self._driver.run(self._twin.read(key))
 
     def read_many(self, keys: Sequence[str]) -> dict[str, JSON]:
-        """Return the values of those keys that are there; of no keys, none."""
+        """Return the values of the existing keys among these."""
         return self._driver.run(self._twin.read_many(keys))
 
     def read_all(self) -> dict[str, JSON]:
-        """Return every key with its value, in the order in which they were first written."""
+        """Return all values by key, in order of creation."""
         return self._driver.run(self._twin.read_all())
 
     def get(self, key: str) -> Note:
@@ -369,35 +370,35 @@ class Notes:
         return self._driver.run(self._twin.get(key))
 
     def delete(self, key: str) -> bool:
-        """Remove a note; tell whether it was there."""
+        """Delete a note; return whether it existed."""
         return self._driver.run(self._twin.delete(key))
 
     def rename(self, key: str, to: str) -> NoteInfo:
-        """Give a note another key, and keep all else.
+        """Change the key of a note.
 
-        Raises NotFoundError if it is not there, ConflictError if the new key is taken.
+        Raises NotFoundError if it does not exist, ConflictError if the new key is taken.
         """
         return self._driver.run(self._twin.rename(key, to))
 
     def stale(self, older_than: timedelta) -> list[NoteInfo]:
-        """Return the notes that were last written longer ago than that."""
+        """Return the notes last written longer ago than this."""
         return self._driver.run(self._twin.stale(older_than))
 
     def usage(self) -> tuple[int, int]:
-        """Return how many notes there are, and how many bytes their values take as JSON."""
+        """Return the number of notes, and the bytes of their values as JSON."""
         return self._driver.run(self._twin.usage())
 
     def clear(self) -> None:
-        """Remove all notes."""
+        """Delete all notes."""
         self._driver.run(self._twin.clear())
 
     def list(self, metadata: Mapping[str, Any] | None = None) -> list[NoteInfo]:
-        """Return what there is, without the values, in the order in which it was first written."""
+        """List the notes without values, in order of creation."""
         return self._driver.run(self._twin.list(metadata))
 
 
 class Memories:
-    """The remembered texts of one scope."""
+    """The memories of one scope."""
 
     def __init__(self, twin: AsyncMemories, driver: Driver) -> None:
         self._driver = driver
@@ -427,14 +428,13 @@ class Memories:
         once: str | None = None,
         duplicates: Duplicates = "keep",
     ) -> MemoryItem:
-        """Remember a text in this scope, under a new id or in place of the text with this id.
+        """Remember a text in this scope, under a new id or replacing the memory with this id.
 
-        `source` says where it is from, `valid_from` and `valid_to` when it was true; with `ttl` it is gone after
-        that long. With `once`, a name for this call in this scope, it is done once however often it is sent within
-        24 hours, and other words under that name raise ConflictError. `duplicates` says what happens to a text that
-        says what is remembered already: "keep" it beside the other, "merge" them (the old id stays, the old wording
-        is in the record's data), "skip" it (the old one is returned), or "refuse" it with a ConflictError. Raises
-        InvalidValueError for what cannot be stored.
+        `source` is its origin, `valid_from` and `valid_to` the time in which it is true; with `ttl` it expires.
+        `once` is an idempotency id of this call in this scope: a retry within 24 hours changes nothing, and other
+        content under the same id raises ConflictError. `duplicates` handles a text that is already remembered:
+        "keep" both, "merge" (the old id stays, the old text moves to `data`), "skip" (return the existing
+        memory), or "refuse" with a ConflictError. Raises InvalidValueError for a value that cannot be stored.
         """
         return self._driver.run(
             self._twin.add(
@@ -456,13 +456,13 @@ class Memories:
     def add_many(
         self, items: Iterable[str | MemoryItem], *, once: str | None = None, duplicates: Duplicates = "keep"
     ) -> list[MemoryItem]:
-        """Remember texts in this scope as `add` does, all or none."""
+        """Remember texts in this scope, all or none, as `add` does."""
         return self._driver.run(self._twin.add_many(items, once=once, duplicates=duplicates))
 
     def get(self, id: Reference) -> MemoryItem:
-        """Return a remembered text by its id, as it is now; a hit or an item of this scope or below is taken, too.
+        """Return the current memory by its id, a hit or an item, of this scope or below.
 
-        Raises NotFoundError if there is none, InvalidValueError if an id alone could be several below this scope.
+        Raises NotFoundError if it does not exist, InvalidValueError if the id is ambiguous.
         """
         return self._driver.run(self._twin.get(id))
 
@@ -478,9 +478,9 @@ class Memories:
         valid_to: datetime | None | UnsetType = UNSET,
         pinned: bool | UnsetType = UNSET,
     ) -> MemoryItem:
-        """Change what is given of a remembered text and keep the rest; `id` is as `get` takes it.
+        """Change the given fields of a memory; `id` as in `get`.
 
-        Raises as `get` does, and ConflictError if others wrote it first at every attempt.
+        Raises as `get` does, and ConflictError if concurrent writes win every attempt.
         """
         return self._driver.run(
             self._twin.update(
@@ -496,57 +496,57 @@ class Memories:
         )
 
     def delete(self, *ids: Reference) -> int:
-        """Delete remembered texts, each named as `get` takes it; return how many were there."""
+        """Delete memories, each given as in `get`; return how many existed."""
         return self._driver.run(self._twin.delete(*ids))
 
     def similar(self, text: str, *, min_score: float = NEAR, k: int = 5) -> list[Hit]:
-        """Return the remembered texts of this scope that say the same as `text`, the most similar first.
+        """Return the memories of this scope that duplicate `text`, most similar first.
 
-        A score of 1 means the same words in the same order. Texts that differ in a number, or of which only one
-        denies something, are never similar.
+        A score of 1 means the same words in the same order. Texts that differ in a number or a negation are never
+        similar.
         """
         return self._driver.run(self._twin.similar(text, min_score=min_score, k=k))
 
     def used(self, *hits: Reference) -> int:
-        """Say that hits were of use, which makes them fade more slowly; return how many are still there.
+        """Report hits as useful, so that they fade more slowly; return how many still exist.
 
-        Each is as `get` takes it, of any kind that recall finds. It also counts as a success of recall in the
-        memory's metrics.
+        Each is given as in `get`, of any kind that recall finds. It also counts as a success in the recall
+        metrics.
         """
         return self._driver.run(self._twin.used(*hits))
 
     def fading(
         self, below: float | None = None, *, limit: int = 100, half_life: timedelta | None = None
     ) -> list[Faded]:
-        """Return the texts of this scope that fade, the weakest first, or only those weaker than `below`.
+        """Return the memories of this scope that decay, weakest first, or only those weaker than `below`.
 
-        Pinned texts do not fade. Without use, half of the importance is left after `half_life`.
+        Pinned memories do not decay. Importance halves after each `half_life` without use.
         """
         return self._driver.run(self._twin.fading(below, limit=limit, half_life=half_life))
 
     def decay(self, *, half_life: timedelta | None = None) -> int:
-        """Write down as the importance of each text of this scope what is left of it now; return how many changed.
+        """Write the decayed importance of the memories of this scope to the store; return how many changed.
 
-        It fades on from there, so it makes no difference how often this is done. Recall weighs what is left in any
-        case; filters on importance see what was written down.
+        Calling it often or rarely makes no difference. Recall uses the decayed importance in any case;
+        `min_importance` filters see the stored one.
         """
         return self._driver.run(self._twin.decay(half_life=half_life))
 
     def archived(self) -> list[MemoryItem]:
-        """Return the texts of this scope that were forgotten into the archive, oldest first."""
+        """Return the archived memories of this scope, oldest first."""
         return self._driver.run(self._twin.archived())
 
     def restore(self, id: str) -> MemoryItem:
-        """Bring a text back from the archive of this scope, as if used now; raises NotFoundError or ConflictError."""
+        """Restore an archived memory of this scope, counted as used now; raises NotFoundError or ConflictError."""
         return self._driver.run(self._twin.restore(id))
 
     def list(self, *, limit: int | None = None) -> list[MemoryItem]:
-        """Return the remembered texts of this scope, oldest first; with `limit`, the newest so many."""
+        """Return the memories of this scope, oldest first; with `limit`, only the newest."""
         return self._driver.run(self._twin.list(limit=limit))
 
 
 class Facts:
-    """The facts of one scope. Questions are answered from indexes, and walks are bounded."""
+    """The facts of one scope. Queries use indexes, and graph searches are bounded."""
 
     def __init__(self, twin: AsyncFacts, driver: Driver) -> None:
         self._driver = driver
@@ -573,12 +573,11 @@ class Facts:
         confidence: float = 1.0,
         metadata: Mapping[str, Any] | None = None,
     ) -> Fact:
-        """State a fact, true from now on unless told otherwise; return it as it is kept.
+        """Add a fact, valid from now unless given; return it as stored.
 
-        Stated again, it is kept once, with what was said of it last. A `single` predicate has one
-        object at a time: the fact that was true when this one begins ends then and stays as history,
-        and this one ends when the next begins. Raises InvalidValueError for names or numbers that
-        are none, ConflictError if others wrote the same facts first at every attempt.
+        Adding it again updates it. With `single`, the predicate has one object at a time: the currently valid
+        fact ends when this one begins and stays as history. Raises InvalidValueError for invalid names or
+        numbers, ConflictError if concurrent writes win every attempt.
         """
         return self._driver.run(
             self._twin.add(
@@ -597,15 +596,15 @@ class Facts:
     def update(
         self, subject: str, predicate: str, object: str | None = None, *, valid_to: datetime | None = None
     ) -> int:
-        """Let the facts of this scope that are true at `valid_to`, by default now, end then; return how many.
+        """End the facts of this scope that are valid at `valid_to`, by default now; return how many.
 
-        Those with another object than the one given go on. What ended stays as history. Raises
-        ConflictError if others wrote the same facts first at every attempt.
+        With `object`, only facts with that object. Ended facts stay as history. Raises ConflictError if
+        concurrent writes win every attempt.
         """
         return self._driver.run(self._twin.update(subject, predicate, object, valid_to=valid_to))
 
     def delete(self, subject: str, predicate: str, object: str | None = None) -> int:
-        """Delete facts of this scope and their history, as if never stated; return how many."""
+        """Delete facts of this scope with their history; return how many."""
         return self._driver.run(self._twin.delete(subject, predicate, object))
 
     def ask(
@@ -618,10 +617,10 @@ class Facts:
         history: bool = False,
         limit: int | None = None,
     ) -> list[Fact]:
-        """Return the facts with this subject, predicate and object, or any where one is left out.
+        """Return facts by subject, predicate and object, each optional.
 
-        They are those that are true now, or were true at `as_of`, or with `history` at any time,
-        those that became true first before the others. `limit` keeps the first that were stated.
+        By default those valid now; with `as_of`, those valid then; with `history`, all. Sorted by start of
+        validity; `limit` keeps the first that were added.
         """
         return self._driver.run(
             self._twin.ask(subject, predicate, object, as_of=as_of, history=history, limit=limit)
@@ -636,7 +635,7 @@ class Facts:
         as_of: datetime | None = None,
         max_facts: int = MAX_FACTS,
     ) -> Neighborhood:
-        """Return what is linked with a thing, in either direction, in up to `depth` steps."""
+        """Return everything connected with a name, in either direction, within `depth` steps."""
         return self._driver.run(
             self._twin.neighbors(name, depth, predicates=predicates, as_of=as_of, max_facts=max_facts)
         )
@@ -651,9 +650,9 @@ class Facts:
         as_of: datetime | None = None,
         max_facts: int = 10 * MAX_FACTS,
     ) -> list[Fact] | None:
-        """Return a shortest chain of links between two things, in either direction; None if there is none.
+        """Return a shortest path between two names, in either direction; None if there is none.
 
-        Raises LimitError if more than `max_facts` links would have to be looked at to tell.
+        Raises LimitError if it would have to read more than `max_facts` facts.
         """
         return self._driver.run(
             self._twin.path(
@@ -675,7 +674,7 @@ class Facts:
 
 
 class Memory:
-    """All that is remembered at one URL."""
+    """Everything stored at one URL."""
 
     def __init__(self, twin: AsyncMemory, driver: Driver) -> None:
         self._driver = driver
@@ -690,17 +689,16 @@ class Memory:
         return f"<{type(self).__name__} at {self.url or 'a store'}>"
 
     def scope(self, *segments: ScopePath | str) -> Scope:
-        """Return what is remembered under a scope; each string is one segment.
+        """Return a scope; each string is one segment of its path.
 
-        Raises InvalidValueError for a segment that is empty, too long, or holds '/' or control
-        characters.
+        Raises InvalidValueError for a segment that is empty or too long, or has '/' or control characters.
         """
         return Scope(self._twin.scope(*segments), self._driver)
 
     def ping(self) -> timedelta:
-        """Ask the store for something that is not there; return how long the answer took.
+        """Check that the store answers; return the round-trip time.
 
-        Raises StoreUnavailableError, or another StoreError, if the store does not answer.
+        Raises StoreUnavailableError, or another StoreError, if it does not.
         """
         return self._driver.run(self._twin.ping())
 
@@ -709,7 +707,7 @@ class Memory:
         return self._driver.run(self._twin.stats())
 
     def scopes(self, *, limit: int | None = None) -> list[Stats]:
-        """List the scopes that hold something, in order of their paths, each with its own counts.
+        """List all scopes that are not empty, in order of their paths, each with its own counts.
 
         A session counts for the scope that it was opened in.
         """
@@ -718,11 +716,11 @@ class Memory:
     def export_to(
         self, path: FileOrPath, *, progress: Callable[[int, int], object] | None = None
     ) -> Exported:
-        """Write everything to a file of JSON lines, which is replaced whole or not at all.
+        """Export everything to a JSON Lines file, which is replaced atomically.
 
-        Vectors are left out: they are computed again. The file is not encrypted, even if the store is. `progress`
-        is called with how many records are done and how many there are. Raises StorePermissionError or
-        StoreFullError if it cannot be written.
+        Vectors are not exported, since they can be recomputed. The file is not encrypted, even if the store is.
+        `progress` is called with the number of records done and the total. Raises StorePermissionError or
+        StoreFullError if the file cannot be written.
         """
         return self._driver.run(self._twin.export_to(path, progress=progress))
 
@@ -733,67 +731,65 @@ class Memory:
         overwrite: bool = False,
         progress: Callable[[int, int], object] | None = None,
     ) -> Imported:
-        """Add everything from a file that `export_to` wrote, where it was; what is there already is left alone.
+        """Import a file that `export_to` wrote, into the original scopes; existing records are kept.
 
-        The file is checked as a whole before anything is written. `progress` is called with how many records are
-        done and how many there are. Raises InvalidValueError that names the line if the file is not a whole
-        export, ConflictError if a record is there with another content, unless `overwrite` is true.
+        The whole file is validated before anything is written. `progress` is called with the number of records
+        done and the total. Raises InvalidValueError, with the line number, if the file is not a complete export,
+        ConflictError if a record exists with different content, unless `overwrite` is true.
         """
         return self._driver.run(self._twin.import_from(path, overwrite=overwrite, progress=progress))
 
     def compact(self) -> int:
-        """Free the space of what has expired, which reads hide already; return how many records that were."""
+        """Delete expired records from the store, which reads already hide; return how many."""
         return self._driver.run(self._twin.compact())
 
     def reembed(
         self, embedder: Embedder | str, *, progress: Callable[[int, int], object] | None = None
     ) -> int:
-        """Make the vectors of all that is stored with another embedder, then use it; return how many texts.
+        """Recompute all vectors with another embedder, then switch to it; return the number of texts.
 
-        Recall goes on with the old vectors until all are made. Called again after it was broken off, it
-        goes on where it was. `progress` is called with how many records are done and how many there are.
-        Other processes that have the store open must open it again afterwards: what they ask for raises
-        EmbedderError. Raises EmbedderError if the embedder fails.
+        Recall uses the old vectors until all new ones exist. If interrupted, it resumes when called again.
+        `progress` is called with the number of records done and the total. Other processes must then reopen the
+        store: their calls raise EmbedderError. Raises EmbedderError if the embedder fails.
         """
         return self._driver.run(self._twin.reembed(embedder, progress=progress))
 
     def warm(self, *segments: ScopePath | str) -> int:
-        """Make all that recall in a scope needs, and read it in, so that the first recall is as fast as any.
+        """Compute and load the index of a scope, so that the first recall is fast.
 
-        Returns how many texts can be found there; 0 if the store searches by itself, and needs none of it.
+        Returns the number of searchable texts; 0 if the store searches by itself.
         """
         return self._driver.run(self._twin.warm(*segments))
 
     def reindex(self, *, progress: Callable[[int, int], object] | None = None) -> int:
-        """Make the companion index anew from the records; return how many texts it holds then.
+        """Rebuild the companion index from the records; return the number of texts in it.
 
-        `progress` is called with how many records are done and how many there are. Raises
-        InvalidValueError if the memory was opened without one.
+        `progress` is called with the number of records done and the total. Raises InvalidValueError if the memory
+        was opened without one.
         """
         return self._driver.run(self._twin.reindex(progress=progress))
 
     def rotate(
         self, *, archives: Sequence[str] = (), progress: Callable[[int, int], object] | None = None
     ) -> int:
-        """Encrypt anew, with the first of the keys, all that another has encrypted; return how many records.
+        """Re-encrypt everything with the first key; return how many records changed.
 
-        That is the store, the audit trail that this memory was opened with if it lies at a URL of its own,
-        and the `archives`: the URLs of those that `forget` filled and of encrypted copies. The memory does
-        not know them unless they are named here, and an old key is needed for those that are not. Others may
-        go on reading and writing, if they know both keys. Called again after it was broken off, it goes on
-        where it was. `progress` is called, for one store after the other, with how many records are done and
-        how many there are. Raises InvalidValueError if the memory was opened without a key, NotFoundError
-        for an archive that holds nothing, StoreError if others go on writing with another than the first.
+        Covers the store, the audit log that this memory was opened with if it has its own URL, and the
+        `archives`: URLs of archives that `forget` filled and of encrypted copies. Others are not known here, and
+        need the old key until they are rotated. Other processes may read and write meanwhile, if they have both
+        keys. If interrupted, it resumes when called again. `progress` is called, for each store, with the number
+        of records done and the total. Raises InvalidValueError if the memory was opened without a key,
+        NotFoundError for an empty archive, StoreError if others keep writing with another key.
         """
         return self._driver.run(self._twin.rotate(archives=archives, progress=progress))
 
     def acting(
         self, *, actor: str | None = None, session: str | None = None, address: str | None = None
     ) -> Acting:
-        """Return a context in which all that is done is done by this actor, as the audit trail tells it.
+        """Return a context manager that sets the actor for the audit log.
 
-        What is left out is as it was outside. It holds for the thread or task that says so, and for the tasks
-        that it starts. Raises InvalidValueError for a name that is none.
+        Omitted fields keep their outer values. It applies to the current thread or task, and to tasks that it
+        starts. Raises InvalidValueError for an invalid name.
         """
         return self._twin.acting(actor=actor, session=session, address=address)
 
@@ -811,10 +807,10 @@ class Memory:
         key: str | None = None,
         flag: str | None = None,
     ) -> list[AuditEntry]:
-        """Return who changed what in a scope, such as "acme/alice", or anywhere, and below it, oldest first.
+        """Return audit log entries of a scope, such as "acme/alice", and below, or of all, oldest first.
 
-        `since` and `until` include their moments. Raises InvalidValueError for an unknown kind or operation,
-        and if the memory was opened without audit.
+        `since` and `until` are inclusive. Raises InvalidValueError for an unknown kind or operation, and if the
+        memory was opened without audit.
         """
         return self._driver.run(
             self._twin.audit_trail(
@@ -832,14 +828,14 @@ class Memory:
         )
 
     def metrics(self) -> Metrics:
-        """Return how recall has done since the memory was opened: what it found, what was used, its drift.
+        """Return recall metrics since the memory was opened: hit ratio, uses, scores, drift and latency.
 
         Raises EmbedderError if the store searches by itself.
         """
         return self._driver.run(self._twin.metrics())
 
     def close(self) -> None:
-        """Let go of files, connections and threads; everything after that raises ClosedError."""
+        """Close files, connections and threads; later calls raise ClosedError."""
         self._driver.close(self._twin.close())
 
     def __enter__(self) -> Memory:
@@ -850,9 +846,9 @@ class Memory:
 
 
 class Scope:
-    """What is remembered under one path of names: a tenant, a user, an agent, a team.
+    """Data of one path of names: a tenant, a user, an agent, a team.
 
-    Reading looks here and below, writing writes here; a call says so where it differs.
+    Reads cover this scope and those below it, writes only this scope; exceptions say so.
     """
 
     def __init__(self, twin: AsyncScope, driver: Driver) -> None:
@@ -884,7 +880,7 @@ class Scope:
         return f"<{type(self).__name__} {self.path.path!r}>"
 
     def scope(self, *segments: ScopePath | str) -> Scope:
-        """Return the scope at a path below this one; raises InvalidValueError."""
+        """Return the scope at a path below this one; raises InvalidValueError for an invalid segment."""
         return Scope(self._twin.scope(*segments), self._driver)
 
     def session(
@@ -898,15 +894,14 @@ class Scope:
         retention: Retention | UnsetType = UNSET,
         ttl: timedelta | None | UnsetType = UNSET,
     ) -> Session:
-        """Return the conversation of this name, which begins with its first message.
+        """Return a session by name; it is created with its first message.
 
-        Its settings are stored with it: those that are given here hold for every handle from this one's
-        next message on, the others stay as they are. Past `max_messages` or `max_tokens` the oldest
-        messages overflow: "archive", the default, moves them to the session's archive, where recall
-        finds them; "drop" deletes them; a function is called with them first; and `Summarize` archives
-        them and keeps a running summary. All but "drop" make room down to `keep`, 0.8, of the limit.
-        `retention` and `ttl` say when it is cleared, never unless they are given. Raises
-        InvalidValueError for a name or a value that is not allowed.
+        Settings are stored with the session: those given here apply to every handle from this handle's next
+        message on, others stay unchanged. When `max_messages` or `max_tokens` is exceeded, the oldest messages
+        overflow: "archive" (default) moves them to the session's archive, which recall searches; "drop" deletes
+        them; a function is called with them first; `Summarize` archives them and updates a running summary.
+        Except for "drop", the session shrinks to `keep` (0.8) of the limit. `retention` and `ttl` define when the
+        session is cleared; by default never. Raises InvalidValueError for an invalid name or value.
         """
         return Session(
             self._twin.session(
@@ -937,7 +932,7 @@ class Scope:
         once: str | None = None,
         duplicates: Duplicates = "keep",
     ) -> MemoryItem:
-        """Remember a text in this scope; the short way to `memories.add`."""
+        """Remember a text in this scope; shortcut for `memories.add`."""
         return self._driver.run(
             self._twin.remember(
                 text,
@@ -958,7 +953,7 @@ class Scope:
     def remember_many(
         self, items: Iterable[str | MemoryItem], *, once: str | None = None, duplicates: Duplicates = "keep"
     ) -> list[MemoryItem]:
-        """Remember texts in this scope, all or none; the short way to `memories.add_many`."""
+        """Remember texts in this scope, all or none; shortcut for `memories.add_many`."""
         return self._driver.run(self._twin.remember_many(items, once=once, duplicates=duplicates))
 
     def recall(
@@ -981,14 +976,14 @@ class Scope:
         signals: Sequence[str] | str | None = None,
         uses: bool = True,
     ) -> list[Hit]:
-        """Return the `k` messages, memories, notes, facts and summaries here and below that best answer, best first.
+        """Search messages, memories, notes, facts and summaries here and below; return the `k` best hits, best first.
 
-        `kinds` searches only some of these. `metadata`, `roles`, `since`, `until` and `min_importance` filter, and
-        `min_score` leaves out what answers too little. `as_of` keeps what was true then, by default now.
-        System messages, tools' answers and messages that only call tools are left out, unless `roles` names theirs or
-        `traffic` is true. `neighbors` brings that many turns before and after each hit along; `diverse` leaves out
-        copies of a better hit; what is in `exclude` is no hit; `signals` are the only ones that count. A hit counts
-        as a use of what was remembered, unless `uses` is false.
+        `kinds` restricts the search. `metadata`, `roles`, `since`, `until` and `min_importance` filter;
+        `min_score` drops weak hits. `as_of` keeps what was valid then, by default now. System messages, tool
+        results and messages that only call tools are excluded, unless `roles` names them or `traffic` is true.
+        `neighbors` adds that many turns before and after each hit; `diverse` drops near-duplicates of a better
+        hit; records in `exclude` are skipped; `signals` restricts the ranking signals. A hit counts as a use of a
+        memory, unless `uses` is false. Raises InvalidValueError for an unknown kind, role or signal.
         """
         return self._driver.run(
             self._twin.recall(
@@ -1012,9 +1007,9 @@ class Scope:
         )
 
     def get(self, item: Reference) -> Item:
-        """Return the message, memory, note or fact, here or below, that an id or a hit names, as it is now.
+        """Return the current message, memory, note or fact, here or below, by id or hit.
 
-        Raises NotFoundError if it is not there, InvalidValueError if several have this id.
+        Raises NotFoundError if it does not exist, InvalidValueError if the id is ambiguous.
         """
         return self._driver.run(self._twin.get(item))
 
@@ -1026,19 +1021,19 @@ class Scope:
         metadata: Mapping[str, Any] | UnsetType = UNSET,
         pinned: bool | UnsetType = UNSET,
     ) -> Item:
-        """Change the importance, the metadata or the pin of anything that recall found here or below.
+        """Change the importance, metadata or pin of anything that recall finds here or below.
 
-        `memories.update` changes more of a remembered text. Raises NotFoundError if it is gone, and ConflictError if
-        others wrote it first at every attempt.
+        `memories.update` changes more fields of a memory. Raises NotFoundError if it does not exist,
+        ConflictError if concurrent writes win every attempt.
         """
         return self._driver.run(
             self._twin.update(item, importance=importance, metadata=metadata, pinned=pinned)
         )
 
     def used(self, *hits: Reference) -> int:
-        """Say that hits were of use, which makes them fade more slowly; return how many are still there.
+        """Report hits as useful, so that they fade more slowly; return how many still exist.
 
-        It also counts as a success of recall in the memory's metrics.
+        It also counts as a success in the recall metrics.
         """
         return self._driver.run(self._twin.used(*hits))
 
@@ -1056,15 +1051,14 @@ class Scope:
         archive: str | bool = False,
         dry_run: bool = False,
     ) -> Forgotten:
-        """Forget, here and below, what recall returned or an id names, or everything that passes every filter.
+        """Delete, here and below, the given hits or ids, or everything that passes all filters.
 
-        Messages, memories and facts are as old as they are, notes and summaries as their last change. `faded_below`
-        is about memories alone: those of whose importance less than that is left. A filter spares what is pinned, and
-        a tool's call whose answer it does not take. With `archive`, the URL of another store, which is encrypted if
-        this memory is, nothing is deleted before all of it was written there and read back; with `archive=True`
-        memories move to the archive of their scope, from which `memories.restore` brings them back. What others
-        change meanwhile so that it no longer matches stays. With `dry_run` it only counts. Raises
-        InvalidValueError if nothing says what to forget, StoreError if the archive fails.
+        `older_than` compares creation times, for notes and summaries the last change. `faded_below` selects
+        memories whose decayed importance is lower. Filters never delete pinned records, or a tool call without
+        its results. With `archive`, the URL of another store (encrypted if this memory is), everything is first
+        written there and read back, and only then deleted; `archive=True` moves memories to the archive of their
+        scope, for `memories.restore`. Records that change meanwhile and no longer match are kept. With `dry_run`
+        it only counts. Raises InvalidValueError without items and filters, StoreError if the archive fails.
         """
         return self._driver.run(
             self._twin.forget(
@@ -1099,14 +1093,13 @@ class Scope:
         min_importance: float | None = None,
         as_of: datetime | None = None,
     ) -> Context:
-        """Return one block for a prompt that costs at most `max_tokens`.
+        """Build a block for a prompt, of at most `max_tokens`.
 
-        In it, oldest first and nothing twice: the system message and the running summary of the
-        `session`, at most `k` hits that recall finds in this scope for the query (for the user's last
-        message if none is given), and the session's newest turns. What was recalled stands in a message of
-        the user's, quoted between tags, since a user or a web page may once have said it. `share` of the
-        budget is recall's, if it needs it; what it leaves goes to older turns. `min_score` and the filters
-        are those of `recall`. Raises BudgetError if the budget is too small for what must be in it.
+        It has, oldest first and without repetition: the system message and running summary of the `session`, up
+        to `k` recalled hits for the query (by default the user's last message), and the session's newest turns.
+        Recalled text is quoted in a user message, since anyone may have written it. `share` of the budget is for
+        recall; what it does not use goes to older turns. `min_score` and the filters are those of `recall`.
+        Raises BudgetError if the system message and the last turn do not fit.
         """
         return self._driver.run(
             self._twin.context(
@@ -1131,7 +1124,7 @@ class Scope:
         return self._driver.run(self._twin.stats())
 
     def scopes(self, *, limit: int | None = None) -> list[Stats]:
-        """List the scopes here and below that hold something, in order of their paths, each with its own counts.
+        """List the non-empty scopes here and below, in order of their paths, each with its own counts.
 
         A session counts for the scope that it was opened in.
         """
@@ -1140,11 +1133,11 @@ class Scope:
     def export_to(
         self, path: FileOrPath, *, progress: Callable[[int, int], object] | None = None
     ) -> Exported:
-        """Write everything here and below to a file of JSON lines, which is replaced whole or not at all.
+        """Export everything here and below to a JSON Lines file, which is replaced atomically.
 
-        Vectors are left out: they are computed again. The file is not encrypted, even if the store is. `progress`
-        is called with how many records are done and how many there are. Raises StorePermissionError or
-        StoreFullError if it cannot be written.
+        Vectors are not exported, since they can be recomputed. The file is not encrypted, even if the store is.
+        `progress` is called with the number of records done and the total. Raises StorePermissionError or
+        StoreFullError if the file cannot be written.
         """
         return self._driver.run(self._twin.export_to(path, progress=progress))
 
@@ -1155,21 +1148,20 @@ class Scope:
         overwrite: bool = False,
         progress: Callable[[int, int], object] | None = None,
     ) -> Imported:
-        """Add everything from a file that `export_to` wrote to this scope; what is there already is left alone.
+        """Import a file that `export_to` wrote into this scope; existing records are kept.
 
-        The file is checked as a whole before anything is written. `progress` is called with how many records are
-        done and how many there are. Raises InvalidValueError that names the line if the file is not a whole
-        export, ConflictError if a record is there with another content, unless `overwrite` is true.
+        The whole file is validated before anything is written. `progress` is called with the number of records
+        done and the total. Raises InvalidValueError, with the line number, if the file is not a complete export,
+        ConflictError if a record exists with different content, unless `overwrite` is true.
         """
         return self._driver.run(self._twin.import_from(path, overwrite=overwrite, progress=progress))
 
     def erase(self, *, dry_run: bool = False) -> int:
-        """Delete everything here and below, of every kind, with every trace; return how many records.
+        """Delete everything here and below, of every kind, without a trace; return the number of records.
 
-        Not even the names of the scopes are left behind, but for what an audit trail tells of them. When it
-        returns, SQLite's files hold nothing of it either. With `dry_run` it only counts. Raises StoreBusyError if
-        another process keeps the database busy for so long that the texts, though deleted, stay in its write-ahead
-        file: call it again.
+        Scope names are deleted too; only the audit log still mentions them. When it returns, SQLite's files no
+        longer contain the data. With `dry_run` it only counts. Raises StoreBusyError if another process keeps
+        deleted text in SQLite's write-ahead log for too long: call it again.
         """
         return self._driver.run(self._twin.erase(dry_run=dry_run))
 

@@ -1,1 +1,1 @@
-"""What people do with memory, each written once, over records."""
+"""Features, each written once, over records."""

@@ -1,4 +1,4 @@
-"""Adding messages to a session, each of them once however often the call is sent."""
+"""Adds messages to a session, idempotently."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..store.query import Put, checked
 from .overflow import LimitedLog
 
 LONG = 50_000
-"""From so many characters on, counting tokens would hold up an event loop."""
+"""Number of characters from which token counting runs in a thread."""
 
 
 async def add_messages(
@@ -25,9 +25,9 @@ async def add_messages(
     encode: Callable[[Message], Record],
     once: str | None,
 ) -> list[Message]:
-    """Add messages; return them with the ids that they have, which are others if it was done before.
+    """Add messages; return them with their ids, the original ones if this is a retry.
 
-    Raises ConflictError if another message has the id of one of them.
+    Raises ConflictError if a different message has one of the ids.
     """
     if any(len(message.text or "") > LONG for message in messages):
         records = await off_loop(lambda: [encode(message) for message in messages])
@@ -37,7 +37,7 @@ async def add_messages(
         try:
             outcomes = await log.write([Put(record, if_version=0) for record in records], records, once)
         except ConflictError:
-            # Some are there already, as they are when an add is sent again after a lost answer.
+            # Some are stored already, as in a retry after a lost answer.
             missing = await _missing(store, records)
             if len(missing) == len(records):
                 raise
@@ -56,7 +56,7 @@ async def add_messages(
 
 
 async def _missing(store: Store, records: list[Record]) -> list[Record]:
-    """Return the records that are not stored yet; raises ConflictError for one that is another."""
+    """Return the records that are not stored yet; raises ConflictError if a stored one differs."""
     found = await store.read([record.ref for record in records])
     missing = []
     for record, stored in zip(records, found, strict=True):
@@ -72,5 +72,5 @@ async def _missing(store: Store, records: list[Record]) -> list[Record]:
 
 
 def _said(record: Record) -> tuple[Any, ...]:
-    """Return what makes a message the one that it is: all but its times."""
+    """Return the identity of a message: everything except its times."""
     return (record.text, record.data, record.meta, record.weight)

@@ -1,4 +1,4 @@
-"""A prompt in parts: the system message, the summary, what recall found, quoted, and the newest turns."""
+"""Builds a prompt: system message, summary, quoted recalled texts, and the newest turns."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from .summary import SUMMARY, SUMMARY_ID
 from .turns import spoken
 
 HEADING = "What is remembered that may bear on this:"
-"""The line before what recall found."""
+"""Heading of the recalled texts."""
 MEMORY_ID = "@memory"
-"""The id of the message that holds what recall found."""
+"""Id of the message with the recalled texts."""
 
 
 class Context(Value, frozen=True, kw_only=True):
-    """A block for a prompt, as messages and as one text, neither of which is over the budget.
+    """A block for a prompt, as messages and as one text, both within the budget.
 
-    What recall found, and the summary, are quoted in messages of the user's, never in a system message.
-    `tokens` is what the messages cost, and `hits` are those of recall's that are in it.
+    Recalled texts and the summary are quoted in user messages, never in a system message. `tokens` is the cost of
+    the messages, and `hits` are the recalled hits in it.
     """
 
     messages: list[Message]
@@ -49,9 +49,9 @@ async def build_context(
     share: float,
     find: Callable[[str], Awaitable[list[Hit]]],
 ) -> Context:
-    """Return a context for a query, which is the user's last message if none is given.
+    """Build a context for a query, by default the user's last message.
 
-    `find` recalls. Raises BudgetError if the budget is too small for what must be in it.
+    `find` recalls. Raises BudgetError if the system message and the last turn do not fit.
     """
     check_count(max_tokens, "max_tokens", least=1)
     if not 0 <= check_number(share, "share") <= 1:
@@ -68,13 +68,13 @@ async def build_context(
         if over <= 0:
             await count_use(store, [hit.ref for hit in context.hits])
             return context
-        # Said as one text it is longer than as messages, which is rare.
+        # As one text it is longer than as messages, which is rare.
         budget -= over
         recent = await _recent(session, budget, round(budget * (1 - share)))
 
 
 async def _recent(session: AsyncSession | None, most: int, wanted: int) -> list[Message]:
-    """Return the newest messages that fit what is wanted, or the fewest that must be there."""
+    """Return the newest messages that fit into `wanted` tokens, or else the minimum."""
     if session is None:
         return []
     if most < 1:
@@ -99,7 +99,7 @@ async def _fitted(
     chosen = best_of(hits, recent, session, tokens, budget - cost)
     memory = [block_of(chosen)] if chosen else []
     if session is not None:
-        # What recall left over goes to older messages; what they bring is not said twice.
+        # Tokens that recall leaves go to older messages; hits that they contain are dropped.
         left = budget - sum(count_message(message, tokens) for message in memory)
         recent = await session.window(max(left, cost, 1))
         chosen = best_of(chosen, recent, session, tokens, most)
@@ -115,7 +115,7 @@ async def _fitted(
 def best_of(
     hits: list[Hit], recent: list[Message], session: AsyncSession | None, tokens: TokenCounter, room: int
 ) -> list[Hit]:
-    """Return the best hits that fit and say nothing that is said already."""
+    """Return the best hits that fit and repeat nothing."""
     there = {message.id for message in recent}
     said = {_plain(message.text) for message in recent}
     chosen: list[Hit] = []
@@ -125,11 +125,11 @@ def best_of(
         text = _plain(record.text)
         here = session is not None and record.scope == session.scope
         shown = here and (record.kind == SUMMARY or (record.kind == MESSAGE and record.key in there))
-        # What another conversation tells its assistant to be is no memory.
+        # A system message of another conversation is not a memory.
         orders = "role" in record.labels
         if shown or orders or not text or text in said:
             continue
-        # A line end may cost a token of its own.
+        # A line end may cost a token.
         cost = tokens.count(_line(record)) + 1
         if cost <= left:
             left -= cost
@@ -141,13 +141,13 @@ def best_of(
 
 
 def lines_of(hits: list[Hit]) -> list[str]:
-    """Return what recall found as lines with a heading, oldest first."""
+    """Return recalled texts as lines with a heading, oldest first."""
     ordered = sorted((hit.record for hit in hits), key=lambda r: (str(r.created), r.scope.path, r.seq))
     return [HEADING, *map(_line, ordered)]
 
 
 def block_of(hits: list[Hit]) -> Message:
-    """Return what recall found as one message, quoted on the user's side."""
+    """Return recalled texts as one quoted user message."""
     return Message("user", quoted(lines_of(hits)), MEMORY_ID)
 
 

@@ -1,4 +1,4 @@
-"""What becomes of a text that says what is remembered already. Nothing here does I/O."""
+"""Handling of duplicate memories. No I/O."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ..errors import InvalidValueError
 from ..records import Record
 
 Duplicates: TypeAlias = Literal["keep", "merge", "skip", "refuse"]
-"""What becomes of a text that says what is remembered already."""
+"""What to do with a text that is already remembered."""
 POLICIES: tuple[Duplicates, ...] = get_args(Duplicates)
 
 
 def check_policy(value: str) -> Duplicates:
-    """Return a policy; raises InvalidValueError for one that is not known."""
+    """Return a valid policy; raises InvalidValueError for an unknown one."""
     for policy in POLICIES:
         if value == policy:
             return policy
@@ -24,10 +24,9 @@ def check_policy(value: str) -> Duplicates:
 
 
 def merged(old: Record, new: Record) -> Record:
-    """Return one record of two that say the same: the new wording in the old one's place, nothing lost.
+    """Merge two records with the same content: the new text under the old id, without loss.
 
-    What the old one said, and where it was from, is kept in its data; metadata is joined, the new values
-    first; importance is the greater.
+    The old text and source are kept in its data; metadata is merged, new values win; importance is the maximum.
     """
     data: Any = old.data if isinstance(old.data, dict) else {}
     said = list(data.get("merged", []))

@@ -1,4 +1,4 @@
-"""Summaries and titles without a model: the sentences that say most of what a conversation is about."""
+"""Extractive summaries and titles, without a model."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ..records import Message
 from ..store.analysis import terms
 
 MAX_SENTENCES = 12
-"""How many sentences a summary has."""
+"""Maximum number of sentences in a summary."""
 MAX_TITLE = 60
-"""How many characters a title has."""
+"""Maximum length of a title."""
 LONGEST = 300
-"""Longer sentences than this are cut: they are lists, or code."""
+"""Maximum length of a sentence; longer ones are lists or code."""
 SO_FAR = "Summary so far: "
-"""What stands before the summary that is to be carried on."""
+"""Prefix of the summary so far."""
 
 _SENTENCE = re.compile(r"(?<=[.!?…。！？])\s+|\n+")
 
@@ -32,15 +32,14 @@ class _Sentence(Struct, frozen=True):
 
 
 def extractive(messages: Sequence[Message]) -> str:
-    """Return a summary made of the conversation's own sentences, in their order, what was told before first.
+    """Return a summary of the conversation's own sentences, in order.
 
-    It takes what a model would be given to summarise: the summary so far, if there is one, as a system
-    message, and the messages.
+    Takes the same input as a model: the summary so far, if any, as a system message, and the messages.
     """
     sentences = list(_sentences(messages))
     said = Counter(term for sentence in sentences for term in sentence.terms)
     chosen: list[_Sentence] = []
-    # A word alone says something only where nobody says more.
+    # A single word counts only if there is nothing longer.
     telling = [sentence for sentence in sentences if len(sentence.terms) > 1] or sentences
     left = {sentence.place: sentence for sentence in telling if sentence.terms}
     told: set[str] = set()
@@ -54,7 +53,7 @@ def extractive(messages: Sequence[Message]) -> str:
 
 
 def title_of(messages: Sequence[Message]) -> str | None:
-    """Return a title: the first sentence of the user's that says something; None if there is none."""
+    """Return a title: the user's first meaningful sentence; None if there is none."""
     for message in messages:
         if message.role != "user":
             continue
@@ -74,7 +73,7 @@ def _sentences(messages: Sequence[Message]) -> list[_Sentence]:
         before = message.role == "system" and text.startswith(SO_FAR)
         if message.role == "system" and not before:
             continue
-        # What a user says tells more of a conversation than how it was answered.
+        # User messages say more about a conversation than the answers.
         weight = 1.5 if before else 1.0 if message.role == "user" else 0.7
         for piece in _SENTENCE.split(text.removeprefix(SO_FAR)):
             plain = " ".join(piece.split())
@@ -86,7 +85,7 @@ def _sentences(messages: Sequence[Message]) -> list[_Sentence]:
 
 
 def _worth(sentence: _Sentence, said: Counter[str], told: set[str]) -> float:
-    """Return what a sentence adds: the words it has that others have too, and that were not told yet."""
+    """Return the value of a sentence: words that are frequent and not covered yet."""
     new = sentence.terms - told
     return sentence.weight * sum(log(1 + said[term]) for term in new) / sqrt(3 + len(sentence.terms))
 

@@ -1,4 +1,4 @@
-"""The graph: facts as links between things, each with the time in which it was true."""
+"""Facts: subject, predicate and object, with the time of validity."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     import networkx
 
 MAX_FACTS = 1000
-"""How many links a walk looks at unless it is told otherwise."""
+"""Default limit of facts that a graph search reads."""
 NAMES_AT_ONCE = 50
-"""How many things are looked up by one scan."""
+"""How many names one scan looks up."""
 
 
 class Fact(Value, frozen=True, kw_only=True):
-    """A fact: the subject stands in this relation, the predicate, to the object.
+    """A fact: subject, predicate and object.
 
-    It was true from `valid_from` until `valid_to`, and is true still while that is None.
+    It is valid from `valid_from` until `valid_to`; None means still valid.
     """
 
     subject: str
@@ -48,17 +48,17 @@ class Fact(Value, frozen=True, kw_only=True):
 
     @property
     def id(self) -> str:
-        """The id by which recall, `Scope.get` and `Scope.forget` know it; it changes when the fact ends."""
+        """Id for `Scope.get` and `Scope.forget`, as in hits; it changes when the fact ends."""
         since = "" if self.valid_to is None else f"@{to_microseconds(self.valid_from)}"
         return f"{_key(*_names(self))}{since}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields by name, and the id, as `json.dumps`, FastAPI and pandas take them."""
+        """Return the fields and the id as a dict of JSON types."""
         return {"id": self.id, **Value.to_dict(self)}
 
 
 class Neighborhood(Value, frozen=True, kw_only=True):
-    """What a walk found: how far each thing is away, the links, and whether the walk saw them all."""
+    """Result of a graph search: distances, facts, and whether it is complete."""
 
     distances: dict[str, int]
     facts: list[Fact]
@@ -66,7 +66,7 @@ class Neighborhood(Value, frozen=True, kw_only=True):
 
 
 class AsyncFacts:
-    """The facts of one scope. Questions are answered from indexes, and walks are bounded."""
+    """The facts of one scope. Queries use indexes, and graph searches are bounded."""
 
     scope: ScopePath
 
@@ -91,12 +91,11 @@ class AsyncFacts:
         confidence: float = 1.0,
         metadata: Mapping[str, Any] | None = None,
     ) -> Fact:
-        """State a fact, true from now on unless told otherwise; return it as it is kept.
+        """Add a fact, valid from now unless given; return it as stored.
 
-        Stated again, it is kept once, with what was said of it last. A `single` predicate has one
-        object at a time: the fact that was true when this one begins ends then and stays as history,
-        and this one ends when the next begins. Raises InvalidValueError for names or numbers that
-        are none, ConflictError if others wrote the same facts first at every attempt.
+        Adding it again updates it. With `single`, the predicate has one object at a time: the currently valid
+        fact ends when this one begins and stays as history. Raises InvalidValueError for invalid names or
+        numbers, ConflictError if concurrent writes win every attempt.
         """
         given = Fact(
             subject=check_name(subject, "subject"),
@@ -117,7 +116,7 @@ class AsyncFacts:
                 (held,) = await self._store.read([guard])
                 known = await self._known("pair", guard.key)
                 fact, ops = self._in_line(given, known)
-                # Two writers must not both find nothing that has to end.
+                # Two writers must not both find nothing to end.
                 record = Record(scope=guard.scope, kind=guard.kind, key=guard.key)
                 ops.append(Put(record, held.version if held is not None else 0))
             else:
@@ -136,10 +135,10 @@ class AsyncFacts:
         *,
         valid_to: datetime | None = None,
     ) -> int:
-        """Let the facts of this scope that are true at `valid_to`, by default now, end then; return how many.
+        """End the facts of this scope that are valid at `valid_to`, by default now; return how many.
 
-        Those with another object than the one given go on. What ended stays as history. Raises
-        ConflictError if others wrote the same facts first at every attempt.
+        With `object`, only facts with that object. Ended facts stay as history. Raises ConflictError if
+        concurrent writes win every attempt.
         """
         moment = _moment(valid_to)
         pair = _key(check_name(subject, "subject"), check_name(predicate, "predicate"))
@@ -157,7 +156,7 @@ class AsyncFacts:
         return await retried(close, f"ending facts of {shown(subject)} in {self.scope.path!r}")
 
     async def delete(self, subject: str, predicate: str, object: str | None = None) -> int:
-        """Delete facts of this scope and their history, as if never stated; return how many."""
+        """Delete facts of this scope with their history; return how many."""
         names = (check_name(subject, "subject"), check_name(predicate, "predicate"))
         if object is None:
             found = await self._known("pair", _key(*names))
@@ -176,10 +175,10 @@ class AsyncFacts:
         history: bool = False,
         limit: int | None = None,
     ) -> list[Fact]:
-        """Return the facts with this subject, predicate and object, or any where one is left out.
+        """Return facts by subject, predicate and object, each optional.
 
-        They are those that are true now, or were true at `as_of`, or with `history` at any time,
-        those that became true first before the others. `limit` keeps the first that were stated.
+        By default those valid now; with `as_of`, those valid then; with `history`, all. Sorted by start of
+        validity; `limit` keeps the first that were added.
         """
         if history and as_of is not None:
             raise InvalidValueError("ask for a moment with as_of, or for all times with history, not both")
@@ -201,7 +200,7 @@ class AsyncFacts:
         as_of: datetime | None = None,
         max_facts: int = MAX_FACTS,
     ) -> Neighborhood:
-        """Return what is linked with a thing, in either direction, in up to `depth` steps."""
+        """Return everything connected with a name, in either direction, within `depth` steps."""
         check_count(depth, "depth", least=1)
         walk = _Walk(self, check_name(name, "name"), predicates, _moment(as_of), max_facts)
         for _ in range(depth):
@@ -219,9 +218,9 @@ class AsyncFacts:
         as_of: datetime | None = None,
         max_facts: int = 10 * MAX_FACTS,
     ) -> list[Fact] | None:
-        """Return a shortest chain of links between two things, in either direction; None if there is none.
+        """Return a shortest path between two names, in either direction; None if there is none.
 
-        Raises LimitError if more than `max_facts` links would have to be looked at to tell.
+        Raises LimitError if it would have to read more than `max_facts` facts.
         """
         moment = _moment(as_of)
         here, there = (
@@ -261,11 +260,11 @@ class AsyncFacts:
         return int(graph.number_of_edges())
 
     async def _known(self, label: str, key: str) -> list[Record]:
-        """Return all that was ever stated under a label that stands for several names at once."""
+        """Return all facts ever added under a combined label."""
         return [record async for record in self._scan((Condition(f"labels.{label}", "eq", key),), None)]
 
     def _beside(self, given: Fact, known: list[Record]) -> tuple[Fact, list[Op]]:
-        """Keep a fact beside the others of its predicate; `known` are the times that it was stated before."""
+        """Add a fact beside others of its predicate; `known` are its earlier versions."""
         present = next((record for record in known if record.valid_to is None), None)
         if present is not None and given.valid_to is None:
             assert present.valid_from is not None
@@ -273,12 +272,12 @@ class AsyncFacts:
         return self._keep(given, known)
 
     def _in_line(self, given: Fact, known: list[Record]) -> tuple[Fact, list[Op]]:
-        """Keep a fact as the only one of its predicate for its time; `known` are all others, ever."""
+        """Add a fact of a single-valued predicate; `known` are all its facts, past and present."""
         ops: list[Op] = []
         before = [record for record in known if true_at(record, given.valid_from)]
         same = next((record for record in before if record.labels["object"] == given.object), None)
         if same is not None:
-            # It is true already, and goes on being true from when it became so.
+            # It is already valid, and keeps its start.
             assert same.valid_from is not None
             given = replace(given, valid_from=same.valid_from)
         for record in before:
@@ -291,13 +290,13 @@ class AsyncFacts:
         return fact, [*ops, *kept]
 
     def _keep(self, fact: Fact, known: list[Record]) -> tuple[Fact, list[Op]]:
-        """Write a link in place of what was stated of it before, and return it as it is kept."""
+        """Write a fact in place of its earlier versions, and return it as stored."""
         put = Put(self._record(fact))
         held = next((record for record in known if record.key == put.record.key), None)
         return to_fact(put.record), [Put(put.record, held.version if held is not None else 0)]
 
     def _close(self, record: Record, moment: datetime) -> list[Op]:
-        """Let a fact end; what has no end, and what has one, have different keys."""
+        """End a fact; open and ended facts have different keys."""
         past = self._record(replace(to_fact(record), valid_to=moment))
         if past.key == record.key:
             return [Put(past, record.version)]
@@ -328,7 +327,7 @@ class AsyncFacts:
 
 
 class _Walk:
-    """A breadth-first walk over links from one thing, a step at a time."""
+    """A breadth-first search over facts, one step at a time."""
 
     def __init__(
         self,
@@ -354,11 +353,11 @@ class _Walk:
 
     @property
     def facts(self) -> list[Fact]:
-        """The links that were found, in the order in which they were."""
+        """The facts found, in order."""
         return list(self._found.values())
 
     async def step(self) -> bool:
-        """Go one link further in every direction; False if that leads nowhere new."""
+        """Extend the search by one step; return False if it found nothing new."""
         reached: list[str] = []
         for start in range(0, len(self.frontier), NAMES_AT_ONCE):
             here = tuple(self.frontier[start : start + NAMES_AT_ONCE])
@@ -379,7 +378,7 @@ class _Walk:
         return bool(reached)
 
     def way_from(self, name: str) -> list[Fact]:
-        """Return the links from `name` back to where the walk began."""
+        """Return the facts from `name` back to the start."""
         way = []
         while name in self._back:
             name, fact = self._back[name]
@@ -388,7 +387,7 @@ class _Walk:
 
 
 def to_fact(record: Record) -> Fact:
-    """Return the fact that a record holds."""
+    """Return the fact of a record."""
     data: Any = record.data
     assert record.valid_from is not None
     return Fact(
@@ -408,7 +407,7 @@ def _names(fact: Fact) -> tuple[str, str, str]:
 
 
 def _key(*names: str) -> str:
-    """Return what stands for several names at once."""
+    """Return a key for several names."""
     from hashlib import sha256
 
     return sha256("\0".join(names).encode()).hexdigest()[:32]
@@ -425,7 +424,7 @@ def _moment(as_of: datetime | None) -> datetime:
 
 
 def _where(subject: str | None, predicate: str | None, object: str | None) -> tuple[Condition, ...]:
-    """Return the conditions, the most telling first, since the first is the one that an index answers."""
+    """Return the conditions, most selective first, since an index answers the first one."""
     asked = (("subject", subject), ("object", object), ("predicate", predicate))
     return tuple(
         Condition(f"labels.{name}", "eq", check_name(value, name))

@@ -1,4 +1,4 @@
-"""Fading: importance is lost with time since the last use, and what has faded can be archived and restored."""
+"""Decay of importance since the last use, and the archive of faded memories."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from .memory_items import MemoryItem, to_item
 AT_ONCE = 500
 """How many records one write changes."""
 LEAST = 0.01
-"""What share of its importance a record must have lost for that to be written down."""
+"""Minimum relative loss of importance that is written to the store."""
 
 
 class Faded(Value, frozen=True, kw_only=True):
-    """A remembered text, what is left of its importance, when it was last used, and how often."""
+    """A memory with its decayed importance, last use, and number of uses."""
 
     record: Record
     strength: float
@@ -36,11 +36,11 @@ class Faded(Value, frozen=True, kw_only=True):
 
     @property
     def memory(self) -> MemoryItem:
-        """The remembered text."""
+        """The memory."""
         return to_item(self.record)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields of the memory, with `strength`, `used` and `uses`, as JSON types."""
+        """Return the fields of the memory with `strength`, `used` and `uses`, as JSON types."""
         return self.memory.to_dict() | {
             "strength": self.strength,
             "used": plain(self.used),
@@ -48,7 +48,7 @@ class Faded(Value, frozen=True, kw_only=True):
         }
 
     def __repr__(self) -> str:
-        """Return what is left of the importance, and the memory."""
+        """Return the decayed importance and the memory."""
         return f"<Faded {self.strength:.2f} {self.memory!r}>"
 
 
@@ -62,7 +62,7 @@ async def count_use(store: Store, refs: Sequence[Ref], how: bytes = ONE_MORE) ->
 async def faded(
     store: Store, scope: ScopePath, half_life: timedelta | None, *, below: bool = False
 ) -> AsyncIterator[Faded]:
-    """Yield the remembered texts of a scope that fade, with what is left of them now."""
+    """Yield the memories of a scope that decay, with their current strength."""
     if half_life is not None and not (isinstance(half_life, timedelta) and half_life > timedelta(0)):
         raise InvalidValueError(f"half_life must be a positive timedelta: {shown(half_life)}")
     days = HALF_LIFE if half_life is None else half_life / timedelta(days=1)
@@ -79,7 +79,7 @@ async def faded(
 
 
 async def decay(store: Store, scope: ScopePath, half_life: timedelta | None) -> int:
-    """Write down as each text's importance what is left of it now; return how many have changed."""
+    """Write the decayed importance of each memory to the store; return how many changed."""
     changed = 0
     batch: list[tuple[Put, Derive]] = []
     moment = to_microseconds(now())
@@ -98,13 +98,13 @@ async def decay(store: Store, scope: ScopePath, half_life: timedelta | None) -> 
 
 
 async def archived(store: Store, scope: ScopePath) -> list[Record]:
-    """Return what was forgotten into the archive, as it was, oldest first."""
+    """Return archived memories, oldest first."""
     scan = Scan(scope=scope, kinds=(PRUNED,))
     return [_restored(record) async for record in scan_all(store, scan)]
 
 
 async def restore(store: Store, scope: ScopePath, id: str) -> Record:
-    """Bring a text back from the archive, as if used now; raises NotFoundError or ConflictError."""
+    """Restore an archived memory, counted as used now; raises NotFoundError or ConflictError."""
     (kept,) = await store.read([Ref(scope, PRUNED, check_name(id, "id"))])
     if kept is None:
         raise NotFoundError(f"the archive of {scope.path!r} has no text with the id {shown(id)}")
@@ -130,7 +130,7 @@ _KEPT = (
 
 
 def to_archive(record: Record) -> Record:
-    """Return a record that holds another one and has no text of its own."""
+    """Return an archive record that wraps another one, without searchable text."""
     fields = {name: value for name in _KEPT if (value := getattr(record, name)) not in (None, {})}
     return Record(record.scope, PRUNED, record.key, data=to_builtins(fields), expires=record.expires)
 

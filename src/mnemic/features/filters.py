@@ -1,4 +1,4 @@
-"""The filters that people write, as conditions that stores answer."""
+"""Converts user filters to store conditions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def conditions(
     until: datetime | None = None,
     min_importance: float | None = None,
 ) -> tuple[Condition, ...]:
-    """Return filters as conditions; a list among the metadata means any of its values.
+    """Return filters as conditions; a list in the metadata means any of its values.
 
     Raises InvalidValueError for an unknown role, or a value that cannot be compared.
     """
@@ -43,9 +43,9 @@ def conditions(
 
 
 def names(given: Sequence[str] | str, field: str, known: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """Return names that were given as one or as several.
+    """Return one name or several as a tuple.
 
-    Raises InvalidValueError for anything else, and for a name that is not among those `known`, if any are.
+    Raises InvalidValueError for anything else, and for a name that is not in `known`, if given.
     """
     if isinstance(given, str):
         given = (given,)

@@ -1,8 +1,8 @@
-"""Forgetting by filter: what is old, has faded or matches is archived, verified, and only then deleted.
+"""Deletes by filter, with an optional archive that is verified before anything is deleted.
 
-With an archive elsewhere, everything that matches is first written there and read back; if any of it fails, nothing
-is deleted. Then it is gone through again, and each record goes that lies in the archive as it is now. Interrupted at
-any point, it continues when it is called again: what the archive holds already is compared, not written.
+With an archive in another store, all matching records are first written there and read back; on a failure nothing
+is deleted. Then each record is deleted that is in the archive in its current version. If interrupted, it resumes
+when called again: archived records are compared, not written.
 """
 
 from __future__ import annotations
@@ -44,21 +44,21 @@ from .overflow import LEASE_TIME
 from .turns import Entry, grouped
 
 PAGE = 200
-"""How many records are read, and removed, at a time."""
+"""How many records are read and deleted at once."""
 WRITTEN_AT_ONCE = 4 * 1024 * 1024
-"""How many characters of them are archived at a time, about."""
+"""Approximate number of characters archived at once."""
 FORGETTABLE = (*RECALLED, PRUNED, JOURNAL, PROGRESS)
-"""The kinds of what may be forgotten."""
+"""Kinds that can be forgotten."""
 SPARED = (AUDIT_KIND, LOCK_KIND, EMBEDDER_KIND, GUARD, LEASE)
-"""The kinds of what nobody has stored, or nobody may remove."""
+"""Internal kinds that are never forgotten."""
 REWRITTEN = (NOTE, SUMMARY)
-"""The kinds of what is written anew in its place, and so is as old as its last change."""
+"""Kinds that are rewritten in place, whose age counts from the last change."""
 
 _encode = json.Encoder().encode
 
 
 class Forgotten(Value, frozen=True, kw_only=True):
-    """How many records matched, were written to the archive, and were deleted."""
+    """Number of records that matched, were archived, and were deleted."""
 
     matched: int
     archived: int = 0
@@ -66,7 +66,7 @@ class Forgotten(Value, frozen=True, kw_only=True):
 
 
 class Filters(Struct, frozen=True, kw_only=True):
-    """What is to be forgotten: everything that passes every filter that is given."""
+    """Filters of `forget`; a record must pass all that are given."""
 
     older_than: timedelta | None = None
     faded_below: float | None = None
@@ -88,16 +88,16 @@ class Filters(Struct, frozen=True, kw_only=True):
 
     @property
     def any(self) -> bool:
-        """Whether anything says what is to be forgotten; kinds alone do not."""
+        """Whether any filter is given; `kinds` alone does not count."""
         given = (self.older_than, self.faded_below, self.source, self.since, self.until)
         return bool(self.metadata) or any(value is not None for value in given)
 
 
 class Forgetting:
-    """What is to be forgotten in one scope and in those below it."""
+    """One `forget` by filter, in a scope and below."""
 
     def __init__(self, store: Store, scope: ScopePath, filters: Filters) -> None:
-        """Raise InvalidValueError if nothing says what is to be forgotten."""
+        """Raise InvalidValueError if no filter is given."""
         if not filters.any:
             raise InvalidValueError(
                 "forget needs hits, ids, or a filter that says something: older_than, faded_below, metadata, source, "
@@ -113,13 +113,13 @@ class Forgetting:
             self._where += (Condition("labels.source", "eq", check_name(filters.source, "source")),)
 
     async def count(self) -> Forgotten:
-        """Return how many records match."""
+        """Return the number of matching records."""
         return Forgotten(matched=sum([len(batch) async for batch in self._batches()]))
 
     async def delete(self) -> Forgotten:
-        """Delete what matches, by version: a record that was changed so that it no longer matches stays.
+        """Delete matching records by version, so that records that no longer match are kept.
 
-        Raises ConflictError if others kept changing what matches.
+        Raises ConflictError if concurrent writes keep changing them.
         """
         deleted = 0
 
@@ -137,7 +137,7 @@ class Forgetting:
         return await retried(delete_matching, f"forgetting in {self._scope.path!r}")
 
     async def archive_beside(self) -> Forgotten:
-        """Move the remembered texts that match to the archive of their scope, where recall does not find them."""
+        """Move matching memories to the archive of their scope, which recall does not search."""
         matched = archived = 0
         async for batch in self._batches():
             if other := next((record for record in batch if record.kind != MEMORY), None):
@@ -151,9 +151,9 @@ class Forgetting:
         return Forgotten(matched=matched, archived=archived, deleted=archived)
 
     async def archive_to(self, archive: Store) -> Forgotten:
-        """Write what matches to another store, then delete it.
+        """Write matching records to another store, then delete them.
 
-        What was changed meanwhile stays. Raises StoreError, and nothing is deleted, if it cannot be archived.
+        Records that changed meanwhile are kept. Raises StoreError, and deletes nothing, if archiving fails.
         """
         matched = archived = deleted = 0
         await self._check_apart(archive)
@@ -173,7 +173,7 @@ class Forgetting:
         return False
 
     async def _check_apart(self, archive: Store) -> None:
-        """Raise InvalidValueError if the archive is the store itself, by whatever URL, and no archive."""
+        """Raise InvalidValueError if the archive is the same store under another URL."""
         probe = Record(self._scope, LEASE, f"archive {new_id()}", expires=now() + LEASE_TIME)
         (did,) = await archive.write(Write((Put(probe, 0),)))
         (found,) = await self._store.read([probe.ref])
@@ -184,7 +184,7 @@ class Forgetting:
             )
 
     async def _archive(self, archive: Store, records: Sequence[Record]) -> int:
-        """Write records to the archive, those that it does not hold yet, and read them back."""
+        """Write missing records to the archive, and read them back."""
         held = await archive.read([record.ref for record in records])
         ops: list[Op] = []
         size = written = 0
@@ -192,7 +192,7 @@ class Forgetting:
             if other is not None and digest(other) == digest(record):
                 continue
             if other is not None:
-                # An archive loses nothing: what had this key before is kept under another.
+                # An archive keeps everything: an earlier record with this key is kept under another.
                 ops.append(Put(replace(other, key=_aside(other))))
             ops.append(Put(replace(record, derived={})))
             written += 1
@@ -207,7 +207,7 @@ class Forgetting:
         return written
 
     async def _kept(self, archive: Store, records: Sequence[Record]) -> list[Record]:
-        """Return those of the records that lie in the archive just as they are."""
+        """Return the records that the archive has in the same version."""
         held = await archive.read([record.ref for record in records])
         return [
             record
@@ -216,7 +216,7 @@ class Forgetting:
         ]
 
     async def _batches(self) -> AsyncGenerator[list[Record], None]:
-        """Yield what is to go, some at a time."""
+        """Yield matching records in batches."""
         scan = StreamScan(scope=self._scope)
         streams = [s async for s in all_streams(self._store, scan) if s.kind not in SPARED]
         for stream in streams:
@@ -244,7 +244,7 @@ class Forgetting:
                 yield going
 
     async def _faded(self, stream: Stream) -> AsyncGenerator[list[Record], None]:
-        """Yield the remembered texts of a stream that have faded and pass the other filters."""
+        """Yield the faded memories of a stream that pass the other filters."""
         least, batch = self._filters.faded_below, list[Record]()
         if stream.kind != MEMORY or least is None:
             return
@@ -270,7 +270,7 @@ async def _pages(store: Store, scan: Scan) -> AsyncIterator[tuple[Record, ...]]:
 
 
 def _waiting(records: Sequence[Record]) -> list[Record]:
-    """Return the messages of which more may belong together: a tool's call that is not answered yet."""
+    """Return messages of incomplete groups: tool calls without a result yet."""
     by_key = {record.key: record for record in records}
     groups = grouped([Entry(record.key, record.seq, decode(record)) for record in records])
     return [by_key[key] for group in groups if group.unanswered and not group.over for key in group.keys]

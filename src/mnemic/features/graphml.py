@@ -1,4 +1,4 @@
-"""The graph of facts for other tools: networkx and GraphML."""
+"""Exports facts to networkx and GraphML."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def build_graph(links: Sequence[Fact]) -> networkx.MultiDiGraph[str]:
-    """Return facts as a graph whose edges carry all that is known of them.
+    """Return facts as a graph with their fields as edge attributes.
 
     Raises MissingExtraError if networkx is not installed.
     """
@@ -43,7 +43,7 @@ def build_graph(links: Sequence[Fact]) -> networkx.MultiDiGraph[str]:
 
 
 def write_graphml(graph: networkx.MultiDiGraph[str], path: str | PathLike[str]) -> None:
-    """Write a graph to a file; GraphML knows only text and numbers, so times and metadata become text."""
+    """Write a graph to a file; GraphML has only text and numbers, so times and metadata become text."""
     import networkx
 
     plain: Any = networkx.MultiDiGraph()

@@ -1,4 +1,4 @@
-"""What recall returns: hits, and what each of them is."""
+"""Hits: the results of recall."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from .messages import decode
 from .notes import Note, to_note
 
 Item: TypeAlias = Message | MemoryItem | Note | Fact | str
-"""What a hit can be; a summary or a title is a text."""
+"""Types of a hit's item; a summary or a title is a text."""
 
 
 class Hit(Value, frozen=True, kw_only=True):
-    """Something that recall found, its score, and `why`: what each signal added to the score.
+    """A search result with its score, and `why`: the contribution of each signal.
 
-    A score is near 1 where the text answers the query well, and near 0 where nothing in the scope does.
-    `before` and `after` are the messages around it, if they were asked for. `record` is what the store keeps.
+    A score near 1 means that the text answers the query well, near 0 that nothing in the scope does. `before` and
+    `after` are neighboring messages, if requested. `record` is the stored record.
     """
 
     record: Record
@@ -34,37 +34,37 @@ class Hit(Value, frozen=True, kw_only=True):
 
     @property
     def kind(self) -> str:
-        """What it is: "message", "memory", "note", "fact", "summary" or "title"."""
+        """Kind: "message", "memory", "note", "fact", "summary" or "title"."""
         return MESSAGE if self.record.kind == ARCHIVED else self.record.kind
 
     @property
     def id(self) -> str:
-        """The id of the message or memory, or the key of the note or fact."""
+        """Id of the message or memory, or key of the note or fact."""
         return self.record.key
 
     @property
     def scope(self) -> ScopePath:
-        """Where it lies; a message lies in its session."""
+        """Path of its scope; for a message, of its session."""
         return self.record.scope
 
     @property
     def text(self) -> str:
-        """What was searched."""
+        """The searched text."""
         return self.record.text or self.record.title or ""
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The metadata that it was stored with."""
+        """The stored metadata."""
         return self.record.meta
 
     @property
     def source(self) -> str | None:
-        """Where it is from, if that was said."""
+        """The source, if one was given."""
         return self.record.labels.get("source")
 
     @property
     def created(self) -> datetime | None:
-        """When it was written or, of a message, said."""
+        """Time of creation; for a message, its timestamp."""
         return self.record.created
 
     @property
@@ -79,7 +79,7 @@ class Hit(Value, frozen=True, kw_only=True):
 
     @property
     def memory(self) -> MemoryItem | None:
-        """The remembered text, if it is one."""
+        """The memory, if it is one."""
         return to_item(self.record) if self.record.kind == MEMORY else None
 
     @property
@@ -94,11 +94,11 @@ class Hit(Value, frozen=True, kw_only=True):
 
     @property
     def item(self) -> Item:
-        """The message, memory, note or fact that was found; the text of anything else."""
+        """The message, memory, note or fact; the text of anything else."""
         return to_item_of(self.record)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what was found as `json.dumps`, FastAPI and pandas take it."""
+        """Return a dict for `json.dumps`, FastAPI and pandas."""
         return {
             "kind": self.kind,
             "id": self.id,
@@ -114,13 +114,13 @@ class Hit(Value, frozen=True, kw_only=True):
         }
 
     def __repr__(self) -> str:
-        """Return the score, what it is, the beginning of its text, and where it lies."""
+        """Return the score, kind, shortened text, and scope."""
         text = self.text if len(self.text) <= 60 else f"{self.text[:60]}…"
         return f"<Hit {self.score:.2f} {self.kind} {text!r} in {self.scope.path!r}>"
 
 
 def to_item_of(record: Record) -> Item:
-    """Return the message, memory, note or fact that a record holds; the text of anything else."""
+    """Return the message, memory, note or fact of a record; the text of anything else."""
     readers: dict[str, Callable[[Record], Item]] = {
         MESSAGE: decode,
         ARCHIVED: decode,
@@ -133,7 +133,7 @@ def to_item_of(record: Record) -> Item:
 
 
 def to_hit(match: Match) -> Hit:
-    """Return what a store found as a hit."""
+    """Return a hit from a store's match."""
     return Hit(
         record=match.record,
         score=match.score,

@@ -1,8 +1,8 @@
-"""Export and import of a scope as JSON lines: lossless, streamed, and checked before anything is written.
+"""JSON Lines export and import of a scope: lossless, streamed, and validated before writing.
 
-The first line says what the file is, then comes a line for each record, and the last line counts them, so a
-file that was cut off is noticed. What a store assigns by itself (seq, version, the time of the last change) and
-what can be computed again (vectors) is not in it.
+The first line is a header, then there is one line per record, and the last line has the count, so that a
+truncated file is detected. Store-assigned values (seq, version, time of the last change) and vectors are not
+exported.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from .kinds import LEASE
 
 FORMAT = "mnemic.export/1"
 LEFT_OUT = (LOCK_KIND, EMBEDDER_KIND, LEASE)
-"""The kinds of what a store notes about itself."""
+"""Internal kinds that are not exported."""
 PAGE = 200
-"""How many records are read, compared and written at a time."""
+"""How many records are read, compared and written at once."""
 MAX_LINE = 64 * 1024 * 1024
-"""The longest line, in bytes, that is read: larger than any record."""
+"""Maximum length of a line in bytes: larger than any record."""
 
 Progress: TypeAlias = Callable[[int, int], object]
-"""Called with how many records are done, and how many there are."""
+"""Called with the number of records done, and the total."""
 FileOrPath: TypeAlias = str | PathLike[str] | IO[bytes]
 """A path, or an open binary file."""
 
@@ -50,7 +50,7 @@ class Header(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Line(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A record; or, without a key, how long a stream lives after its last change."""
+    """A record; or, without a key, the time to live of a stream."""
 
     scope: str
     kind: str
@@ -79,13 +79,13 @@ class End(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Exported(Value, frozen=True, kw_only=True):
-    """How many records an export wrote."""
+    """Number of exported records."""
 
     records: int
 
 
 class Imported(Value, frozen=True, kw_only=True):
-    """How many records an import read, and how many of them were new or changed and so were written."""
+    """Number of records in an import, and how many of them were new or changed."""
 
     records: int
     written: int
@@ -98,9 +98,9 @@ _end = json.Decoder(End).decode
 
 
 async def export_lines(store: Store, scope: ScopePath) -> AsyncIterator[tuple[bytes, int, int]]:
-    """Yield the lines of an export of a scope and all below it, many at a time.
+    """Yield the lines of an export of a scope and below, many at a time.
 
-    With them, how many records are done then, and how many there are.
+    Each comes with the number of records done, and the total.
     """
     streams = [s async for s in all_streams(store, StreamScan(scope=scope)) if s.kind not in LEFT_OUT]
     done, total = 0, sum(stream.count for stream in streams)
@@ -126,9 +126,9 @@ def _all_of(stream: Stream) -> Scan:
 
 
 def check_export(file: IO[bytes]) -> int:
-    """Read an export through, from where the file stands; return how many records it holds.
+    """Validate an export from the current file position; return the number of records.
 
-    Raises InvalidValueError that names the line if it is not an export of ours, or not whole.
+    Raises InvalidValueError, with the line number, if it is not a complete export.
     """
     return sum(line.key is not None for _, line in _parsed(file))
 
@@ -136,7 +136,7 @@ def check_export(file: IO[bytes]) -> int:
 async def import_file(
     store: Store, path: FileOrPath, into: ScopePath | None, *, overwrite: bool, progress: Progress | None
 ) -> Imported:
-    """Read an export through, then write its records; raises as `check_export` and `import_lines` do."""
+    """Validate an export, then write its records; raises as `check_export` and `import_lines` do."""
     with _input(path) as file:
         start = file.tell()
         total = await off_loop(lambda: check_export(file))
@@ -147,9 +147,9 @@ async def import_file(
 async def export_file(
     store: Store, scope: ScopePath, path: FileOrPath, progress: Progress | None = None
 ) -> Exported:
-    """Write an export of a scope and all below it to a file, which is replaced whole or not at all.
+    """Write an export of a scope and below to a file, which is replaced atomically.
 
-    A file object is written to as it is. Raises StorePermissionError or StoreFullError if it cannot be written.
+    A file object is written to directly. Raises StorePermissionError or StoreFullError if it cannot be written.
     """
     records = 0
     with replacing(path) if isinstance(path, str | PathLike) else nullcontext(path) as file:
@@ -162,7 +162,7 @@ async def export_file(
 
 @contextmanager
 def _input(path: FileOrPath) -> Iterator[IO[bytes]]:
-    """Open what is imported; what cannot be read twice, such as a pipe, is copied to a temporary file."""
+    """Open the import file; input that cannot be read twice, such as a pipe, is copied to a temporary file."""
     if isinstance(path, str | PathLike):
         with reading(path) as file:
             yield file
@@ -187,10 +187,10 @@ async def import_lines(
     overwrite: bool,
     progress: Progress | None,
 ) -> Imported:
-    """Write the records of an export; those that are there already are left alone.
+    """Write the records of an export; existing records are kept.
 
-    They go where they were, or below `into` instead of below the scope that was exported. Raises
-    ConflictError for a record that is there with another content, unless `overwrite` is true.
+    They go to their original scopes, or below `into` instead of below the exported scope. Raises ConflictError if
+    a record exists with different content, unless `overwrite` is true.
     """
     records = written = 0
     batch: list[tuple[Record, bytes | None]] = []
@@ -216,7 +216,7 @@ async def import_lines(
 
 
 async def _store_batch(store: Store, batch: list[tuple[Record, bytes | None]], overwrite: bool) -> int:
-    """Write the records of one scope that are not there yet; return how many."""
+    """Write the missing records of one scope; return how many."""
     if not batch:
         return 0
     ops: list[Op] = []
@@ -242,7 +242,7 @@ async def _store_batch(store: Store, batch: list[tuple[Record, bytes | None]], o
 
 
 def _parsed(file: IO[bytes]) -> Iterator[tuple[Header, Line]]:
-    """Yield each line with the header; raises InvalidValueError with the number of a line that is wrong."""
+    """Yield each line with the header; raises InvalidValueError with the number of an invalid line."""
     header: Header | None = None
     count = 0
     ended = False

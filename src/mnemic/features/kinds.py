@@ -1,4 +1,4 @@
-"""The kinds of records that features and agents write, and the ones that callers may name."""
+"""Kinds of records, and the kinds that callers may name."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ from ..records import EMBEDDER_KIND
 from .filters import names
 
 MESSAGE = "message"
-"""A message in the log of a session."""
+"""A message in a session."""
 ARCHIVED = "archived"
-"""A message that was moved out of the log to keep it within its limits."""
+"""A message moved to the session's archive by a limit."""
 SUMMARY = "summary"
 """The running summary of a session."""
 TITLE = "title"
 """The title of a session."""
 MEMORY = "memory"
-"""A remembered text."""
+"""A memory."""
 NOTE = "note"
-"""A note of the catalogue."""
+"""A note."""
 FACT = "fact"
-"""A fact of the graph."""
+"""A fact."""
 PRUNED = "pruned"
-"""A remembered text that was pruned but kept: it has no text, so recall does not find it."""
+"""An archived memory: it has no text, so recall does not find it."""
 JOURNAL = "journal"
-"""What an agent did."""
+"""A journal entry of an agent's write."""
 PROGRESS = "progress"
-"""How far a session was learned from."""
+"""How far a learner has processed a session."""
 LEASE = "lease"
-"""The right of one writer to make room in a session."""
+"""A lease: the exclusive right of one writer to shrink a session."""
 GUARD = "fact-guard"
-"""The record on which writers of a single-valued predicate notice one another."""
+"""A record through which concurrent writers of a single-valued predicate conflict."""
 
 OF_SESSIONS = (MESSAGE, ARCHIVED, SUMMARY, TITLE, PROGRESS, LEASE)
-"""The kinds of what lies in a session's own scope."""
+"""Kinds in a session's own scope."""
 RECALLED = (MESSAGE, ARCHIVED, SUMMARY, TITLE, MEMORY, NOTE, FACT)
-"""The kinds that have a text or a title, which recall searches."""
+"""Kinds with a text or a title, which recall searches."""
 AUDITED = (*RECALLED, PRUNED, JOURNAL, PROGRESS, LEASE, GUARD, EMBEDDER_KIND)
-"""The kinds whose changes an audit trail tells of."""
+"""Kinds whose changes are audited."""
 
 
 def check_kinds(kinds: Sequence[str] | str, known: tuple[str, ...] = RECALLED) -> tuple[str, ...]:
@@ -46,6 +46,6 @@ def check_kinds(kinds: Sequence[str] | str, known: tuple[str, ...] = RECALLED) -
 
 
 def recalled_kinds(kinds: Sequence[str] | str) -> tuple[str, ...]:
-    """Return the kinds to search; archived messages are messages all the same. Raises as `check_kinds` does."""
+    """Return the kinds to search; "message" includes archived messages. Raises as `check_kinds` does."""
     chosen = check_kinds(kinds)
     return tuple(dict.fromkeys((*chosen, ARCHIVED))) if MESSAGE in chosen else chosen

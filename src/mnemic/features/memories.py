@@ -1,4 +1,4 @@
-"""Remembered texts: added, changed, deleted, and fading with time."""
+"""Memories: texts that are added, changed, deleted, and fade with time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .references import Reference, find_ref
 
 
 class AsyncMemories:
-    """The remembered texts of one scope."""
+    """The memories of one scope."""
 
     scope: ScopePath
 
@@ -57,14 +57,13 @@ class AsyncMemories:
         once: str | None = None,
         duplicates: Duplicates = "keep",
     ) -> MemoryItem:
-        """Remember a text in this scope, under a new id or in place of the text with this id.
+        """Remember a text in this scope, under a new id or replacing the memory with this id.
 
-        `source` says where it is from, `valid_from` and `valid_to` when it was true; with `ttl` it is gone after
-        that long. With `once`, a name for this call in this scope, it is done once however often it is sent within
-        24 hours, and other words under that name raise ConflictError. `duplicates` says what happens to a text that
-        says what is remembered already: "keep" it beside the other, "merge" them (the old id stays, the old wording
-        is in the record's data), "skip" it (the old one is returned), or "refuse" it with a ConflictError. Raises
-        InvalidValueError for what cannot be stored.
+        `source` is its origin, `valid_from` and `valid_to` the time in which it is true; with `ttl` it expires.
+        `once` is an idempotency id of this call in this scope: a retry within 24 hours changes nothing, and other
+        content under the same id raises ConflictError. `duplicates` handles a text that is already remembered:
+        "keep" both, "merge" (the old id stays, the old text moves to `data`), "skip" (return the existing
+        memory), or "refuse" with a ConflictError. Raises InvalidValueError for a value that cannot be stored.
         """
         item = MemoryItem(
             text=text,
@@ -89,15 +88,15 @@ class AsyncMemories:
         once: str | None = None,
         duplicates: Duplicates = "keep",
     ) -> list[MemoryItem]:
-        """Remember texts in this scope as `add` does, all or none."""
+        """Remember texts in this scope, all or none, as `add` does."""
         return [
             to_item(record) for record in await self._add(check_several(items, "items"), once, duplicates)
         ]
 
     async def get(self, id: Reference) -> MemoryItem:
-        """Return a remembered text by its id, as it is now; a hit or an item of this scope or below is taken, too.
+        """Return the current memory by its id, a hit or an item, of this scope or below.
 
-        Raises NotFoundError if there is none, InvalidValueError if an id alone could be several below this scope.
+        Raises NotFoundError if it does not exist, InvalidValueError if the id is ambiguous.
         """
         return to_item(_memory(await self._record(id)))
 
@@ -113,9 +112,9 @@ class AsyncMemories:
         valid_to: datetime | None | UnsetType = UNSET,
         pinned: bool | UnsetType = UNSET,
     ) -> MemoryItem:
-        """Change what is given of a remembered text and keep the rest; `id` is as `get` takes it.
+        """Change the given fields of a memory; `id` as in `get`.
 
-        Raises as `get` does, and ConflictError if others wrote it first at every attempt.
+        Raises as `get` does, and ConflictError if concurrent writes win every attempt.
         """
         changes: dict[str, Any] = {
             "text": text if text is UNSET else check_text(text, "text"),
@@ -130,7 +129,7 @@ class AsyncMemories:
         return to_item(await self._change(id, given))
 
     async def delete(self, *ids: Reference) -> int:
-        """Delete remembered texts, each named as `get` takes it; return how many were there."""
+        """Delete memories, each given as in `get`; return how many existed."""
         refs = [await self._ref(id) for id in ids]
         for ref in refs:
             _check_memory(ref)
@@ -141,10 +140,10 @@ class AsyncMemories:
         return count
 
     async def similar(self, text: str, *, min_score: float = NEAR, k: int = 5) -> list[Hit]:
-        """Return the remembered texts of this scope that say the same as `text`, the most similar first.
+        """Return the memories of this scope that duplicate `text`, most similar first.
 
-        A score of 1 means the same words in the same order. Texts that differ in a number, or of which only one
-        denies something, are never similar.
+        A score of 1 means the same words in the same order. Texts that differ in a number or a negation are never
+        similar.
         """
         search = Search(
             scope=self.scope,
@@ -166,10 +165,10 @@ class AsyncMemories:
         return sorted(found, key=lambda hit: -hit.score)[:k]
 
     async def used(self, *hits: Reference) -> int:
-        """Say that hits were of use, which makes them fade more slowly; return how many are still there.
+        """Report hits as useful, so that they fade more slowly; return how many still exist.
 
-        Each is as `get` takes it, of any kind that recall finds. It also counts as a success of recall in the
-        memory's metrics.
+        Each is given as in `get`, of any kind that recall finds. It also counts as a success in the recall
+        metrics.
         """
         refs = list(dict.fromkeys([await self._ref(hit) for hit in hits]))
         found = await self._store.read(refs)
@@ -180,9 +179,9 @@ class AsyncMemories:
     async def fading(
         self, below: float | None = None, *, limit: int = 100, half_life: timedelta | None = None
     ) -> list[Faded]:
-        """Return the texts of this scope that fade, the weakest first, or only those weaker than `below`.
+        """Return the memories of this scope that decay, weakest first, or only those weaker than `below`.
 
-        Pinned texts do not fade. Without use, half of the importance is left after `half_life`.
+        Pinned memories do not decay. Importance halves after each `half_life` without use.
         """
         if below is not None:
             check_number(below, "below")
@@ -191,24 +190,24 @@ class AsyncMemories:
         return sorted(found, key=lambda fade: fade.strength)[: check_count(limit, "limit")]
 
     async def decay(self, *, half_life: timedelta | None = None) -> int:
-        """Write down as the importance of each text of this scope what is left of it now; return how many changed.
+        """Write the decayed importance of the memories of this scope to the store; return how many changed.
 
-        It fades on from there, so it makes no difference how often this is done. Recall weighs what is left in any
-        case; filters on importance see what was written down.
+        Calling it often or rarely makes no difference. Recall uses the decayed importance in any case;
+        `min_importance` filters see the stored one.
         """
         return await fading.decay(self._store, self.scope, half_life)
 
     async def archived(self) -> list[MemoryItem]:
-        """Return the texts of this scope that were forgotten into the archive, oldest first."""
+        """Return the archived memories of this scope, oldest first."""
         return [to_item(record) for record in await fading.archived(self._store, self.scope)]
 
     async def restore(self, id: str) -> MemoryItem:
-        """Bring a text back from the archive of this scope, as if used now; raises NotFoundError or ConflictError."""
+        """Restore an archived memory of this scope, counted as used now; raises NotFoundError or ConflictError."""
         return to_item(await fading.restore(self._store, self.scope, id))
 
-    # Last among the public methods, since its name hides the type of that name from the annotations.
+    # Last among the public methods, because its name shadows the type in annotations.
     async def list(self, *, limit: int | None = None) -> list[MemoryItem]:
-        """Return the remembered texts of this scope, oldest first; with `limit`, the newest so many."""
+        """Return the memories of this scope, oldest first; with `limit`, only the newest."""
         if limit is None:
             scan = Scan(scope=self.scope, kinds=(MEMORY,))
             return [to_item(record) async for record in scan_all(self._store, scan)]
@@ -233,7 +232,7 @@ class AsyncMemories:
             await fading.count_use(self._store, [*again, *(record.ref for record in kept.values())])
             return [kept[n] if n in kept else written[place] for n, place in enumerate(places)]
 
-        # What a text was to be merged with may change meanwhile.
+        # The memory to merge with may change meanwhile.
         return await retried(
             add_distinct,
             f"remembering texts in {self.scope.path!r}",
@@ -243,23 +242,23 @@ class AsyncMemories:
     async def _put(self, puts: Sequence[Put], once: str | None, said: str | None) -> Sequence[Record]:
         outcomes = await self._store.write(Write(tuple(puts), once, digest=said))
         if len(outcomes) != len(puts):
-            # Sent again, it was done before, when other texts were there to be merged with or skipped for.
+            # A retry: the first attempt may have found other texts to merge with or skip.
             did = {outcome.key: outcome for outcome in outcomes}
             outcomes = [did.get(put.record.key, Outcome()) for put in puts]
         pairs = [*zip(puts, outcomes, strict=True)]
-        # A text that is written anew is used: it does not fade from when it was first written.
+        # Rewriting a memory counts as a use: it does not fade from its first write.
         anew = (put for put, did in pairs if put.record.created is None and did.created != did.updated)
         await fading.count_use(self._store, [put.record.ref for put in anew])
         return [stored(put.record, did) for put, did in pairs]
 
     def _given(self, given: str | MemoryItem, once: str | None, n: int) -> Record:
-        """Return the n-th text of a call as a record; sent again under a name, it has the same key."""
+        """Return the n-th text of a call as a record; a retry with `once` has the same key."""
         item = given if isinstance(given, MemoryItem) else MemoryItem(text=given)
         key = new_id() if once is None else digest_of((once, n, check_text(item.text, "text"))).hex()
         return to_record(item, self.scope, key)
 
     async def _change(self, id: Reference, given: dict[str, Any], *, only: bool = True) -> Record:
-        """Change a record; with `only`, a remembered text. Of others, only some fields can be changed."""
+        """Change a record; with `only`, a memory. In other kinds, only some fields can change."""
         if "importance" in given:
             check_importance(given["importance"])
 
@@ -280,7 +279,7 @@ class AsyncMemories:
         return await retried(change, f"updating {shown(id)} in {self.scope.path!r}")
 
     async def _record(self, id: Reference, derived: tuple[str, ...] = ()) -> Record:
-        """Return the record that a caller means, with these derived values; raises as `get` does."""
+        """Return the referenced record with these derived values; raises as `get` does."""
         ref = await self._ref(id)
         if derived:
             where = (Condition("key", "eq", ref.key),)
@@ -298,7 +297,7 @@ class AsyncMemories:
     async def _distinct(
         self, puts: Sequence[Put], policy: Duplicates
     ) -> tuple[Sequence[int], Sequence[Put], dict[int, Record]]:
-        """Return for each text which write is its own, the writes, and what stands already instead of one."""
+        """Return for each text the index of its write, the writes, and existing memories used instead."""
         places = []
         distinct: list[Put] = []
         kept: dict[int, Record] = {}
@@ -312,7 +311,7 @@ class AsyncMemories:
             others = [] if twin is not None else await self.similar(text, k=2)
             known = next((hit for hit in others if hit.record.key != put.record.key), None)
             if known is not None:
-                # Another of these texts may be merged with the same one.
+                # Another of these texts may be merged into the same memory.
                 twin = next((m for m, p in enumerate(distinct) if p.record.key == known.record.key), None)
             if policy == "refuse" and (known is not None or twin is not None):
                 key = known.record.key if known is not None else distinct[twin or 0].record.key

@@ -1,4 +1,4 @@
-"""A remembered text as a value, and as a record."""
+"""Memories as values and as records."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .kinds import MEMORY
 
 
 class MemoryItem(Value, frozen=True):
-    """A remembered text.
+    """A memory.
 
-    To add one, only `text` is needed: an empty `id` is assigned, and `updated`, `version` and `scope` are the
-    store's to give. It counts as true from `valid_from` until `valid_to`, and is gone at `expires`. `data` is
-    any JSON value that belongs to it.
+    To add one, only `text` is needed: an empty `id` is generated, and the store assigns `updated`, `version` and
+    `scope`. It is valid from `valid_from` until `valid_to`, and is deleted at `expires`. `data` is any JSON
+    value.
     """
 
     text: str
@@ -39,7 +39,7 @@ class MemoryItem(Value, frozen=True):
 
 
 def to_item(record: Record) -> MemoryItem:
-    """Return the remembered text that a record holds."""
+    """Return the memory of a record."""
     return MemoryItem(
         text=record.text or "",
         id=record.key,
@@ -59,7 +59,7 @@ def to_item(record: Record) -> MemoryItem:
 
 
 def to_record(item: MemoryItem, scope: ScopePath, id: str) -> Record:
-    """Return a text to remember as a record; raises InvalidValueError for what cannot be stored."""
+    """Return a memory as a record; raises InvalidValueError for a value that cannot be stored."""
     return check_validity(
         Record(
             scope=scope,
@@ -80,17 +80,17 @@ def to_record(item: MemoryItem, scope: ScopePath, id: str) -> Record:
 
 
 def check_importance(value: float) -> float:
-    """Return an importance; raises InvalidValueError unless it is a number of at least 0."""
+    """Return a valid importance; raises InvalidValueError unless it is a number of at least 0."""
     return check_number(value, "importance", least=0)
 
 
 def source_labels(source: str | None) -> dict[str, str]:
-    """Return the labels of what has this source; raises InvalidValueError."""
+    """Return the labels of a source; raises InvalidValueError."""
     return {} if source is None else {"source": check_name(source, "source")}
 
 
 def check_validity(record: Record) -> Record:
-    """Raise InvalidValueError unless a record ends being true after it begins to be."""
+    """Raise InvalidValueError if `valid_to` is not after `valid_from`."""
     start, end = record.valid_from, record.valid_to
     if start is None or end is None or check_time(end, "valid_to") > check_time(start, "valid_from"):
         return record

@@ -1,4 +1,4 @@
-"""Messages: what callers give as one, and messages as records."""
+"""Converts what callers pass to messages, and messages to records."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .kinds import ARCHIVED as ARCHIVED
 from .kinds import MESSAGE as MESSAGE
 
 SYSTEM_ID = "@system"
-"""The id of the message that `set_system` writes; no other message may have it."""
+"""Reserved id of the message that `set_system` writes."""
 
 MessageLike: TypeAlias = Message | Mapping[str, Any]
 """A message, or a dict of its fields such as {"role": "user", "content": "hello"}."""
@@ -30,7 +30,7 @@ TAKEN = (
 def one_message(
     message: MessageLike | Role | None, content: Content, role: Role | None, fields: Mapping[str, Any]
 ) -> Message:
-    """Return the message that a caller gave, by fields or whole; raises InvalidValueError that says what is taken."""
+    """Return a message from fields or a whole one; raises InvalidValueError with the accepted forms."""
     both = "give either a message, or a role with content and fields, not both"
     if isinstance(message, str):
         if role is not None:
@@ -51,7 +51,7 @@ def one_message(
 
 
 def to_message(given: MessageLike) -> Message:
-    """Return a message, or the one that a dict has the fields of; raises InvalidValueError."""
+    """Return a message, or one from a dict of fields; raises InvalidValueError."""
     if isinstance(given, Message):
         return given
     if isinstance(given, Mapping):
@@ -62,7 +62,7 @@ def to_message(given: MessageLike) -> Message:
 async def take_messages(
     given: Sequence[MessageLike], *, open_images: bool = True, kept: Collection[str] = ()
 ) -> list[Message]:
-    """Return what callers gave as messages, image files read, but for those `kept` as paths."""
+    """Return messages with their image files read, except those in `kept`."""
     messages = [to_message(one) for one in given]
     if not open_images or not any(message.images for message in messages):
         return messages
@@ -72,10 +72,10 @@ async def take_messages(
 def encode(
     message: Message, scope: ScopePath, tokens: TokenCounter, *, expires: datetime | None = None
 ) -> Record:
-    """Return a message as a record; raises InvalidValueError or TooLargeError for what cannot be kept.
+    """Return a message as a record; raises InvalidValueError or TooLargeError.
 
-    Plain text stands in the record's text alone, so that it is not stored twice. The system role is
-    also a label, since a prompt always needs those messages and must find them without a scan.
+    Plain text is only in the record's text, so it is stored once. The system role is also a label, so that system
+    messages are found without a scan.
     """
     if message.id == SYSTEM_ID and message.role != "system":
         raise InvalidValueError(f"the id {SYSTEM_ID!r} is kept for the system message")
@@ -108,13 +108,13 @@ def encode(
         data["images"] = kept(message.images, "images")
     if message.tool_call_id is not None:
         data["tool_call_id"] = message.tool_call_id
-    # Counting the tokens of what is too large to be stored would take far longer than to refuse it.
+    # Rejecting an oversized message is much faster than counting its tokens.
     if size > MAX_SIZE:
         raise TooLargeError(f"message {message.id!r} holds {size:,} characters, more than {MAX_SIZE:,}")
     try:
         weight = count_message(message, tokens)
     except UnicodeEncodeError:
-        # A counter refuses lone surrogates in words of its own.
+        # A counter's own error for lone surrogates would be less clear.
         check_text(message.content, "content")
         raise
     text = message.text
@@ -137,11 +137,11 @@ def encode(
 
 
 def decode(record: Record) -> Message:
-    """Return the message that a record was made from."""
+    """Return the message of a record."""
     data: Any = record.data
     assert record.created is not None, "a stored record has the time of its creation"
     if len(data) == 1:
-        # Nearly every message is a role and a text, and is made three times as fast by position.
+        # A fast path: most messages have only a role and a text.
         return Message(
             data["role"], record.text, record.key, None, [], [], None, [], None, record.meta, record.created
         )
@@ -161,7 +161,7 @@ def decode(record: Record) -> Message:
 
 
 def tokens_of(record: Record, tokens: TokenCounter) -> int:
-    """Return what a message costs; counted again only if another encoding counted it before."""
+    """Return the token cost of a message; recounted only if another encoding counted it."""
     data: Any = record.data
     if data.get("encoding", DEFAULT_ENCODING) == tokens.name:
         return record.weight

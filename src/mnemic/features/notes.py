@@ -1,4 +1,4 @@
-"""Notes: named values that an agent lists, reads, writes and deletes."""
+"""Notes: named JSON values."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from .kinds import NOTE as NOTE
 
 
 class NoteInfo(Value, frozen=True, kw_only=True):
-    """A note without its value, as a list shows it; `size` is that of the value as JSON, in bytes."""
+    """A note without its value; `size` is that of the value as JSON, in bytes."""
 
     key: str
     description: str | None
@@ -51,7 +51,7 @@ class Note(NoteInfo, frozen=True, kw_only=True):
 
 
 class NoteSettings(Value, frozen=True, kw_only=True, omit_defaults=True):
-    """How many notes there may be in a scope, and how many bytes their values may take as JSON."""
+    """Limits on the number of notes in a scope, and on the bytes of their values as JSON."""
 
     max_notes: int | None = None
     max_bytes: int | None = None
@@ -60,7 +60,8 @@ class NoteSettings(Value, frozen=True, kw_only=True, omit_defaults=True):
 class AsyncNotes:
     """The notes of one scope: any JSON value under a key, with a description.
 
-    Its settings, two limits, are stored with it: a write that would go past them raises LimitError and changes nothing.
+    The settings, two limits, are stored with the notes: a write that would exceed them raises LimitError and
+    changes nothing.
     """
 
     scope: ScopePath
@@ -69,7 +70,7 @@ class AsyncNotes:
         self.scope = scope
         self._store = store
         self._settings: str | None = None
-        """The settings as they are stored, when they were last seen."""
+        """Stored settings, as last seen."""
 
     def __repr__(self) -> str:
         """Return the class and the path of the scope."""
@@ -84,10 +85,10 @@ class AsyncNotes:
     async def configure(
         self, *, max_notes: int | None | UnsetType = UNSET, max_bytes: int | None | UnsetType = UNSET
     ) -> NoteSettings:
-        """Change the limits of this scope's notes that are given, for whoever writes them, and keep the others.
+        """Change the given limits of this scope's notes, for all writers; others stay.
 
-        None removes a limit. Notes that are there already stay. Returns all settings. Raises InvalidValueError for
-        a limit below 1, ConflictError if others change the settings at every attempt.
+        None removes a limit. Existing notes stay. Returns all settings. Raises InvalidValueError for a limit
+        below 1, ConflictError if concurrent changes win every attempt.
         """
         limits = {"max_notes": max_notes, "max_bytes": max_bytes}
         given = {name: limit for name, limit in limits.items() if limit is not UNSET}
@@ -125,12 +126,12 @@ class AsyncNotes:
         metadata: Mapping[str, Any] | None = None,
         if_version: int | None = None,
     ) -> NoteInfo:
-        """Write a value under a key, in place of the one before.
+        """Write a value under a key, replacing the previous one.
 
-        A description or metadata that is not given stays as it was. With `if_version` the note must
-        be at that version, 0 for new: raises ConflictError, whose `current` is its version, if
-        another has written it; without, only if others wrote first at every attempt. Raises LimitError
-        if there would be too many or too large notes, and InvalidValueError for what JSON cannot hold.
+        An omitted description or metadata stays unchanged. With `if_version`, the note must have that version, 0
+        for new; otherwise ConflictError is raised, whose `current` is the stored version. Without, ConflictError
+        means that concurrent writes won every attempt. Raises LimitError if a limit would be exceeded,
+        InvalidValueError if the value is not JSON.
         """
 
         async def replace_note() -> NoteInfo:
@@ -155,12 +156,12 @@ class AsyncNotes:
         return (await self.get(key)).value
 
     async def read_many(self, keys: Sequence[str]) -> dict[str, JSON]:
-        """Return the values of those keys that are there; of no keys, none."""
+        """Return the values of the existing keys among these."""
         refs = [self._ref(key) for key in names(keys, "keys")]
         return {record.key: record.data for record in await self._store.read(refs) if record is not None}
 
     async def read_all(self) -> dict[str, JSON]:
-        """Return every key with its value, in the order in which they were first written."""
+        """Return all values by key, in order of creation."""
         return {record.key: record.data async for record in self._scan(bodies=True)}
 
     async def get(self, key: str) -> Note:
@@ -171,14 +172,14 @@ class AsyncNotes:
         return to_note(record)
 
     async def delete(self, key: str) -> bool:
-        """Remove a note; tell whether it was there."""
+        """Delete a note; return whether it existed."""
         outcomes = await self._store.write(Write((Delete(self._ref(key)),)))
         return bool(outcomes[0].removed)
 
     async def rename(self, key: str, to: str) -> NoteInfo:
-        """Give a note another key, and keep all else.
+        """Change the key of a note.
 
-        Raises NotFoundError if it is not there, ConflictError if the new key is taken.
+        Raises NotFoundError if it does not exist, ConflictError if the new key is taken.
         """
 
         async def move() -> NoteInfo:
@@ -196,25 +197,25 @@ class AsyncNotes:
         )
 
     async def stale(self, older_than: timedelta) -> list[NoteInfo]:
-        """Return the notes that were last written longer ago than that."""
+        """Return the notes last written longer ago than this."""
         return [to_info(record) async for record in self._scan(_older(older_than))]
 
     async def usage(self) -> tuple[int, int]:
-        """Return how many notes there are, and how many bytes their values take as JSON."""
+        """Return the number of notes, and the bytes of their values as JSON."""
         page = await self._store.streams(StreamScan(scope=self.scope, kinds=(NOTE,), below=False))
         return (page.items[0].count, page.items[0].weight) if page.items else (0, 0)
 
     async def clear(self) -> None:
-        """Remove all notes."""
+        """Delete all notes."""
         await self._store.write(Write((Purge(self.scope, NOTE),)))
 
-    # Last among the public methods, since its name hides the type of that name from the annotations.
+    # Last among the public methods, because its name shadows the type in annotations.
     async def list(self, metadata: Mapping[str, Any] | None = None) -> list[NoteInfo]:
-        """Return what there is, without the values, in the order in which it was first written."""
+        """List the notes without values, in order of creation."""
         return [to_info(record) async for record in self._scan(conditions(metadata))]
 
     async def _put(self, note: Record, if_version: int, old: Record | None, *before: Op) -> NoteInfo:
-        """Write a note in place of the old one; one that is no larger is never refused."""
+        """Write a note in place of the old one; one that is not larger is always accepted."""
         value, _ = check_json(note.data, "value")
         title = None if note.title is None else check_text(note.title, "description")
         seen = [check_name(note.key, "key"), title or "", *texts_in(value)]
@@ -234,7 +235,7 @@ class AsyncNotes:
         raise ConflictError(f"the settings of the notes of {self.scope.path!r} changed at every attempt")
 
     async def _put_within(self, put: Put, old: Record | None, before: tuple[Op, ...]) -> Outcome:
-        """Write a note if the limits are still the ones last seen, and hold."""
+        """Write a note if the cached limits are current and not exceeded."""
         limits = _settings(self._settings)
         ops: list[Op] = [Expect(self.scope, NOTE, settings=self._settings), *before, put]
         if limits != NoteSettings() and (old is None or put.record.weight > old.weight):
@@ -261,12 +262,12 @@ class AsyncNotes:
 
 
 def to_info(record: Record) -> NoteInfo:
-    """Return what a list shows of a note's record."""
+    """Return the list entry of a note's record."""
     return NoteInfo(**_fields(record))
 
 
 def to_note(record: Record) -> Note:
-    """Return the note that a record holds."""
+    """Return the note of a record."""
     return Note(**_fields(record), value=record.data)
 
 

@@ -1,4 +1,4 @@
-"""Holding a session to its limits: what happens to the messages that no longer fit."""
+"""Enforces the limits of a session."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ from .summary import SUMMARY, SUMMARY_KEY, Summarize, summary_record
 from .turns import Entry, Group, evictable, spoken
 
 SPARE_MESSAGES = 64
-"""How many of the oldest messages are looked at to make room, so that the next adds need not look again."""
+"""How many of the oldest messages are loaded as eviction candidates, for this and the next adds."""
 LATELY = 200
-"""Among how many of the newest messages a user must have spoken for a turn to be going on."""
+"""Number of newest messages that are searched for the user's last message."""
 AT_ONCE = 10_000
-"""The most messages that one add makes room by, when a limit was lowered far below what is there."""
+"""Maximum number of messages that one add evicts, after a limit was lowered a lot."""
 ATTEMPTS = 100
-"""How often a write is planned anew because others wrote meanwhile; each time one of them gets through."""
+"""Maximum number of attempts on conflicts; each failed one means that another write succeeded."""
 LEASE_TIME = timedelta(minutes=5)
-"""How long others wait for one who is making room, and may have died, before one of them takes over."""
+"""Duration of the lease on shrinking a session, after which another writer takes over."""
 
 
 class LimitedLog:
-    """Adds messages to a session and holds it to its limits."""
+    """Adds messages to a session and enforces its limits."""
 
     def __init__(self, store: Store, scope: ScopePath, tokens: TokenCounter, known: KnownSettings) -> None:
         self._store = store
@@ -54,11 +54,11 @@ class LimitedLog:
         self._tokens = tokens
         self._known = known
         self._next_to_go: list[Leaving] = []
-        """Groups that may go, oldest first, while `_spare` is there; others may have removed some."""
+        """Eviction candidates, oldest first, while `_spare` exists; others may have removed some."""
         self._spare: str | None = None
-        """The user's last message, when that was last looked up."""
+        """The user's last message, as last looked up."""
         self._held = (0, 0)
-        """How many messages and tokens the session held after the last write that looked."""
+        """Number of messages and tokens after the last write that reported them."""
 
     async def write(
         self,
@@ -68,11 +68,11 @@ class LimitedLog:
         *,
         after: list[Record] | None = None,
     ) -> list[Outcome]:
-        """Do `ops`, which add the records `added`, and make room if there is too little; return what they did.
+        """Run `ops`, which add the records `added`, and evict if necessary; return their outcomes.
 
-        What is to be dropped or archived goes in the same atomic write. What a function or a model is
-        to see goes after it, by one writer at a time, so that an add never waits for want of room and a
-        model is not asked twice. `after` is all that the session holds after `ops`, if that is known.
+        Dropping and archiving happen in the same atomic write. A function or a model runs after it, under a
+        lease, so that an add never waits and a model is not called twice. `after` is the whole content of the
+        session after `ops`, if known.
         """
         for _ in range(ATTEMPTS):
             view = self._known.view
@@ -82,7 +82,7 @@ class LimitedLog:
             except SettingsChangedError as error:
                 self._known.learn(error.settings)
             else:
-                if once is None:  # else it may have been done before, under other settings
+                if once is None:  # otherwise it may be a retry, done under other settings
                     self._known.confirm(view)
                 return outcomes[: len(ops)]
         raise ConflictError(
@@ -91,7 +91,7 @@ class LimitedLog:
         )
 
     async def _write(self, adding: _Adding) -> list[Outcome]:
-        # Who speaks does not wait for a model: recall does, and then for many messages at once.
+        # Adding a message never waits for the embedder: recall does, for many messages at once.
         if not adding.settings.limited:
             return await self._store.write(adding.write())
         overflow = self._known.overflow
@@ -151,7 +151,7 @@ class LimitedLog:
                 groups, strict = await self._plan(adding, error.count, error.weight, derived=(RECALL,))
                 going = _first(groups, adding.settings, error.count, error.weight)
             except ConflictError as error:
-                # Another has moved one of them meanwhile. That one that is added is there is another matter.
+                # Another writer has moved one of them. A conflict on an added message is a different error.
                 ours = moved if not guard else [*moved, self._spare]
                 if error.key not in ours or any(error.key == record.key for record in adding.added):
                     raise
@@ -162,13 +162,13 @@ class LimitedLog:
         raise self._overtaken()
 
     def _guard(self, adding: _Adding, groups: list[Leaving]) -> list[Op]:
-        """Return what makes a write fail if the user's last message, which was spared, was taken back."""
+        """Return the operation that fails the write if the protected last user message was deleted."""
         if adding.said is not None or adding.after is not None or not groups or self._spare is None:
             return []
         return [Expect(self._scope, MESSAGE, key=self._spare)]
 
     def _done(self, adding: _Adding, groups: list[Leaving], gone: Sequence[str], held: Outcome) -> None:
-        """Remember what the next add can begin with: the groups after the last of which something went."""
+        """Remember eviction candidates for the next add: the groups after the last evicted one."""
         last = next((n for n, group in enumerate(groups, 1) if gone[-1] in group.keys), 0) if gone else 0
         self._next_to_go = groups[last:] if adding.after is None else []
         self._spare = adding.said or self._spare
@@ -185,7 +185,7 @@ class LimitedLog:
     # ------------------------------------------------------------ keeping elsewhere
 
     async def _make_room(self, settings: SessionSettings) -> None:
-        """Move out what no longer fits, unless another writer is about it."""
+        """Evict messages, unless another writer has the lease."""
         lease = Ref(self._scope, LEASE, "room")
         record = Record(scope=lease.scope, kind=lease.kind, key=lease.key, expires=now() + LEASE_TIME)
         try:
@@ -203,10 +203,10 @@ class LimitedLog:
         try:
             await self._store.write(Write((Delete(lease, version),)))
         except ConflictError:
-            return  # it took so long that another has taken over
+            return  # it took so long that another writer has taken over
 
     async def _move_out(self, settings: SessionSettings) -> bool:
-        """Move out the oldest messages; tell whether there may be more to move."""
+        """Evict the oldest messages; return whether there may be more."""
         page = await self._store.streams(StreamScan(scope=self._scope, kinds=(MESSAGE,), below=False))
         if not page.items:
             return False
@@ -221,18 +221,18 @@ class LimitedLog:
         try:
             await self._store.write(Write(tuple(await self._handed_over(leaving)), lazy=True))
         except ConflictError:
-            return True  # someone else changed one of them meanwhile
+            return True  # another writer changed one of them
         return True
 
     async def _handed_over(self, leaving: list[Record]) -> list[Op]:
-        """Hand the messages that leave to the function or the model, and return what moves them out."""
+        """Pass evicted messages to the function or model; return the operations that remove them."""
         overflow = self._known.overflow
         messages = [decode(record) for record in leaving]
         if isinstance(overflow, Summarize):
             (old,) = await self._store.read([Ref(self._scope, SUMMARY, SUMMARY_KEY)])
             return [*_moves(leaving), await summary_record(overflow, self._scope, old, leaving, messages)]
         if not callable(overflow):
-            return _moves(leaving)  # another handle has changed what happens to them
+            return _moves(leaving)  # another handle has changed the overflow policy
         await call(overflow, messages)
         return [Delete(record.ref, record.version) for record in leaving]
 
@@ -247,10 +247,10 @@ class LimitedLog:
         *,
         derived: tuple[str, ...] = (),
     ) -> tuple[list[Leaving], bool]:
-        """Return the groups that are to go, oldest first, and whether the limit is held without them.
+        """Return the groups to evict, oldest first, and whether evicting them is enough.
 
-        For a share of 1 these are all that were looked at, so that the next adds need not look again.
-        With `derived`, what was computed from them comes along, so that it is not computed again.
+        For a share of 1 these are all that were loaded, for the next adds. With `derived`, their derived values
+        are loaded, so that they need not be recomputed.
         """
         settings, said = adding.settings, adding.said
         too_many = count - int((settings.max_messages or count) * share)
@@ -289,14 +289,14 @@ class LimitedLog:
 
 
 class Leaving(Struct, frozen=True):
-    """Messages that leave together, and their keys."""
+    """Messages that are evicted together, and their keys."""
 
     keys: tuple[str, ...]
     records: list[Record]
 
 
 class _Adding:
-    """One call that adds messages: what it writes before room is made, and under which settings."""
+    """One call that adds messages: its write without evictions, and its settings."""
 
     def __init__(
         self,
@@ -309,7 +309,7 @@ class _Adding:
     ) -> None:
         self._ops = (*ops, *checks)
         self._once = once
-        # What makes room is another each time that a call is sent again: its id stands for `ops` alone.
+        # Evictions differ between attempts, so the id of a call covers only `ops`.
         self._digest = None if once is None else Write(tuple(ops), once).digest
         self.added = added
         self.after = after
@@ -317,28 +317,28 @@ class _Adding:
 
     @cached_property
     def said(self) -> str | None:
-        """The last message in which the user speaks, if it is among what is added."""
+        """The user's last message among those that are added."""
         records = reversed(self.added if self.after is None else self.after)
         return next((record.key for record in records if spoken(decode(record))), None)
 
     def write(self, *more: Op) -> Write:
-        """Return the write of this call, with what makes room."""
+        """Return the write of this call with its evictions."""
         return Write((*self._ops, *more), self._once, lazy=True, digest=self._digest)
 
 
 def _moves(leaving: list[Record]) -> list[Op]:
-    """Return what moves messages to the archive."""
+    """Return the operations that move messages to the archive."""
     gone = [Delete(record.ref, record.version or None) for record in leaving]
     return [*gone, *(Put(replace(record, kind=ARCHIVED)) for record in leaving)]
 
 
 def _unwritten(record: Record) -> Record:
-    """Return a record of the write that is planned: it has no version yet by which it could be removed."""
+    """Return a record of the planned write: it has no version yet."""
     return replace(record, version=0)
 
 
 def _first(groups: list[Leaving], settings: SessionSettings, count: int, weight: int) -> list[Leaving]:
-    """Return the groups that must go for so many messages and tokens to be within the limits."""
+    """Return the groups to evict so that these totals are within the limits."""
     going: list[Leaving] = []
     for group in groups:
         too_many = settings.max_messages is not None and count > settings.max_messages
@@ -351,7 +351,7 @@ def _first(groups: list[Leaving], settings: SessionSettings, count: int, weight:
 
 
 def _enough(groups: list[Group], too_many: int, too_much: int) -> int | None:
-    """Return how many groups must go, or None if all of them are not enough."""
+    """Return how many groups to evict, or None if all are not enough."""
     for n, group in enumerate(groups):
         if too_many <= 0 and too_much <= 0:
             return n
@@ -361,6 +361,6 @@ def _enough(groups: list[Group], too_many: int, too_much: int) -> int | None:
 
 
 async def _last_spoken(store: Store, scope: ScopePath) -> str | None:
-    """Return the key of the newest message in which a user speaks; None if there is none of late."""
+    """Return the key of the user's newest message; None if there is none among the newest messages."""
     page = await store.scan(Scan(scope=scope, kinds=(MESSAGE,), reverse=True, limit=LATELY))
     return next((record.key for record in page.items if spoken(decode(record))), None)

@@ -1,4 +1,4 @@
-"""What a store holds, for a person who looks: scopes, counts and sizes."""
+"""Statistics: scopes, counts and sizes."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ COUNTED: dict[str, tuple[str, str | None]] = {
     NOTE: ("notes", "note_bytes"),
     FACT: ("facts", None),
 }
-"""Where a stream's count and its weight go, by its kind."""
+"""Fields for the count and the weight of a stream, by kind."""
 
 
 class Stats(Value, frozen=True, kw_only=True):
-    """How much a scope holds; `tokens` are those of the messages, `note_bytes` the notes' values as JSON."""
+    """Content statistics of a scope; `tokens` are those of the messages, `note_bytes` the notes' values as JSON."""
 
     scope: ScopePath
     sessions: int = 0
@@ -43,12 +43,12 @@ class Stats(Value, frozen=True, kw_only=True):
 
     @property
     def items(self) -> int:
-        """Everything that was stored, of every kind."""
+        """Total number of items of every kind."""
         return self.messages + self.archived + self.summaries + self.memories + self.notes + self.facts
 
 
 async def scope_stats(store: Store, scope: ScopePath) -> Stats:
-    """Return how much a scope, and those below it, hold."""
+    """Return the statistics of a scope and those below."""
     total = Stats(scope=scope)
     async for stream in _streams(store, scope):
         total = _with(total, stream)
@@ -56,7 +56,7 @@ async def scope_stats(store: Store, scope: ScopePath) -> Stats:
 
 
 async def list_scopes(store: Store, scope: ScopePath, limit: int | None = None) -> list[Stats]:
-    """Return each scope, here and below, that holds something itself or in its sessions, in order of path."""
+    """Return each non-empty scope, here and below, in order of path; sessions count for their scope."""
     if limit is not None:
         check_count(limit, "limit")
     found: dict[str, Stats] = {}

@@ -1,4 +1,4 @@
-"""From what recall returned, or a key alone, to the one record that a caller means."""
+"""Resolves hits, items and ids to records."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from .kinds import MEMORY, RECALLED
 from .memory_items import MemoryItem
 
 Reference: TypeAlias = str | Hit | Faded | MemoryItem | Record | Ref
-"""What names a record: a hit, a memory, the record itself, its ref (scope, kind and key), or a key alone."""
+"""References to a record: a hit, a memory, the record, its ref (scope, kind and key), or an id."""
 
 READ_AT_ONCE = 500
-"""How many places are looked at together for a key."""
+"""How many scopes are searched at once for an id."""
 
 
 async def find_ref(store: Store, scope: ScopePath, given: Reference, kind: str) -> Ref:
-    """Return where the record lies that a caller means.
+    """Return the ref of the referenced record.
 
-    A key alone is that of a record of this kind in the scope, or else of the only record, of any kind that recall
-    finds, in the scope or below it. Raises InvalidValueError if there are several, or it lies in another scope.
+    An id means the record of this kind in the scope or, if there is none, the only record with that id that
+    recall finds in the scope or below. Raises InvalidValueError if it is ambiguous, or in another scope.
     """
     if not isinstance(given, str):
         return ref_of(given, scope)
@@ -35,9 +35,9 @@ async def find_ref(store: Store, scope: ScopePath, given: Reference, kind: str) 
 
 
 def ref_of(given: Hit | Faded | MemoryItem | Record | Ref, scope: ScopePath) -> Ref:
-    """Return where a record lies.
+    """Return the ref of a record.
 
-    Raises InvalidValueError unless it is one that recall finds in the scope or below it.
+    Raises InvalidValueError unless recall finds its kind, in the scope or below.
     """
     if isinstance(given, MemoryItem):
         given = Ref(given.scope, MEMORY, given.id)
@@ -58,7 +58,7 @@ def ref_of(given: Hit | Faded | MemoryItem | Record | Ref, scope: ScopePath) -> 
 
 
 async def find_key(store: Store, scope: ScopePath, key: str) -> Ref | None:
-    """Return the one record with this key that recall could find in a scope or below it, if there is one.
+    """Return the only record with this key that recall finds in a scope or below, or None.
 
     Raises InvalidValueError if there are several.
     """

@@ -1,4 +1,4 @@
-"""Replacing all messages of a session in one write that changes no more than it must."""
+"""Replaces all messages of a session in one minimal write."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Encode: TypeAlias = Callable[[Message, datetime | None], Record]
 def difference(
     stored: list[Record], messages: list[Message], encode: Encode
 ) -> tuple[list[Op], list[Record]]:
-    """Return the operations that turn `stored` into `messages`, and all records that are there then.
+    """Return the operations that turn `stored` into `messages`, and the resulting records.
 
-    A new record goes to the end of its stream, so whatever follows the first new or moved message
-    is removed and put again. Raises InvalidValueError for two messages of one id.
+    A new record goes to the end of its stream, so everything after the first new or moved message is deleted and
+    put again. Raises InvalidValueError for duplicate ids.
     """
     known = {record.key: record for record in stored}
     ops: list[Op] = []

@@ -1,4 +1,4 @@
-"""The conversations of a scope: listed, looked up, deleted."""
+"""The sessions of a scope: list, get, delete."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .messages import MESSAGE
 
 
 class SessionInfo(Value, frozen=True, kw_only=True):
-    """A conversation as a list shows it: its counts, its tokens and its times."""
+    """A session in a list: its counts, tokens and times."""
 
     name: str
     scope: ScopePath
@@ -25,7 +25,7 @@ class SessionInfo(Value, frozen=True, kw_only=True):
 
 
 def session_info(stream: Stream) -> SessionInfo:
-    """Return what a list shows of a session's stream."""
+    """Return the list entry of a session's stream."""
     return SessionInfo(
         name=stream.scope.name,
         scope=stream.scope,
@@ -38,7 +38,7 @@ def session_info(stream: Stream) -> SessionInfo:
 
 
 class AsyncSessions:
-    """The conversations of one scope; `AsyncScope.session` opens one."""
+    """The sessions of one scope; `AsyncScope.session` opens one."""
 
     scope: ScopePath
 
@@ -51,7 +51,7 @@ class AsyncSessions:
         return f"<{type(self).__name__} of {self.scope.path!r}>"
 
     async def get(self, name: str) -> SessionInfo:
-        """Return counts, tokens and last activity of a conversation of this scope; raises NotFoundError."""
+        """Return counts, tokens and last activity of a session of this scope; raises NotFoundError."""
         scan = StreamScan(scope=self.scope / name, kinds=(MESSAGE,), below=False)
         page = await self._store.streams(scan)
         if not page.items:
@@ -59,15 +59,15 @@ class AsyncSessions:
         return session_info(page.items[0])
 
     async def delete(self, name: str) -> bool:
-        """Delete a conversation of this scope with its archive, summary and limits; tell whether it was there."""
+        """Delete a session of this scope with its archive, summary and settings; return whether it existed."""
         scan = StreamScan(scope=self.scope / name, kinds=OF_SESSIONS, below=False, empty=True)
         streams = (await self._store.streams(scan)).items
         if streams:
             await self._store.write(Write(tuple(Purge(s.scope, s.kind, drop=True) for s in streams)))
         return any(stream.count for stream in streams)
 
-    # Last among the public methods, since its name hides the type of that name from the annotations.
+    # Last among the public methods, because its name shadows the type in annotations.
     async def list(self) -> list[SessionInfo]:
-        """Return the conversations here and below with their counts, tokens and last activity."""
+        """List the sessions here and below, with counts, tokens and last activity."""
         scan = StreamScan(scope=self.scope, kinds=(MESSAGE,))
         return [session_info(stream) async for stream in all_streams(self._store, scan)]

@@ -1,7 +1,7 @@
-"""The settings of a session, stored with it: its limits, what happens past them, how long it is kept.
+"""Session settings, stored with the session: limits, overflow policy, and retention.
 
-They lie in the head of the session's stream. Each write expects those that its handle knows and is refused if
-others have changed them, so every handle obeys the newest, and none reads them before it writes.
+They are in the head of the session's stream. Each write expects the settings that its handle has cached and fails
+if they have changed, so every handle obeys the newest without reading them first.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Retention: TypeAlias = Literal["single_run", "session", "persistent"]
 RETENTIONS: tuple[Retention, ...] = get_args(Retention)
 Handler: TypeAlias = Callable[[list[Message]], Awaitable[Any] | Any]
 Overflow: TypeAlias = Literal["drop", "archive"] | Summarize | Handler
-"""What happens to messages past a limit: dropped, archived, archived and summarized, or given to a function."""
+"""What happens to messages past a limit: dropped, archived, archived and summarized, or passed to a function."""
 
 
 class SessionSettings(Value, frozen=True, kw_only=True, omit_defaults=True):
-    """How much a session may hold, what happens to what overflows, and how long it is kept.
+    """Limits, overflow policy and retention of a session.
 
-    A function and a model cannot be stored: `overflow` then says "function" or "summarize", and a handle
-    that was not given one archives instead.
+    A function or a model cannot be stored: `overflow` is then "function" or "summarize", and a handle without one
+    archives instead.
     """
 
     max_messages: int | None = None
@@ -63,11 +63,11 @@ class SessionSettings(Value, frozen=True, kw_only=True, omit_defaults=True):
 
 
 DEFAULT = SessionSettings()
-"""The settings of a session for which nobody has given any."""
+"""Settings of a session without any."""
 
 
 class GivenSettings:
-    """The settings that a caller names, and the function or model among them that cannot be stored."""
+    """Settings given by a caller, including a function or model that cannot be stored."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class GivenSettings:
         retention: Retention | UnsetType = UNSET,
         ttl: timedelta | None | UnsetType = UNSET,
     ) -> None:
-        """Raise InvalidValueError for a value that is not allowed."""
+        """Raise InvalidValueError for an invalid value."""
         self.handler: Summarize | Handler | None = None
         stored: Any = overflow
         if isinstance(overflow, Summarize):
@@ -101,7 +101,7 @@ class GivenSettings:
         self.over(DEFAULT)
 
     def over(self, settings: SessionSettings) -> SessionSettings:
-        """Return settings with those that are given in place of what they were."""
+        """Return settings, with the given ones replaced."""
         if not self.changes:
             return settings
         return SessionSettings(
@@ -110,7 +110,7 @@ class GivenSettings:
 
 
 class SettingsView:
-    """Settings as writes use them: the text that is stored, what it says, and what holds from now on."""
+    """Settings for a write: the stored text, its meaning, and the new settings."""
 
     def __init__(
         self, home: ScopePath, stored: str | None, before: SessionSettings, settings: SessionSettings
@@ -119,41 +119,41 @@ class SettingsView:
         self.before = before
         self.settings = settings
         self.written = stored if settings == before else encode(settings)
-        """The text that is stored once the write is done."""
+        """The text stored after the write."""
         ops: list[Op] = [Expect(home, MESSAGE, settings=stored)]
         if self.written != stored:
             ops.append(Touch(home, MESSAGE, settings.ttl, self.written))
         if settings.limited and (settings.ttl is not None or before.ttl is not None):
             ops += [Touch(home, kind, settings.ttl) for kind in KEPT.get(settings.overflow, ())]
         self.ops = tuple(ops)
-        """What a write adds to rely on the settings, to change them, and to keep the archive alive."""
+        """Operations that check the settings, change them, and keep the archive alive."""
 
 
 KEPT = {"archive": (ARCHIVED,), "summarize": (ARCHIVED, SUMMARY), "function": (ARCHIVED,)}
-"""The kinds of what is kept beside the log of a limited session, by what happens to what overflows."""
+"""Kinds kept beside the messages of a limited session, by overflow policy."""
 
 
 class KnownSettings:
-    """What one handle knows of its session's settings.
+    """Settings known to one handle.
 
-    Those that it was given are stored with its first write, and again if the session has begun anew;
-    otherwise it obeys whatever is stored.
+    Given settings are stored with its first write, and again if the session was recreated; otherwise it obeys the
+    stored ones.
     """
 
     def __init__(self, home: ScopePath, given: GivenSettings) -> None:
         self._home = home
         self._given = given
         self._declared = False
-        """Whether the session has had what was given."""
+        """Whether the given settings are stored."""
         self.certain = False
-        """Whether the store has confirmed what is known."""
-        # Most often a session is opened with the settings that it has; if not, the first write tells.
+        """Whether the store has confirmed the cached settings."""
+        # Most often a session is opened with the settings that it has; if not, the first write detects it.
         settings = given.over(DEFAULT)
         stored = encode(settings) if settings != DEFAULT else None
         self.view = SettingsView(home, stored, settings, settings)
 
     def learn(self, stored: str | None) -> None:
-        """Take what the store says that the session has."""
+        """Take the stored settings."""
         settings = before = decode(stored)
         if stored is None or not self._declared:
             settings = self._given.over(before)
@@ -161,13 +161,13 @@ class KnownSettings:
         self.certain = True
 
     def confirm(self, view: SettingsView) -> None:
-        """Take note that a write was done with this view."""
+        """Record that a write succeeded with this view."""
         if self.view is view and view.before is not view.settings:
             self.view = SettingsView(self._home, view.written, view.settings, view.settings)
         self._declared = self.certain = True
 
     def change(self, given: GivenSettings) -> SettingsView:
-        """Return the view with which a write changes settings; they count as given to this handle."""
+        """Return a view that changes settings; they count as given to this handle."""
         if "overflow" in given.changes:
             self._given.handler = given.handler
         self._given.changes |= given.changes
@@ -177,7 +177,7 @@ class KnownSettings:
         return self.view
 
     def given(self) -> GivenSettings:
-        """Return all settings as they would be given to another session."""
+        """Return all settings, to pass to another session."""
         twin = GivenSettings()
         settings = self.view.settings
         twin.changes = {name: getattr(settings, name) for name in settings.__struct_fields__}
@@ -186,7 +186,7 @@ class KnownSettings:
 
     @property
     def overflow(self) -> Overflow:
-        """What this handle does with what overflows; it archives what it cannot hand over."""
+        """The overflow policy of this handle; it archives if it lacks the function or model."""
         handler, stored = self._given.handler, self.view.settings.overflow
         if handler is not None and stored == ("summarize" if isinstance(handler, Summarize) else "function"):
             return handler
@@ -198,12 +198,12 @@ _decoder = json.Decoder(SessionSettings)
 
 
 def encode(settings: SessionSettings) -> str:
-    """Return settings as the text that is stored."""
+    """Encode settings."""
     return _encoder.encode(settings).decode()
 
 
 def decode(text: str | None) -> SessionSettings:
-    """Return settings from what is stored; raises UnreadableStoreError if it is not ours."""
+    """Decode settings; raises UnreadableStoreError if they are invalid."""
     if text is None:
         return DEFAULT
     try:

@@ -1,4 +1,4 @@
-"""A running summary of what left a session, by a model that the user brings, or by extracts."""
+"""The running summary of evicted messages, by a model or extractive."""
 
 from __future__ import annotations
 
@@ -16,33 +16,32 @@ from .kinds import SUMMARY as SUMMARY
 from .quoting import quoted
 
 SUMMARY_ID = "@summary"
-"""The id of the message that shows it in a prompt."""
+"""Id of the summary message in a prompt."""
 SUMMARY_KEY = "running"
-"""The key of a session's running summary."""
+"""Key of a session's running summary."""
 
 
 class Summarize(Struct, frozen=True):
-    """Summarise with `model`, a function, sync or async, from messages to text.
+    """Summarize with `model`, a function, sync or async, from messages to text.
 
-    It is given the summary so far, as a system message, and then the messages that leave. Without one, the
-    sentences that say most are kept.
+    It receives the summary so far, as a system message, and the evicted messages. Without a model, key sentences
+    are extracted.
     """
 
     model: Callable[[list[Message]], Awaitable[str] | str] = extractive
 
 
 def summary_message(text: str) -> Message:
-    """Return a summary as a prompt shows it: quoted on the user's side, since it holds what users said."""
+    """Return a summary as a quoted user message, since it has users' words."""
     return Message("user", quoted([f"Summary of the earlier conversation: {text}"]), SUMMARY_ID)
 
 
 async def summary_record(
     summarize: Summarize, scope: ScopePath, old: Record | None, leaving: list[Record], messages: list[Message]
 ) -> Put:
-    """Return the write of the new running summary, which says which messages it covers.
+    """Return the write of the new running summary, with the range of messages that it covers.
 
-    It fails with a conflict if someone else has summarised meanwhile. Raises InvalidValueError if
-    the model returns no text.
+    It conflicts with concurrent summaries. Raises InvalidValueError if the model returns no text.
     """
     before: dict[str, Any] = old.data if old is not None and isinstance(old.data, dict) else {}
     given = [Message("system", f"{SO_FAR}{old.text}")] if old is not None else []

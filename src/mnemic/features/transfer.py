@@ -1,4 +1,4 @@
-"""Conversations as JSON files."""
+"""Saves and loads sessions as JSON files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FORMAT = "mnemic.session/1"
 
 
 class Saved(Struct, frozen=True):
-    """A session as a file holds it."""
+    """A saved session."""
 
     messages: list[Message]
     archived: list[Message]
@@ -25,7 +25,7 @@ class Saved(Struct, frozen=True):
 
 
 def write_session(path: str | PathLike[str], saved: Saved) -> None:
-    """Write a session to a file, which is replaced whole or not at all; raises a StoreError."""
+    """Write a session to a file, which is replaced atomically; raises a StoreError."""
     content = {
         "format": FORMAT,
         "messages": [message.to_dict() for message in saved.messages],
@@ -36,7 +36,7 @@ def write_session(path: str | PathLike[str], saved: Saved) -> None:
 
 
 def read_session(path: str | PathLike[str]) -> Saved:
-    """Return the session of a file; raises NotFoundError, or InvalidValueError if it is not one of ours."""
+    """Read a saved session; raises NotFoundError, or InvalidValueError if the file is invalid."""
     name = os.fspath(path)
     try:
         content: Any = json.decode(read_file(path))

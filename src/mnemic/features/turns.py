@@ -1,4 +1,4 @@
-"""Which messages belong together, what may leave a session, and what fits a prompt. Nothing here does I/O."""
+"""Groups messages, selects evictions, and fills prompt windows. No I/O."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AnyMessage = TypeVar("AnyMessage", bound=Message)
 
 
 class Entry(Struct, frozen=True):
-    """A message with its key, its place in the log, and its tokens."""
+    """A message with its key, position and tokens."""
 
     key: str
     seq: int
@@ -25,12 +25,12 @@ class Entry(Struct, frozen=True):
 
 
 class Group(Struct):
-    """Messages that make sense only together: a tool's call with all its answers, or one message."""
+    """Messages that belong together: a tool call with all its results, or one message."""
 
     entries: list[Entry]
     unanswered: set[str] = field(default_factory=set)
     over: bool = False
-    """A user spoke later, so that no further answer will come."""
+    """Whether a user spoke later, so that no further result will come."""
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -39,7 +39,7 @@ class Group(Struct):
 
 
 def calls_of(message: Message) -> list[tuple[str, str | None]]:
-    """Return the names that an answer may use for each tool call of a message."""
+    """Return the ids that a result may use for each tool call of a message."""
     if not message.tool_calls and message.content.__class__ is not list:
         return []
     calls: list[tuple[str, str | None]] = [(call.id, call.call_id) for call in message.tool_calls]
@@ -47,15 +47,15 @@ def calls_of(message: Message) -> list[tuple[str, str | None]]:
 
 
 def answers_of(message: Message) -> list[str]:
-    """Return the names of the calls that a message answers."""
+    """Return the ids of the calls that a message answers."""
     if message.role != "tool" and message.content.__class__ is not list:
-        return []  # nearly every message: a window looks at hundreds
+        return []  # A fast path for nearly every message: a window looks at hundreds.
     own = [message.tool_call_id] if message.role == "tool" and message.tool_call_id else []
     return own + [block.get("tool_use_id", "") for block in _blocks(message, "tool_result")]
 
 
 def spoken(message: Message) -> bool:
-    """Tell whether a user speaks in a message, and not only a tool answers in a user's name."""
+    """Return whether a message is the user's own, not just a tool result with the user role."""
     return message.role == "user" and not answers_of(message)
 
 
@@ -67,9 +67,9 @@ def _blocks(message: Message, kind: str) -> Iterator[dict[str, Any]]:
 
 
 def grouped(entries: Sequence[Entry]) -> list[Group]:
-    """Return messages in groups; a group stands where its first message stood.
+    """Return messages in groups, in the order of their first messages.
 
-    An answer whose call is not among them is a group of its own.
+    A result without its call is a group of its own.
     """
     groups: list[Group] = []
     asked: dict[str, Group] = {}
@@ -101,11 +101,10 @@ def grouped(entries: Sequence[Entry]) -> list[Group]:
 
 
 def evictable(entries: Sequence[Entry], *, spare: str | None, complete: bool) -> list[Group]:
-    """Return the groups that may leave a session to keep it within its limits, first the first to go.
+    """Return the groups that may be evicted, in order.
 
-    `entries` are its oldest messages, all of them if `complete`. Never among them: the message with
-    the key `spare`, which is the last that a user wrote; system messages; the newest group; a call
-    that may still be answered.
+    `entries` are the oldest messages, all of them if `complete`. Never evicted: the message with the key `spare`,
+    the user's last; system messages; the newest group; a call that may still be answered.
     """
     groups = grouped(entries)
     if complete and groups:
@@ -123,9 +122,9 @@ def _kept(entry: Entry, spare: str | None) -> bool:
 
 
 def fitting(messages: Sequence[AnyMessage], max_tokens: int, tokens: TokenCounter) -> list[AnyMessage]:
-    """Return those of a conversation's messages that a session's window of `max_tokens` would show.
+    """Return the messages of a conversation that a window of `max_tokens` contains.
 
-    What is too long for the window is left out.
+    Messages that are too long for it are skipped.
     """
     entries = [
         Entry(str(n), n, message, count_message(message, tokens)) for n, message in enumerate(messages, 1)
@@ -142,17 +141,17 @@ def fitting(messages: Sequence[AnyMessage], max_tokens: int, tokens: TokenCounte
 
 
 def _stand_in(interrupted: Entry, asked: Entry, call: str) -> Entry:
-    """Return what is said in place of an answer; it stands right behind what asked for it."""
+    """Return a placeholder for a missing result, right after its call."""
     message = replace(interrupted.message, id=f"{asked.key}/{call}", tool_call_id=call)
     return replace(interrupted, key=message.id, seq=asked.seq, message=message)
 
 
 class Window:
-    """Fills a prompt's budget with messages that are given to it newest first.
+    """Fills a token budget with messages, offered newest first.
 
-    A call stands in it only with all its answers, an answer only with its call. `interrupted` stands
-    in for an answer that is not there; without it, such a call is left out. With `partial`, so is what must
-    be in but does not fit, and what is longer than the whole budget.
+    A call is included only with all its results, a result only with its call. `interrupted` replaces missing
+    results; without it, such a call is skipped. With `partial`, required messages that do not fit, and messages
+    longer than the whole budget, are skipped too.
     """
 
     def __init__(self, budget: int, interrupted: Entry | None = None, *, partial: bool = False) -> None:
@@ -164,7 +163,7 @@ class Window:
         self._answers: dict[str, Entry] = {}
 
     def require(self, entries: Sequence[Entry]) -> list[Entry]:
-        """Make room for what must be in, and return it; raises BudgetError if it is more than there is."""
+        """Reserve space for required messages, and return them; raises BudgetError if they do not fit."""
         needed = sum(entry.tokens for entry in entries)
         if needed > self.left and not self._partial:
             raise BudgetError(
@@ -179,7 +178,7 @@ class Window:
         return taken
 
     def offer(self, entry: Entry) -> None:
-        """Take the next older message if it fits; after the first that does not, the window is full."""
+        """Add the next older message if it fits; after the first that does not, the window is full."""
         message = entry.message
         answers = answers_of(message)
         if answers or message.role == "tool":
@@ -195,18 +194,18 @@ class Window:
             group[answer.key] = answer
         cost = sum(one.tokens for one in group.values())
         if cost > self.left:
-            # What no window of this size could hold does not end a partial one.
+            # A message that no window of this size could hold does not end a partial one.
             self.full = not self._partial or cost <= self._budget
             return
         self.left -= cost
         self._taken.extend(group.values())
 
     def messages(self, required: Sequence[Entry]) -> list[Message]:
-        """Return what was taken and what must be in, oldest first, the system messages before all."""
+        """Return the chosen and required messages, oldest first, system messages before all."""
         entries = {entry.key: entry for entry in (*required, *self._taken)}.values()
 
         def place(entry: Entry) -> tuple[bool, int]:
-            # A summary has no place in the log, and so stands right after the system messages.
+            # A summary has no position, so it comes right after the system messages.
             return entry.message.role != "system", entry.seq
 
         return [entry.message for entry in sorted(entries, key=place)]

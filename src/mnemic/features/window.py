@@ -1,4 +1,4 @@
-"""The window of a session: what of it fits a prompt."""
+"""The window of a session: the messages that fit into a prompt."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def read_window(
     interrupted: str | None,
     partial: bool,
 ) -> list[Message]:
-    """Return the newest messages of a session that fit, as `AsyncSession.window` says; raises BudgetError."""
+    """Return the newest messages of a session that fit, as `AsyncSession.window` does; raises BudgetError."""
 
     def to_entry(record: Record) -> Entry:
         return Entry(record.key, record.seq, decode(record), tokens_of(record, tokens))

@@ -25,7 +25,7 @@ $(READY): $(BASE) requirements.txt
 	@$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $(READY)
 
-.PHONY: help setup demo test check format types imports generated tests soak contract bench docs generate clean
+.PHONY: help setup demo test check format types imports generated tests soak ranges contract bench docs generate clean
 
 help: ## list the commands
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ tests: $(READY) ## run the tests, the contract suite and the README's examples
 
 soak: $(READY) ## attack for long: kills, a faulty network, hostile names, histories, fuzzed calls
 	@MNEMIC_TEST_ALL=1 MNEMIC_ATTACK_ROUNDS=$(or $(ROUNDS),20) $(BIN)/python -m pytest -n 2 tests/test_attack_*.py
+
+ranges: $(READY) ## run the agents' tests with the oldest pydantic-ai that is supported
+	@$(BIN)/python tools/test_ranges.py
 
 contract: $(READY) ## run the contract suite over every installed back-end
 	@$(BIN)/python -m pytest --pyargs mnemic.testing

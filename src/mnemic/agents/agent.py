@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pydantic_ai
@@ -22,6 +23,7 @@ from .learning import AsyncLearner, Lesson
 from .models import AnyModel, model_of
 from .prompts import Budget
 from .turn import AgentCalls, Calling
+from .versions import run_options
 
 if TYPE_CHECKING:
     from pydantic_ai.run import AgentRunResult
@@ -140,7 +142,8 @@ class Agent:
         `options` are those of pydantic-ai's `Agent.run`. Messages are stored as they arise, also if the run fails
         or is cancelled. Raises errors of the model, a tool or the store.
         """
-        return await self._ask(prompt, Calling(session=session), options)
+        calling = Calling(session=session, run_id=options.get("run_id"))
+        return await self._ask(prompt, calling, run_options(options))
 
     def run_sync(
         self, prompt: str | Sequence[UserContent] | None, *, session: AnySession | None = None, **options: Any
@@ -156,14 +159,18 @@ class Agent:
         Stopping early cancels the run; what was said until then is stored.
         """
         inner = self.inner
-        with self.capability._expecting(Calling(session=session), options) as called:
-            async with inner.run_stream_events(prompt, **called) as stream:
-                async for event in stream:
-                    match event:
-                        case PartStartEvent(part=TextPart(content=text)) if text:
-                            yield text
-                        case PartDeltaEvent(delta=TextPartDelta(content_delta=text)) if text:
-                            yield text
+        async with AsyncExitStack() as stack:
+            with self.capability._expecting(Calling(session=session, run_id=options.get("run_id"))):
+                events = inner.run_stream_events(prompt, **run_options(options))
+                stream = await stack.enter_async_context(events)
+                event = await anext(stream, None)  # which begins the run
+            while event is not None:
+                match event:
+                    case PartStartEvent(part=TextPart(content=text)) if text:
+                        yield text
+                    case PartDeltaEvent(delta=TextPartDelta(content_delta=text)) if text:
+                        yield text
+                event = await anext(stream, None)
 
     async def history(self, key: str | None = None, *, limit: int | None = None) -> list[Act]:
         """Return this agent's writes, or those to a key, as `AsyncJournal.history` does."""
@@ -188,8 +195,8 @@ class Agent:
     ) -> AgentRunResult[Any]:
         """Answer a prompt like `run`, with information about the caller."""
         inner = self.inner
-        with self.capability._expecting(calling, options) as called:
-            return await inner.run(prompt, **called)
+        with self.capability._expecting(calling):
+            return await inner.run(prompt, **options)
 
     def drive(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Run a coroutine on the agent's own event loop, and wait for it."""

@@ -12,6 +12,7 @@ import json
 from base64 import b64decode
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from pydantic_ai.messages import (
@@ -22,7 +23,6 @@ from pydantic_ai.messages import (
     ModelRequest,
     ModelResponse,
     ModelResponsePart,
-    RetryFeedbackPart,
     SystemPromptPart,
     TextContent,
     TextPart,
@@ -37,6 +37,7 @@ from ..features.turns import Entry, grouped
 from ..formats import parts_of
 from ..images import is_url
 from ..records import Message, ToolCall
+from .versions import answer_text, answers_call, as_tool_return, is_feedback, known_outcome
 
 Block: TypeAlias = dict[str, Any]
 
@@ -111,7 +112,9 @@ def from_request_part(part: Any, *, system: bool = False) -> Iterator[Message]:
         yield Message("system", part.content, timestamp=part.timestamp)
     elif isinstance(part, ToolReturnPart):
         yield _answer(part)
-    elif isinstance(part, RetryFeedbackPart):
+    elif answers_call(part):
+        yield _answer(as_tool_return(part))
+    elif is_feedback(part):
         kept = {OURS: {"part": _dumped("request", part)}}
         said = part.model_response()
         yield Message("user", said, name=FEEDBACK, metadata=kept, timestamp=part.timestamp)
@@ -182,7 +185,7 @@ def _user_block(item: UserContent) -> Block:
 def _answer(part: ToolReturnPart) -> Message:
     ours: dict[str, Any] = {}
     structured: dict[str, Any] | None = None
-    content = part.model_response_str(wrap_if_error=False)
+    content = answer_text(part)
     if not isinstance(part.content, str):
         # A result that is not text is stored as text, and as data beside it.
         structured = {"content": _dumped("request", part)["content"]}
@@ -296,15 +299,25 @@ def _tool_return(message: Message, named: dict[str, str]) -> ToolReturnPart:
     fields: dict[str, Any] = {
         "tool_name": name,
         "tool_call_id": call,
-        "outcome": outcome,
+        "outcome": known_outcome(outcome),
         "timestamp": message.timestamp,
     }
     if set(structured) == {"content"}:
         part = _loaded("request", {"part_kind": "tool-return", **structured, **fields})
         assert isinstance(part, ToolReturnPart)
-        return part
+        if isinstance(part.content, list):
+            return replace(part, content=[_file(item) for item in part.content])
+        return replace(part, content=_file(part.content))
     content = message.content if isinstance(message.content, str) else message.text or ""
     return ToolReturnPart(content=content, **fields)
+
+
+def _file(item: Any) -> Any:
+    """Return an item of a tool's answer, a file as a file, which some versions of pydantic-ai load as a dict."""
+    if isinstance(item, dict) and {"kind", "data", "media_type"} <= item.keys():
+        with suppress(ValueError):
+            item = _loaded("request", {"part_kind": "user-prompt", "content": [item]}).content[0]
+    return BinaryContent.narrow_type(item) if isinstance(item, BinaryContent) else item
 
 
 def _response(message: Message, agent: str | None) -> ModelResponse:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Seque
 from typing import Any
 
 import pydantic_ai
-from pydantic_ai import RunContext, ToolFailed
+from pydantic_ai import RunContext
 from pydantic_ai.messages import UserContent
 from pydantic_ai.toolsets import FunctionToolset
 
@@ -20,6 +20,7 @@ from .conversion import text_of
 from .homes import AnyMemory, AnySession, Home
 from .models import AnyModel, model_of
 from .turn import Calling
+from .versions import refuse
 
 CALL_AGENT = "call_agent"
 """Name of the tool with which an agent calls another."""
@@ -175,11 +176,11 @@ class Runtime:
         """Call another agent in the middle of an agent's run."""
         known = [other.name for other in self.others(caller, calls)]
         if name not in known:
-            raise ToolFailed(f"There is no agent {name!r} to call. There are: {', '.join(known) or 'none'}.")
+            return refuse(f"There is no agent {name!r} to call. There are: {', '.join(known) or 'none'}.")
         turn = caller.capability._turn_of(ctx)
         calling = turn.calling
         if calling.depth + 1 >= self._max_depth:
-            raise ToolFailed(f"Calls go no deeper than {self._max_depth}: answer with what you have.")
+            return refuse(f"Calls go no deeper than {self._max_depth}: answer with what you have.")
         agent = self._agents[name]
         # All of them use the caller's session.
         deeper = Calling(

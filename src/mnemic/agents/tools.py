@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
-from pydantic_ai import RunContext, ToolFailed
+from pydantic_ai import RunContext
 from pydantic_ai.toolsets import FunctionToolset, ToolsetTool
 
 from ..checks import shown
@@ -17,6 +17,7 @@ from ..scope import AsyncScope
 from .capping import as_text, capped, page
 from .journal import WRITTEN_BY, AsyncJournal, Provenance
 from .turn import Turn
+from .versions import refuse
 
 MAX_RESULTS = 20
 """Maximum number of results per call."""
@@ -160,13 +161,13 @@ class _Toolset(FunctionToolset[Any]):
     def __init__(self, turn: Callable[[RunContext[Any]], Turn]) -> None:
         super().__init__(id="memory")
         self._turn = turn
+        self._prepared: dict[int, dict[str, ToolsetTool[Any]]] = {}
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         """Return the tools, the same for every run, so that nothing is prepared again."""
-        return {
-            name: self.tool_for_tool_def(tool.tool_def, ctx=ctx, original_name=name)
-            for name, tool in self.tools.items()
-        }
+        if ctx.max_retries not in self._prepared:
+            self._prepared[ctx.max_retries] = await super().get_tools(ctx)
+        return dict(self._prepared[ctx.max_retries])
 
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
@@ -175,7 +176,7 @@ class _Toolset(FunctionToolset[Any]):
         try:
             answer = await super().call_tool(name, tool_args, ctx, tool)
         except REFUSED as error:
-            raise ToolFailed(str(error)) from error
+            return refuse(str(error))
         turn = self._turn(ctx)
         return capped(answer, turn.home.space._tokens, turn.max_answer)
 

@@ -28,6 +28,8 @@ class Calling(Struct, frozen=True, kw_only=True):
     speaker: str | None = None
     call: AgentCall | None = None
     depth: int = 0
+    run_id: str | None = None
+    """What the ids of the stored messages begin with, by default the run's own id."""
     within: tuple[Ref, ...] = ()
     """Messages of the callers' current turns."""
 
@@ -209,4 +211,4 @@ class Turn:
 
     def _id(self) -> str:
         self._count += 1
-        return f"{self.run_id}-{self._count}"
+        return f"{self.calling.run_id or self.run_id}-{self._count}"

@@ -30,12 +30,12 @@ def main() -> int:
     if not beside.exists():
         packages = [f"{PACKAGE}=={version}", f"pydantic-graph=={version}"]
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([*command, "--no-deps", "--target", str(beside), *packages], check=True)
+        subprocess.run([*command, "--no-deps", "--target", str(beside), *packages], check=True)  # noqa: S603
     print(f"The agents' tests with {PACKAGE} {version}")
     paths = os.pathsep.join(filter(None, [str(beside), os.environ.get("PYTHONPATH")]))
     tests = sorted(str(path) for path in (ROOT / "tests").glob("test_agents*.py"))
     command = [sys.executable, "-m", "pytest", "-n", "2", "--dist", "worksteal", *tests]
-    return subprocess.run(command, env={**os.environ, "PYTHONPATH": paths}, cwd=ROOT).returncode
+    return subprocess.run(command, env={**os.environ, "PYTHONPATH": paths}, cwd=ROOT).returncode  # noqa: S603
 
 
 if __name__ == "__main__":

@@ -194,7 +194,7 @@ def test_an_answer_that_was_cut_off_makes_no_calls() -> None:
 def feedback_part(text: str) -> Any:
     """Feedback as the installed version of pydantic-ai has it."""
     if hasattr(pydantic_ai_messages, "RetryFeedbackPart"):
-        retry = pydantic_ai_messages.RetryInfo(cause="model_retry")
+        retry: Any = pydantic_ai_messages.RetryInfo(cause="model_retry")
         return pydantic_ai_messages.RetryFeedbackPart(text, retry=retry, timestamp=AT)
     return pydantic_ai_messages.RetryPromptPart(text, timestamp=AT)
 

@@ -244,6 +244,19 @@ class TestImages:
 
 
 class TestFromOpenAI:
+    @pytest.mark.parametrize(
+        "stamp", [datetime(2025, 3, 1, tzinfo=UTC), "2025-03-01T00:00:00Z", 1_740_787_200]
+    )
+    def test_a_message_of_an_old_chat_keeps_its_time(self, stamp: Any) -> None:
+        (message,) = from_openai([{"role": "user", "content": "Hi", "timestamp": stamp}])
+        assert message.timestamp == datetime(2025, 3, 1, tzinfo=UTC)
+        assert message.metadata == {}
+
+    @pytest.mark.parametrize("stamp", ["yesterday", [], 1e40])
+    def test_a_timestamp_that_is_no_time_is_refused(self, stamp: Any) -> None:
+        with pytest.raises(InvalidValueError, match="timestamp"):
+            from_openai([{"role": "user", "content": "Hi", "timestamp": stamp}])
+
     def test_each_role(self) -> None:
         found = from_openai(
             [

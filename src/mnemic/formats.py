@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from .checks import shown
+from .checks import check_time, shown
 from .errors import InvalidValueError
 from .images import data_url, image_in, is_url, split_data_url
-from .records import Message, ToolCall
+from .records import Message, ToolCall, now, parse_time
 
 __all__ = [
     "AnthropicMessage",
@@ -32,7 +34,7 @@ OpenAIMessage: TypeAlias = Any
 AnthropicMessage: TypeAlias = Any
 """A dict in the Messages API format, typed so that it fits the TypedDicts of every version of `anthropic`."""
 
-_OPENAI_FIELDS = {"role", "content", "name", "tool_calls", "tool_call_id", "function_call"}
+_OPENAI_FIELDS = {"role", "content", "name", "tool_calls", "tool_call_id", "function_call", "timestamp"}
 _ORDER = {"tool_result": -1, "tool_use": 1}
 _ARGUMENTS = {"function": "arguments", "custom": "input"}
 
@@ -50,8 +52,9 @@ def to_openai(messages: Iterable[Message], *, open_images: bool = False) -> list
 def from_openai(messages: Iterable[Mapping[str, Any]]) -> list[Message]:
     """Return the messages of a Chat Completions conversation.
 
-    Unknown fields are kept in the metadata, under "openai". Raises InvalidValueError for an unknown role, or a
-    value that is not a message.
+    A `timestamp`, which exports of old chats may have, is a datetime, ISO 8601 or seconds since 1970. Unknown fields
+    are kept in the metadata, under "openai". Raises InvalidValueError for an unknown role, a timestamp that is not a
+    time, or a value that is not a message.
     """
     return [_from_openai(_mapping(value, "a message")) for value in messages]
 
@@ -299,8 +302,26 @@ def _from_openai(fields: Mapping[str, Any]) -> Message:
         role, answered = "tool", answered or name
     if extra := {key: item for key, item in fields.items() if key not in _OPENAI_FIELDS and item}:
         metadata["openai"] = extra
-    found = Message(role, fields.get("content"), name=name, tool_call_id=answered, metadata=metadata)
+    found = Message(
+        role,
+        fields.get("content"),
+        name=name,
+        tool_call_id=answered,
+        metadata=metadata,
+        timestamp=_said(fields.get("timestamp")),
+    )
     return _tidied(replace(found, tool_calls=_calls_in(fields)), _openai_content)
+
+
+def _said(stamp: Any) -> datetime:
+    if stamp is None:
+        return now()
+    if isinstance(stamp, str):
+        return parse_time(stamp, "timestamp")
+    if isinstance(stamp, int | float):
+        with suppress(ValueError, OverflowError, OSError):
+            return datetime.fromtimestamp(stamp, UTC)
+    return check_time(stamp, "timestamp")
 
 
 def _calls_in(fields: Mapping[str, Any]) -> list[ToolCall]:

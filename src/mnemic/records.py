@@ -82,6 +82,14 @@ def now() -> datetime:
     return clock()
 
 
+def parse_time(value: str, name: str) -> datetime:
+    """Return a time that is written in ISO 8601, with its timezone; raises InvalidValueError."""
+    try:
+        return check_time(datetime.fromisoformat(value), name)
+    except ValueError:
+        raise InvalidValueError(f"{name} is not an ISO 8601 time: {shown(value)}") from None
+
+
 def plain(value: Any) -> Any:
     """Return a value in JSON types: scopes as paths, times in ISO 8601, durations in seconds."""
     if isinstance(value, ScopePath):
@@ -390,10 +398,7 @@ class Message(Value, frozen=True):
             if isinstance(calls := fields.get(name), list):
                 fields[name] = [_from_dict(kind, call) for call in calls]
         if isinstance(stamp := fields.get("timestamp"), str):
-            try:
-                fields["timestamp"] = check_time(datetime.fromisoformat(stamp), "timestamp")
-            except ValueError:
-                raise InvalidValueError(f"timestamp is not an ISO 8601 time: {shown(stamp)}") from None
+            fields["timestamp"] = parse_time(stamp, "timestamp")
         for name in ("content", "structured_data", "metadata"):
             if name in fields:
                 fields[name] = check_json(fields[name], name)[0]

@@ -76,9 +76,12 @@ class LimitedLog:
         """
         for _ in range(ATTEMPTS):
             view = self._known.view
-            adding = _Adding(ops, once, view.ops, added, after, view.settings)
             try:
-                outcomes = await self._write(adding)
+                if view.limited or once is not None:
+                    outcomes = await self._write(_Adding(ops, once, view.ops, added, after, view.settings))
+                else:
+                    # Adding a message never waits for the embedder: recall does, for many messages at once.
+                    outcomes = await self._store.write(Write((*ops, *view.ops), lazy=True))
             except SettingsChangedError as error:
                 self._known.learn(error.settings)
             else:
@@ -91,7 +94,6 @@ class LimitedLog:
         )
 
     async def _write(self, adding: _Adding) -> list[Outcome]:
-        # Adding a message never waits for the embedder: recall does, for many messages at once.
         if not adding.settings.limited:
             return await self._store.write(adding.write())
         overflow = self._known.overflow

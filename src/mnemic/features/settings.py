@@ -117,6 +117,7 @@ class SettingsView:
     ) -> None:
         self.stored = stored
         self.before = before
+        self.limited = settings.limited
         self.settings = settings
         self.written = stored if settings == before else encode(settings)
         """The text stored after the write."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import Any
 
 from ..checks import MICROSECOND, from_microseconds, to_microseconds
@@ -46,7 +47,7 @@ class Head:
 
     def row(self) -> dict[str, Any]:
         """Return the values as a dict."""
-        return {name: getattr(self, name) for name in Head.__slots__}
+        return dict(zip(Head.__slots__, _values(self), strict=True))
 
     def copy(self) -> Head:
         """Return an independent copy."""
@@ -74,6 +75,9 @@ class Head:
             ttl=None if self.ttl is None else self.ttl * MICROSECOND,
             settings=self.settings,
         )
+
+
+_values = attrgetter(*Head.__slots__)
 
 
 class Slot:
@@ -211,7 +215,7 @@ class Plan(ABC):
         note = note_ref(write)
         if note is not None:
             self._check_new(note)
-        if len(write.ops) > 1:
+        if len(write.ops) > 2 or (len(write.ops) == 2 and place_of(write.ops[1])[2] is not None):
             self._look_ahead(write)
         outcomes = [self._do(op, payload) for op, payload in zip(write.ops, payloads, strict=True)]
         if note is not None:
@@ -314,8 +318,9 @@ class Plan(ABC):
     def _put(self, record: Record, if_version: int | None, payload: Any) -> Outcome:
         head = self._head(record.scope, record.kind) or self.ground.make((record.scope.path, record.kind))
         slot = self._slot(head, record.key)
-        if if_version is not None:
-            check_version(record.ref, if_version, slot.version if slot else 0)
+        version = slot.version if slot else 0
+        if if_version is not None and if_version != version:
+            check_version(record.ref, if_version, version)
         moment = self.ground.moment
         head.version += 1
         if slot is None:

@@ -395,7 +395,8 @@ def _checked_labels(labels: Mapping[str, str]) -> dict[str, str]:
 def checked(record: Record) -> Record:
     """Return a validated copy of a record; raises InvalidValueError or TooLargeError."""
     check_kind(record.kind)
-    if not isinstance(record.meta, Mapping) or not isinstance(record.labels, Mapping):
+    plain = record.meta.__class__ is dict and record.labels.__class__ is dict
+    if not plain and not (isinstance(record.meta, Mapping) and isinstance(record.labels, Mapping)):
         raise InvalidValueError(
             f"metadata and labels are objects: {shown(record.meta)}, {shown(record.labels)}"
         )

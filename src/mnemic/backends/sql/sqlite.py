@@ -148,28 +148,25 @@ class SqliteFile:
         """
         # A child that has a connection in the middle of a transaction could never write.
         with under_way:
-            return self._lend(work)
-
-    def _lend(self, work: Callable[[Connection], Result]) -> Result:
-        if self._closed:
-            raise ClosedError(f"{self.url} is closed")
-        try:
-            connection = self._idle.pop()
-        except IndexError:
-            connection = self._connect()
-        try:
-            result = work(connection)
-            self._check_identity()
-            return result
-        except DRIVER_ERRORS as error:
-            self._check_identity()
-            raise self.explain(error) from error
-        finally:
-            if connection.raw.in_transaction:
-                self._roll_back(connection)
-            self._idle.append(connection)
             if self._closed:
-                self.let_go()
+                raise ClosedError(f"{self.url} is closed")
+            try:
+                connection = self._idle.pop()
+            except IndexError:
+                connection = self._connect()
+            try:
+                result = work(connection)
+                self._check_identity()
+                return result
+            except DRIVER_ERRORS as error:
+                self._check_identity()
+                raise self.explain(error) from error
+            finally:
+                if connection.raw.in_transaction:
+                    self._roll_back(connection)
+                self._idle.append(connection)
+                if self._closed:
+                    self.let_go()
 
     def close(self) -> None:
         """Close all connections that are not lent; the others close when they come back."""

@@ -39,6 +39,8 @@ class SqlStore(SqlReads):
         mind_forks(self)
 
     async def write(self, write: Write) -> list[Outcome]:
+        if write.id is None:
+            return await self._write(write)
         return await write_once(self, write, self._write)
 
     async def _write(self, write: Write) -> list[Outcome]:

@@ -110,7 +110,6 @@ class SqlPlan(Plan):
         """Bring the tables to where the slots are."""
         connection, sql, moment = self.tx.connection, self.tx.sql, self.tx.moment
         changed = self.changed()
-        removed = [{"stream_id": head.id, "seq": slot.seq} for head, slot in self.removed]
         for id, slot in changed:
             slot.payload |= {
                 "stream_id": id,
@@ -119,16 +118,19 @@ class SqlPlan(Plan):
                 "created": slot.created,
                 "updated": moment,
             }
-        connection.many(sql.remove, removed)
-        connection.many(
-            sql.remove_label,
-            [
-                {"stream_id": head.id, "name": name, "value": value, "seq": seq}
-                for head, seq, labels in self.lost_labels
-                for name, value in labels.items()
-            ],
-        )
-        connection.many(sql.remove_derived, removed)
+        if self.removed:
+            removed = [{"stream_id": head.id, "seq": slot.seq} for head, slot in self.removed]
+            connection.many(sql.remove, removed)
+            connection.many(sql.remove_derived, removed)
+        if self.lost_labels:
+            connection.many(
+                sql.remove_label,
+                [
+                    {"stream_id": head.id, "name": name, "value": value, "seq": seq}
+                    for head, seq, labels in self.lost_labels
+                    for name, value in labels.items()
+                ],
+            )
         connection.many(sql.set, [slot.payload for _, slot in changed if slot.stored])
         connection.many(sql.add, [slot.payload for _, slot in changed if not slot.stored])
         connection.many(

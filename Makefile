@@ -35,7 +35,7 @@ setup: $(READY) ## make the virtual environment
 demo: $(BASE) ## see it remember, across two processes and one file
 	@$(BIN)/python examples/demo.py
 
-test: check tests ## run every check and every test
+test: check docs tests ## run every check and every test, and build the documentation
 
 check: format types imports generated ## run the checks that run no code of ours
 

@@ -6,6 +6,7 @@ pages, and a link to a page that is not there fails the build.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 BASES = (
@@ -14,8 +15,12 @@ BASES = (
 )
 
 
+README = Path(__file__).parent.parent / "README.md"
+
+
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Return a page's text with links into docs/ made relative to the page."""
+    """Return a page's text, the README's where it asks for it, with links into docs/ made relative to the page."""
+    markdown = markdown.replace("{{ README }}", README.read_text())
     up = "../" * page.file.src_uri.count("/")
     for base in BASES:
         markdown = markdown.replace(f"]({base}", f"]({up}")

@@ -1,27 +1,27 @@
 """Every error that Mnemic raises, in one tree.
 
-MnemicError
-├── InvalidValueError (ValueError)          a value that cannot be stored or asked for
-│   ├── TooLargeError                       a record over the size limit
-│   └── UnknownSchemeError                  a URL whose scheme no installed back-end serves
-├── NotFoundError (LookupError)             a key, session or file that does not exist
-├── ConflictError                           someone else wrote first, or the key exists already
-│   └── SettingsChangedError                the settings differ from those that the writer knew
-├── LimitError                              a write that would leave a stream over its limit
-├── BudgetError (ValueError)                a token budget too small for system message and turn
-├── EmbedderError                           an embedder that failed, or differs from that of the store
-├── MissingExtraError (ImportError)         an optional dependency is not installed
-├── EventLoopError (RuntimeError)           a call on an event loop that cannot serve it
-├── ClosedError (RuntimeError)              use after close
-└── StoreError                              the back-end failed
-    ├── UnreadableStoreError                not a Mnemic database, or a damaged one
-    ├── NewerSchemaError                    written by a newer version of Mnemic
-    ├── DecryptionError                     unknown key, not encrypted, modified or moved
-    ├── AuditError                          the audit trail cannot be written
-    ├── StorePermissionError (PermissionError)  the back-end may not be read or written
-    ├── StoreFullError (OSError)            no space left
-    ├── StoreBusyError (TimeoutError)       locked by someone else for too long
-    └── StoreUnavailableError (ConnectionError)  cannot be reached
+    MnemicError
+    ├── InvalidValueError (ValueError)          a value that cannot be stored or asked for
+    │   ├── TooLargeError                       a record over the size limit
+    │   └── UnknownSchemeError                  a URL whose scheme no installed back-end serves
+    ├── NotFoundError (LookupError)             a key, session or file that does not exist
+    ├── ConflictError                           someone else wrote first, or the key exists already
+    │   └── SettingsChangedError                the settings differ from those that the writer knew
+    ├── LimitError                              a write that would leave a stream over its limit
+    ├── BudgetError (ValueError)                a token budget too small for system message and turn
+    ├── EmbedderError                           an embedder that failed, or differs from that of the store
+    ├── MissingExtraError (ImportError)         an optional dependency is not installed
+    ├── EventLoopError (RuntimeError)           a call on an event loop that cannot serve it
+    ├── ClosedError (RuntimeError)              use after close
+    └── StoreError                              the back-end failed
+        ├── UnreadableStoreError                not a Mnemic database, or a damaged one
+        ├── NewerSchemaError                    written by a newer version of Mnemic
+        ├── DecryptionError                     unknown key, not encrypted, modified or moved
+        ├── AuditError                          the audit trail cannot be written
+        ├── StorePermissionError (PermissionError)  the back-end may not be read or written
+        ├── StoreFullError (OSError)            no space left
+        ├── StoreBusyError (TimeoutError)       locked by someone else for too long
+        └── StoreUnavailableError (ConnectionError)  cannot be reached
 
 Driver errors never leave a back-end: each is mapped onto this tree where it is caught.
 """

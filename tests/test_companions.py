@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import signal
 import socket
 import subprocess
@@ -577,8 +578,9 @@ def served(folder: Path, port: int) -> subprocess.Popen[str]:
 
 
 def test_a_server_of_milvus_may_go_and_come_back(
-    tmp_path: Path, file_url: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, file_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO, "mnemic.store")
     monkeypatch.setattr(milvus, "SECONDS", 5.0)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -595,8 +597,10 @@ def test_a_server_of_milvus_may_go_and_come_back(
             server.communicate()
             with pytest.raises(StoreUnavailableError, match=f"^{url}: the server cannot be reached"):
                 alice.recall("tea")
+            assert f"{url} is unavailable" in caplog.text
             server = served(tmp_path / "server", port)
             assert texts(alice.recall("tea")) == ["tea in the garden"]
+            assert f"{url} is available again" in caplog.text
             alice.remember("a piano in winter")
             assert texts(other.scope("alice").recall("piano"))[0] == "a piano in winter"
             memory.scope().erase()

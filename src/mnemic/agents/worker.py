@@ -7,6 +7,8 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
 
+from ..store.availability import name_of
+
 log = logging.getLogger("mnemic.agents")
 
 MAX_ERRORS = 100
@@ -62,5 +64,6 @@ class Worker:
                 self._waiting.setdefault(name, work)
                 raise
             except Exception as error:
-                log.warning("%s failed: %s", name, error)
+                log.warning("background work failed, and is kept in `errors` (%s)", name_of(error))
+                log.debug("what failed was %s", name)
                 self.errors.append(error)

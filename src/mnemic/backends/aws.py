@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 import random
 from collections.abc import Callable
 from typing import Any
@@ -25,6 +26,7 @@ from ..errors import (
     StoreUnavailableError,
     UnreadableStoreError,
 )
+from ..store.availability import name_of
 from ..store.registry import StoreURL
 from .calls import TIMEOUT, Calls, seconds
 
@@ -34,6 +36,9 @@ BROKEN = 2
 """How often a request is repeated if its answer was cut off or invalid."""
 CONNECTIONS = 64
 """Maximum number of concurrent requests of a client."""
+
+
+log = logging.getLogger("mnemic.store")
 
 
 def _endpoint(text: str) -> str:
@@ -109,12 +114,18 @@ class Requests:
             while True:
                 try:
                     return await ask(client)
-                except boto.ClientError:
+                except boto.ClientError as error:
+                    # A refusal is an answer, too, unless the service says that it is down.
+                    if isinstance(explain(error, self.url), StoreUnavailableError):
+                        self.calls.availability.lost(error)
+                    else:
+                        self.calls.availability.answered()
                     raise
                 except Exception as error:  # anything that the driver raises
                     failures += 1
                     if failures > BROKEN or isinstance(error, boto.BotoCoreError):
                         raise explain(error, self.url) from error
+                    log.debug("%s: retry %d (%s)", self.url, failures, name_of(error))
                     await asyncio.sleep(random.uniform(0, 0.05))  # noqa: S311
 
         return await self.calls.run(insist)

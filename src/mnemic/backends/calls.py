@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 
 from ..errors import ClosedError, EventLoopError, StoreUnavailableError
 from ..forking import leave_alone, mind_forks
+from ..store.availability import Availability
 
 TIMEOUT = 10.0
 """Deadline of a call including retries, in seconds, unless the option `timeout` is set."""
@@ -64,6 +65,7 @@ class Calls(Generic[Client]):
         self._connect = connect
         self._disconnect = disconnect
         self._closed = False
+        self.availability = Availability(url)
         mind_forks(self)
 
     async def run(self, work: Callable[[Client], Awaitable[Result]]) -> Result:
@@ -84,7 +86,10 @@ class Calls(Generic[Client]):
             async with limit:
                 self._under_way.add(limit)
                 client = self.client
-                return await work(await self.connected() if client is None else client)
+                result = await work(await self.connected() if client is None else client)
+        except StoreUnavailableError as error:
+            self.availability.lost(error)
+            raise
         except TimeoutError as error:
             if not limit.expired():
                 raise
@@ -92,7 +97,11 @@ class Calls(Generic[Client]):
                 raise ClosedError(
                     f"{self.url} was closed before there was an answer; a write may or may not have been done"
                 ) from error
+            self.availability.lost(error)
             raise overdue(self.url, self.timeout) from error
+        else:
+            self.availability.answered()
+            return result
         finally:
             self._under_way.discard(limit)
             if self._closed and not self._under_way:

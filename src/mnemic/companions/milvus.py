@@ -28,6 +28,7 @@ from ..errors import (
     StorePermissionError,
     StoreUnavailableError,
 )
+from ..store.availability import Availability
 from ..store.nearest import CompanionMaker
 from ..store.registry import StoreURL
 from .places import Place, check_folder, own_tables, place_of, refused
@@ -70,6 +71,7 @@ class MilvusEngine:
         self._client: Any = None
         self._connecting = threading.Lock()
         self._prefix = place.prefix
+        self._availability = Availability(place.url)
         self._loaded: set[str] = set()
         self._unflushed: dict[str, int] = {}
 
@@ -189,7 +191,7 @@ class MilvusEngine:
             raise
 
     async def _call(self, work: Callable[[Any], Result]) -> Result:
-        with explained(self.url):
+        with self._availability.watch(), explained(self.url):
             return await off_loop(lambda: self._called(work))
 
     def _called(self, work: Callable[[Any], Result]) -> Result:

@@ -21,6 +21,7 @@ from qdrant_client.common.client_exceptions import ResourceExhaustedResponse
 
 from ..driving import off_loop
 from ..errors import StoreBusyError, StoreError, StoreUnavailableError, UnreadableStoreError
+from ..store.availability import Availability
 from ..store.nearest import CompanionMaker
 from ..store.registry import StoreURL
 from .places import Place, check_folder, own_tables, place_of, refused
@@ -53,6 +54,7 @@ class QdrantEngine:
         self._prefix = prefix
         self._remote = isinstance(client, AsyncQdrantClient)
         self._lock = threading.Lock()
+        self._availability = Availability(url)
 
     async def tables(self) -> list[str]:
         found = await self._call("get_collections")
@@ -136,7 +138,7 @@ class QdrantEngine:
 
     async def _call(self, method: str, *arguments: Any, **named: Any) -> Any:
         function = getattr(self._client, method)
-        with explained(self.url):
+        with self._availability.watch(), explained(self.url):
             if self._remote:
                 return await function(*arguments, **named)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +17,8 @@ from ..recall.maker import TEXTS_AT_ONCE, Maker, entry_name
 from ..records import EMBEDDER_KIND, Record, Ref, ScopePath
 from ..store.protocol import Store, all_streams, scan_all
 from ..store.query import Derive, Put, Scan, StreamScan, Write
+
+log = logging.getLogger("mnemic.recall")
 
 EMBEDDER_NOTE = Ref(ScopePath(), EMBEDDER_KIND, "current")
 """Ref of the record that names the embedder."""
@@ -42,8 +45,7 @@ class Owner:
             self._noted = await self._read()
             self._looked = time.monotonic()
             if self._maker is None:
-                asked = self._asked
-                self._maker = Maker(embedder_of(self._noted) if asked == AUTO else find_embedder(asked))
+                self._maker = Maker(self._find())
         maker = self._maker
         id = maker.embedder.id if maker.embedder is not None else None
         if id is not None and self._noted is None and writing:
@@ -56,6 +58,19 @@ class Owner:
                 f"compared with them: open it with that embedder, or move it over with reembed()"
             )
         return maker
+
+    def _find(self) -> Embedder | None:
+        if self._asked != AUTO:
+            return find_embedder(self._asked)
+        embedder = embedder_of(self._noted)
+        if embedder is None:
+            why = (
+                "no embedder is installed"
+                if self._noted is None
+                else f"the stored vectors are of the embedder {self._noted!r}, which was not given and is not installed"
+            )
+            log.warning("recall compares words alone: %s", why)
+        return embedder
 
     async def move(
         self, embedder: Embedder | str | None, progress: Callable[[int, int], object] | None

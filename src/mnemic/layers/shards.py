@@ -21,6 +21,7 @@ from ..recall.entry import Entry, intact, pack, unpack
 from ..recall.maker import Maker, log
 from ..recall.strength import USE
 from ..records import AUDIT_KIND, Record, Ref, ScopePath, Stream
+from ..store.availability import name_of
 from ..store.planning import Name
 from ..store.protocol import Page, Store, all_streams, scan_all
 from ..store.query import Derive, Op, Scan, StreamScan, Write
@@ -292,7 +293,7 @@ async def try_to_write(store: Store, ops: tuple[Op, ...]) -> None:
         try:
             await store.write(Write(ops))
         except StoreError as error:
-            log.warning("what was computed for recall could not be kept: %s", error)
+            log.warning("what was computed for recall could not be kept (%s)", name_of(error))
 
 
 def _made(records: list[Record], maker: Maker) -> list[bytes]:

@@ -11,6 +11,7 @@ from zlib import crc32
 from ..errors import EmbedderError
 from ..models.embedder import Embedder
 from ..records import Record
+from ..store.availability import name_of
 from .entry import CHUNK, FORMAT, chunks, pack, quantized, readable
 from .question import MAX_QUESTION
 
@@ -24,7 +25,7 @@ TEXTS_AT_ONCE = 256
 TRUST = 1.6
 """Weight of an embedder's vectors relative to the static ones, unless it defines its own."""
 
-log = logging.getLogger("mnemic")
+log = logging.getLogger("mnemic.recall")
 
 
 def entry_name(id: str | None) -> str:
@@ -59,7 +60,7 @@ class Maker:
 
     def _tried(self, texts: list[str]) -> list[NDArray[np.int8] | None]:
         """Return the vectors of texts; if some cannot be embedded, those of the others."""
-        found = self._attempt(texts, "embedding %d texts failed, they are embedded later: %s")
+        found = self._attempt(texts, "embedding %d texts failed, they are embedded later (%s)")
         if found is not None or len(texts) == 1:
             return [None] if found is None else found
         ends = [self._attempt([text]) for text in (texts[0], texts[-1])]
@@ -81,7 +82,7 @@ class Maker:
         except Exception as error:
             self.failures += 1
             if complaint:
-                log.warning(complaint, len(texts), error)
+                log.warning(complaint, len(texts), name_of(error))
             return None
 
     def vectors(self, texts: Sequence[str]) -> list[NDArray[np.int8] | None]:
@@ -121,7 +122,7 @@ class Maker:
             return self._checked(given, 1)[0]  # type: ignore[no-any-return]
         except Exception as error:
             self.failures += 1
-            log.warning("embedding the question failed, so only words are searched: %s", error)
+            log.warning("embedding the question failed, so only words are searched (%s)", name_of(error))
             return None
 
     def _checked(self, vectors: NDArray[np.float32], count: int) -> NDArray[np.int8]:

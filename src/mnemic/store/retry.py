@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from ..driving import pause
 from ..errors import ConflictError
+
+log = logging.getLogger("mnemic.store")
 
 ATTEMPTS = 100
 """Maximum number of attempts; each failed one means that another write succeeded."""
@@ -42,6 +45,9 @@ async def retried(
                     key=error.key,
                     current=error.current,
                 ) from error
+        log.debug(
+            "retry %d of %s", attempt, getattr(step, "__qualname__", "a write").partition(".<locals>")[0]
+        )
         if attempt >= AT_ONCE:
             import random
 

@@ -7,6 +7,7 @@ plain append to a known stream is therefore one round trip.
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
@@ -20,6 +21,8 @@ from ...store.query import Outcome, Put, Write
 from .engine import Batch, Carrying, Change, Engine, Spanning
 from .journal import Journals
 from .kept import Kept, KeptHead
+
+log = logging.getLogger("mnemic.store")
 
 ATTEMPTS = 40
 """Maximum number of planning attempts on conflicts."""
@@ -134,6 +137,7 @@ class Writer:
                 return answers
             self._forget(batch)
             guessing = False
+            log.debug("%s: retry %d (another writer was faster)", self._engine.url, attempt + 1)
             if attempt:
                 await asyncio.sleep(random.uniform(0, min(0.002 * 2**attempt, 0.25)))  # noqa: S311
         raise StoreBusyError(f"{self._engine.url}: others kept writing to the same stream; try again")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -12,6 +13,7 @@ from redis.backoff import ExponentialWithJitterBackoff
 from redis.exceptions import NoScriptError
 
 from ...errors import TooLargeError
+from ...store.availability import name_of
 from ..calls import Calls
 from .failing import UnsentError, broken, explain, refused
 from .scripts import SCRIPTS, Script
@@ -23,6 +25,8 @@ RETRIES = 4
 """How often a call is retried if the server cannot be reached or is not ready."""
 LARGEST = 256 * 1024 * 1024
 """Maximum size of a request; a server disconnects a client that sends a gigabyte."""
+
+log = logging.getLogger("mnemic.store")
 
 _BACKOFF = ExponentialWithJitterBackoff(cap=1.0, base=0.05)
 
@@ -113,6 +117,7 @@ class Server:
                         lost = broken(error) and not twice
                         if failures > RETRIES or lost or not (refused(error) or broken(error)):
                             raise explain(self.url, error, lost=lost) from error
+                        log.debug("%s: retry %d (%s)", self.url, failures, name_of(error))
                 await asyncio.sleep(_BACKOFF.compute(failures))
 
         return await self._calls.run(insist)

@@ -4,6 +4,7 @@ were in the way.
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable
 from functools import partial
@@ -36,6 +37,8 @@ MOST_REMEMBERED = 10_000
 """How many streams are remembered whose records are overwritten, and how many that are full."""
 
 Result = TypeVar("Result")
+
+log = logging.getLogger("mnemic.store")
 
 
 class Append(Struct, frozen=True):
@@ -81,7 +84,7 @@ class Committer:
                     self._learn(ops, attempt)
                 return
             except LostRaceError:
-                continue
+                log.debug("%s: retry %d (another writer was faster)", self._url, number + 1)
             except LostLinkError as error:
                 batch = self._after_loss(batch, attempt, error)
                 if lost or not batch:
@@ -89,6 +92,7 @@ class Committer:
                 lost = True
             except psycopg.Error as error:
                 if state_of(error) in RETRYABLE and number < TRIES - 1:
+                    log.debug("%s: retry %d (%s)", self._url, number + 1, state_of(error))
                     await pause(random.random() * 0.005 * 2**number)  # noqa: S311
                 elif len(batch) > 1:
                     break

@@ -18,11 +18,12 @@ from psycopg.pq import TransactionStatus
 from sqlalchemy import text
 
 from ....driving import pause
-from ....errors import ClosedError, StoreBusyError
+from ....errors import ClosedError, StoreBusyError, StoreUnavailableError
+from ....store.availability import Availability
 from ...calls import GRACE, overdue
 from ..statements import Prepared
 from .address import Address
-from .errors import STALE, state_of
+from .errors import STALE, meaning, state_of
 from .flavour import FLAVOUR
 from .links import Link, LoopLink, OverdueError, ThreadLink
 
@@ -53,6 +54,7 @@ class Pool(ABC):
         self._idle: deque[Link] = deque()
         self._lent: set[Link] = set()
         self._closed = False
+        self._availability = Availability(address.shown)
 
     @abstractmethod
     async def _connect(self) -> Link:
@@ -78,10 +80,11 @@ class Pool(ABC):
             if link.asked >= link.replan_at:
                 link.replan_at = 2 * link.asked
                 await link.each([(_replan, {})])
-            return await work(link)
+            result = await work(link)
         except OverdueError as error:
             link.close()
             self.forget()
+            self._availability.lost(error)
             raise overdue(self._address.shown, self._address.timeout) from error
         except psycopg.Error as error:
             if state_of(error) in STALE:
@@ -90,8 +93,13 @@ class Pool(ABC):
                 if self._closed:
                     raise self._is_closed() from error
                 self.forget()
+                if state_of(error) not in STALE:
+                    self._availability.lost(error)
                 raise LostLinkError(error) from error
             raise
+        else:
+            self._availability.answered()
+            return result
         finally:
             self._lent.discard(link)
             await self._give_back(link)
@@ -138,6 +146,11 @@ class Pool(ABC):
                     return link
                 link.close()
             return await self._connect()
+        except psycopg.Error as error:
+            self._leave()
+            if meaning(error)[0] is StoreUnavailableError:
+                self._availability.lost(error)
+            raise
         except BaseException:
             self._leave()
             raise

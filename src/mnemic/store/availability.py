@@ -1,0 +1,55 @@
+"""Logs when a server stops answering, and when it answers again: once per change, not once per call."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ..errors import StoreUnavailableError
+
+log = logging.getLogger("mnemic.store")
+
+MAX_CAUSES = 10
+"""How many causes of an error are followed."""
+
+
+class Availability:
+    """Whether a server has answered the last call; safe to use from several threads."""
+
+    def __init__(self, url: str) -> None:
+        """Take the URL of the server, masked, as it may be logged."""
+        self._url = url
+        self._lost: dict[str, float] = {}
+        """Since when it has not answered; a dict, since its methods are atomic."""
+
+    def lost(self, error: BaseException) -> None:
+        """Log, at WARNING, that a call failed because the server cannot be reached; once until it answers."""
+        since = time.monotonic()
+        if self._lost.setdefault("since", since) is since:
+            log.warning("%s is unavailable (%s)", self._url, name_of(error))
+
+    def answered(self) -> None:
+        """Log, at INFO, that a server which was lost has answered."""
+        if self._lost and (since := self._lost.pop("since", None)) is not None:
+            log.info("%s is available again, after %.1f s", self._url, time.monotonic() - since)
+
+    @contextmanager
+    def watch(self) -> Iterator[None]:
+        """Run a call, and tell from its outcome whether the server was there."""
+        try:
+            yield
+        except StoreUnavailableError as error:
+            self.lost(error)
+            raise
+        self.answered()
+
+
+def name_of(error: BaseException) -> str:
+    """Return the name of the error that was the cause; never its words, which may hold content or names."""
+    for _ in range(MAX_CAUSES):  # some drivers' errors are their own cause
+        if error.__cause__ is None or isinstance(error, TimeoutError):
+            break
+        error = error.__cause__
+    return type(error).__name__

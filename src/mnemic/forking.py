@@ -64,7 +64,7 @@ class UnderWay:
         self._forking = False
 
 
-under_way = UnderWay()
+under_way: UnderWay = UnderWay()
 """Calls during which the process must not fork."""
 
 _forking: WeakSet[Forking] = WeakSet()

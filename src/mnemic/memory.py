@@ -83,7 +83,7 @@ class Layers:
             if companion is not None:
                 raise in_clear()
             self.top = self.encrypt = EncryptLayer(self.top, keys, url)
-        self.index = indexed(self.top, embedder, companion, index_bytes)
+        self.index: IndexLayer | None = indexed(self.top, embedder, companion, index_bytes)
         self.top = self.index or self.top
         if audit is not None:
             from .layers.audit import AuditLayer

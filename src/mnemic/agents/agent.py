@@ -67,7 +67,7 @@ class Agent:
         self.instructions = instructions
         self.description = description
         self.session = session
-        self.budget = budget or (Budget() if max_tokens is None else Budget(max_tokens=max_tokens))
+        self.budget: Budget = budget or (Budget() if max_tokens is None else Budget(max_tokens=max_tokens))
         self._model = None if model is None else model_of(model)
         self._tools = list(tools)
         self._memory_tools = memory_tools

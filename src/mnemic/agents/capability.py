@@ -68,16 +68,16 @@ class MemoryCapability(AbstractCapability[Any]):
     ) -> None:
         """Raise InvalidValueError for an invalid memory or an unknown tool."""
         self.id = id
-        self.description = None
+        self.description: None = None
         self.defer_loading = False
-        self.home = memory if isinstance(memory, Home) else Home(memory, name or "agent")
+        self.home: Home = memory if isinstance(memory, Home) else Home(memory, name or "agent")
         self.session = session
-        self.budget = Budget() if budget is None else budget
+        self.budget: Budget = Budget() if budget is None else budget
         self.name = name
         self.thinking = thinking
         self.agent_calls = agent_calls
         self.learner = learner
-        self.learn = tuple(learn)
+        self.learn: tuple[Lesson, ...] = tuple(learn)
         self._turns: dict[str, Turn] = {}
         chosen = TOOLS if tools is True else tuple(tools or ())
         self._tools: FunctionToolset[Any] | None = memory_tools(self._turn_of, chosen) if chosen else None

@@ -73,7 +73,7 @@ class AsyncLearner:
 
     def __init__(self, memory: AnyMemory | Home, model: Any = None, *, name: str = "learner") -> None:
         """Raise InvalidValueError for an invalid memory or model."""
-        self.home = memory if isinstance(memory, Home) else Home(memory, name)
+        self.home: Home = memory if isinstance(memory, Home) else Home(memory, name)
         self.name = name
         self._model: Asked | None = None if model is None else asked(model)
         self._model_name = name_of(model)

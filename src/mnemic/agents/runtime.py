@@ -47,7 +47,7 @@ class Runtime:
     ) -> None:
         """Raise InvalidValueError for an invalid memory, or two agents of one name."""
         self.session = session
-        self.home = Home(memory, name)
+        self.home: Home = Home(memory, name)
         self._model = None if model is None else model_of(model)
         self._private = private
         self._max_depth = check_count(max_depth, "max_depth", least=1)

@@ -55,13 +55,13 @@ class Turn:
         self.home = home
         self.session = session
         self.agent = agent
-        self.run_id = run_id or new_id()
+        self.run_id: str = run_id or new_id()
         self.prompt_id: str | None = None
         """Id of the user's message."""
         self.asked_in: dict[str, str] = {}
         """Ids of the messages with tool calls, by tool call id."""
         self._thinking = thinking
-        self.calling = Calling() if calling is None else calling
+        self.calling: Calling = Calling() if calling is None else calling
         self._agent_calls = agent_calls
         self._messages: Sequence[ModelMessage] = ()
         self._kept: dict[int, Any] = {}

@@ -63,6 +63,5 @@ def main() -> None:
     """
 
 
-for section in SECTIONS.values():
-    for command in section:
-        main.add_command(command)
+for _command in chain.from_iterable(SECTIONS.values()):
+    main.add_command(_command)

@@ -66,7 +66,7 @@ class MilvusEngine:
     """Stores points in the collections of a server or a folder."""
 
     def __init__(self, place: Place) -> None:
-        self.url = place.url
+        self.url: str = place.url
         self._place = place
         self._client: Any = None
         self._connecting = threading.Lock()

@@ -131,7 +131,7 @@ class PointIndex:
     """A companion index whose points are stored by an engine."""
 
     def __init__(self, engine: Engine) -> None:
-        self.url = engine.url
+        self.url: str = engine.url
         self._engine = engine
         self._tables: dict[str, int] = {}
         """Dimensions of the existing tables, by name."""

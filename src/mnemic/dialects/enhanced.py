@@ -69,8 +69,8 @@ class UrlStore(MemoryStore[str]):
     ) -> None:
         """`options` are those of `mnemic.open`, such as `encryption_key` and `embedder`."""
         self.ttl = ttl
-        self.memory = mnemic.open(url, **options)
-        self.space = self.memory.scope("enhanced", name)
+        self.memory: mnemic.Memory = mnemic.open(url, **options)
+        self.space: mnemic.Scope = self.memory.scope("enhanced", name)
 
     def add(self, key: str, value: str, meta: dict[str, Any] | None = None) -> None:
         """Store a value under a key; without `meta`, keep that of the previous value."""
@@ -149,7 +149,7 @@ class RedisStore(UrlStore):
 class VectorMemoryStore(UrlStore):
     """Texts searched by meaning, with the vectors of a model."""
 
-    signals = ("dense",)
+    signals: tuple[str, ...] = ("dense",)
 
     def __init__(
         self,
@@ -207,7 +207,7 @@ class EnhancedAgentMemory:
         """
         url = sqlite_url(path) if persistent else "memory://"
         memory = mnemic.open(url, encryption_key=encryption_key)
-        self.working = memory.scope("enhanced").session("working", max_messages=max_messages, overflow="drop")
+        self.working: mnemic.Session = memory.scope("enhanced").session("working", max_messages=max_messages, overflow="drop")
         if long_term is None:
             options: dict[str, Any] = {
                 "embedder": "auto" if vector else None,
@@ -216,7 +216,9 @@ class EnhancedAgentMemory:
             long_term = SqliteStore(path, **options) if persistent else InMemoryStore(**options)
         self.long_term = long_term
         # One store compares words and meaning, so nothing is stored twice.
-        self.vector = self.long_term if vector else None
+        self.vector: SqliteStore | InMemoryStore | MemoryStore[str] | None = (
+            self.long_term if vector else None
+        )
         self.tool_call_history: list[dict[str, Any]] = []
 
     def add_experience(self, text: str, importance: int = 1) -> str:

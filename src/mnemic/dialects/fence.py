@@ -46,7 +46,7 @@ class BaseMemory:
         """`url` is any Mnemic URL; `encryption_key` encrypts all content."""
         open_ = mnemic.open if url == "memory://" else shared
         memory = open_(url, encryption_key=encryption_key)
-        self.space = memory.scope("fence", *scope)
+        self.space: mnemic.Scope = memory.scope("fence", *scope)
         self.session = self.space.session(name)
 
     @property
@@ -173,7 +173,7 @@ class Agent:
         `prefill` is an initial message of the agent.
         """
         self.identifier = identifier
-        self.memory = FleetingMemory() if memory is None else memory
+        self.memory: FleetingMemory | Any = FleetingMemory() if memory is None else memory
         self.role = role
         self._prefill = prefill
         session = getattr(self.memory, "session", None)

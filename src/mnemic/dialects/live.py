@@ -85,7 +85,7 @@ class Live(MutableSequence[Item], Generic[Item]):
     def __eq__(self, other: object) -> bool:
         return self.copy() == list(other) if isinstance(other, list | Live) else NotImplemented
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__: None = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         return repr(self.copy())

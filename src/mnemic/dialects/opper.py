@@ -102,7 +102,9 @@ class Agent:
         `process` share nothing.
         """
         self.name = name
-        self.memory = UrlMemory() if memory is None and enable_memory else memory
+        self.memory: UrlMemory | MemoryBackend | None = (
+            UrlMemory() if memory is None and enable_memory else memory
+        )
         given = [tool for one in tools or () for tool in (one if isinstance(one, list | tuple) else [one])]
         toolset: FunctionToolset[Any] = FunctionToolset(id="memory")
         if self.memory is not None:

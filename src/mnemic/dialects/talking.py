@@ -51,7 +51,9 @@ class Talker:
         toolsets: Sequence[Any] = (),
     ) -> None:
         """Raise InvalidValueError for an invalid name or model, or a window below 1."""
-        self.max_tokens = WINDOW if max_tokens is None else check_count(max_tokens, "max_tokens", least=1)
+        self.max_tokens: int = (
+            WINDOW if max_tokens is None else check_count(max_tokens, "max_tokens", least=1)
+        )
         self._history, self._keep = history, keep
         self._portal: Portal | None = None
         given = (model, Talker.default_model, os.environ.get(MODEL) or None)

@@ -146,12 +146,12 @@ class KnownSettings:
         self._given = given
         self._declared = False
         """Whether the given settings are stored."""
-        self.certain = False
+        self.certain: bool = False
         """Whether the store has confirmed the cached settings."""
         # Most often a session is opened with the settings that it has; if not, the first write detects it.
         settings = given.over(DEFAULT)
         stored = encode(settings) if settings != DEFAULT else None
-        self.view = SettingsView(home, stored, settings, settings)
+        self.view: SettingsView = SettingsView(home, stored, settings, settings)
 
     def learn(self, stored: str | None) -> None:
         """Take the stored settings."""

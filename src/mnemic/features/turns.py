@@ -155,7 +155,8 @@ class Window:
     """
 
     def __init__(self, budget: int, interrupted: Entry | None = None, *, partial: bool = False) -> None:
-        self.left = self._budget = budget
+        self.left: int = budget
+        self._budget = budget
         self.full = False
         self._partial = partial
         self._interrupted = interrupted

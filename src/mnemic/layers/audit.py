@@ -53,7 +53,8 @@ class AuditLayer(Layer):
         """Take another store for the entries in `apart`, if it is not the one below; `close` closes both."""
         super().__init__(below)
         self._audit = audit or Audit()
-        self._apart = self.apart = apart
+        self.apart: Store | None = apart
+        self._apart = apart
         self._held_back: list[Put] = []
 
     async def write(self, write: Write) -> list[Outcome]:

@@ -64,7 +64,7 @@ class Keyring:
         if len(self._ciphers) < len(set(secrets)):
             raise InvalidValueError("two of the encryption keys have the same name: make one of them anew")
         self._wrong = InvalidTag
-        self.first = next(iter(self._ciphers))
+        self.first: bytes = next(iter(self._ciphers))
         """Name of the key that encrypts."""
 
     def seal(self, content: bytes, bound: bytes, mark: bytes = OF_RECORD) -> bytes:

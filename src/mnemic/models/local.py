@@ -105,7 +105,9 @@ class FastEmbedEmbedder:
             self.id = check_name(name if id is None else id, "id")
             self._model = _loader("fastembed", "TextEmbedding", name, options)
         else:
-            self.id = _id_of_object(model, getattr(model, "model_name", None) if id is None else id, options)
+            self.id = _id_of_object(
+                model, getattr(model, "model_name", None) if id is None else id, options
+            )
             self._model = Once(lambda: model)
 
     def embed(self, texts: Sequence[str]) -> Vectors:

@@ -32,7 +32,7 @@ class StaticEmbedder:
     """
 
     id = "mnemic-static-1"
-    trust = 1.0
+    trust: float = 1.0
     instant = True
     """A few texts are embedded faster than a thread is started."""
 

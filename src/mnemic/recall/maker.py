@@ -39,12 +39,12 @@ class Maker:
 
     def __init__(self, embedder: Embedder | None) -> None:
         self.embedder = embedder
-        self.name = entry_name(embedder.id if embedder else None)
+        self.name: str = entry_name(embedder.id if embedder else None)
         self.trust: float = getattr(embedder, "trust", TRUST)
         self.instant: bool = embedder is None or getattr(embedder, "instant", False)
         """Whether computing an entry is faster than handing it to a thread."""
         self.dimensions = 0
-        self.failures = 0
+        self.failures: int = 0
 
     def make(self, records: Sequence[Record]) -> list[bytes | None]:
         """Return the entry of each record; None if it has no text, or the embedder failed.

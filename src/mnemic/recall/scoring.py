@@ -138,36 +138,38 @@ class View:
 
     def __init__(self, shard: Shard) -> None:
         count = len(shard)
-        self.alive = shard.alive.values.copy()
-        self.whole = bool(self.alive.all())
-        self.turn = shard.spoken.values.copy()
-        self.traffic = (shard.role.values > 0) & ~self.turn
+        self.alive: NDArray[Any] = shard.alive.values.copy()
+        self.whole: bool = bool(self.alive.all())
+        self.turn: NDArray[Any] = shard.spoken.values.copy()
+        self.traffic: NDArray[np.bool_] = (shard.role.values > 0) & ~self.turn
         """System messages, tool calls and tool results."""
-        self.any_traffic = bool(self.traffic.any())
-        self.counted = self.alive & ~self.traffic
+        self.any_traffic: bool = bool(self.traffic.any())
+        self.counted: NDArray[np.bool_] = self.alive & ~self.traffic
         """Documents that count for word statistics and mean similarity."""
-        self.documents = int(np.count_nonzero(self.counted))
-        self.any_turn = bool(self.turn.any())
+        self.documents: int = int(np.count_nonzero(self.counted))
+        self.any_turn: bool = bool(self.turn.any())
         before = np.append(shard.before.values, count)
         after = np.append(shard.after.values, count)
         before[before == NONE] = count
         after[after == NONE] = count
-        self.near = {-1: before, 1: after}
+        self.near: dict[int, NDArray[Any]] = {-1: before, 1: after}
         for step in range(2, 5):
             self.near[-step] = before[self.near[1 - step]]
             self.near[step] = after[self.near[step - 1]]
         # What is one step before a turn counts for it, so it is shifted one step forward.
-        self.spread = np.stack([self.near[-step] for step in WINDOW])
+        self.spread: NDArray[Any] = np.stack([self.near[-step] for step in WINDOW])
         if shard.vectors.size:
             shard.embed_contexts(self.near)
         self._measure(shard)
         self._mark(shard)
-        self.bounded = bool((shard.valid_from.values > -NEVER).any() or (shard.valid_to.values < NEVER).any())
-        self.expiring = bool((shard.expires.values < NEVER).any())
-        self.weighed = not bool(np.isnan(shard.importance.values).all())
+        self.bounded: bool = bool(
+            (shard.valid_from.values > -NEVER).any() or (shard.valid_to.values < NEVER).any()
+        )
+        self.expiring: bool = bool((shard.expires.values < NEVER).any())
+        self.weighed: bool = not bool(np.isnan(shard.importance.values).all())
         newest = shard.created.values[self.alive].max(initial=0)
         ages = np.log1p(np.maximum(newest - shard.created.values, 0) / HOUR)
-        self.recency = (1 - ages / max(float(ages[self.alive].max(initial=0)), 1e-9)).astype(np.float32)
+        self.recency: NDArray[np.float32] = (1 - ages / max(float(ages[self.alive].max(initial=0)), 1e-9)).astype(np.float32)
 
     @property
     def nbytes(self) -> int:
@@ -183,26 +185,26 @@ class View:
         window = lengths.copy()
         for step, share in WINDOW.items():
             window += np.float32(share) * lengths[self.near[step]]
-        self.norms = length_norms(
+        self.norms: NDArray[np.float32] = length_norms(
             window, float(window[:count][self.counted].sum() / max(self.documents, 1)), k1=K1, b=B
         )
         sessions = np.bincount(
             shard.session.values, weights=lengths[:count], minlength=shard.session_count
         ).astype(np.float32)
         held = sessions > 0
-        self.sessions = int(np.count_nonzero(held))
+        self.sessions: int = int(np.count_nonzero(held))
         mean = float(sessions[held].mean()) if self.sessions else 1.0
-        self.session_norms = length_norms(sessions, mean, k1=K1, b=SESSION_B)
+        self.session_norms: NDArray[np.float32] = length_norms(sessions, mean, k1=K1, b=SESSION_B)
 
     def _mark(self, shard: Shard) -> None:
         """Compute the effect of the flags and lengths of turns."""
         marks = shard.marks.values
-        self.asks = (((marks & int(Marks.QUESTION)) > 0) & self.turn).astype(np.float32)
-        self.links = np.flatnonzero(((marks & int(Marks.FACT)) > 0) & self.alive)
+        self.asks: NDArray[np.float32] = (((marks & int(Marks.QUESTION)) > 0) & self.turn).astype(np.float32)
+        self.links: NDArray[np.intp] = np.flatnonzero(((marks & int(Marks.FACT)) > 0) & self.alive)
         logs = np.log1p(np.minimum(shard.length.values, LENGTH))
         turns = logs[self.turn & self.alive]
         middle = float(turns.mean()) if len(turns) else 0.0
-        self.long = np.where(self.turn, logs - middle, 0).astype(np.float32)
+        self.long: NDArray[np.float32] = np.where(self.turn, logs - middle, 0).astype(np.float32)
 
 
 def rank(found: Signals, visible: Flags | None, chosen: frozenset[str] | None = None) -> Ranking:

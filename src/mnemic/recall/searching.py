@@ -79,8 +79,8 @@ class Index:
     def __init__(self, name: str, *, sparse: bool = False) -> None:
         """`sparse` means that the index has only some records of the scope."""
         self.name = name
-        self.lock = threading.Lock()
-        self.shard = Shard(sparse=sparse)
+        self.lock: AbstractContextManager[bool] = threading.Lock()
+        self.shard: Shard = Shard(sparse=sparse)
         self.texts: dict[Ref, Record] = {}
         """Records that are already loaded."""
         self._claimed: set[tuple[str, str]] = set()

@@ -190,7 +190,7 @@ class Vectors:
     def __init__(self) -> None:
         self.dimensions = 0
         self.size = 0
-        self.owners = Column(np.int32)
+        self.owners: Column = Column(np.int32)
         self.several = False
         """Whether a document has more than one vector."""
         self._blocks: list[NDArray[np.int8]] = []
@@ -281,36 +281,36 @@ class Shard:
         """Last turn of each stream."""
         self.last_seq: list[int] = []
         self.sessions: dict[str, int] = {}
-        self.session_count = 0
-        self.only_turns = True
+        self.session_count: int = 0
+        self.only_turns: bool = True
         self.speakers: dict[str, int] = {"": 0}
         self.keys: list[str] = []
-        self.stream = Column(np.int32)
-        self.seq = Column(np.int64)
-        self.created = Column(np.int64)
-        self.expires = Column(np.int64)
-        self.valid_from = Column(np.int64)
-        self.valid_to = Column(np.int64)
-        self.importance = Column(np.float32)
-        self.pinned = Column(np.bool_)
-        self.used = Column(np.int64)
-        self.uses = Column(np.float32)
-        self.length = Column(np.float32)
-        self.marks = Column(np.uint8)
-        self.role = Column(np.uint8)
-        self.spoken = Column(np.bool_)
+        self.stream: Column = Column(np.int32)
+        self.seq: Column = Column(np.int64)
+        self.created: Column = Column(np.int64)
+        self.expires: Column = Column(np.int64)
+        self.valid_from: Column = Column(np.int64)
+        self.valid_to: Column = Column(np.int64)
+        self.importance: Column = Column(np.float32)
+        self.pinned: Column = Column(np.bool_)
+        self.used: Column = Column(np.int64)
+        self.uses: Column = Column(np.float32)
+        self.length: Column = Column(np.float32)
+        self.marks: Column = Column(np.uint8)
+        self.role: Column = Column(np.uint8)
+        self.spoken: Column = Column(np.bool_)
         """Whether a document is a turn of a user or an assistant, not of the system or a tool."""
-        self.speaker = Column(np.int32)
-        self.session = Column(np.int32)
-        self.before = Column(np.int32)
-        self.after = Column(np.int32)
-        self.digest = Column(np.uint64)
-        self.first_row = Column(np.int32)
+        self.speaker: Column = Column(np.int32)
+        self.session: Column = Column(np.int32)
+        self.before: Column = Column(np.int32)
+        self.after: Column = Column(np.int32)
+        self.digest: Column = Column(np.uint64)
+        self.first_row: Column = Column(np.int32)
         """First vector of a document; NONE if it has none."""
-        self.context = Column(np.float32)
+        self.context: Column = Column(np.float32)
         """Length of a document's context vector; NaN until computed."""
-        self.alive = Column(np.bool_)
-        self.postings = Postings()
+        self.alive: Column = Column(np.bool_)
+        self.postings: Postings = Postings()
         self.vectors = Vectors()
         self.silent: dict[Name, set[int]] = {}
         """Seqs of records without text, by stream."""

@@ -120,7 +120,7 @@ class LoadedGround(Ground):
         super().__init__(moment)
         self.found = found
         self._payload = payload
-        self.changes = Changes()
+        self.changes: Changes = Changes()
         self.dropped: list[Head] = []
 
     def read_head(self, name: Name) -> Head | None:

@@ -40,6 +40,19 @@ class Head:
 
     def __init__(self, row: Sequence[Any]) -> None:
         """Take the values in column order; `id` is defined by the back-end."""
+        self.id: Any
+        self.scope: str
+        self.kind: str
+        self.last_seq: int
+        self.version: int
+        self.count: int
+        self.weight: int
+        self.created: int
+        self.updated: int
+        self.ttl: int | None
+        self.expires: int | None
+        self.soonest: int | None
+        self.settings: str | None
         (
             self.id, self.scope, self.kind, self.last_seq, self.version, self.count, self.weight,
             self.created, self.updated, self.ttl, self.expires, self.soonest, self.settings,
@@ -97,14 +110,14 @@ class Slot:
         labels: dict[str, str],
         expires: int | None = None,
     ) -> None:
-        self.key = key
-        self.seq = seq
-        self.version = version
-        self.created = created
-        self.weight = weight
-        self.labels = labels
-        self.expires = expires
-        self.stored = True
+        self.key: str = key
+        self.seq: int = seq
+        self.version: int = version
+        self.created: int = created
+        self.weight: int = weight
+        self.labels: dict[str, str] = labels
+        self.expires: int | None = expires
+        self.stored: bool = True
         """Whether the back-end stores it already."""
         self.payload: Any = None
         """The back-end's encoding of the record to put; None if the record does not change."""
@@ -116,7 +129,7 @@ class Ground(ABC):
 
     def __init__(self, moment: int) -> None:
         self.moment = moment
-        self.now = from_microseconds(moment)
+        self.now: datetime = from_microseconds(moment)
         self.heads: dict[Name, Head | None] = {}
         self.dirty: set[Name] = set()
         self._before: dict[Name, Head | None] | None = None

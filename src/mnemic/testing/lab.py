@@ -32,7 +32,7 @@ class Lab:
         self.on_loop = on_loop
         self._runner = asyncio.Runner() if on_loop else None
         self._stores: list[Store] = []
-        self.store = self.open()
+        self.store: Store = self.open()
 
     def __enter__(self) -> Lab:
         return self

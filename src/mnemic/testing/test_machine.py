@@ -23,22 +23,23 @@ from .lab import KIND, Lab, without_times
 EXAMPLES = "MNEMIC_TEST_EXAMPLES"
 """Number of examples per back-end; the default is lower for remote ones."""
 
-scopes = st.sampled_from([ScopePath(path) for path in ("a", "a/b", "a/b/c", "a/bc", "d")])
-kinds = st.sampled_from([KIND, "note"])
-keys = st.sampled_from(["k", "l", "m", "K", "é", "a/b"])
-names = st.sampled_from(["x", "y", 'q"', "a.b"])
-scalars = st.one_of(
+scopes: st.SearchStrategy[ScopePath] = st.sampled_from([ScopePath(path) for path in ("a", "a/b", "a/b/c", "a/bc", "d")])
+kinds: st.SearchStrategy[str] = st.sampled_from([KIND, "note"])
+keys: st.SearchStrategy[str] = st.sampled_from(["k", "l", "m", "K", "é", "a/b"])
+names: st.SearchStrategy[str] = st.sampled_from(["x", "y", 'q"', "a.b"])
+scalars: st.SearchStrategy[bool | int | float | str | None] = st.one_of(
     st.none(),
     st.booleans(),
     st.integers(-3, 3),
     st.sampled_from([0.5, 1.0, -2.0]),
     st.sampled_from(["", "a", "é"]),
 )
-long_ago, far_off = datetime(2001, 1, 1, tzinfo=UTC), datetime(2901, 1, 1, tzinfo=UTC)
-times = st.sampled_from([None, None, long_ago, far_off])
-moments = st.integers(0, 3).map(lambda n: long_ago + n * timedelta(days=1))
-values = st.sampled_from([b"", b"1", b"\0\xff"])
-records = st.builds(
+long_ago: datetime = datetime(2001, 1, 1, tzinfo=UTC)
+far_off: datetime = datetime(2901, 1, 1, tzinfo=UTC)
+times: st.SearchStrategy[datetime | None] = st.sampled_from([None, None, long_ago, far_off])
+moments: st.SearchStrategy[datetime] = st.integers(0, 3).map(lambda n: long_ago + n * timedelta(days=1))
+values: st.SearchStrategy[bytes] = st.sampled_from([b"", b"1", b"\0\xff"])
+records: st.SearchStrategy[Record] = st.builds(
     Record,
     scope=scopes,
     kind=kinds,
@@ -56,13 +57,13 @@ records = st.builds(
     valid_to=st.none() | moments,
     derived=st.dictionaries(st.sampled_from(["x", "y"]), values, max_size=2),
 )
-versions = st.sampled_from([None, None, None, 0, 1, 2, 5])
-refs = st.builds(Ref, scopes, kinds, keys)
-groups = st.lists(st.lists(keys, min_size=1, max_size=2).map(tuple), max_size=4).map(tuple)
-counts = st.none() | st.integers(0, 4)
-rarely = st.sampled_from([False, False, False, True])
-stream_settings = st.sampled_from([None, None, "", "{}"])
-operations = st.one_of(
+versions: st.SearchStrategy[int | None] = st.sampled_from([None, None, None, 0, 1, 2, 5])
+refs: st.SearchStrategy[Ref] = st.builds(Ref, scopes, kinds, keys)
+groups: st.SearchStrategy[tuple[tuple[str, ...], ...]] = st.lists(st.lists(keys, min_size=1, max_size=2).map(tuple), max_size=4).map(tuple)
+counts: st.SearchStrategy[int | None] = st.none() | st.integers(0, 4)
+rarely: st.SearchStrategy[bool] = st.sampled_from([False, False, False, True])
+stream_settings: st.SearchStrategy[str | None] = st.sampled_from([None, None, "", "{}"])
+operations: st.SearchStrategy[Any] = st.one_of(
     st.builds(Put, records, versions),
     st.builds(Put, records, versions),
     st.builds(Delete, refs, versions),
@@ -76,11 +77,11 @@ operations = st.one_of(
     st.builds(Expect, scopes, kinds, st.none() | st.integers(0, 6), keys),
     st.builds(Expect, scopes, kinds, settings=stream_settings),
 )
-fields = st.one_of(
+fields: st.SearchStrategy[str] = st.one_of(
     st.builds("{}.{}".format, st.sampled_from(["meta", "data", "labels"]), names),
     st.sampled_from(["key", "importance", "weight", "pinned", "created", "valid_from", "valid_to"]),
 )
-conditions = st.one_of(
+conditions: st.SearchStrategy[Condition] = st.one_of(
     st.builds(
         Condition,
         fields,
@@ -98,11 +99,11 @@ class StoreMachine(RuleBasedStateMachine):
 
     @initialize()
     def open(self) -> None:
-        self.stack = ExitStack()
+        self.stack: ExitStack[bool | None] = ExitStack()
         folder = Path(self.stack.enter_context(tempfile.TemporaryDirectory()))
-        self.lab = self.stack.enter_context(lend(self.bench, folder))
-        self.model = self.stack.enter_context(Lab("memory://", on_loop=False))
-        self.ids = 0
+        self.lab: Lab = self.stack.enter_context(lend(self.bench, folder))
+        self.model: Lab = self.stack.enter_context(Lab("memory://", on_loop=False))
+        self.ids: int = 0
 
     def teardown(self) -> None:
         if hasattr(self, "stack"):

@@ -49,14 +49,14 @@ fresh: ContextVar[float | None] = ContextVar("fresh", default=None)
 class AgentCoreEngine:
     """Stores streams in the events of a memory."""
 
-    capabilities = frozenset({Capability.DURABLE, Capability.SHARED})
+    capabilities: frozenset[Capability] = frozenset({Capability.DURABLE, Capability.SHARED})
     expires_streams = False
     spans = True
 
     def __init__(
         self, service: Service, *, branch: str | None = None, recall: bool = True, renew: int = RENEW
     ) -> None:
-        self.url = service.url
+        self.url: str = service.url
         self.service = service
         self._branch = branch
         self._renew = renew
@@ -69,7 +69,7 @@ class AgentCoreEngine:
 
     def after_fork(self) -> None:
         """Reset in a child, which is another writer with an empty cache."""
-        self.sessions = Sessions(self.service, self._branch)
+        self.sessions: Sessions = Sessions(self.service, self._branch)
         self._writer = secrets.token_hex(4)
 
     def partition(self, name: Name) -> str:

@@ -34,7 +34,7 @@ class Line:
         self.place = place
         self.scope = scope
         self.branch = branch
-        self.lock = Lock()
+        self.lock: Lock = Lock()
         self.users = 0
         self.loaded = False
         self.recent: dict[str, tuple[float, Body]] = {}
@@ -43,8 +43,8 @@ class Line:
 
     def clear(self) -> None:
         """Reset to what was created here."""
-        self.synced = 0.0
-        self.seen = 0
+        self.synced: float = 0.0
+        self.seen: int = 0
         """Checksum of all events with valid content."""
         self.n = 0
         self.newest: Event | None = None
@@ -77,7 +77,7 @@ class Line:
         """Whether the events are those of the main branch, seen from a branch without events."""
         self.root: str | None = None
         """Event at which that branch will start."""
-        self.size = 0
+        self.size: int = 0
         self.looked_over = 0
         """Last check for expiring events, in seconds since 1970."""
 

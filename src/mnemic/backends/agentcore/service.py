@@ -47,7 +47,7 @@ class Service:
     """One memory."""
 
     def __init__(self, requests: aws.Requests, memory: str) -> None:
-        self.url = str(requests.url)
+        self.url: str = str(requests.url)
         self._requests = requests
         self._memory = memory
         self._begin()

@@ -16,16 +16,16 @@ class Event:
     __slots__ = ("at", "gone", "group", "groups", "id", "live", "mark", "order", "twins")
 
     def __init__(self, id: str, body: Body) -> None:
-        self.id = id
-        self.mark = crc32(id.encode())
-        self.order = order_of(id, body)
-        self.at = body.at
-        self.group = body.group
-        self.groups = body.groups
+        self.id: str = id
+        self.mark: int = crc32(id.encode())
+        self.order: tuple[int, str, str] = order_of(id, body)
+        self.at: int = body.at
+        self.group: str | None = body.group
+        self.groups: list[str] = body.groups
         self.live: set[Thing] = set()
-        self.gone = {(gone.kind, gone.key, gone.born): gone for gone in body.gone if gone.at}
+        self.gone: dict[tuple[str, str, int], Gone] = {(gone.kind, gone.key, gone.born): gone for gone in body.gone if gone.at}
         """Deletions that other writers must learn about."""
-        self.twins = {gone.twin: gone for gone in body.gone if gone.twin is not None}
+        self.twins: dict[str, Gone] = {gone.twin: gone for gone in body.gone if gone.twin is not None}
         """Memory records to delete."""
 
 
@@ -56,11 +56,11 @@ class Value(Thing):
 
     def __init__(self, item: Item, extra: Extra, event: Event) -> None:
         assert extra.value is not None
-        self.n = extra.n or event.order[0]
-        self.item = item
-        self.name = extra.name
-        self.version = extra.version
-        self.value = extra.value
+        self.n: int = extra.n or event.order[0]
+        self.item: Item = item
+        self.name: str = extra.name
+        self.version: int = extra.version
+        self.value: bytes = extra.value
         self.event = event
 
     def content(self) -> Extra:
@@ -82,24 +82,25 @@ class Item(Thing):
     )  # fmt: skip
 
     def __init__(self, held: Held, event: Event) -> None:
-        self.kind = held.kind
+        self.kind: str = held.kind
         self.values: dict[str, Value] = {}
         self.take(held, event)
 
     def take(self, held: Held, event: Event) -> None:
         """Replace it by another version."""
         kept = held.kept
-        self.raw = encode(kept)
-        self.born = held.born
-        self.key = kept.key
-        self.seq = self.written = kept.seq
-        self.version = kept.version
-        self.created = kept.created
-        self.updated = kept.updated
-        self.weight = kept.weight
-        self.labels = kept.labels
-        self.expires = kept.expires
-        self.twin = held.twin
+        self.raw: bytes = encode(kept)
+        self.born: int = held.born
+        self.key: str = kept.key
+        self.seq: int = kept.seq
+        self.written: int = kept.seq
+        self.version: int = kept.version
+        self.created: int = kept.created
+        self.updated: int = kept.updated
+        self.weight: int = kept.weight
+        self.labels: dict[str, str] = kept.labels
+        self.expires: int | None = kept.expires
+        self.twin: str | None = held.twin
         self.event = event
 
     def slot(self) -> Slot:
@@ -136,7 +137,7 @@ class Stream:
     __slots__ = ("event", "floor", "head", "keys", "rows", "seqs")
 
     def __init__(self) -> None:
-        self.floor = 0
+        self.floor: int = 0
         """Seq up to which all records are deleted."""
         self.head: KeptHead | None = None
         self.event: Event | None = None

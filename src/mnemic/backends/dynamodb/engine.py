@@ -36,12 +36,14 @@ NOTE = Fields("value", "digest")
 class DynamoEngine:
     """Stores streams in a table."""
 
-    capabilities = frozenset({Capability.DURABLE, Capability.SHARED, Capability.ATOMIC})
+    capabilities: frozenset[Capability] = frozenset(
+        {Capability.DURABLE, Capability.SHARED, Capability.ATOMIC}
+    )
     expires_streams = False
     spans = True
 
     def __init__(self, layout: Layout) -> None:
-        self.url = str(layout.table.url)
+        self.url: str = str(layout.table.url)
         self.most = (MOST_ITEMS - 2) // (1 if layout.labels else 2)
         self._layout = layout
         self._table = layout.table

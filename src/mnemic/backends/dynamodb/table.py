@@ -38,7 +38,7 @@ class Table:
     def __init__(self, requests: aws.Requests, name: str) -> None:
         self.requests = requests
         self.name = name
-        self.url = requests.url
+        self.url: StoreURL = requests.url
 
     async def call(self, operation: str, **parameters: Any) -> Any:
         """Return the answer to a request; raises a Mnemic error."""

@@ -196,7 +196,7 @@ class Held:
 
     def __init__(self, engine: Engine, journals: Journals, id: str, until: int) -> None:
         self.id = id
-        self.status = _encode(Status(until))
+        self.status: bytes = _encode(Status(until))
         self.certain = False
         self.taken: dict[Name, KeptHead] = {}
         """Heads while they are locked."""

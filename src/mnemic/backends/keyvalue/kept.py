@@ -163,7 +163,7 @@ def _micro(time: Any) -> int | None:
     return None if time is None else to_microseconds(time)
 
 
-encode = json.Encoder().encode
+encode: Callable[[Any], bytes] = json.Encoder().encode
 _kept = json.Decoder(Kept).decode
 _head = json.Decoder(KeptHead).decode
 

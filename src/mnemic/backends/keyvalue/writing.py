@@ -38,9 +38,9 @@ class Pending:
     __slots__ = ("future", "payloads", "write")
 
     def __init__(self, write: Write, payloads: Payloads, future: asyncio.Future[list[Outcome]]) -> None:
-        self.write = write
-        self.payloads = payloads
-        self.future = future
+        self.write: Write = write
+        self.payloads: Payloads = payloads
+        self.future: asyncio.Future[list[Outcome]] = future
 
 
 class Writer:

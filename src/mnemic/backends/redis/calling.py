@@ -70,7 +70,7 @@ class Server:
             return Line(connect(), asyncio.Semaphore(connections))
 
         self.url = url
-        self.cluster = "+cluster://" in url
+        self.cluster: bool = "+cluster://" in url
         self._calls = Calls(url, timeout, connected, Line.close)
 
     async def read(self, *command: Any) -> Any:
@@ -128,7 +128,7 @@ class Line:
 
     def __init__(self, client: Redis | RedisCluster, room: asyncio.Semaphore) -> None:
         self.room = room
-        self.cluster = isinstance(client, RedisCluster)
+        self.cluster: bool = isinstance(client, RedisCluster)
         self._client: Any = client
 
     async def close(self) -> None:

@@ -25,11 +25,11 @@ _SLOT = json.Decoder(tuple[int, int, int, int, dict[str, str], int | None]).deco
 class RedisEngine:
     """Stores the bytes of a store: a server is one partition; in a cluster, each scope is one."""
 
-    capabilities = frozenset({Capability.DURABLE, Capability.SHARED})
+    capabilities: frozenset[Capability] = frozenset({Capability.DURABLE, Capability.SHARED})
     expires_streams = True
 
     def __init__(self, server: Server, keys: Keys) -> None:
-        self.url = server.url
+        self.url: str = server.url
         self._server = server
         self._keys = keys
         self._listing = Listing(server, keys)

@@ -41,7 +41,7 @@ class Keys:
 
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
-        self.format = self._key("/", ":format")
+        self.format: bytes = self._key("/", ":format")
         self.stream = lru_cache(maxsize=10_000)(self._stream)
 
     def note(self, key: str) -> bytes:

@@ -71,7 +71,7 @@ class RedisIndex:
     def __init__(
         self, server: Server, keys: Keys, engine: RedisEngine, moment: Callable[[], int], large: int
     ) -> None:
-        self.url = server.url
+        self.url: str = server.url
         self.large = large
         self._server = server
         self._keys = keys

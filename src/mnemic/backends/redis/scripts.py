@@ -13,8 +13,8 @@ class Script:
 
     def __init__(self, flags: str, text: str) -> None:
         # A script with declared flags is rejected as a whole when memory is short, not halfway.
-        self.text = f"#!lua {flags}".rstrip() + f"\n{text}"
-        self.sha = sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+        self.text: str = f"#!lua {flags}".rstrip() + f"\n{text}"
+        self.sha: str = sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
 
 # KEYS: head, rows, slots, derived, labels. ARGV: what is read, how many names of derived values, those names,

@@ -147,6 +147,12 @@ class StreamPlaces:
     """Key numbers of a stream within a call."""
 
     def __init__(self, first: int) -> None:
+        self.head: int
+        self.rows: int
+        self.slots: int
+        self.derived: int
+        self.labels: int
+        self.names: int
         self.head, self.rows, self.slots, self.derived, self.labels, self.names = range(first, first + 6)
 
 

@@ -121,8 +121,8 @@ class Draft:
     """A tenant after a commit, and the objects to write before its manifest."""
 
     def __init__(self, tenant: Tenant, library: Library) -> None:
-        self.tenant = tenant.copy()
-        self.turn = secrets.token_bytes(8)
+        self.tenant: Tenant = tenant.copy()
+        self.turn: bytes = secrets.token_bytes(8)
         """Id of this commit."""
         self.objects: dict[str, bytes] = {}
         """Segments and directories to write, by id."""

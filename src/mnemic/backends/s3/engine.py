@@ -37,11 +37,11 @@ Result = TypeVar("Result")
 class S3Engine:
     """Stores the bytes of a store in a bucket."""
 
-    capabilities = frozenset({Capability.DURABLE, Capability.SHARED})
+    capabilities: frozenset[Capability] = frozenset({Capability.DURABLE, Capability.SHARED})
     expires_streams = False
 
     def __init__(self, bucket: Bucket, names: Names) -> None:
-        self.url = bucket.url
+        self.url: str = bucket.url
         self.bucket = bucket
         self.names = names
         self._library = Library(bucket, names)

@@ -139,7 +139,7 @@ class Tenant:
         self.fresh: dict[Name, Entry] = {}
         """Streams listed in the manifest itself."""
         self.directory: str | None = None
-        self.base = Directory([])
+        self.base: Directory = Directory([])
         """The other streams, from the directory."""
         self.trash: list[str] = []
         """Unused objects that may not be deleted yet."""

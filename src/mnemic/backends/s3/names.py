@@ -13,10 +13,10 @@ class Names:
 
     def __init__(self, prefix: str) -> None:
         self._prefix = f"{prefix}/" if prefix else ""
-        self.marker = f"{self._prefix}mnemic"
-        self.manifests = f"{self._prefix}manifests/"
-        self.segments = f"{self._prefix}segments/"
-        self.notes = f"{self._prefix}notes/"
+        self.marker: str = f"{self._prefix}mnemic"
+        self.manifests: str = f"{self._prefix}manifests/"
+        self.segments: str = f"{self._prefix}segments/"
+        self.notes: str = f"{self._prefix}notes/"
 
     # UTF-8 sorts like its text. The underscore keeps names such as '..' from being folders.
 

@@ -47,7 +47,7 @@ class Bucket:
     def __init__(self, requests: aws.Requests, name: str) -> None:
         self._requests = requests
         self._name = name
-        self.url = str(requests.url)
+        self.url: str = str(requests.url)
         self.deletes = False
         """Whether the endpoint supports conditional deletes, as Amazon S3 has since 2025."""
         self._place = (str(requests.meta.endpoint_url), name)

@@ -39,9 +39,9 @@ class Pending(Generic[Tx]):
     __slots__ = ("done", "error", "finish", "result", "work")
 
     def __init__(self, work: Work[Tx], finish: Callable[[Pending[Tx]], object] | None = None) -> None:
-        self.work = work
-        self.finish = finish
-        self.done = False
+        self.work: Work[Tx] = work
+        self.finish: Callable[[Pending[Tx]], object] | None = finish
+        self.done: bool = False
         self.result: Any = None
         self.error: BaseException | None = None
 

@@ -20,15 +20,15 @@ HEAD = "0005"
 VERSION_TABLE = "mnemic_schema"
 """Where Alembic notes the revision of a database; ours alone, so that we may share one."""
 
-metadata = MetaData()
+metadata: MetaData = MetaData()
 
-Id = BigInteger().with_variant(Integer, "sqlite")
+Id: BigInteger = BigInteger().with_variant(Integer, "sqlite")
 """SQLite numbers its rows by itself only in a column of the type INTEGER."""
 
-Name = Text().with_variant(Text(collation="C"), "postgresql")
+Name: Text = Text().with_variant(Text(collation="C"), "postgresql")
 """Text that is compared and ordered, by code point as in Python; SQLite does so by itself."""
 
-streams = Table(
+streams: Table[Any] = Table(
     "mnemic_streams",
     metadata,
     Column("id", Id, primary_key=True),
@@ -48,7 +48,7 @@ streams = Table(
 )
 """Totals of each scope and kind. `soonest` is when the first of its records expires, or earlier."""
 
-records = Table(
+records: Table[Any] = Table(
     "mnemic_records",
     metadata,
     Column("stream_id", BigInteger, primary_key=True, autoincrement=False),
@@ -72,7 +72,7 @@ records = Table(
 )
 """Times are microseconds since 1970; data, meta and labels are JSON, NULL when there is none."""
 
-labels = Table(
+labels: Table[Any] = Table(
     "mnemic_labels",
     metadata,
     Column("stream_id", BigInteger, primary_key=True, autoincrement=False),
@@ -83,7 +83,7 @@ labels = Table(
 )
 """Which records carry which label, so that they are found without a scan."""
 
-derived = Table(
+derived: Table[Any] = Table(
     "mnemic_derived",
     metadata,
     Column("stream_id", BigInteger, primary_key=True, autoincrement=False),

@@ -82,7 +82,7 @@ class Connection:
     def __init__(self, raw: sqlite3.Connection, file: SqliteFile) -> None:
         self.raw = raw
         self.file = file
-        self.reads = Reads(raw)
+        self.reads: Reads = Reads(raw)
 
     def all(self, statement: Prepared, parameters: Parameters) -> list[Any]:
         """Run a statement and return its rows."""
@@ -115,9 +115,9 @@ class SqliteFile:
 
     def __init__(self, url: StoreURL) -> None:
         """Raise InvalidValueError for a URL that names no file or has a bad option."""
-        self.url = str(url)
+        self.url: str = str(url)
         options = url.take(synchronous=_synchronous, busy_timeout=_seconds)
-        self.synchronous = options.get("synchronous", "FULL")
+        self.synchronous: object = options.get("synchronous", "FULL")
         self.busy_seconds: Any = options.get("busy_timeout", BUSY_SECONDS)
         name = unquote(url.split.path[1:])
         if url.split.netloc or name in ("", ":memory:"):
@@ -126,7 +126,7 @@ class SqliteFile:
                 "and memory:// for what need not last"
             )
         # Made absolute once: the working folder may be another when the next connection is opened.
-        self.path = Path(name).absolute()
+        self.path: Path = Path(name).absolute()
         self._name = str(self.path)
         self._idle: deque[Connection] = deque()
         self._closed = False

@@ -51,7 +51,7 @@ class Prepared:
         """`keep_plan` says whether the database may plan it once for all values."""
         self.keep_plan = keep_plan
         compiled = statement.compile(dialect=dialect)  # type: ignore[attr-defined]
-        self.text = str(compiled)
+        self.text: str = str(compiled)
         names = tuple(compiled.positiontup)
         constants = {name: value for name, value in compiled.params.items() if value is not None}
         self.arguments: Callable[[Parameters], Any]
@@ -73,7 +73,8 @@ class Statements:
 
     def __init__(self, flavour: Flavour) -> None:
         self.flavour = flavour
-        self.dialect = dialect = flavour.dialect
+        dialect = flavour.dialect
+        self.dialect: Dialect = dialect
 
         def prepared(statement: Executable) -> Prepared:
             return Prepared(statement, dialect)
@@ -85,44 +86,46 @@ class Statements:
         totals = select(
             func.count(), func.coalesce(func.sum(records.c.weight), 0), func.min(records.c.expires)
         )
-        self.head = prepared(select(streams).where(stream))
-        self.add_head = prepared(insert(streams).values(_parameters(streams, but=("id",))))
-        self.set_head = prepared(
+        self.head: Prepared = prepared(select(streams).where(stream))
+        self.add_head: Prepared = prepared(insert(streams).values(_parameters(streams, but=("id",))))
+        self.set_head: Prepared = prepared(
             update(streams)
             .where(streams.c.id == bindparam("id"))
             .values(_parameters(streams, but=("id", "scope", "kind", "created")))
         )
-        self.remove_head = prepared(delete(streams).where(streams.c.id == bindparam("id")))
-        self.slot = prepared(
+        self.remove_head: Prepared = prepared(delete(streams).where(streams.c.id == bindparam("id")))
+        self.slot: Prepared = prepared(
             select(*(records.c[name] for name in SLOT)).where(of_stream, same(records.c.key))
         )
-        self.add = prepared(insert(records).values(_parameters(records)))
-        self.set = prepared(
+        self.add: Prepared = prepared(insert(records).values(_parameters(records)))
+        self.set: Prepared = prepared(
             update(records).where(place).values(_parameters(records, but=("stream_id", "seq", "key")))
         )
-        self.remove = prepared(delete(records).where(place))
-        self.add_label = prepared(insert(labels).values(_parameters(labels)))
-        self.remove_label = prepared(delete(labels).where(and_(*(same(c) for c in labels.columns))))
-        self.remove_lost_labels = prepared(
+        self.remove: Prepared = prepared(delete(records).where(place))
+        self.add_label: Prepared = prepared(insert(labels).values(_parameters(labels)))
+        self.remove_label: Prepared = prepared(delete(labels).where(and_(*(same(c) for c in labels.columns))))
+        self.remove_lost_labels: Prepared = prepared(
             delete(labels).where(
                 same(labels.c.stream_id),
                 ~exists().where(records.c.stream_id == labels.c.stream_id, records.c.seq == labels.c.seq),
             )
         )
-        self.keep_derived = prepared(_replacing(derived, flavour))
-        self.remove_derived = prepared(delete(derived).where(same(derived.c.stream_id), same(derived.c.seq)))
-        self.remove_one_derived = prepared(
+        self.keep_derived: Prepared = prepared(_replacing(derived, flavour))
+        self.remove_derived: Prepared = prepared(
+            delete(derived).where(same(derived.c.stream_id), same(derived.c.seq))
+        )
+        self.remove_one_derived: Prepared = prepared(
             delete(derived).where(same(derived.c.stream_id), same(derived.c.seq), same(derived.c.name))
         )
-        self.remove_lost_derived = prepared(
+        self.remove_lost_derived: Prepared = prepared(
             delete(derived).where(
                 same(derived.c.stream_id),
                 ~exists().where(records.c.stream_id == derived.c.stream_id, records.c.seq == derived.c.seq),
             )
         )
-        self.totals = prepared(totals.where(of_stream))
-        self.expired_totals = prepared(totals.where(of_stream, past))
-        self.remove_expired = prepared(delete(records).where(of_stream, past))
+        self.totals: Prepared = prepared(totals.where(of_stream))
+        self.expired_totals: Prepared = prepared(totals.where(of_stream, past))
+        self.remove_expired: Prepared = prepared(delete(records).where(of_stream, past))
 
         self.reach = cache(self._reach)
         self.scan = lru_cache(maxsize=512)(self._scan)

@@ -142,7 +142,8 @@ class SqlPlan(Plan):
             ],
         )
         self._flush_derived(changed)
-        self.removed, self.lost_labels = [], []
+        self.removed.clear()
+        self.lost_labels.clear()
         for _, slot in changed:
             slot.stored, slot.payload = True, None
 
@@ -160,7 +161,7 @@ class SqlPlan(Plan):
             else:
                 kept.append(values)
         connection.many(sql.keep_derived, kept)
-        self.derived = {}
+        self.derived.clear()
 
 
 def to_slot(row: Sequence[Any]) -> Slot:

@@ -174,8 +174,8 @@ class ConversationTracker:
     """A conversation as pairs of user message and answer."""
 
     def __init__(self) -> None:
-        self.memory = ConversationMemory()
-        self.turn_count = 0
+        self.memory: ConversationMemory = ConversationMemory()
+        self.turn_count: int = 0
 
     def add_turn(self, user_msg: str, assistant_msg: str) -> None:
         pair = [Message("user", user_msg), Message("assistant", assistant_msg)]
@@ -216,9 +216,9 @@ class PersistentMemory:
 
     def __init__(self, agent_name: str, base_path: str | PathLike[str]) -> None:
         """Raise InvalidValueError for a name that points outside the folder."""
-        self.agent_name = check_segment(agent_name, "agent name")
-        self.filepath = Path(base_path) / f"{agent_name}_memory.json"
-        self.memory = ConversationMemory()
+        self.agent_name: str = check_segment(agent_name, "agent name")
+        self.filepath: Path = Path(base_path) / f"{agent_name}_memory.json"
+        self.memory: ConversationMemory = ConversationMemory()
         self._load()
 
     def _load(self) -> None:

@@ -36,8 +36,10 @@ class LLMAgent:
         tools: Sequence[Any] = (),
         max_context_tokens: int = 4000,
     ) -> None:
-        self.name = check_name(name, "agent name")
-        self.memory_store = InMemoryMemoryStore() if memory_store is None else memory_store
+        self.name: str = check_name(name, "agent name")
+        self.memory_store: InMemoryMemoryStore | BaseMemoryStore = (
+            InMemoryMemoryStore() if memory_store is None else memory_store
+        )
         self.max_context_tokens = max_context_tokens
         self._talker = Talker(name, system_prompt, llm, tools, history=self._history, keep=self._keep)
         _unregistered[name] = self

@@ -93,7 +93,8 @@ class SummaryMemory(InMemoryMemoryStore):
         **options: Any,
     ) -> None:
         """`summarizer_agent` is the name of an agent, or a function from a text to its summary."""
-        self.summarizer_agent, self.threshold = summarizer_agent, threshold
+        self.summarizer_agent: str | Callable[[str], Any] = summarizer_agent
+        self.threshold: int = threshold
         super().__init__(
             max_messages=threshold,
             overflow=mnemic.Summarize(self._summarize),
@@ -151,8 +152,10 @@ class AutoCleanupMemory(FilterableMemoryStore):
         self, max_age_days: float = 30, archive: BaseMemoryStore | None = None, **options: Any
     ) -> None:
         super().__init__(**options)
-        self.max_age = timedelta(days=max_age_days)
-        self.archive_store = InMemoryMemoryStore() if archive is None else archive
+        self.max_age: timedelta = timedelta(days=max_age_days)
+        self.archive_store: InMemoryMemoryStore | BaseMemoryStore = (
+            InMemoryMemoryStore() if archive is None else archive
+        )
 
     async def cleanup(self) -> int:
         session = await self.session()
@@ -174,7 +177,8 @@ class SafeMemoryStore(InMemoryMemoryStore):
         self, max_size: int, overflow_handler: Callable[[list[Message]], Any], **options: Any
     ) -> None:
         super().__init__(max_messages=max_size, overflow=self._overflow, keep=0.8, **options)
-        self.max_size, self.overflow_handler = max_size, overflow_handler
+        self.max_size: int = max_size
+        self.overflow_handler: Callable[[list[Message]], Any] = overflow_handler
 
     async def _overflow(self, messages: list[mnemic.Message]) -> None:
         await call(self.overflow_handler, [from_core(message) for message in messages])
@@ -194,10 +198,15 @@ class AuditMemoryStore(BaseMemoryStore):
         check_compliance: Callable[[Message], Any] | None = None,
     ) -> None:
         """`check_compliance` returns flags for a message; a subclass may override it instead."""
-        self.operational_store = InMemoryMemoryStore() if operational_store is None else operational_store
-        self.audit_store = InMemoryMemoryStore() if audit_store is None else audit_store
-        self.current_user_id, self.request_ip = current_user_id, request_ip
-        self.session_id = str(session_id or getattr(self.operational_store, "session_id", "default"))
+        self.operational_store: InMemoryMemoryStore | BaseMemoryStore = (
+            InMemoryMemoryStore() if operational_store is None else operational_store
+        )
+        self.audit_store: InMemoryMemoryStore | BaseMemoryStore = (
+            InMemoryMemoryStore() if audit_store is None else audit_store
+        )
+        self.current_user_id: str | None = current_user_id
+        self.request_ip: str | None = request_ip
+        self.session_id: str = str(session_id or getattr(self.operational_store, "session_id", "default"))
         self._check_compliance = check_compliance
 
     def check_compliance(self, message: Message) -> Any:

@@ -58,7 +58,8 @@ class UrlMemoryStore(BaseMemoryStore):
         embedder: Any = "auto",
         **limits: Any,
     ) -> None:
-        self.url, self.session_id = url, session_id
+        self.url: str = url
+        self.session_id: str = session_id
         self._opening: dict[str, Any] = {"embedder": embedder, "encryption_key": encryption_key}
         # A limit of these stores defines how much they retain.
         self._limits = {"overflow": "drop", **limits}

@@ -34,8 +34,8 @@ class Emulator:
         for name, value in _IDENTITY.items():
             os.environ.setdefault(name, value)
         folder = new_folder(module)
-        self.endpoint = f"http://{HOST}:{port}"
-        self.process = Process(
+        self.endpoint: str = f"http://{HOST}:{port}"
+        self.process: Process = Process(
             [sys.executable, "-m", module, *arguments],
             folder=folder,
             ready=lambda: answers(port),

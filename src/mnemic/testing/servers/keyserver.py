@@ -22,10 +22,10 @@ class KeyServer:
         self, program: Path, *options: str, environment: dict[str, str] | None = None, bus: bool = False
     ) -> None:
         needed("redis")
-        self.port = free_port(10000) if bus else free_port()
+        self.port: int = free_port(10000) if bus else free_port()
         folder = new_folder("keys")
         flags = ["--port", str(self.port), "--bind", HOST, "--save", "", "--dir", str(folder), *options]
-        self.process = Process(
+        self.process: Process = Process(
             [program, *flags], folder=folder, ready=self._is_ready, environment=environment
         )
         self.process.start()

@@ -49,7 +49,7 @@ class Postgres:
             call([_programs() / "pg_basebackup", "-D", data, *options], user=self._user)
         chosen = {**_SETTINGS, "port": str(port), **settings}
         flags = [part for name, value in chosen.items() for part in ("-c", f"{name}={value}")]
-        self.process = Process(
+        self.process: Process = Process(
             [_programs() / "postgres", "-D", data, *flags],
             folder=folder,
             ready=self._is_ready,

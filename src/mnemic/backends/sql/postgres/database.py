@@ -30,12 +30,12 @@ class PostgresDatabase:
     """Opens a connection for each migration."""
 
     def __init__(self, address: Address) -> None:
-        self.url = address.shown
+        self.url: str = address.shown
         self._address = address
         begin = [f"SELECT pg_advisory_xact_lock({LOCK})"]
         if address.schema is not None:
             begin.append(_make_schema(address.schema))
-        self.engine = Engine(
+        self.engine: Engine = Engine(
             "postgresql+psycopg://",
             f"SELECT 1 WHERE to_regclass('{VERSION_TABLE}') IS NOT NULL",
             begin,

@@ -22,8 +22,8 @@ class Pending:
     __slots__ = ("done", "error", "future", "outcomes", "rows", "write")
 
     def __init__(self, write: Write, rows: Sequence[Any]) -> None:
-        self.write = write
-        self.rows = rows
+        self.write: Write = write
+        self.rows: Sequence[Any] = rows
         self.done = False
         self.outcomes: list[Outcome] = []
         self.error: Exception | None = None

@@ -134,8 +134,8 @@ class ThreadLink:
         self.raw = raw
         self._cursor = raw.cursor()
         self._pipeline = Pipeline(raw)
-        self.since = 0.0
-        self.asked = 0
+        self.since: float = 0.0
+        self.asked: int = 0
         self.replan_at = 100
 
     @classmethod
@@ -194,8 +194,8 @@ class LoopLink:
         self.raw = raw
         self._cursor = raw.cursor()
         self._pipeline = Pipeline(raw)
-        self.since = 0.0
-        self.asked = 0
+        self.since: float = 0.0
+        self.asked: int = 0
         self.replan_at = 100
 
     @classmethod

@@ -185,7 +185,7 @@ class Sql:
     """The statements; pgvector's names are written with the schema that it is in."""
 
     def __init__(self, schema: str) -> None:
-        self.of = f'"{schema}".'
+        self.of: str = f'"{schema}".'
         stream = "(SELECT id FROM mnemic_streams WHERE scope = :scope AND kind = :kind)"
         given = (
             "unnest(CAST(:scopes AS text[]), CAST(:kinds AS text[]), CAST(:keys AS text[]), "
@@ -193,18 +193,18 @@ class Sql:
             "CAST(:words AS text[]), CAST(:vectors AS text[])) "
             "AS u(scope, kind, key, piece, seq, version, words, vector)"
         )
-        self.begin = _prepared("BEGIN")
-        self.commit = _prepared("COMMIT")
-        self.tune = _prepared(
+        self.begin: Prepared = _prepared("BEGIN")
+        self.commit: Prepared = _prepared("COMMIT")
+        self.tune: Prepared = _prepared(
             "SELECT set_config('hnsw.iterative_scan', 'relaxed_order', true), "
             f"set_config('hnsw.ef_search', '{AHEAD}', true)"
         )
-        self.tables = [_prepared(statement) for statement in self._tables()]
-        self.clear = _prepared(
+        self.tables: list[Prepared] = [_prepared(statement) for statement in self._tables()]
+        self.clear: Prepared = _prepared(
             f"DELETE FROM mnemic_index i USING {given} JOIN mnemic_streams s ON s.scope = u.scope AND "
             "s.kind = u.kind WHERE i.stream_id = s.id AND i.entry = :entry AND i.key = u.key"
         )
-        self.put = _prepared(
+        self.put: Prepared = _prepared(
             "INSERT INTO mnemic_index "
             "(stream_id, entry, key, piece, seq, version, scope, kind, words, vector) "
             "SELECT s.id, CAST(:entry AS text), u.key, u.piece, u.seq, u.version, u.scope, u.kind, "
@@ -215,21 +215,21 @@ class Sql:
             "JOIN mnemic_records r ON r.stream_id = s.id AND r.seq = u.seq AND r.key = u.key "
             "ON CONFLICT DO NOTHING"
         )
-        self.remove = _prepared(
+        self.remove: Prepared = _prepared(
             f"DELETE FROM mnemic_index WHERE stream_id = {stream} AND key = ANY(CAST(:keys AS text[]))"
         )
-        self.empty = _prepared(f"DELETE FROM mnemic_index WHERE stream_id = {stream}")
-        self.unmark = _prepared(f"DELETE FROM mnemic_marks WHERE stream_id = {stream}")
-        self.keys = _prepared(
+        self.empty: Prepared = _prepared(f"DELETE FROM mnemic_index WHERE stream_id = {stream}")
+        self.unmark: Prepared = _prepared(f"DELETE FROM mnemic_marks WHERE stream_id = {stream}")
+        self.keys: Prepared = _prepared(
             f"SELECT DISTINCT key FROM mnemic_index WHERE stream_id = {stream} AND entry = :entry"
         )
-        self.mark = _prepared(
+        self.mark: Prepared = _prepared(
             "INSERT INTO mnemic_marks (stream_id, entry, version, last_seq, count) "
             "SELECT id, CAST(:entry AS text), :version, :last_seq, :count FROM mnemic_streams "
             "WHERE scope = :scope AND kind = :kind ON CONFLICT (stream_id, entry) DO UPDATE SET "
             "version = excluded.version, last_seq = excluded.last_seq, count = excluded.count RETURNING 1"
         )
-        self.forget = _prepared("TRUNCATE mnemic_index, mnemic_marks")
+        self.forget: Prepared = _prepared("TRUNCATE mnemic_index, mnemic_marks")
         self.marks = cache(self._marks)
         self.behind = cache(self._behind)
         self.near = cache(self._near)

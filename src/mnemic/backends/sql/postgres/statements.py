@@ -80,51 +80,53 @@ class PostgresStatements(Statements):
         stream = and_(same(streams.c.scope), same(streams.c.kind))
         named = select(streams.c.id).where(stream).scalar_subquery()
         slot = select(*(records.c[name] for name in SLOT))
-        self.revision = prepared(text(f"SELECT version_num FROM {VERSION_TABLE}"))  # noqa: S608
-        self.vectors = prepared(
+        self.revision: Prepared = prepared(text(f"SELECT version_num FROM {VERSION_TABLE}"))  # noqa: S608
+        self.vectors: Prepared = prepared(
             text(
                 "SELECT n.nspname FROM pg_available_extensions a "
                 "LEFT JOIN pg_extension e ON e.extname = a.name "
                 "LEFT JOIN pg_namespace n ON n.oid = e.extnamespace WHERE a.name = 'vector'"
             )
         )
-        self.add_vectors = prepared(text("CREATE EXTENSION IF NOT EXISTS vector"))
-        self.begin = prepared(text("BEGIN"))
-        self.patience = prepared(
+        self.add_vectors: Prepared = prepared(text("CREATE EXTENSION IF NOT EXISTS vector"))
+        self.begin: Prepared = prepared(text("BEGIN"))
+        self.patience: Prepared = prepared(
             text(
                 "SELECT set_config('lock_timeout', CAST(:wait AS text), true), "
                 "set_config('idle_in_transaction_session_timeout', CAST(:wait AS text), true)"
             )
         )
-        self.commit = prepared(text("COMMIT"))
-        self.lock_head = prepared(select(streams).where(stream).with_for_update())
+        self.commit: Prepared = prepared(text("COMMIT"))
+        self.lock_head: Prepared = prepared(select(streams).where(stream).with_for_update())
         wanted = tuple_(streams.c.scope, streams.c.kind)
-        self.lock_heads = prepared(
+        self.lock_heads: Prepared = prepared(
             select(streams)
             .where(wanted.in_(_rows(streams, "scope", "kind")))
             .order_by(streams.c.scope, streams.c.kind)
             .with_for_update()
         )
-        self.slots_of = prepared(slot.where(records.c.stream_id == named, _one_of(records.c.key, "keys")))
-        self.all_slots_of = prepared(slot.where(records.c.stream_id == named))
-        self.claim_head = prepared(
+        self.slots_of: Prepared = prepared(
+            slot.where(records.c.stream_id == named, _one_of(records.c.key, "keys"))
+        )
+        self.all_slots_of: Prepared = prepared(slot.where(records.c.stream_id == named))
+        self.claim_head: Prepared = prepared(
             insert_or(streams)
             .values({name: bindparam(name) for name in _HEAD if name != "id"})
             .on_conflict_do_nothing()
             .returning(streams.c.id)
         )
-        self.remove_seqs = [
+        self.remove_seqs: list[Prepared] = [
             prepared(delete(table).where(same(table.c.stream_id), _one_of(table.c.seq, "seqs")))
             for table in (records, derived)
         ]
-        self.empty = [
+        self.empty: list[Prepared] = [
             prepared(delete(table).where(same(table.c.stream_id))) for table in (records, labels, derived)
         ]
         label = tuple_(labels.c.name, labels.c.value, labels.c.seq)
-        self.remove_labels = prepared(
+        self.remove_labels: Prepared = prepared(
             delete(labels).where(same(labels.c.stream_id), label.in_(_rows(labels, "name", "value", "seq")))
         )
-        self.find_all = prepared(self._find_all())
+        self.find_all: Prepared = prepared(self._find_all())
         self.append = cache(self._append)
 
     def _find_all(self) -> Select[Any]:

@@ -100,7 +100,7 @@ class PostgresStore(SqlReads):
         self.index = PostgresIndex(
             self._address.shown, self._write_index, self._moment, found[0][0], self._address.large
         )
-        self.capabilities = self.capabilities | {Capability.NEAREST}
+        self.capabilities: frozenset[Capability] = self.capabilities | {Capability.NEAREST}
 
     async def _write_index(self, work: Any) -> Any:
         try:

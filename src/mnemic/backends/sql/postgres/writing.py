@@ -68,7 +68,7 @@ class Flush:
         self.sql = sql
         self.ground = ground
         self.found = found
-        self.dropped = {head.id for head in ground.dropped if not isinstance(head.id, New)}
+        self.dropped: set[Any] = {head.id for head in ground.dropped if not isinstance(head.id, New)}
         self.ids: dict[Name, int] = {}
         """The stream that each name stands for once all is written."""
         self.removals: list[tuple[Prepared, Parameters]] = []

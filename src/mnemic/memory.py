@@ -74,7 +74,8 @@ class Layers:
         index_bytes: int = INDEX_BYTES,
     ) -> None:
         """Raise InvalidValueError for a companion index with an encrypted store."""
-        self.backend = self.top = store
+        self.backend: Store = store
+        self.top: Store = store
         self.encrypt: EncryptLayer | None = None
         self.audit: AuditLayer | None = None
         if keys is not None:

@@ -85,11 +85,11 @@ class Agent:
         self._inner: pydantic_ai.Agent[Any, Any] | None = None
         self._portal: Portal | None = None
         if memory is None and isinstance(session, Session | AsyncSession):
-            self.home = Home.around(session)
+            self.home: Home = Home.around(session)
         else:
             self.home = memory if isinstance(memory, Home) else Home(memory, name)
         self._owns = not isinstance(memory, Home)
-        self.bound = memory is not None or not isinstance(session, str)
+        self.bound: bool = memory is not None or not isinstance(session, str)
         """Whether a memory or session was given."""
 
     @property

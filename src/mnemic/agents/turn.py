@@ -73,7 +73,7 @@ class Turn:
         self._history: list[ModelMessage] | None = None
         self._block: ModelRequest | None = None
         self.shown: Shown | None = None
-        self.max_answer = Budget().answer
+        self.max_answer: int = Budget().answer
         """Maximum number of tokens in a memory tool's result."""
         self._stored: list[str] = []
 

@@ -122,7 +122,7 @@ class _Data:
     """Content of one in-memory store; several handles may share it."""
 
     def __init__(self) -> None:
-        self.lock: AbstractContextManager[bool] = threading.RLock()
+        self.lock: threading.RLock = threading.RLock()
         self.streams: dict[tuple[str, str], _Stream] = {}
 
 

@@ -106,11 +106,13 @@ def _debug(ctx: click.Context, param: click.Parameter, value: bool) -> None:
         ctx.meta[DEBUG] = True
 
 
-debug_option: Option = click.option(
+debug_option: Callable[[Decorated], Decorated] = click.option(
     "--debug", is_flag=True, expose_value=False, callback=_debug, help="Show where an error came from."
 )
-json_option: Option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-dry_run_option: Option = click.option(
+json_option: Callable[[Decorated], Decorated] = click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON."
+)
+dry_run_option: Callable[[Decorated], Decorated] = click.option(
     "--dry-run", is_flag=True, help="Count what it would delete, and delete nothing."
 )
 

@@ -207,7 +207,9 @@ class EnhancedAgentMemory:
         """
         url = sqlite_url(path) if persistent else "memory://"
         memory = mnemic.open(url, encryption_key=encryption_key)
-        self.working: mnemic.Session = memory.scope("enhanced").session("working", max_messages=max_messages, overflow="drop")
+        self.working: mnemic.Session = memory.scope("enhanced").session(
+            "working", max_messages=max_messages, overflow="drop"
+        )
         if long_term is None:
             options: dict[str, Any] = {
                 "embedder": "auto" if vector else None,

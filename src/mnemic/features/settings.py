@@ -119,14 +119,14 @@ class SettingsView:
         self.before = before
         self.limited = settings.limited
         self.settings = settings
-        self.written = stored if settings == before else encode(settings)
+        self.written: str | None = stored if settings == before else encode(settings)
         """The text stored after the write."""
         ops: list[Op] = [Expect(home, MESSAGE, settings=stored)]
         if self.written != stored:
             ops.append(Touch(home, MESSAGE, settings.ttl, self.written))
         if settings.limited and (settings.ttl is not None or before.ttl is not None):
             ops += [Touch(home, kind, settings.ttl) for kind in KEPT.get(settings.overflow, ())]
-        self.ops = tuple(ops)
+        self.ops: tuple[Op, ...] = tuple(ops)
         """Operations that check the settings, change them, and keep the archive alive."""
 
 

@@ -157,7 +157,7 @@ class Window:
     def __init__(self, budget: int, interrupted: Entry | None = None, *, partial: bool = False) -> None:
         self.left: int = budget
         self._budget = budget
-        self.full = False
+        self.full: bool = False
         self._partial = partial
         self._interrupted = interrupted
         self._taken: list[Entry] = []

@@ -70,7 +70,7 @@ class Shards:
         self._indexes: OrderedDict[str, Index] = OrderedDict()
         """By path, in order of their last search."""
         self._sizes: dict[str, int] = {}
-        self.nbytes = 0
+        self.nbytes: int = 0
         """Total size of all indexes, maintained incrementally."""
         self._made: list[Derive] = []
 

@@ -47,7 +47,7 @@ class SentenceTransformerEmbedder:
         if isinstance(model, str | PathLike):
             name = check_name(fspath(model), "model")
             check_extra("sentence-transformers", "this embedder", "sentence_transformers")
-            self.id = check_name(_named(name, truncate_dim) if id is None else id, "id")
+            self.id: str = check_name(_named(name, truncate_dim) if id is None else id, "id")
             self._model = _loader("sentence_transformers", "SentenceTransformer", name, options)
         else:
             self.id = _id_of_object(model, id, options)
@@ -102,12 +102,10 @@ class FastEmbedEmbedder:
         if isinstance(model, str):
             name = check_name(model, "model")
             check_extra("fastembed", "this embedder", "fastembed")
-            self.id = check_name(name if id is None else id, "id")
+            self.id: str = check_name(name if id is None else id, "id")
             self._model = _loader("fastembed", "TextEmbedding", name, options)
         else:
-            self.id = _id_of_object(
-                model, getattr(model, "model_name", None) if id is None else id, options
-            )
+            self.id = _id_of_object(model, getattr(model, "model_name", None) if id is None else id, options)
             self._model = Once(lambda: model)
 
     def embed(self, texts: Sequence[str]) -> Vectors:

@@ -43,7 +43,7 @@ class Maker:
         self.trust: float = getattr(embedder, "trust", TRUST)
         self.instant: bool = embedder is None or getattr(embedder, "instant", False)
         """Whether computing an entry is faster than handing it to a thread."""
-        self.dimensions = 0
+        self.dimensions: int = 0
         self.failures: int = 0
 
     def make(self, records: Sequence[Record]) -> list[bytes | None]:

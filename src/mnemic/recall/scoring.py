@@ -169,7 +169,9 @@ class View:
         self.weighed: bool = not bool(np.isnan(shard.importance.values).all())
         newest = shard.created.values[self.alive].max(initial=0)
         ages = np.log1p(np.maximum(newest - shard.created.values, 0) / HOUR)
-        self.recency: NDArray[np.float32] = (1 - ages / max(float(ages[self.alive].max(initial=0)), 1e-9)).astype(np.float32)
+        self.recency: NDArray[np.float32] = (
+            1 - ages / max(float(ages[self.alive].max(initial=0)), 1e-9)
+        ).astype(np.float32)
 
     @property
     def nbytes(self) -> int:

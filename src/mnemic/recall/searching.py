@@ -79,7 +79,7 @@ class Index:
     def __init__(self, name: str, *, sparse: bool = False) -> None:
         """`sparse` means that the index has only some records of the scope."""
         self.name = name
-        self.lock: AbstractContextManager[bool] = threading.Lock()
+        self.lock: threading.Lock = threading.Lock()
         self.shard: Shard = Shard(sparse=sparse)
         self.texts: dict[Ref, Record] = {}
         """Records that are already loaded."""

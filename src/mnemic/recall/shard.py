@@ -84,10 +84,10 @@ class Sorted:
     """One partition of the postings: sorted terms with their documents and frequencies."""
 
     def __init__(self) -> None:
-        self.terms = np.zeros(0, dtype=np.uint32)
-        self.starts = np.zeros(1, dtype=np.int64)
-        self.documents = np.zeros(0, dtype=np.int32)
-        self.times = np.zeros(0, dtype=np.uint8)
+        self.terms: NDArray[np.uint32] = np.zeros(0, dtype=np.uint32)
+        self.starts: NDArray[np.int64] = np.zeros(1, dtype=np.int64)
+        self.documents: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
+        self.times: NDArray[np.uint8] = np.zeros(0, dtype=np.uint8)
 
     @property
     def nbytes(self) -> int:
@@ -188,8 +188,8 @@ class Vectors:
     """8-bit vectors in blocks, each with its document."""
 
     def __init__(self) -> None:
-        self.dimensions = 0
-        self.size = 0
+        self.dimensions: int = 0
+        self.size: int = 0
         self.owners: Column = Column(np.int32)
         self.several = False
         """Whether a document has more than one vector."""
@@ -311,7 +311,7 @@ class Shard:
         """Length of a document's context vector; NaN until computed."""
         self.alive: Column = Column(np.bool_)
         self.postings: Postings = Postings()
-        self.vectors = Vectors()
+        self.vectors: Vectors = Vectors()
         self.silent: dict[Name, set[int]] = {}
         """Seqs of records without text, by stream."""
         self.ends: dict[Name, int] = {}

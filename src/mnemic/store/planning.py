@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from operator import attrgetter
 from typing import Any
 
@@ -198,7 +199,7 @@ class Plan(ABC):
     def __init__(self, ground: Ground) -> None:
         self.ground = ground
         self.entered: set[Name] = set()
-        self.swept = 0
+        self.swept: int = 0
         self.slots: dict[tuple[Any, str], Slot | None] = {}
         """Slots by head id and key; None where no record exists."""
         self.removed: list[tuple[Head, Slot]] = []

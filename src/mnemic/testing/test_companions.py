@@ -62,7 +62,7 @@ class Desk:
         self.url = url
         self._runner = asyncio.Runner()
         self._open: list[Companion] = []
-        self.index = self.open()
+        self.index: Companion = self.open()
 
     def open(self) -> Companion:
         url, maker = registry.found_in(GROUP, self.url)

@@ -23,7 +23,9 @@ from .lab import KIND, Lab, without_times
 EXAMPLES = "MNEMIC_TEST_EXAMPLES"
 """Number of examples per back-end; the default is lower for remote ones."""
 
-scopes: st.SearchStrategy[ScopePath] = st.sampled_from([ScopePath(path) for path in ("a", "a/b", "a/b/c", "a/bc", "d")])
+scopes: st.SearchStrategy[ScopePath] = st.sampled_from(
+    [ScopePath(path) for path in ("a", "a/b", "a/b/c", "a/bc", "d")]
+)
 kinds: st.SearchStrategy[str] = st.sampled_from([KIND, "note"])
 keys: st.SearchStrategy[str] = st.sampled_from(["k", "l", "m", "K", "é", "a/b"])
 names: st.SearchStrategy[str] = st.sampled_from(["x", "y", 'q"', "a.b"])
@@ -59,7 +61,9 @@ records: st.SearchStrategy[Record] = st.builds(
 )
 versions: st.SearchStrategy[int | None] = st.sampled_from([None, None, None, 0, 1, 2, 5])
 refs: st.SearchStrategy[Ref] = st.builds(Ref, scopes, kinds, keys)
-groups: st.SearchStrategy[tuple[tuple[str, ...], ...]] = st.lists(st.lists(keys, min_size=1, max_size=2).map(tuple), max_size=4).map(tuple)
+groups: st.SearchStrategy[tuple[tuple[str, ...], ...]] = st.lists(
+    st.lists(keys, min_size=1, max_size=2).map(tuple), max_size=4
+).map(tuple)
 counts: st.SearchStrategy[int | None] = st.none() | st.integers(0, 4)
 rarely: st.SearchStrategy[bool] = st.sampled_from([False, False, False, True])
 stream_settings: st.SearchStrategy[str | None] = st.sampled_from([None, None, "", "{}"])

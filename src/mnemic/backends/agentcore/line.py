@@ -46,7 +46,7 @@ class Line:
         self.synced: float = 0.0
         self.seen: int = 0
         """Checksum of all events with valid content."""
-        self.n = 0
+        self.n: int = 0
         self.newest: Event | None = None
         self.events: dict[str, Event] = {}
         self.unsynced: set[str] = set()
@@ -73,7 +73,7 @@ class Line:
         """Events without valid content that still exist."""
         self.doomed_twins: dict[str, int] = {}
         """Memory records to delete, and since when, in microseconds."""
-        self.shared = False
+        self.shared: bool = False
         """Whether the events are those of the main branch, seen from a branch without events."""
         self.root: str | None = None
         """Event at which that branch will start."""

@@ -7,7 +7,7 @@ from zlib import crc32
 
 from ...store.planning import Slot
 from ..keyvalue.kept import Kept, KeptHead, Row, decode_kept, encode
-from .events import Body, Content, Extra, Held
+from .events import Body, Content, Extra, Gone, Held
 
 
 class Event:
@@ -23,7 +23,9 @@ class Event:
         self.group: str | None = body.group
         self.groups: list[str] = body.groups
         self.live: set[Thing] = set()
-        self.gone: dict[tuple[str, str, int], Gone] = {(gone.kind, gone.key, gone.born): gone for gone in body.gone if gone.at}
+        self.gone: dict[tuple[str, str, int], Gone] = {
+            (gone.kind, gone.key, gone.born): gone for gone in body.gone if gone.at
+        }
         """Deletions that other writers must learn about."""
         self.twins: dict[str, Gone] = {gone.twin: gone for gone in body.gone if gone.twin is not None}
         """Memory records to delete."""

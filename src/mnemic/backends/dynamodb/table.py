@@ -12,6 +12,7 @@ from uuid import uuid4
 from botocore import exceptions as boto
 
 from ...errors import StoreBusyError, StoreError, StoreFullError, TooLargeError, UnreadableStoreError
+from ...store.registry import StoreURL
 from .. import aws
 
 Item = dict[str, Any]

@@ -197,7 +197,7 @@ class Held:
     def __init__(self, engine: Engine, journals: Journals, id: str, until: int) -> None:
         self.id = id
         self.status: bytes = _encode(Status(until))
-        self.certain = False
+        self.certain: bool = False
         self.taken: dict[Name, KeptHead] = {}
         """Heads while they are locked."""
         self.before: dict[Name, KeptHead | None] = {}

@@ -7,6 +7,7 @@ are in one slot, and no name can collide with another's slot or key.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 from zlib import crc32
@@ -42,7 +43,7 @@ class Keys:
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
         self.format: bytes = self._key("/", ":format")
-        self.stream = lru_cache(maxsize=10_000)(self._stream)
+        self.stream: Callable[[Name], StreamKeys] = lru_cache(maxsize=10_000)(self._stream)
 
     def note(self, key: str) -> bytes:
         """Return the key of a journal entry."""

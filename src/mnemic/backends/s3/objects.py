@@ -48,7 +48,7 @@ class Bucket:
         self._requests = requests
         self._name = name
         self.url: str = str(requests.url)
-        self.deletes = False
+        self.deletes: bool = False
         """Whether the endpoint supports conditional deletes, as Amazon S3 has since 2025."""
         self._place = (str(requests.meta.endpoint_url), name)
 

@@ -127,11 +127,11 @@ class Statements:
         self.expired_totals: Prepared = prepared(totals.where(of_stream, past))
         self.remove_expired: Prepared = prepared(delete(records).where(of_stream, past))
 
-        self.reach = cache(self._reach)
-        self.scan = lru_cache(maxsize=512)(self._scan)
-        self.slots = cache(self._slots)
-        self.find = cache(self._find)
-        self.purge = cache(self._purge)
+        self.reach: Callable[[Reach, int, bool, bool], Prepared] = cache(self._reach)
+        self.scan: Callable[[Shape], Prepared] = lru_cache(maxsize=512)(self._scan)
+        self.slots: Callable[[int], Prepared] = cache(self._slots)
+        self.find: Callable[[int], Prepared] = cache(self._find)
+        self.purge: Callable[[int], Prepared] = cache(self._purge)
 
     def _slots(self, count: int) -> Prepared:
         """Find what the write path needs to know of `count` keys of one stream."""

@@ -24,7 +24,7 @@ class Pending:
     def __init__(self, write: Write, rows: Sequence[Any]) -> None:
         self.write: Write = write
         self.rows: Sequence[Any] = rows
-        self.done = False
+        self.done: bool = False
         self.outcomes: list[Outcome] = []
         self.error: Exception | None = None
         self.future: Any = None

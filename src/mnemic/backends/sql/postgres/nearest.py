@@ -230,9 +230,9 @@ class Sql:
             "version = excluded.version, last_seq = excluded.last_seq, count = excluded.count RETURNING 1"
         )
         self.forget: Prepared = _prepared("TRUNCATE mnemic_index, mnemic_marks")
-        self.marks = cache(self._marks)
-        self.behind = cache(self._behind)
-        self.near = cache(self._near)
+        self.marks: Callable[[str], Prepared] = cache(self._marks)
+        self.behind: Callable[[str], Prepared] = cache(self._behind)
+        self.near: Callable[[str, int, bool, str, bool], Explained] = cache(self._near)
 
     def _tables(self) -> list[str]:
         return [

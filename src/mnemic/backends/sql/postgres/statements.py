@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -127,7 +128,7 @@ class PostgresStatements(Statements):
             delete(labels).where(same(labels.c.stream_id), label.in_(_rows(labels, "name", "value", "seq")))
         )
         self.find_all: Prepared = prepared(self._find_all())
-        self.append = cache(self._append)
+        self.append: Callable[[AppendShape], Prepared] = cache(self._append)
 
     def _find_all(self) -> Select[Any]:
         """Read keys of any streams at once; a row begins with how many-th of the keys it is of."""

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Hashable
 
 from ..store.availability import name_of
 
-log = logging.getLogger("mnemic.agents")
+log: logging.Logger = logging.getLogger("mnemic.agents")
 
 MAX_ERRORS = 100
 """Maximum number of errors kept."""

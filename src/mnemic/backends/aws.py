@@ -38,7 +38,7 @@ CONNECTIONS = 64
 """Maximum number of concurrent requests of a client."""
 
 
-log = logging.getLogger("mnemic.store")
+log: logging.Logger = logging.getLogger("mnemic.store")
 
 
 def _endpoint(text: str) -> str:

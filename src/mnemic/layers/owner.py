@@ -18,7 +18,7 @@ from ..records import EMBEDDER_KIND, Record, Ref, ScopePath
 from ..store.protocol import Store, all_streams, scan_all
 from ..store.query import Derive, Put, Scan, StreamScan, Write
 
-log = logging.getLogger("mnemic.recall")
+log: logging.Logger = logging.getLogger("mnemic.recall")
 
 EMBEDDER_NOTE = Ref(ScopePath(), EMBEDDER_KIND, "current")
 """Ref of the record that names the embedder."""

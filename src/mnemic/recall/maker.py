@@ -25,7 +25,7 @@ TEXTS_AT_ONCE = 256
 TRUST = 1.6
 """Weight of an embedder's vectors relative to the static ones, unless it defines its own."""
 
-log = logging.getLogger("mnemic.recall")
+log: logging.Logger = logging.getLogger("mnemic.recall")
 
 
 def entry_name(id: str | None) -> str:

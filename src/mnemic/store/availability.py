@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from ..errors import StoreUnavailableError
 
-log = logging.getLogger("mnemic.store")
+log: logging.Logger = logging.getLogger("mnemic.store")
 
 MAX_CAUSES = 10
 """How many causes of an error are followed."""

@@ -9,7 +9,7 @@ from typing import TypeVar
 from ..driving import pause
 from ..errors import ConflictError
 
-log = logging.getLogger("mnemic.store")
+log: logging.Logger = logging.getLogger("mnemic.store")
 
 ATTEMPTS = 100
 """Maximum number of attempts; each failed one means that another write succeeded."""

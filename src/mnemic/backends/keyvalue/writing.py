@@ -22,7 +22,7 @@ from .engine import Batch, Carrying, Change, Engine, Spanning
 from .journal import Journals
 from .kept import Kept, KeptHead
 
-log = logging.getLogger("mnemic.store")
+log: logging.Logger = logging.getLogger("mnemic.store")
 
 ATTEMPTS = 40
 """Maximum number of planning attempts on conflicts."""

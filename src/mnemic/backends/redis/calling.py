@@ -26,7 +26,7 @@ RETRIES = 4
 LARGEST = 256 * 1024 * 1024
 """Maximum size of a request; a server disconnects a client that sends a gigabyte."""
 
-log = logging.getLogger("mnemic.store")
+log: logging.Logger = logging.getLogger("mnemic.store")
 
 _BACKOFF = ExponentialWithJitterBackoff(cap=1.0, base=0.05)
 

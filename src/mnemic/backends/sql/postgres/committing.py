@@ -38,7 +38,7 @@ MOST_REMEMBERED = 10_000
 
 Result = TypeVar("Result")
 
-log = logging.getLogger("mnemic.store")
+log: logging.Logger = logging.getLogger("mnemic.store")
 
 
 class Append(Struct, frozen=True):

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-log = logging.getLogger("mnemic.store")
+log: logging.Logger = logging.getLogger("mnemic.store")
 
 LANES = 8
 """How many transactions the callers of one event loop, or all of those outside, may have under way."""

@@ -191,9 +191,9 @@ def test_remember_prints_the_id(run: Run, store: str) -> None:
 def test_forget_by_id_and_by_filter(run: Run) -> None:
     assert run("forget", "acme", "tea", "--dry-run").stdout == "1 record would be forgotten\n"
     missing = run("forget", "acme", "tea", "nothing", code=1)
-    assert "'acme' holds nothing with the id 'nothing'" in missing.stderr
+    assert "'acme' has nothing with the id 'nothing'" in missing.stderr
     assert run("forget", "acme", "tea").stdout == "1 record forgotten\n"
-    assert "holds nothing" in run("forget", "acme", "tea", code=1).stderr
+    assert "has nothing" in run("forget", "acme", "tea", code=1).stderr
     assert parsed(run("forget", "acme", "--older-than", "52w", "--dry-run", "--json"))["matched"] == 1
     assert run("forget", "acme", "--older-than", "52w", "--archive", "old.db").stdout == (
         "1 record forgotten, 1 archived\n"
@@ -267,7 +267,7 @@ def test_import_leaves_alone_what_is_there_unless_it_may_overwrite(run: Run) -> 
     run("export", "all.jsonl", "--scope", "acme/alice")
     assert run("import", "all.jsonl").stdout == "7 records read, 0 of them written\n"
     Path("all.jsonl").write_text(Path("all.jsonl").read_text().replace("green tea", "coffee"))
-    assert "is there with another content" in run("import", "all.jsonl", code=1).stderr
+    assert "exists with different content" in run("import", "all.jsonl", code=1).stderr
     assert parsed(run("import", "all.jsonl", "--overwrite", "--json")) == {"records": 7, "written": 1}
     assert (
         run("import", "all.jsonl", "--scope", "b", "-s", "new.db").stderr == "new store: sqlite:///new.db\n"

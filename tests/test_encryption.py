@@ -307,7 +307,7 @@ def test_what_encryption_notes_is_nobodys_to_see_or_to_write(file_url: str) -> N
         ]
         assert (await store.scan(Scan(scope=ScopePath(), kinds=(LOCK.kind,)))).items == ()
         for op in (Put(Record(LOCK.scope, LOCK.kind, "x")), Delete(LOCK), Derive(LOCK, "x", b"")):
-            with pytest.raises(InvalidValueError, match="kept for encryption"):
+            with pytest.raises(InvalidValueError, match="reserved for encryption"):
                 await store.write(Write((op,)))
         await store.write(Write((Put(Record(ScopePath("a"), LOCK.kind, "x")),)))
 
@@ -330,7 +330,7 @@ def test_the_store_below_does_not_search() -> None:
 
 
 def test_a_companion_index_is_refused(file_url: str) -> None:
-    with pytest.raises(InvalidValueError, match="in clear"):
+    with pytest.raises(InvalidValueError, match="cannot be used with an encrypted store"):
         mnemic.open(file_url, encryption_key=KEY, index="nosuch://index")
 
 
@@ -499,7 +499,7 @@ def test_parts_of_two_versions_are_not_one_record() -> None:
         assert first is not None
         assert second is not None
         await below.write(Write((Put(replace(second, data=first.data)),)))
-        with pytest.raises(DecryptionError, match="changed in the store"):
+        with pytest.raises(DecryptionError, match="modified in the store"):
             await store.read([A])
 
     run(main())
@@ -661,14 +661,17 @@ def test_a_writer_with_another_key_is_told_of() -> None:
                 await old.write(Write((Put(Record(HOME, "note", "a")),)))
                 return await super().streams(scan)
 
-        with pytest.raises(StoreError, match="others still write with another key"):
+        with pytest.raises(StoreError, match="other processes still write with another key"):
             await EncryptLayer(Busy(below), [NEW, OLD]).rotate()
 
     run(main())
 
 
 def test_there_is_nothing_to_rotate_without_a_key_or_a_record() -> None:
-    with mnemic.open("memory://") as memory, pytest.raises(InvalidValueError, match="without encryption_key"):
+    with (
+        mnemic.open("memory://") as memory,
+        pytest.raises(InvalidValueError, match="opened with encryption_key"),
+    ):
         memory.rotate()
     with mnemic.open("memory://", encryption_key=[NEW, OLD]) as memory:
         assert memory.rotate() == 0

@@ -104,7 +104,7 @@ def test_another_content_is_a_conflict_unless_it_may_be_overwritten(tmp_path: Pa
     alice = source.scope("acme", "alice")
     alice.notes.write("plan", "another")
     with pytest.raises(
-        mnemic.ConflictError, match="'plan' of scope 'acme/alice' is there with another content"
+        mnemic.ConflictError, match="'plan' of scope 'acme/alice' exists with different content"
     ):
         source.import_from(tmp_path / "all.jsonl")
     assert alice.notes.read("plan") == "another"

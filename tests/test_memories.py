@@ -44,7 +44,7 @@ def test_get_returns_anything_by_its_id_here_or_below(alice: mnemic.Scope) -> No
         alice.notes.get("plan"),
         fact,
     ]
-    with pytest.raises(mnemic.NotFoundError, match="holds nothing with the id 'nothing'"):
+    with pytest.raises(mnemic.NotFoundError, match="has nothing with the id 'nothing'"):
         alice.get("nothing")
 
 
@@ -342,9 +342,9 @@ def test_what_recall_returns_can_be_used_updated_and_forgotten_wherever_it_lies(
             assert alice.memories.get(given).scope.path.endswith("work")
             assert alice.memories.update(given, text="The zebra sleeps").scope.path.endswith("work")
         else:
-            with pytest.raises(mnemic.InvalidValueError, match="not a remembered text"):
+            with pytest.raises(mnemic.InvalidValueError, match="not a memory"):
                 alice.memories.get(given)
-            with pytest.raises(mnemic.InvalidValueError, match="not a remembered text"):
+            with pytest.raises(mnemic.InvalidValueError, match="not a memory"):
                 alice.memories.update(given, text="other")
         assert alice.forget(given).deleted == 1
         assert alice.forget(given).deleted == 0

@@ -165,7 +165,7 @@ def test_the_system_message_is_a_message_like_others(chat: mnemic.Session) -> No
     assert texts(chat.fork("other", at=set_.id).messages()) == ["Be brief."]
     assert chat.delete(*chat.messages(roles="assistant")) == 1
     assert texts(chat.messages()) == ["Be brief."]
-    with pytest.raises(mnemic.InvalidValueError, match="kept for the system message"):
+    with pytest.raises(mnemic.InvalidValueError, match="reserved for the system message"):
         chat.add(Message("user", "x", id=set_.id))
     for bad in (None, 5, ["x"]):
         with pytest.raises(mnemic.InvalidValueError):

@@ -52,7 +52,8 @@ def indexed(
 def in_clear() -> InvalidValueError:
     """Return the error for a companion index together with encryption."""
     return InvalidValueError(
-        "a companion index would hold in clear what is encrypted: give index or encryption_key, not both"
+        "a companion index cannot be used with an encrypted store, since it would hold plain text: pass index or "
+        "encryption_key, not both"
     )
 
 
@@ -218,9 +219,7 @@ class AsyncMemory:
         NotFoundError for an empty archive, StoreError if others keep writing with another key.
         """
         if self._layers.encrypt is None:
-            raise InvalidValueError(
-                "there is nothing to rotate: the memory was opened without encryption_key"
-            )
+            raise InvalidValueError("rotate needs a memory that was opened with encryption_key")
         from .layers.encrypt import EncryptLayer
 
         urls = check_several(archives, "archives")
@@ -275,7 +274,7 @@ class AsyncMemory:
         memory was opened without audit.
         """
         if self._layers.audit is None:
-            raise InvalidValueError("there is no audit trail: the memory was opened without audit")
+            raise InvalidValueError("there is no audit log: open the memory with audit=…")
         return await self._layers.audit.trail(
             scope if isinstance(scope, ScopePath) else ScopePath("" if scope is None else scope),
             since=since,
@@ -298,7 +297,7 @@ class AsyncMemory:
 
     def _own_index(self) -> IndexLayer:
         if self._index is None:
-            raise EmbedderError(f"{self.url or 'this store'} searches by itself, without an index of ours")
+            raise EmbedderError(f"{self.url or 'this store'} searches by itself and has no index layer")
         return self._index
 
     async def _prepare(self) -> None:

@@ -182,7 +182,7 @@ class AsyncScope:
         ref = await find_ref(self._store, self.path, item, MEMORY)
         (record,) = await self._store.read([ref])
         if record is None:
-            raise NotFoundError(f"{self.path.path!r} holds nothing with the id {shown(ref.key)}")
+            raise NotFoundError(f"{self.path.path!r} has nothing with the id {shown(ref.key)}")
         return to_item_of(record)
 
     async def update(

@@ -52,9 +52,9 @@ __all__ = ["Facts", "Memories", "Memory", "Notes", "Scope", "Session", "Sessions
 class Session:
     """One conversation.
 
-    Its settings, such as its limits, are stored with it, and every handle obeys the newest. With `ttl` it
-    is gone that long after its last message. Its retention says when it is cleared: after each `run()`,
-    at the end of a `with`, or never.
+    Its settings, such as limits, are stored with it, and every handle obeys the newest. With `ttl` it expires
+    that long after its last message. Its retention defines when it is cleared: after each `run()`, at the end of
+    a `with`, or never.
     """
 
     def __init__(self, twin: AsyncSession, driver: Driver) -> None:
@@ -84,25 +84,24 @@ class Session:
         once: str | None = None,
         **fields: Any,
     ) -> Message:
-        """Add a message: a role and its content with any other fields of a message, a dict of these, or a Message.
+        """Add a message: a role and content with other message fields, a dict of these, or a Message.
 
-        Images that are paths are read now and stored as data; the message that is returned has them so.
-        With `ttl` it is gone after that long. A message that is there already is not added again;
-        with `once`, a name for this call in this session, for 24 hours not even if it has another id,
-        or has left the session since; what was added then is returned. Raises ConflictError if another
-        message has its id, or other words were added under the name `once`; InvalidValueError for what
-        cannot be stored; NotFoundError for an image file that is not there, TooLargeError for one that is
-        too large.
+        Image paths are read now and stored as data; the returned message has the data. With `ttl` the message
+        expires. A message that exists already is not added again. `once` is an idempotency id of this call in
+        this session: a retry within 24 hours returns the first message, even if it has another id or was evicted.
+        Raises ConflictError if a different message has its id, or different content the same `once`;
+        InvalidValueError for a value that cannot be stored; NotFoundError for a missing image file, TooLargeError
+        for one that is too large.
         """
         return self._driver.run(self._twin.add(message, content, role=role, ttl=ttl, once=once, **fields))
 
     def add_many(
         self, messages: Iterable[MessageLike], *, once: str | None = None, open_images: bool = True
     ) -> list[Message]:
-        """Add messages, or dicts of their fields, in their order, all or none; those that are there already are not.
+        """Add messages, or dicts of their fields, in order, all or none; existing ones are skipped.
 
-        With `once`, and raising, as `add` does. Without `open_images`, for messages that come from elsewhere,
-        images that are paths stay paths, and are never opened.
+        `once` and errors are as in `add`. Without `open_images`, for messages from an untrusted source, image
+        paths stay paths and are never opened.
         """
         return self._driver.run(self._twin.add_many(messages, once=once, open_images=open_images))
 
@@ -116,10 +115,10 @@ class Session:
         since: datetime | None = None,
         until: datetime | None = None,
     ) -> list[Message]:
-        """Return the messages that pass every filter, oldest first.
+        """Return the messages that pass all filters, oldest first.
 
-        `limit` and `offset` count back from the newest. `metadata` compares by equality, or with a
-        list by any of it. `since` and `until` include their moments.
+        `limit` and `offset` count back from the newest. `metadata` tests equality, or membership in a list.
+        `since` and `until` are inclusive.
         """
         return self._driver.run(
             self._twin.messages(limit, offset, roles=roles, metadata=metadata, since=since, until=until)
@@ -130,7 +129,7 @@ class Session:
         return self._driver.run(self._twin.recent(limit))
 
     def transcript(self, limit: int = 10) -> str:
-        """Return the newest `limit` messages as text for a prompt, a line each: who said what."""
+        """Return the newest `limit` messages as text, one line each: who said what."""
         return self._driver.run(self._twin.transcript(limit))
 
     def get(self, id: str) -> Message:
@@ -142,11 +141,11 @@ class Session:
         return self._driver.run(self._twin.system())
 
     def set_system(self, content: str) -> Message:
-        """Set the system message, in place of the one set before; limits never drop it."""
+        """Set the system message, replacing the previous one; limits never evict it."""
         return self._driver.run(self._twin.set_system(content))
 
     def settings(self) -> SessionSettings:
-        """Return the session's settings: what is stored, with what this handle was opened with."""
+        """Return the session's settings: the stored ones, with those this handle was opened with."""
         return self._driver.run(self._twin.settings())
 
     def configure(
@@ -159,11 +158,10 @@ class Session:
         retention: Retention | UnsetType = UNSET,
         ttl: timedelta | None | UnsetType = UNSET,
     ) -> SessionSettings:
-        """Change the settings that are given, for every handle, and keep the others; return all of them.
+        """Change the given settings for every handle; others stay. Returns all settings.
 
-        None removes a limit or a time to live. A lower limit takes effect with the next message. Raises
-        InvalidValueError for a value that is not allowed, ConflictError if others change the settings at
-        every attempt.
+        None removes a limit or the time to live. A lower limit takes effect with the next message. Raises
+        InvalidValueError for an invalid value, ConflictError if concurrent changes win every attempt.
         """
         return self._driver.run(
             self._twin.configure(
@@ -177,13 +175,13 @@ class Session:
         )
 
     def clear(self, *, keep_system: bool = False) -> None:
-        """Remove all messages, the archive and the summary; with `keep_system`, not the system messages."""
+        """Delete all messages, the archive and the summary; with `keep_system`, keep the system messages."""
         self._driver.run(self._twin.clear(keep_system=keep_system))
 
     def delete(self, *messages: Message | str) -> int:
-        """Delete these messages, or those of these ids, all at once; return how many of them were there.
+        """Delete messages, given as such or by id, in one write; return how many existed.
 
-        Raises InvalidValueError for what is neither a message nor an id.
+        Raises InvalidValueError for anything else.
         """
         return self._driver.run(self._twin.delete(*messages))
 
@@ -193,71 +191,70 @@ class Session:
         *,
         open_images: bool = True,
     ) -> list[Message]:
-        """Replace all messages by these, or by what a function makes of them, in one write; return the new ones.
+        """Replace all messages by these, or by the result of a function of them, in one write; return the new ones.
 
-        Messages are identified by their ids, and one that stays the same is not written again. If others
-        write meanwhile, the function is called again with what is there then. Images that are new and paths are
-        read, unless `open_images` is false; those that were there are not. Raises InvalidValueError for two
-        messages of one id, ConflictError if others never stop writing; the session is then as it was.
+        Messages are identified by their ids; unchanged ones are not written. On concurrent writes the function is
+        called again with the current messages. New image paths are read, unless `open_images` is false; stored
+        ones are not. Raises InvalidValueError for duplicate ids, ConflictError if concurrent writes win every
+        attempt; the session is then unchanged.
         """
         return self._driver.run(self._twin.replace(messages, open_images=open_images))
 
     def fork(self, name: str, at: str | None = None) -> Session:
-        """Copy the session up to the message `at`, or all of it, to a new session beside it.
+        """Copy the session, up to the message `at` or all of it, to a new session beside it.
 
-        Its archive, summary and settings are copied as well. Raises NotFoundError if there is no such
-        message, ConflictError if that session has messages.
+        The archive, summary and settings are copied too. Raises NotFoundError if there is no such message,
+        ConflictError if the new session has messages.
         """
         return Session(self._driver.run(self._twin.fork(name, at)), self._driver)
 
     def prefill(self, messages: Iterable[MessageLike]) -> bool:
-        """Add messages if the session has none yet, but for system messages; tell whether it had none."""
+        """Add messages if the session has none except system messages; return whether it did."""
         return self._driver.run(self._twin.prefill(messages))
 
     def window(
         self, max_tokens: int, *, interrupted: str | None = None, partial: bool = False
     ) -> list[Message]:
-        """Return what fits a prompt of `max_tokens`: the newest messages, oldest first.
+        """Return the newest messages that fit into `max_tokens`, oldest first.
 
-        The system messages and the user's last message are always in, and a running summary if
-        there is room for it. A tool's answer never stands without its call, nor a call without its
-        answers: a call that was never answered is left out or, with a text for `interrupted`, stands
-        with that in place of each answer that is missing. Raises BudgetError if the budget is too
-        small for what must be in; with `partial`, what is too long is left out instead.
+        Always included are the system messages and the user's last message, and a running summary if there is
+        room. Tool calls and their results are never separated: an unanswered call is skipped or, with
+        `interrupted`, shown with that text as the missing result. Raises BudgetError if the required messages do
+        not fit; with `partial`, they are skipped instead.
         """
         return self._driver.run(self._twin.window(max_tokens, interrupted=interrupted, partial=partial))
 
     def archived(self) -> list[Message]:
-        """Return the messages that were moved to the archive, oldest first."""
+        """Return the archived messages, oldest first."""
         return self._driver.run(self._twin.archived())
 
     def summary(self) -> str | None:
-        """Return the running summary of what left the session; None if there is none."""
+        """Return the running summary of evicted messages; None if there is none."""
         return self._driver.run(self._twin.summary())
 
     def info(self) -> SessionInfo | None:
-        """Return counts, tokens and last activity; None if the session holds nothing."""
+        """Return counts, tokens and last activity; None if the session is empty."""
         return self._driver.run(self._twin.info())
 
     def save(self, path: str | PathLike[str]) -> int:
-        """Write the session to a JSON file, which is replaced whole or not at all; return how many messages.
+        """Save the session to a JSON file, which is replaced atomically; return the number of messages.
 
-        The archive and the summary are in it as well. Raises StorePermissionError or StoreFullError
-        if the file cannot be written.
+        Includes the archive and the summary. Raises StorePermissionError or StoreFullError if the file cannot be
+        written.
         """
         return self._driver.run(self._twin.save(path))
 
     def load(self, path: str | PathLike[str]) -> int:
-        """Replace the session by one that `save` wrote; return how many messages it has, within its limits.
+        """Replace the session by a saved one, within its limits; return the number of messages.
 
-        Raises NotFoundError if there is no such file, InvalidValueError if it is not one of ours; the
-        session is then as it was.
+        Raises NotFoundError if the file does not exist, InvalidValueError if it is not a saved session; the
+        session is then unchanged.
         """
         return self._driver.run(self._twin.load(path))
 
     @contextmanager
     def run(self) -> Iterator[Session]:
-        """Mark one run of an agent; a session kept for a single run is cleared before and after it."""
+        """Mark one run of an agent; a single-run session is cleared before and after it."""
         twin = self._twin.run()
         self._driver.run(twin.__aenter__())
         try:

@@ -105,7 +105,7 @@ class AsyncLearner:
             except ConflictError:
                 continue
             return None if old is None else _summary(old)
-        raise ConflictError(f"too many others summarise session {chat.scope.path!r}", key=SUMMARY_KEY)
+        raise ConflictError(f"too many concurrent summaries of session {chat.scope.path!r}", key=SUMMARY_KEY)
 
     async def _carry_on(self, chat: AsyncSession, old: Record | None, leaving: list[Record]) -> None:
         model: Any = extractive

@@ -53,7 +53,7 @@ class Budget(Value, frozen=True, kw_only=True):
         check_count(self.answer, "answer", least=100)
         if not 0 <= check_number(self.share, "share") <= 1:
             raise InvalidValueError(
-                f"share is that of notes and recall in the budget, from 0 to 1: {self.share}"
+                f"share, the part of the budget for notes and recall, must be from 0 to 1: {self.share}"
             )
 
 

@@ -205,12 +205,12 @@ def _loader() -> Loader:
 
 
 _UNKNOWN = "a write may or may not have been done, and can be sent again if it has an id"
-_NOT_AWS = f"what answers does not speak AWS's protocol; {_UNKNOWN}"
+_NOT_AWS = f"the endpoint does not speak AWS's protocol; {_UNKNOWN}"
 _LOST = f"the connection broke; {_UNKNOWN}"
-_BUSY = "AWS has held requests back for too long; try again later"
+_BUSY = "AWS throttled the requests for too long; try again later"
 _DENIED = "these credentials do not permit it"
 _EXPIRED = "the credentials have expired; renew them"
-_WRONG = "the credentials, or the region, are not right"
+_WRONG = "the credentials or the region are wrong"
 _REGION = "it lies in another region; name it with the option region"
 _FULL = "a limit of the account or the table is reached"
 _FAILED = "AWS failed; a write may or may not have been done"
@@ -268,7 +268,7 @@ _CLASSES: list[tuple[tuple[type[Exception], ...], type[Exception], str]] = [
             boto.UnsupportedS3ArnError,
         ),
         InvalidValueError,
-        "it cannot be the name of anything at AWS",
+        "it is not a valid name at AWS",
     ),
 ]
 

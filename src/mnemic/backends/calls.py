@@ -32,7 +32,7 @@ def overdue(url: str, timeout: float) -> StoreUnavailableError:
     """Return the error for a call that missed its deadline."""
     return StoreUnavailableError(
         f"{url}: there was no answer within {timeout:g} seconds (the option timeout); a read can be tried "
-        "again, a write may or may not have been done, and can safely be sent again if it has an id"
+        "again, a write may or may not have been done, and can safely be retried if it has an id"
     )
 
 

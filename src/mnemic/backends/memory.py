@@ -219,7 +219,7 @@ class MemoryStore:
         return Page(tuple(items))
 
     async def search(self, search: Search) -> list[Match]:
-        raise NotImplementedError("memory:// has no search of its own; the index layer has")
+        raise NotImplementedError("memory:// cannot search; use the index layer")
 
     async def close(self) -> None:
         self._closed = True

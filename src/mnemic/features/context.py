@@ -55,7 +55,7 @@ async def build_context(
     """
     check_count(max_tokens, "max_tokens", least=1)
     if not 0 <= check_number(share, "share") <= 1:
-        raise InvalidValueError(f"share is that of recall in the budget, from 0 to 1: {share}")
+        raise InvalidValueError(f"share, the part of the budget for recall, must be from 0 to 1: {share}")
     recent = await _recent(session, max_tokens, round(max_tokens * (1 - share)))
     if query is None:
         asked = [message for message in recent if spoken(message) and message.id != SUMMARY_ID]
@@ -78,7 +78,7 @@ async def _recent(session: AsyncSession | None, most: int, wanted: int) -> list[
     if session is None:
         return []
     if most < 1:
-        raise BudgetError("the budget is too small for what must be in it")
+        raise BudgetError("the budget is too small for the system message and the last turn")
     for budget in range(max(wanted, 1), most, max(1, (most - wanted) // 8)):
         try:
             return await session.window(budget)

@@ -107,7 +107,7 @@ async def restore(store: Store, scope: ScopePath, id: str) -> Record:
     """Restore an archived memory, counted as used now; raises NotFoundError or ConflictError."""
     (kept,) = await store.read([Ref(scope, PRUNED, check_name(id, "id"))])
     if kept is None:
-        raise NotFoundError(f"the archive of {scope.path!r} has no text with the id {shown(id)}")
+        raise NotFoundError(f"the archive of {scope.path!r} has no memory with the id {shown(id)}")
     put = Put(_restored(kept), 0)
     moment = to_microseconds(now())
     use = Derive(put.record.ref, USE, pack_use(Use(since=moment, uses=1, last=moment)))

@@ -100,7 +100,7 @@ class Forgetting:
         """Raise InvalidValueError if no filter is given."""
         if not filters.any:
             raise InvalidValueError(
-                "forget needs hits, ids, or a filter that says something: older_than, faded_below, metadata, source, "
+                "forget needs hits, ids, or a filter: older_than, faded_below, metadata, source, "
                 "since or until; erase deletes everything"
             )
         self._kinds = None if filters.kinds is None else check_kinds(filters.kinds, FORGETTABLE)
@@ -179,9 +179,7 @@ class Forgetting:
         (found,) = await self._store.read([probe.ref])
         await archive.write(Write((Delete(probe.ref, did.version),)))
         if found is not None:
-            raise InvalidValueError(
-                "the archive is the store that is to be forgotten from; nothing was deleted"
-            )
+            raise InvalidValueError("the archive is the same store; nothing was deleted")
 
     async def _archive(self, archive: Store, records: Sequence[Record]) -> int:
         """Write missing records to the archive, and read them back."""

@@ -26,7 +26,7 @@ def build_graph(links: Sequence[Fact]) -> networkx.MultiDiGraph[str]:
     try:
         import networkx
     except ModuleNotFoundError:
-        raise MissingExtraError("the graph's export needs networkx: pip install 'mnemic[graph]'") from None
+        raise MissingExtraError("exporting facts needs networkx: pip install 'mnemic[graph]'") from None
     graph: networkx.MultiDiGraph[str] = networkx.MultiDiGraph()
     for link in links:
         graph.add_edge(

@@ -227,7 +227,7 @@ async def _store_batch(store: Store, batch: list[tuple[Record, bytes | None]], o
             continue
         if held is not None and not overwrite:
             raise ConflictError(
-                f"{record.kind} {shown(record.key)} of scope {record.scope.path!r} is there with another content: "
+                f"{record.kind} {shown(record.key)} of scope {record.scope.path!r} exists with different content: "
                 "import with overwrite to replace it",
                 key=record.key,
                 current=held.version,
@@ -274,7 +274,7 @@ def _parsed(file: IO[bytes]) -> Iterator[tuple[Header, Line]]:
             raise InvalidValueError(f"line {number:,}: {error}") from None
         yield header, line
     if not ended:
-        raise InvalidValueError("the file is not a whole export: its last line, the count, is missing")
+        raise InvalidValueError("the file is not a complete export: its last line, the count, is missing")
 
 
 def _lines(file: IO[bytes]) -> Iterable[tuple[int, bytes]]:

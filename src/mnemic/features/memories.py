@@ -268,7 +268,7 @@ class AsyncMemories:
                 _memory(old)
             if old.kind != MEMORY and (fixed := given.keys() - {"importance", "meta", "pinned"}):
                 raise InvalidValueError(
-                    f"{', '.join(sorted(fixed))} of a {old.kind} cannot be updated: only of a remembered text"
+                    f"{', '.join(sorted(fixed))} of a {old.kind} cannot be updated: only of a memory"
                 )
             if "text" in given:
                 old = replace(old, derived={})
@@ -288,7 +288,7 @@ class AsyncMemories:
         else:
             (record,) = await self._store.read([ref])
         if record is None:
-            raise NotFoundError(f"{self.scope.path!r} remembers nothing under {shown(ref.key)}")
+            raise NotFoundError(f"{self.scope.path!r} has no memory with the id {shown(ref.key)}")
         return record
 
     async def _ref(self, id: Reference) -> Ref:
@@ -341,6 +341,4 @@ def _memory(record: Record) -> Record:
 
 def _check_memory(ref: Ref) -> None:
     if ref.kind != MEMORY:
-        raise InvalidValueError(
-            f"{shown(ref.key)} of scope {ref.scope.path!r} is a {ref.kind}, not a remembered text"
-        )
+        raise InvalidValueError(f"{shown(ref.key)} of scope {ref.scope.path!r} is a {ref.kind}, not a memory")

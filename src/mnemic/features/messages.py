@@ -78,7 +78,7 @@ def encode(
     messages are found without a scan.
     """
     if message.id == SYSTEM_ID and message.role != "system":
-        raise InvalidValueError(f"the id {SYSTEM_ID!r} is kept for the system message")
+        raise InvalidValueError(f"the id {SYSTEM_ID!r} is reserved for the system message")
     data: dict[str, Any] = {"role": message.role}
     size = 0
 

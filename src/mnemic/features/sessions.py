@@ -1,4 +1,4 @@
-"""Conversations: a log of messages with limits, retention, and a window for the prompt."""
+"""Sessions: conversations with limits, retention, and a window for prompts."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ from .summary import SUMMARY, SUMMARY_KEY
 from .window import read_summary, read_window, system_records
 
 COPIED_AT_ONCE = 1000
-"""How many messages are read at once to copy a session."""
+"""How many messages are read at once when copying a session."""
 
 
 class AsyncSession:
     """One conversation.
 
-    Its settings, such as its limits, are stored with it, and every handle obeys the newest. With `ttl` it
-    is gone that long after its last message. Its retention says when it is cleared: after each `run()`,
-    at the end of an `async with`, or never.
+    Its settings, such as limits, are stored with it, and every handle obeys the newest. With `ttl` it expires
+    that long after its last message. Its retention defines when it is cleared: after each `run()`, at the end of
+    an `async with`, or never.
     """
 
     scope: ScopePath
@@ -60,7 +60,7 @@ class AsyncSession:
         tokens: TokenCounter,
         given: GivenSettings | None = None,
     ) -> None:
-        """Take the settings that are `given` as the session's from the next write on; the others stay."""
+        """Use the `given` settings from the next write on; others stay unchanged."""
         self.scope = scope
         self._store = store
         self._tokens = tokens
@@ -86,15 +86,14 @@ class AsyncSession:
         once: str | None = None,
         **fields: Any,
     ) -> Message:
-        """Add a message: a role and its content with any other fields of a message, a dict of these, or a Message.
+        """Add a message: a role and content with other message fields, a dict of these, or a Message.
 
-        Images that are paths are read now and stored as data; the message that is returned has them so.
-        With `ttl` it is gone after that long. A message that is there already is not added again;
-        with `once`, a name for this call in this session, for 24 hours not even if it has another id,
-        or has left the session since; what was added then is returned. Raises ConflictError if another
-        message has its id, or other words were added under the name `once`; InvalidValueError for what
-        cannot be stored; NotFoundError for an image file that is not there, TooLargeError for one that is
-        too large.
+        Image paths are read now and stored as data; the returned message has the data. With `ttl` the message
+        expires. A message that exists already is not added again. `once` is an idempotency id of this call in
+        this session: a retry within 24 hours returns the first message, even if it has another id or was evicted.
+        Raises ConflictError if a different message has its id, or different content the same `once`;
+        InvalidValueError for a value that cannot be stored; NotFoundError for a missing image file, TooLargeError
+        for one that is too large.
         """
         given = one_message(message, content, role, fields)
         expires = None if ttl is None else now() + check_ttl(ttl)
@@ -104,10 +103,10 @@ class AsyncSession:
     async def add_many(
         self, messages: Iterable[MessageLike], *, once: str | None = None, open_images: bool = True
     ) -> list[Message]:
-        """Add messages, or dicts of their fields, in their order, all or none; those that are there already are not.
+        """Add messages, or dicts of their fields, in order, all or none; existing ones are skipped.
 
-        With `once`, and raising, as `add` does. Without `open_images`, for messages that come from elsewhere,
-        images that are paths stay paths, and are never opened.
+        `once` and errors are as in `add`. Without `open_images`, for messages from an untrusted source, image
+        paths stay paths and are never opened.
         """
         given = await take_messages(check_several(messages, "messages"), open_images=open_images)
         return await self._add(given, once)
@@ -122,10 +121,10 @@ class AsyncSession:
         since: datetime | None = None,
         until: datetime | None = None,
     ) -> list[Message]:
-        """Return the messages that pass every filter, oldest first.
+        """Return the messages that pass all filters, oldest first.
 
-        `limit` and `offset` count back from the newest. `metadata` compares by equality, or with a
-        list by any of it. `since` and `until` include their moments.
+        `limit` and `offset` count back from the newest. `metadata` tests equality, or membership in a list.
+        `since` and `until` are inclusive.
         """
         scan = Scan(
             scope=self.scope,
@@ -147,7 +146,7 @@ class AsyncSession:
         return await self.messages(limit)
 
     async def transcript(self, limit: int = 10) -> str:
-        """Return the newest `limit` messages as text for a prompt, a line each: who said what."""
+        """Return the newest `limit` messages as text, one line each: who said what."""
         recent = await self.recent(limit)
         return "\n".join(f"{message.name or message.role}: {message.text or ''}" for message in recent)
 
@@ -162,14 +161,14 @@ class AsyncSession:
         return decode(chosen) if chosen is not None else None
 
     async def set_system(self, content: str) -> Message:
-        """Set the system message, in place of the one set before; limits never drop it."""
+        """Set the system message, replacing the previous one; limits never evict it."""
         message = Message("system", check_text(content, "content"), SYSTEM_ID)
         record = self._encode(message)
         await self._log.write([Put(record)], [record])
         return message
 
     async def settings(self) -> SessionSettings:
-        """Return the session's settings: what is stored, with what this handle was opened with."""
+        """Return the session's settings: the stored ones, with those this handle was opened with."""
         stream = await self._stream()
         ended = stream is not None and stream.expires is not None and stream.expires <= now()
         self._known.learn(None if stream is None or ended else stream.settings)
@@ -185,11 +184,10 @@ class AsyncSession:
         retention: Retention | UnsetType = UNSET,
         ttl: timedelta | None | UnsetType = UNSET,
     ) -> SessionSettings:
-        """Change the settings that are given, for every handle, and keep the others; return all of them.
+        """Change the given settings for every handle; others stay. Returns all settings.
 
-        None removes a limit or a time to live. A lower limit takes effect with the next message. Raises
-        InvalidValueError for a value that is not allowed, ConflictError if others change the settings at
-        every attempt.
+        None removes a limit or the time to live. A lower limit takes effect with the next message. Raises
+        InvalidValueError for an invalid value, ConflictError if concurrent changes win every attempt.
         """
         given = GivenSettings(max_messages, max_tokens, overflow, keep, retention, ttl)
         await self.settings()
@@ -207,7 +205,7 @@ class AsyncSession:
         return await retried(change, f"changing the settings of session {self.scope.path!r}")
 
     async def clear(self, *, keep_system: bool = False) -> None:
-        """Remove all messages, the archive and the summary; with `keep_system`, not the system messages."""
+        """Delete all messages, the archive and the summary; with `keep_system`, keep the system messages."""
         keep = (
             tuple(record.key for record in await system_records(self._store, self.scope))
             if keep_system
@@ -216,9 +214,9 @@ class AsyncSession:
         await self._store.write(Write((Purge(self.scope, MESSAGE, keep), *self._purge_kept())))
 
     async def delete(self, *messages: Message | str) -> int:
-        """Delete these messages, or those of these ids, all at once; return how many of them were there.
+        """Delete messages, given as such or by id, in one write; return how many existed.
 
-        Raises InvalidValueError for what is neither a message nor an id.
+        Raises InvalidValueError for anything else.
         """
         ids = [message.id if isinstance(message, Message) else message for message in messages]
         if wrong := [id for id in ids if not isinstance(id, str)]:
@@ -232,12 +230,12 @@ class AsyncSession:
         *,
         open_images: bool = True,
     ) -> list[Message]:
-        """Replace all messages by these, or by what a function makes of them, in one write; return the new ones.
+        """Replace all messages by these, or by the result of a function of them, in one write; return the new ones.
 
-        Messages are identified by their ids, and one that stays the same is not written again. If others
-        write meanwhile, the function is called again with what is there then. Images that are new and paths are
-        read, unless `open_images` is false; those that were there are not. Raises InvalidValueError for two
-        messages of one id, ConflictError if others never stop writing; the session is then as it was.
+        Messages are identified by their ids; unchanged ones are not written. On concurrent writes the function is
+        called again with the current messages. New image paths are read, unless `open_images` is false; stored
+        ones are not. Raises InvalidValueError for duplicate ids, ConflictError if concurrent writes win every
+        attempt; the session is then unchanged.
         """
         fixed = [] if callable(messages) else check_several(messages, "messages")
         scan = Scan(scope=self.scope, kinds=(MESSAGE,), limit=COPIED_AT_ONCE, derived=(RECALL,))
@@ -262,10 +260,10 @@ class AsyncSession:
         )
 
     async def fork(self, name: str, at: str | None = None) -> AsyncSession:
-        """Copy the session up to the message `at`, or all of it, to a new session beside it.
+        """Copy the session, up to the message `at` or all of it, to a new session beside it.
 
-        Its archive, summary and settings are copied as well. Raises NotFoundError if there is no such
-        message, ConflictError if that session has messages.
+        The archive, summary and settings are copied too. Raises NotFoundError if there is no such message,
+        ConflictError if the new session has messages.
         """
         last = (await self._record(at)).seq if at is not None else None
         target = self.scope.parent / name
@@ -286,7 +284,7 @@ class AsyncSession:
         return twin
 
     async def prefill(self, messages: Iterable[MessageLike]) -> bool:
-        """Add messages if the session has none yet, but for system messages; tell whether it had none."""
+        """Add messages if the session has none except system messages; return whether it did."""
         given = await take_messages(check_several(messages, "messages"))
         records = [self._encode(message) for message in given]
         try:
@@ -298,37 +296,36 @@ class AsyncSession:
     async def window(
         self, max_tokens: int, *, interrupted: str | None = None, partial: bool = False
     ) -> list[Message]:
-        """Return what fits a prompt of `max_tokens`: the newest messages, oldest first.
+        """Return the newest messages that fit into `max_tokens`, oldest first.
 
-        The system messages and the user's last message are always in, and a running summary if
-        there is room for it. A tool's answer never stands without its call, nor a call without its
-        answers: a call that was never answered is left out or, with a text for `interrupted`, stands
-        with that in place of each answer that is missing. Raises BudgetError if the budget is too
-        small for what must be in; with `partial`, what is too long is left out instead.
+        Always included are the system messages and the user's last message, and a running summary if there is
+        room. Tool calls and their results are never separated: an unanswered call is skipped or, with
+        `interrupted`, shown with that text as the missing result. Raises BudgetError if the required messages do
+        not fit; with `partial`, they are skipped instead.
         """
         return await read_window(
             self._store, self.scope, self._tokens, max_tokens, interrupted=interrupted, partial=partial
         )
 
     async def archived(self) -> list[Message]:
-        """Return the messages that were moved to the archive, oldest first."""
+        """Return the archived messages, oldest first."""
         scan = Scan(scope=self.scope, kinds=(ARCHIVED,), limit=COPIED_AT_ONCE)
         return [decode(record) async for record in scan_all(self._store, scan)]
 
     async def summary(self) -> str | None:
-        """Return the running summary of what left the session; None if there is none."""
+        """Return the running summary of evicted messages; None if there is none."""
         return await read_summary(self._store, self.scope)
 
     async def info(self) -> SessionInfo | None:
-        """Return counts, tokens and last activity; None if the session holds nothing."""
+        """Return counts, tokens and last activity; None if the session is empty."""
         page = await self._store.streams(StreamScan(scope=self.scope, kinds=(MESSAGE,), below=False))
         return session_info(page.items[0]) if page.items else None
 
     async def save(self, path: str | PathLike[str]) -> int:
-        """Write the session to a JSON file, which is replaced whole or not at all; return how many messages.
+        """Save the session to a JSON file, which is replaced atomically; return the number of messages.
 
-        The archive and the summary are in it as well. Raises StorePermissionError or StoreFullError
-        if the file cannot be written.
+        Includes the archive and the summary. Raises StorePermissionError or StoreFullError if the file cannot be
+        written.
         """
         from .transfer import Saved, write_session
 
@@ -337,10 +334,10 @@ class AsyncSession:
         return len(saved.messages)
 
     async def load(self, path: str | PathLike[str]) -> int:
-        """Replace the session by one that `save` wrote; return how many messages it has, within its limits.
+        """Replace the session by a saved one, within its limits; return the number of messages.
 
-        Raises NotFoundError if there is no such file, InvalidValueError if it is not one of ours; the
-        session is then as it was.
+        Raises NotFoundError if the file does not exist, InvalidValueError if it is not a saved session; the
+        session is then unchanged.
         """
         from .transfer import read_session
 
@@ -356,7 +353,7 @@ class AsyncSession:
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[AsyncSession]:
-        """Mark one run of an agent; a session kept for a single run is cleared before and after it."""
+        """Mark one run of an agent; a single-run session is cleared before and after it."""
         single = await self._retention() == "single_run"
         if single:
             await self.clear(keep_system=True)
@@ -367,7 +364,7 @@ class AsyncSession:
                 await self.clear(keep_system=True)
 
     async def _retention(self) -> Retention:
-        """Return when the session is cleared; read from the store only if no call has told it yet."""
+        """Return the retention; read from the store only if it is not cached."""
         settings = self._known.view.settings if self._known.certain else await self.settings()
         return settings.retention
 
@@ -392,9 +389,9 @@ class AsyncSession:
         return record
 
     async def _if_empty(self) -> Expect:
-        """Return the operation that fails a write unless the session is as empty as it is now.
+        """Return the operation that fails a write unless the session is still empty.
 
-        Raises ConflictError if it has messages that are not system messages.
+        Raises ConflictError if it has messages other than system messages.
         """
         stream = await self._stream()
         if stream is not None and stream.count > len(await system_records(self._store, self.scope)):
@@ -402,7 +399,7 @@ class AsyncSession:
         return Expect(self.scope, MESSAGE, stream.version if stream is not None else 0)
 
     async def _stream(self) -> Stream | None:
-        """Return the stream of the session's messages, which may have none."""
+        """Return the stream of the session's messages, or None."""
         scan = StreamScan(scope=self.scope, kinds=(MESSAGE,), below=False, empty=True)
         return next(iter((await self._store.streams(scan)).items), None)
 

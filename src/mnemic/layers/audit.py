@@ -66,7 +66,7 @@ class AuditLayer(Layer):
         for op in write.ops:
             if _stream_of(op)[1] == AUDIT_KIND:
                 raise StorePermissionError(
-                    f"the kind {AUDIT_KIND!r} is kept for the audit trail, which is only ever added to"
+                    f"the kind {AUDIT_KIND!r} is reserved for the audit log, which is append-only"
                 )
         await self._catch_up()
         who = acting().over(self._audit)
@@ -82,7 +82,7 @@ class AuditLayer(Layer):
                 self._held_back += self._unsure(write, who)
             raise
         if late := self._late(write, outcomes, who):
-            await self._add(late, "the change was made, but is not in the audit trail yet")
+            await self._add(late, "the change was made, but its audit entry could not be written yet")
         return outcomes
 
     async def read(self, refs: Sequence[Ref]) -> list[Record | None]:
@@ -205,7 +205,8 @@ class AuditLayer(Layer):
         if self._held_back:
             entries, self._held_back = self._held_back, []
             await self._add(
-                entries, "nothing was changed, since earlier changes are not in the audit trail yet"
+                entries,
+                "nothing was changed, since audit entries of earlier changes could not be written yet",
             )
 
 

@@ -63,7 +63,7 @@ class EncryptLayer(Layer):
                 names.add(op.name)
                 sealing += 1
             if _concerns_lock(op):
-                raise InvalidValueError(f"the kind {LOCK_KIND!r} at the root is kept for encryption itself")
+                raise InvalidValueError(f"the kind {LOCK_KIND!r} at the root is reserved for encryption")
         if not sealing:
             return await self._below.write(write)
         held = await self._lock.hold(names)
@@ -117,7 +117,7 @@ class EncryptLayer(Layer):
 
     async def search(self, search: Search) -> list[Match]:
         """Raise an error: the store below cannot search ciphertext."""
-        raise NotImplementedError("an encrypted store has no search of its own; the index layer has")
+        raise NotImplementedError("an encrypted store cannot search; use the index layer")
 
     def beside(self, other: Store) -> Store:
         """Return another store, encrypted with the same keys."""

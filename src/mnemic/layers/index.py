@@ -192,7 +192,7 @@ class IndexLayer(Layer):
     async def reindex(self, progress: Callable[[int, int], object] | None = None) -> int:
         """Rebuild the companion index from the records; return how many texts it has."""
         if self._afar is None or self._companion is None:
-            raise InvalidValueError("there is no companion index to make anew: open the store with index=…")
+            raise InvalidValueError("there is no companion index to rebuild: open the store with index=…")
         await self._companion.reset()
         return await self._afar.catch_up(ScopePath(), await self._owner.maker(writing=True), progress)
 

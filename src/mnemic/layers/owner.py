@@ -78,7 +78,7 @@ class Owner:
         """Compute all entries with another embedder, beside the old ones, then switch to it."""
         target = Maker(find_embedder(embedder))
         if target.embedder is None:
-            raise EmbedderError("reembed needs an embedder: without one there are no vectors to make")
+            raise EmbedderError("reembed needs an embedder: without one there are no vectors")
         (note,) = await self._store.read([EMBEDDER_NOTE])
         name = target.embedder.id
         before = _before(note)

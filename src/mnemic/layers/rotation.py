@@ -55,7 +55,7 @@ class Rotation:
                 await self._lock.wrap()
                 return changed
         raise StoreError(
-            "others still write with another key: let all of them encrypt with the new one, then rotate again"
+            "other processes still write with another key: give all of them the new key first, then rotate again"
         )
 
     async def _pass(self, progress: Callable[[int, int], object] | None) -> bool:

@@ -62,7 +62,7 @@ class Keyring:
             for secret in secrets
         }
         if len(self._ciphers) < len(set(secrets)):
-            raise InvalidValueError("two of the encryption keys have the same name: make one of them anew")
+            raise InvalidValueError("two of the encryption keys have the same name: generate another one")
         self._wrong = InvalidTag
         self.first: bytes = next(iter(self._ciphers))
         """Name of the key that encrypts."""
@@ -85,7 +85,7 @@ class Keyring:
             return cipher.decrypt(sealed[1 + NAMED : start], sealed[start:], sealed[: 1 + NAMED] + bound)
         except self._wrong:
             raise DecryptionError(
-                f"{_named(what)} cannot be decrypted: it was changed in the store, or belongs elsewhere"
+                f"{_named(what)} cannot be decrypted: it was modified in the store, or moved from elsewhere"
             ) from None
 
 
@@ -232,7 +232,7 @@ def key_bytes(key: object) -> bytes:
 def key_of(sealed: bytes, what: Record | str) -> bytes:
     """Return the key name of an envelope; raises DecryptionError if it is not an envelope."""
     if len(sealed) < 1 + NAMED + NONCE + TAG or sealed[:1] not in (OF_RECORD, LASTING):
-        raise DecryptionError(f"{_named(what)} is not encrypted, or its envelope was damaged")
+        raise DecryptionError(f"{_named(what)} is not encrypted, or is damaged")
     return sealed[1 : 1 + NAMED]
 
 
@@ -245,7 +245,7 @@ def _unpacked(text: Any, record: Record) -> bytes:
     try:
         return a2b_base64(text, strict_mode=True)
     except (TypeError, ValueError):
-        raise DecryptionError(f"{_named(record)} is not encrypted, or its envelope was damaged") from None
+        raise DecryptionError(f"{_named(record)} is not encrypted, or is damaged") from None
 
 
 def _named(what: Record | str) -> str:

@@ -60,7 +60,7 @@ class Maker:
 
     def _tried(self, texts: list[str]) -> list[NDArray[np.int8] | None]:
         """Return the vectors of texts; if some cannot be embedded, those of the others."""
-        found = self._attempt(texts, "embedding %d texts failed, they are embedded later (%s)")
+        found = self._attempt(texts, "embedding %d texts failed, they will be embedded later (%s)")
         if found is not None or len(texts) == 1:
             return [None] if found is None else found
         ends = [self._attempt([text]) for text in (texts[0], texts[-1])]
@@ -132,12 +132,12 @@ class Maker:
         # A sum is finite only if all terms are.
         if given.ndim != 2 or len(given) != count or not isfinite(float(given.sum())):
             raise EmbedderError(
-                f"{self._id} gave vectors of the shape {given.shape} for {count} texts, or not of numbers"
+                f"{self._id} returned vectors of the shape {given.shape} for {count} texts, or not of numbers"
             )
         self.dimensions = self.dimensions or given.shape[1]
         if given.shape[1] != self.dimensions:
             raise EmbedderError(
-                f"{self._id} gave vectors of {given.shape[1]} dimensions, and of {self.dimensions} before"
+                f"{self._id} returned vectors of {given.shape[1]} dimensions, and of {self.dimensions} before"
             )
         return quantized(given)
 

@@ -81,7 +81,7 @@ def from_cursor(cursor: str) -> Position:
     try:
         return json.decode(urlsafe_b64decode(cursor), type=tuple[str, str, int])
     except (DecodeError, ValidationError, ValueError, TypeError):
-        raise InvalidValueError(f"not a cursor of ours: {shown(cursor)}") from None
+        raise InvalidValueError(f"invalid cursor: {shown(cursor)}") from None
 
 
 def _passes(value: Any, test: Condition) -> bool:

@@ -51,8 +51,8 @@ def outcomes_in(note: Record, write: Write) -> list[Outcome]:
     digest, outcomes = data
     if digest != write.digest:
         raise ConflictError(
-            f"{write.id!r} already names another write in scope {note.scope.path!r}: "
-            "what is sent again under a name must say the same; nothing was stored",
+            f"the id {write.id!r} was already used for a different write in scope {note.scope.path!r}; "
+            "nothing was stored",
             key=write.id,
             current=note.version,
         )

@@ -31,10 +31,10 @@ MOST_QUERY = 10_000
 Answer = dict[str, Any]
 
 _CODES: dict[str, tuple[type[Exception], str]] = {
-    "InvalidInputException": (InvalidValueError, "AgentCore does not take a value"),
-    "ValidationException": (InvalidValueError, "AgentCore does not take a value"),
-    "413": (TooLargeError, "the event is larger than AgentCore takes"),
-    "RequestEntityTooLargeException": (TooLargeError, "the event is larger than AgentCore takes"),
+    "InvalidInputException": (InvalidValueError, "AgentCore rejects a value"),
+    "ValidationException": (InvalidValueError, "AgentCore rejects a value"),
+    "413": (TooLargeError, "the event is larger than AgentCore allows"),
+    "RequestEntityTooLargeException": (TooLargeError, "the event is larger than AgentCore allows"),
     "RetryableConflictException": (StoreBusyError, "AgentCore is busy with the same session; try again"),
 }
 
@@ -162,7 +162,7 @@ class Service:
             failed += answer["failedRecords"]
         if failed:
             await self.delete_records(list(made.values()))
-            raise InvalidValueError(f"{self.url}: AgentCore does not take a memory record: {failed[0]}")
+            raise InvalidValueError(f"{self.url}: AgentCore rejects a memory record: {failed[0]}")
         return [made[str(at)] for at in range(len(records))]
 
     async def update_records(self, records: Sequence[tuple[str, str]], moment: datetime) -> set[str]:

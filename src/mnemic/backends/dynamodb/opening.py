@@ -187,7 +187,7 @@ def _layout(table: Table, found: Item, options: dict[str, Any]) -> Layout:
         if index["IndexName"] == INDEX and index["KeySchema"][-1]["AttributeName"] == INDEX:
             return OwnLayout(table, partition, sort)
     raise UnreadableStoreError(
-        f"{table.url}: the table has a range key but no index {INDEX!r}, so it is none of ours; "
+        f"{table.url}: the table has a range key but no index {INDEX!r}, so it is not a Mnemic table; "
         "choose another name, and make the table with mnemic migrate"
     )
 

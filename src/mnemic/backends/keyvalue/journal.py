@@ -240,7 +240,7 @@ class Held:
         await self._engine.swap(self.id, None, _encode(journal))
         certain = _encode(replace(_status(self.status), certain=True))
         if not await self._engine.swap(_status_key(self.id), self.status, certain):
-            raise StoreBusyError(f"{self._engine.url}: the write took so long that others called it off")
+            raise StoreBusyError(f"{self._engine.url}: the write took so long that others rolled it back")
         self.certain = True
         await self._journals.carry_out(self.id, journal)
 

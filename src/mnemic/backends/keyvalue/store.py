@@ -104,7 +104,7 @@ class KeyValueStore:
         return Page(tuple(found))
 
     async def search(self, search: Search) -> list[Match]:
-        raise NotImplementedError(f"{self._engine.url} has no search of its own; the index layer has")
+        raise NotImplementedError(f"{self._engine.url} cannot search; use the index layer")
 
     async def close(self) -> None:
         if not self._closed:

@@ -140,7 +140,9 @@ class Writer:
             log.debug("%s: retry %d (another writer was faster)", self._engine.url, attempt + 1)
             if attempt:
                 await asyncio.sleep(random.uniform(0, min(0.002 * 2**attempt, 0.25)))  # noqa: S311
-        raise StoreBusyError(f"{self._engine.url}: others kept writing to the same stream; try again")
+        raise StoreBusyError(
+            f"{self._engine.url}: concurrent writers won every attempt on the same stream; try again"
+        )
 
     async def _divided(self, group: list[Pending]) -> list[list[Outcome] | Exception]:
         """Run writes that are too many for one commit, in several."""

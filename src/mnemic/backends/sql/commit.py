@@ -1,4 +1,4 @@
-"""Group commit: callers who write at the same time share one transaction, and so one wait for the disk."""
+"""Group commit: concurrent writers share one transaction, and so one wait for the disk."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from ...errors import StoreError
 Result = TypeVar("Result")
 
 BATCH = 1000
-"""The most writes in one transaction, so that the first caller does not wait for ever."""
+"""Maximum number of writes in one transaction, to bound the first caller's wait."""
 
 
 class Transaction(Protocol):
-    """What a group needs of a transaction that has begun."""
+    """Interface of a started transaction."""
 
     def save(self) -> None:
-        """Mark the point to which `restore` goes back."""
+        """Set the savepoint for `restore`."""
 
     def restore(self, error: Exception) -> Exception:
-        """Undo what came after the mark and return the error in our words.
+        """Roll back to the savepoint and return the mapped error.
 
-        Raises it if the engine has already undone everything.
+        Raises it if the engine has already rolled back everything.
         """
         ...
 
@@ -34,7 +34,7 @@ Work = Callable[[Tx], Any]
 
 
 class Pending(Generic[Tx]):
-    """One caller's write, and how it ended."""
+    """One caller's write, and its result."""
 
     __slots__ = ("done", "error", "finish", "result", "work")
 
@@ -53,16 +53,16 @@ class Pending(Generic[Tx]):
 
 
 class GroupCommit(Generic[Tx]):
-    """Runs writes one after another; whoever holds the lock also does what others have queued."""
+    """Runs writes one after another; the thread with the lock also runs what others have queued."""
 
     def __init__(self, transact: Callable[[Callable[[Tx], None]], None]) -> None:
-        """Take what does work in a transaction: durable when it returns, undone if it raises."""
+        """Take a function that runs work in a transaction: durable when it returns, rolled back if it raises."""
         self._transact = transact
         self._lock = threading.Lock()
         self._queue: deque[Pending[Tx]] = deque()
 
     def run(self, work: Callable[[Tx], Result]) -> Result:
-        """Do `work` in a transaction and return when it is durable."""
+        """Run `work` in a transaction; return when it is durable."""
         pending: Pending[Tx] = Pending(work)
         self._queue.append(pending)
         while not pending.done:
@@ -71,11 +71,11 @@ class GroupCommit(Generic[Tx]):
         return result
 
     def enqueue(self, pending: Pending[Tx]) -> None:
-        """Leave work for the next `drain`, which calls `pending.finish`."""
+        """Queue work for the next `drain`, which calls `pending.finish`."""
         self._queue.append(pending)
 
     def drain(self) -> bool:
-        """Do what is queued, at most BATCH writes, in one transaction; tell whether more is queued."""
+        """Run queued writes, at most BATCH, in one transaction; return whether more are queued."""
         with self._lock:
             batch = [self._queue.popleft() for _ in range(min(len(self._queue), BATCH))]
             if batch:
@@ -107,7 +107,7 @@ class GroupCommit(Generic[Tx]):
                 pending.done = True
 
     def _attempt(self, pending: Pending[Tx], tx: Tx) -> None:
-        """Do one write of many, so that its failure is its own."""
+        """Run one write of a group in isolation from the others' failures."""
         tx.save()
         try:
             pending.result = pending.work(tx)

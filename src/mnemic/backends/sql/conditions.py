@@ -1,4 +1,4 @@
-"""A scan's conditions as SQL, with the meaning that `store.matching` gives them."""
+"""Scan conditions as SQL, with the semantics of `store.matching`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OPERATORS: Operators = {
     "gt": lambda a, b: a > b[0],
     "ge": lambda a, b: a >= b[0],
 }
-"""From a column and the parameters of a condition's values to the comparison."""
+"""Comparison operators as functions of a column and parameters."""
 EQUAL = ("eq", "in")
 
 _COLUMN_FAMILY = {
@@ -35,12 +35,12 @@ _JSON_TYPES = {"number": ("integer", "real"), "text": ("text",), "bool": ("true"
 
 
 def families(condition: Condition) -> tuple[str, ...]:
-    """Return the family of each value of a condition."""
+    """Return the type family of each value of a condition."""
     return tuple(family(value) for value in _choices(condition))
 
 
 def values_of(n: int, condition: Condition, flavour: Flavour) -> dict[str, Any]:
-    """Return the parameters of the condition of that number."""
+    """Return the parameters of the condition with this number."""
     _, dot, name = condition.field.partition(".")
     values: dict[str, Any] = {f"name_{n}": name}
     for m, value in enumerate(_choices(condition)):
@@ -51,12 +51,12 @@ def values_of(n: int, condition: Condition, flavour: Flavour) -> dict[str, Any]:
 
 
 def drives(field: str, op: Operator, kinds: tuple[str, ...]) -> bool:
-    """Tell whether the label index can find the records of a condition."""
+    """Return whether the label index can answer a condition."""
     return field.startswith("labels.") and op in EQUAL and set(kinds) == {"text"}
 
 
 def filters(where: Sequence[tuple[str, Operator, tuple[str, ...]]]) -> bool:
-    """Tell whether any of a scan's conditions, by field, operator and families, looks into JSON."""
+    """Return whether any condition of a scan, by field, operator and families, needs JSON."""
     driver = next((place for place, test in enumerate(where) if drives(*test)), None)
     return any("." in test[0] and place != driver for place, test in enumerate(where))
 
@@ -64,7 +64,7 @@ def filters(where: Sequence[tuple[str, Operator, tuple[str, ...]]]) -> bool:
 def test_of(
     here: FromClause, n: int, field: str, op: Operator, kinds: tuple[str, ...], flavour: Flavour
 ) -> ColumnElement[bool]:
-    """Return the condition of that number as SQL."""
+    """Return the condition with this number as SQL."""
     if op == "ne":
         return ~_compare(here, n, field, "eq", kinds[0], [0], flavour)
     by_family: dict[str, list[int]] = {}
@@ -77,7 +77,7 @@ def test_of(
 def _compare(
     here: FromClause, n: int, field: str, op: Operator, kind: str, places: list[int], flavour: Flavour
 ) -> ColumnElement[bool]:
-    """Return a comparison of a field with those of a condition's values that are of one family."""
+    """Return a comparison of a field with the values of one type family."""
     group, dot, _ = field.partition(".")
     if kind == "bool" and op not in EQUAL:
         return false()
@@ -95,7 +95,7 @@ def _compare(
 def each_of_json(
     here: FromClause, group: str, n: int, op: Operator, kind: str, places: list[int]
 ) -> ColumnElement[bool]:
-    """Return a test of JSON as SQLite makes it, by taking the object apart."""
+    """Return a JSON test for SQLite, with json_each."""
     held = func.json_each(here.c[group]).table_valued("key", "value", "type", name=f"j{n}_{places[0]}")
     named = exists().select_from(held).where(held.c.key == bindparam(f"name_{n}"))
     if kind == "null":

@@ -1,4 +1,4 @@
-"""What differs between the databases that are spoken to in SQL, as far as statements are concerned."""
+"""Differences between SQL databases in statements."""
 
 from __future__ import annotations
 
@@ -12,20 +12,22 @@ from sqlalchemy.sql.expression import FromClause
 from ...store.query import Operator, Scalar
 
 JsonTest = Callable[[FromClause, str, int, Operator, str, list[int]], ColumnElement[bool]]
-"""From a table, a column of JSON, a condition's number, its operator, and the family and the places of those
-of its values that are of one family, to the test. The name within the JSON is the parameter `name_<number>`,
-a value is `value_<number>_<place>`."""
+"""Makes a JSON test from a table, a JSON column, a condition's number, its operator, a type family, and the
+positions of the values of that family. The name within the JSON is the parameter `name_<number>`, a value is
+`value_<number>_<position>`.
+"""
 
 
 class Flavour(Struct, frozen=True):
-    """One database's way with SQL."""
+    """SQL specifics of one database."""
 
     dialect: Dialect
     insert: Callable[[Table], Any]
-    """Begins an insert that may replace a row."""
+    """Starts an insert that may replace a row."""
     test_json: JsonTest
     json_value: Callable[[Scalar], Any]
-    """From a value of a condition on JSON to the parameter that `test_json` compares with; text stays so."""
+    """Maps a value of a JSON condition to the parameter that `test_json` compares with; text is unchanged."""
     plans: bool = False
-    """Whether it plans by the values: a plan for some values of a condition on JSON may then be bad for
-    others, and a limit that it knows makes it sort the whole of a stream that it takes for a short one."""
+    """Whether the planner depends on values: a plan for some values of a JSON condition may be bad for others, and
+    a known limit makes it sort a whole stream that it believes to be short.
+    """

@@ -1,4 +1,4 @@
-"""Bringing a database to the newest schema, when it is opened."""
+"""Schema migrations, run when a database is opened."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ SCRIPTS = Path(__file__).parent / "migrations"
 
 
 class Engine(Struct, frozen=True):
-    """What migrations need to know of a kind of database."""
+    """Database specifics for migrations."""
 
     name: str
-    """SQLAlchemy's name for it and its driver."""
+    """SQLAlchemy's name of the database and driver."""
     find_table: str
-    """Asks for a row if the table of revisions is there."""
+    """Statement that returns a row if the revision table exists."""
     begin: Sequence[str] = ()
-    """What a migration begins with, so that no other goes beside it."""
+    """Statements that start a migration, with a lock against concurrent ones."""
     attributes: Mapping[str, Any] = field(default_factory=dict)
-    """What the scripts are told."""
+    """Attributes for the migration scripts."""
 
 
 class Lent(Protocol):
-    """A connection that is lent."""
+    """A borrowed connection."""
 
     raw: Any
 
@@ -40,16 +40,16 @@ class Database(Protocol):
 
     @property
     def engine(self) -> Engine:
-        """What kind it is."""
+        """The database specifics."""
         ...
 
     def use(self, work: Callable[[Any], None]) -> None:
-        """Call `work` with a connection that is lent to it; driver errors leave it as ours."""
+        """Call `work` with a borrowed connection; maps driver errors."""
         ...
 
 
 def migrate(database: Database, target: str = HEAD) -> None:
-    """Bring the database from whichever revision it has, or from none, to `target`, all or nothing.
+    """Migrate the database from any revision, or from none, to `target`, atomically.
 
     Raises NewerSchemaError if it was written by a newer version.
     """
@@ -69,7 +69,7 @@ def migrate(database: Database, target: str = HEAD) -> None:
 
 
 def revisions() -> list[str]:
-    """Return the revisions that this version knows, oldest first."""
+    """Return the known revisions, oldest first."""
     return sorted(script.name.partition("_")[0] for script in (SCRIPTS / "versions").glob("[0-9]*.py"))
 
 
@@ -78,7 +78,7 @@ def _revision(raw: Any, engine: Engine) -> str | None:
         return None
     row = raw.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchone()  # noqa: S608
     if row is None:
-        raise UnreadableStoreError(f"the table {VERSION_TABLE} is empty: the database is not one of ours")
+        raise UnreadableStoreError(f"the table {VERSION_TABLE} is empty: it is not a Mnemic database")
     return str(row[0])
 
 

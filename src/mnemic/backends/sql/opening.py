@@ -1,4 +1,4 @@
-"""From a URL to a store over SQL."""
+"""Opens SQLite stores."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _statements = Statements(FLAVOUR)
 
 
 async def open_sqlite(url: StoreURL) -> SqlStore:
-    """Open the file, made if it is not there, and bring it to the newest schema."""
+    """Open the file, created if it does not exist, and migrate it to the newest schema."""
     file = SqliteFile(url)
     threads = Threads()
     try:

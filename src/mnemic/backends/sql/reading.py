@@ -1,4 +1,4 @@
-"""The reads of a store over SQL, written once: `async` over a connection that may make them wait or not."""
+"""Reads of SQL stores, written once: `async`, over connections that block or do not."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ STREAMS_AT_ONCE = 500
 
 
 class Connection(Protocol):
-    """What reads ask of a connection."""
+    """Connection interface for reads."""
 
     ahead: bool
-    """Whether asking for several things at once saves time, even if not all of them turn out to be needed."""
+    """Whether batching queries saves time, even if not all results are needed."""
 
     async def all(self, statement: Prepared, parameters: Parameters) -> list[Any]:
         """Run a statement and return its rows."""
@@ -55,7 +55,7 @@ class SqlReads(ABC):
 
     @abstractmethod
     async def _read(self, work: Work[Result]) -> Result:
-        """Return what `work` returns for a connection that is lent to it."""
+        """Run `work` with a borrowed connection."""
 
     async def read(self, refs: Sequence[Ref]) -> list[Record | None]:
         if not refs:
@@ -75,7 +75,7 @@ class SqlReads(ABC):
         return await self._read(lambda connection: self._streams(connection, scan, start))
 
     async def search(self, search: Search) -> list[Match]:
-        raise NotImplementedError("this store has no search of its own; the index layer has")
+        raise NotImplementedError("this store cannot search; use the index layer")
 
     def _moment(self) -> int:
         return to_microseconds(self._clock())
@@ -115,7 +115,7 @@ class SqlReads(ABC):
     async def _scan_many(
         self, connection: Connection, scan: Scan, start: Position | None, values: dict[str, Any]
     ) -> Page[Record]:
-        """Read streams in their order until the page is full."""
+        """Read streams in order until the page is full."""
         found: list[Record] = []
         wanted = scan.limit + scan.skip
         at, past, more = start[:2] if start else None, False, False
@@ -148,7 +148,7 @@ class SqlReads(ABC):
     def _part(
         self, scan: Scan, head: Head, start: Position | None, room: int, values: dict[str, Any]
     ) -> tuple[Prepared, Parameters]:
-        """Return what asks for the next `room` records of one stream, and one more."""
+        """Return the query for the next `room` records of one stream, and one more."""
         after = start[2] if start and start[:2] == (head.scope, head.kind) else None
         shape = shape_of(scan, by_id=True, inside=after is not None)
         values = values.copy()
@@ -177,7 +177,7 @@ class SqlReads(ABC):
     async def _totals(
         self, connection: Connection, heads: list[Head], moment: int
     ) -> list[tuple[Head, int, int]]:
-        """Return heads with how much they hold that has not expired."""
+        """Return heads with their unexpired totals."""
         late = {
             head.id
             for head in heads
@@ -197,9 +197,9 @@ class SqlReads(ABC):
     async def _reach(
         self, connection: Connection, scan: Scan | StreamScan, at: tuple[str, str] | None, past: bool
     ) -> tuple[list[Head], bool]:
-        """Return the heads of the next streams that are asked for, in order, and whether these are the last.
+        """Return the heads of the next streams in a range, in order, and whether these are the last.
 
-        They begin with that of `at`, or after it if that is `past`.
+        They start with `at`, or after it if `past` is true.
         """
         reverse = isinstance(scan, Scan) and scan.reverse
         path = scan.scope.path
@@ -218,7 +218,7 @@ class SqlReads(ABC):
 
 
 def _reaching(heads: list[Head], records: int) -> list[Head]:
-    """Return the first heads that together hold more than so many records, at least one."""
+    """Return the first heads that together have more than this many records, at least one."""
     total = 0
     for n, head in enumerate(heads, 1):
         total += head.count

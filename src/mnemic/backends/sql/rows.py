@@ -1,4 +1,4 @@
-"""Records as rows, and rows as records."""
+"""Converts records to rows and back."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...records import Record, ScopePath
 from .schema import records
 
 COLUMNS = tuple(column.name for column in records.columns)
-"""The order of the values in a row."""
+"""Column order of a row."""
 
 _encode = json.Encoder().encode
 _decode = json.Decoder().decode
@@ -22,7 +22,7 @@ _decode_labels = json.Decoder(dict[str, str]).decode
 
 
 def to_row(record: Record) -> dict[str, Any]:
-    """Return a record's row; its stream, seq, version and the time of writing are the store's to fill in."""
+    """Return a record's row; the store fills in stream, seq, version and write time."""
     return {
         "key": record.key,
         "text": record.text,
@@ -41,9 +41,9 @@ def to_row(record: Record) -> dict[str, Any]:
 
 
 def to_record(scope: ScopePath, kind: str, row: Sequence[Any], derived: Sequence[str] = ()) -> Record:
-    """Return the record of a row: values in the order of COLUMNS, then those of the `derived` names.
+    """Return the record of a row: values in the order of COLUMNS, then the `derived` values.
 
-    Raises UnreadableStoreError, which names the record, for a row that is damaged.
+    Raises UnreadableStoreError, which names the record, for a damaged row.
     """
     found: dict[str, bytes] = {}
     if derived:
@@ -59,7 +59,7 @@ def to_record(scope: ScopePath, kind: str, row: Sequence[Any], derived: Sequence
             raise TypeError("its text is not text")
         if seq.__class__ is not int or version.__class__ is not int:
             raise TypeError("its version is not a number")
-        # By position, which takes a quarter of the time that names take; this is done for every record read.
+        # Positional arguments take a quarter of the time of keywords, and this runs for every record read.
         return Record(
             scope,
             kind,

@@ -1,4 +1,4 @@
-"""The tables, as the newest migration leaves them."""
+"""The tables of the newest schema."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from sqlalchemy import (
 )
 
 HEAD = "0005"
-"""The newest revision in `migrations/versions`."""
+"""Newest revision in `migrations/versions`."""
 VERSION_TABLE = "mnemic_schema"
-"""Where Alembic notes the revision of a database; ours alone, so that we may share one."""
+"""Alembic's revision table; a name of its own, so that Mnemic can share a database."""
 
 metadata: MetaData = MetaData()
 
 Id: BigInteger = BigInteger().with_variant(Integer, "sqlite")
-"""SQLite numbers its rows by itself only in a column of the type INTEGER."""
+"""SQLite numbers rows automatically only in an INTEGER column."""
 
 Name: Text = Text().with_variant(Text(collation="C"), "postgresql")
-"""Text that is compared and ordered, by code point as in Python; SQLite does so by itself."""
+"""Text compared and sorted by code point, as in Python; SQLite's default."""
 
 streams: Table[Any] = Table(
     "mnemic_streams",
@@ -48,7 +48,7 @@ streams: Table[Any] = Table(
     Column("settings", Text),
     UniqueConstraint("scope", "kind", name="mnemic_streams_scope_kind"),
 )
-"""Totals of each scope and kind. `soonest` is when the first of its records expires, or earlier."""
+"""Totals of each stream. `soonest` is a lower bound of the first expiry."""
 
 records: Table[Any] = Table(
     "mnemic_records",
@@ -72,7 +72,7 @@ records: Table[Any] = Table(
     Column("valid_to", BigInteger),
     UniqueConstraint("stream_id", "key", name="mnemic_records_key"),
 )
-"""Times are microseconds since 1970; data, meta and labels are JSON, NULL when there is none."""
+"""Times are microseconds since 1970; data, meta and labels are JSON, NULL if empty."""
 
 labels: Table[Any] = Table(
     "mnemic_labels",
@@ -83,7 +83,7 @@ labels: Table[Any] = Table(
     Column("seq", BigInteger, primary_key=True, autoincrement=False),
     sqlite_with_rowid=False,
 )
-"""Which records carry which label, so that they are found without a scan."""
+"""Label index of records."""
 
 derived: Table[Any] = Table(
     "mnemic_derived",
@@ -95,4 +95,4 @@ derived: Table[Any] = Table(
     Column("value", LargeBinary, nullable=False),
     sqlite_with_rowid=False,
 )
-"""What layers computed from records; it counts while the record is at `version`, or always if that is 0."""
+"""Derived values, valid while the record has `version`, or always if that is 0."""

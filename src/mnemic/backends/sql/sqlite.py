@@ -1,4 +1,4 @@
-"""What is SQLite's own: connections, pragmas, transactions, and what its errors mean."""
+"""SQLite specifics: connections, pragmas, transactions, and error mapping."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ _creating = threading.Lock()
 """Held while a file is created: closing it would release the locks of a connection opened meanwhile."""
 
 SMALLEST = 512
-"""How many bytes the smallest SQLite database has, which is one page."""
+"""Size of the smallest SQLite database, one page."""
 
 BUSY_SECONDS = 30.0
 """How long a writer waits for another process before it gives up."""
 
-# A plain BEGIN that turns into a write fails at once if another process wrote meanwhile.
+# A deferred BEGIN that becomes a write fails at once if another process wrote meanwhile.
 BEGIN = "BEGIN IMMEDIATE"
 
 ENGINE = Engine(
@@ -57,11 +57,11 @@ FLAVOUR = Flavour(SQLiteDialect_pysqlite(paramstyle="qmark"), insert, each_of_js
 
 
 DRIVER_ERRORS = (sqlite3.Error, sqlite3.Warning, UnicodeDecodeError)
-"""What the driver raises: also for a damaged file whose damage it cannot even name."""
+"""Exceptions of the driver, including those for files too damaged to diagnose."""
 
 
 class Reads:
-    """What reads ask of a connection to the file, which never makes them wait."""
+    """Read interface over a connection, which never waits."""
 
     ahead = False
 
@@ -93,7 +93,7 @@ class Connection:
         return self.raw.execute(statement.text, statement.arguments(parameters)).fetchone()
 
     def run(self, statement: Prepared, parameters: Parameters) -> int:
-        """Run a statement and return the number of the row it added."""
+        """Run a statement and return the id of the added row."""
         return self.raw.execute(statement.text, statement.arguments(parameters)).lastrowid or 0
 
     def many(self, statement: Prepared, rows: Sequence[Parameters]) -> None:
@@ -109,12 +109,12 @@ class Connection:
 
 
 class SqliteFile:
-    """The file: opens connections to it, lends them out, and says in our words what went wrong."""
+    """The database file: a pool of connections, and error mapping."""
 
     engine = ENGINE
 
     def __init__(self, url: StoreURL) -> None:
-        """Raise InvalidValueError for a URL that names no file or has a bad option."""
+        """Raise InvalidValueError for a URL without a file, or with a bad option."""
         self.url: str = str(url)
         options = url.take(synchronous=_synchronous, busy_timeout=_seconds)
         self.synchronous: object = options.get("synchronous", "FULL")
@@ -123,30 +123,30 @@ class SqliteFile:
         if url.split.netloc or name in ("", ":memory:"):
             raise InvalidValueError(
                 f"{url} names no file: use sqlite:///relative.db or sqlite:////absolute.db, "
-                "and memory:// for what need not last"
+                "and memory:// for temporary data"
             )
-        # Made absolute once: the working folder may be another when the next connection is opened.
+        # Absolute, because the working directory may change before the next connection.
         self.path: Path = Path(name).absolute()
         self._name = str(self.path)
         self._idle: deque[Connection] = deque()
         self._closed = False
         self._identity: tuple[int, int] | None = None
-        """The device and inode of the file that was opened."""
+        """Device and inode of the opened file."""
 
     def exists(self) -> bool:
-        """Return whether there is a database at the path; an empty file is none."""
+        """Return whether there is a database at the path; an empty file does not count."""
         try:
             return os.stat(self.path).st_size > 0  # noqa: PTH116
         except (OSError, ValueError):
             return False
 
     def use(self, work: Callable[[Connection], Result]) -> Result:
-        """Return what `work` returns for a connection that is lent to it; driver errors leave it as ours.
+        """Run `work` with a borrowed connection; maps driver errors.
 
-        Raises StoreError if the file was deleted or replaced before or while `work` was under way: what that
-        wrote is in a file that nobody will open again.
+        Raises StoreError if the file was deleted or replaced before or during `work`: what was written is in a
+        file that nobody will open again.
         """
-        # A child that has a connection in the middle of a transaction could never write.
+        # A child with a connection in the middle of a transaction could never write.
         with under_way:
             if self._closed:
                 raise ClosedError(f"{self.url} is closed")
@@ -169,17 +169,17 @@ class SqliteFile:
                     self.let_go()
 
     def close(self) -> None:
-        """Close all connections that are not lent; the others close when they come back."""
+        """Close idle connections; the others are closed when they are returned."""
         self._closed = True
         self.let_go()
 
     def let_go(self) -> None:
-        """Close the connections that are not lent."""
+        """Close idle connections."""
         while self._idle:
             self._idle.pop().raw.close()
 
     def explain(self, error: Exception) -> Exception:
-        """Return a driver's error as one of ours, and any other as it is."""
+        """Return the Mnemic error for a driver error; any other error unchanged."""
         if isinstance(error, UnicodeDecodeError):
             return UnreadableStoreError(f"{self.url}: the database is damaged ({error})")
         if not isinstance(error, DRIVER_ERRORS):
@@ -191,9 +191,9 @@ class SqliteFile:
         return kind(f"{self.url}: {hint} ({error})")
 
     def scrub(self) -> None:
-        """Remove from the write-ahead file what was deleted, by moving all of it into the database.
+        """Checkpoint and truncate the write-ahead log, so that it keeps no deleted data.
 
-        Raises StoreBusyError if others read or write the file for longer than the busy timeout.
+        Raises StoreBusyError if others use the file for longer than the busy timeout.
         """
 
         def work(connection: Connection) -> None:
@@ -210,7 +210,7 @@ class SqliteFile:
         self._make_file()
         try:
             raw = sqlite3.connect(
-                # Never created here: a file that was deleted meanwhile must not be replaced by an empty one.
+                # Never created here: a deleted file must not be replaced by an empty one.
                 f"file:{quote(str(self.path))}?mode=rw",
                 uri=True,
                 timeout=self.busy_seconds,
@@ -222,7 +222,7 @@ class SqliteFile:
         try:
             self._begin_wal(raw)
             raw.execute(f"PRAGMA synchronous = {self.synchronous}")
-            # What is forgotten must not be found in the free pages of the file.
+            # Deleted data must not remain in free pages.
             raw.execute("PRAGMA secure_delete = ON")
         except DRIVER_ERRORS as error:
             raw.close()
@@ -230,7 +230,7 @@ class SqliteFile:
         return Connection(raw, self)
 
     def _begin_wal(self, raw: sqlite3.Connection) -> None:
-        """Write ahead from now on; while another process does the same to a new file, SQLite itself does not wait."""
+        """Enable WAL mode; SQLite itself does not wait if another process does this on a new file."""
         until = time.monotonic() + self.busy_seconds
         while True:
             try:
@@ -242,10 +242,10 @@ class SqliteFile:
             time.sleep(0.005)
 
     def _make_file(self) -> None:
-        """Create the file, readable by its owner only, unless it is there; note which file it is.
+        """Create the file, readable by its owner only, if it does not exist; record its identity.
 
-        Raises one of our errors if there can be no database at this path. An existing file is not opened:
-        closing it again would release the locks of every other connection of this process.
+        Raises a StoreError if there can be no database at this path. An existing file is not opened: closing it
+        again would release the locks of every other connection of this process.
         """
         if self._identity is not None:
             self._check_identity()
@@ -262,7 +262,7 @@ class SqliteFile:
         if not stat.S_ISREG(found.st_mode):
             what = "a folder" if stat.S_ISDIR(found.st_mode) else "no regular file"
             raise StorePermissionError(f"{self.url}: the file cannot be opened: it is {what}")
-        # SQLite itself takes a file of a few bytes for an empty one, and would write over it.
+        # SQLite treats a file of a few bytes as empty, and would overwrite it.
         if 0 < found.st_size < SMALLEST:
             raise UnreadableStoreError(f"{self.url}: the file is not an SQLite database")
         self._identity = found.st_dev, found.st_ino
@@ -279,7 +279,7 @@ class SqliteFile:
         try:
             connection.raw.execute("ROLLBACK")
         except sqlite3.Error:
-            # The engine has rolled back by itself; there is nothing left to undo.
+            # The engine has rolled back by itself; there is nothing to undo.
             return
 
 

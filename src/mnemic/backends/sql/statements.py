@@ -1,6 +1,6 @@
-"""The statements: built once with SQLAlchemy Core, compiled once per dialect, run by the driver itself.
+"""SQL statements: built with SQLAlchemy Core, compiled once per dialect, run by the driver.
 
-Building and compiling a statement costs more than SQLite needs to run it, so it is not done per call.
+Building and compiling a statement costs more than running it in SQLite, so it is not done per call.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from .schema import derived, labels, records, streams
 
 Parameters = Mapping[str, Any]
 Reach = Literal["here", "below", "everywhere"]
-"""Which streams: those of one scope, those of it and of the scopes below it, or all."""
+"""Range of streams: one scope, a scope and those below it, or all."""
 
 
 class Prepared:
-    """A statement compiled for one dialect, and how its parameters are ordered."""
+    """A statement compiled for one dialect, with its parameter order."""
 
     def __init__(self, statement: Executable, dialect: Dialect, *, keep_plan: bool = True) -> None:
-        """`keep_plan` says whether the database may plan it once for all values."""
+        """`keep_plan` allows the database to reuse a generic plan."""
         self.keep_plan = keep_plan
         compiled = statement.compile(dialect=dialect)  # type: ignore[attr-defined]
         self.text: str = str(compiled)
@@ -64,12 +64,12 @@ class Prepared:
 
 
 def same(column: ColumnElement[Any], name: str | None = None) -> ColumnElement[bool]:
-    """Return a test of a column against the parameter of its name."""
+    """Return a comparison of a column with the parameter of its name."""
     return column == bindparam(name or column.key)
 
 
 class Statements:
-    """Every statement that does not depend on what is asked, for one dialect."""
+    """All fixed statements of one dialect."""
 
     def __init__(self, flavour: Flavour) -> None:
         self.flavour = flavour
@@ -134,27 +134,27 @@ class Statements:
         self.purge: Callable[[int], Prepared] = cache(self._purge)
 
     def _slots(self, count: int) -> Prepared:
-        """Find what the write path needs to know of `count` keys of one stream."""
+        """Select the write-path state of `count` keys of one stream."""
         columns = (records.c[name] for name in SLOT)
         return Prepared(
             select(*columns).where(same(records.c.stream_id), _one_of(records.c.key, count)), self.dialect
         )
 
     def _find(self, count: int) -> Prepared:
-        """Read `count` keys of one stream, if they have not expired."""
+        """Select `count` keys of one stream, if they have not expired."""
         return Prepared(
             select(records).where(_live_stream(), _one_of(records.c.key, count), _live(records)),
             self.dialect,
         )
 
     def _purge(self, keep: int) -> Prepared:
-        """Empty a stream, but for `keep` keys."""
+        """Delete a stream's records, except `keep` keys."""
         return Prepared(
             delete(records).where(same(records.c.stream_id), ~_one_of(records.c.key, keep)), self.dialect
         )
 
     def _reach(self, where: Reach, kinds: int, reverse: bool, onward: bool) -> Prepared:
-        """List streams in order, forwards or backwards, `onward` from a position that is included."""
+        """List streams in order, forward or backward, `onward` from an inclusive position."""
         scope, kind = streams.c.scope, streams.c.kind
         query = select(streams)
         if where == "here":
@@ -180,10 +180,10 @@ class Statements:
 
 
 SLOT = ("key", "seq", "version", "created", "weight", "labels", "expires")
-"""What the write path needs to know of a record that is there."""
+"""Columns of a record that the write path needs."""
 
 Shape = tuple[Any, ...]
-"""What decides a scan's text: all of it but the values."""
+"""Everything that determines a scan's SQL text, except values."""
 
 
 def shape_of(scan: Scan, *, by_id: bool, inside: bool) -> Shape:
@@ -257,12 +257,12 @@ def scan_statement(shape: Shape, flavour: Flavour) -> Select[Any]:
 
 
 def _hidden(value: ColumnElement[Any]) -> ColumnElement[Any]:
-    """Return a value that is known only when a statement runs, so that it is planned to give rows at once."""
+    """Return a value hidden from the planner, so that it chooses a plan that returns rows at once."""
     return select(value).scalar_subquery()
 
 
 def _derived(here: FromClause, parameter: str) -> ColumnElement[Any]:
-    """Return the derived value of the parameter's name that a record has now; NULL if it has none."""
+    """Return the current derived value named by the parameter; NULL if there is none."""
     held = derived.alias()
     return (
         select(held.c.value)
@@ -277,7 +277,7 @@ def _derived(here: FromClause, parameter: str) -> ColumnElement[Any]:
 
 
 def _replacing(table: Table, flavour: Flavour) -> Executable:
-    """Return an insert that takes the place of a row with the same primary key."""
+    """Return an upsert by primary key."""
     values = _parameters(table)
     statement = flavour.insert(table).values(values)
     kept = {c.name: statement.excluded[c.name] for c in table.columns if not c.primary_key}

@@ -1,4 +1,4 @@
-"""The store over an SQLite file."""
+"""The SQLite store."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Result = TypeVar("Result")
 
 
 class SqlStore(SqlReads):
-    """Keeps records in a file; works in the caller's thread, or in threads of its own on an event loop."""
+    """Stores records in a file; runs in the caller's thread, or in threads of its own on an event loop."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class SqlStore(SqlReads):
         return await self._threads.commit(self._commits, lambda tx: SqlPlan(tx).write(write, rows))
 
     async def scrub(self) -> None:
-        """Make what was deleted unreadable in the write-ahead file too; raises StoreBusyError."""
+        """Make deleted data in the write-ahead log unreadable; raises StoreBusyError."""
         await self._threads.read(self._file.scrub)
 
     async def close(self) -> None:
@@ -59,16 +59,16 @@ class SqlStore(SqlReads):
         await off_loop(work)
 
     def before_fork(self) -> None:
-        """Let go of the file: SQLite's locks do not survive a child that holds the same connections."""
+        """Close the file: SQLite's locks do not survive a fork."""
         self._file.let_go()
 
     def after_fork(self) -> None:
-        """Begin anew in a child, whose threads are gone and whose locks may be held by them."""
+        """Reset in a child, where other threads are gone and may have left locks held."""
         self._threads = Threads()
         self._commits = GroupCommit(self._transact)
 
     def _transact(self, work: Callable[[SqlTransaction], None]) -> None:
-        """Do `work` in a transaction, which is durable when this returns and undone if it raises."""
+        """Run `work` in a transaction: durable when this returns, rolled back if it raises."""
 
         def body(connection: Connection) -> None:
             connection.raw.execute(BEGIN)

@@ -1,4 +1,4 @@
-"""Threads for callers on an event loop, started when the first of them comes."""
+"""Threads for callers on an event loop, started on first use."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 READERS = 4
-"""How many reads run at once for callers on event loops; writes have a thread of their own."""
+"""Number of reader threads; writes have a thread of their own."""
 
 
 class Threads:
-    """Runs blocking work: in the caller's thread outside an event loop, in one of ours on one."""
+    """Runs blocking work: in the caller's thread, or in a worker thread if an event loop is running."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -30,7 +30,7 @@ class Threads:
         self._closed = False
 
     async def read(self, work: Callable[[], Result]) -> Result:
-        """Return what `work` returns; raises ClosedError after `close`."""
+        """Run `work` and return its result; raises ClosedError after `close`."""
         loop = running_loop()
         if loop is None:
             return work()
@@ -39,7 +39,7 @@ class Threads:
         return await loop.run_in_executor(readers, work)
 
     async def commit(self, group: GroupCommit[Tx], work: Callable[[Tx], Result]) -> Result:
-        """Return what `work` returns, once the group's transaction is durable; raises ClosedError."""
+        """Run `work` in the group's transaction; return when it is durable. Raises ClosedError."""
         loop = running_loop()
         if loop is None:
             return group.run(work)
@@ -53,7 +53,7 @@ class Threads:
         return await future
 
     def close(self) -> None:
-        """Wait for the work that is under way, and end the threads."""
+        """Wait for running work, and stop the threads."""
         with self._lock:
             self._closed = True
             pools, self._pools = self._pools or (), None

@@ -1,4 +1,4 @@
-"""The write path: what a plan changes, turned into few statements within one transaction."""
+"""The write path: turns the changes of a plan into few statements in one transaction."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _labels = json.Decoder(dict[str, str]).decode
 
 
 class SqlTransaction(Ground):
-    """A transaction that has begun, and the heads of the streams that it has touched."""
+    """A started transaction, with the heads of the streams that it has touched."""
 
     def __init__(self, connection: Connection, sql: Statements, moment: int) -> None:
         super().__init__(moment)
@@ -33,12 +33,12 @@ class SqlTransaction(Ground):
         return to_row(record)
 
     def save(self) -> None:
-        """Mark the point to which `restore` goes back."""
+        """Set the savepoint for `restore`."""
         self.connection.raw.execute("SAVEPOINT one_write")
         self.mark()
 
     def restore(self, error: Exception) -> Exception:
-        """Undo what came after the mark and return the error in our words; raise it if all is undone."""
+        """Roll back to the savepoint and return the mapped error; raise it if all was rolled back."""
         if not self.connection.raw.in_transaction:
             raise error
         self.connection.raw.execute("ROLLBACK TO one_write")
@@ -46,21 +46,21 @@ class SqlTransaction(Ground):
         return self.connection.file.explain(error)
 
     def finish(self) -> None:
-        """Write the heads that changed."""
+        """Write the changed heads."""
         heads = (self.heads[name] for name in self.dirty)
         self.connection.many(self.sql.set_head, [head.row() for head in heads if head is not None])
 
     def read_head(self, name: Name) -> Head | None:
-        """Return the head of a stream as it is stored."""
+        """Return the stored head of a stream."""
         row = self.connection.one(self.sql.head, {"scope": name[0], "kind": name[1]})
         return Head(row) if row is not None else None
 
     def add_head(self, head: Head) -> None:
-        """Add the stream's row, which gives it its id."""
+        """Insert the stream's row, which assigns its id."""
         head.id = self.connection.run(self.sql.add_head, head.row())
 
     def drop_head(self, head: Head) -> None:
-        """Remove the stream's row."""
+        """Delete the stream's row."""
         self.connection.run(self.sql.remove_head, {"id": head.id})
 
 
@@ -72,27 +72,27 @@ class SqlPlan(Plan):
         self.tx = tx
 
     def write(self, write: Write, rows: Sequence[dict[str, Any] | None]) -> list[Outcome]:
-        """Do the operations; `rows` holds the row of each Put. Raises ConflictError or LimitError."""
+        """Run the operations; `rows` has the row of each Put. Raises ConflictError or LimitError."""
         outcomes = self.run(write, rows)
         self._flush()
         return outcomes
 
     def read_slot(self, head: Head, key: str) -> Slot | None:
-        """Return what is stored under a key."""
+        """Return the stored slot of a key."""
         row = self.tx.connection.one(self.tx.sql.slot, {"stream_id": head.id, "key": key})
         return to_slot(row) if row is not None else None
 
     def read_slots(self, head: Head, keys: list[str]) -> Iterable[Slot]:
-        """Return what is stored under many keys of a stream."""
+        """Return the stored slots of several keys of a stream."""
         for start in range(0, len(keys), KEYS_AT_ONCE):
             chunk = keys[start : start + KEYS_AT_ONCE]
-            # Padding with the last key keeps the number of different statements to two.
+            # Padding with the last key limits the number of distinct statements to two.
             padded = chunk + chunk[-1:] * (KEYS_AT_ONCE - len(chunk) if len(keys) > KEYS_AT_ONCE else 0)
             values = {"stream_id": head.id, **{f"key_{n}": key for n, key in enumerate(padded)}}
             yield from map(to_slot, self.tx.connection.all(self.tx.sql.slots(len(padded)), values))
 
     def wipe(self, head: Head, keep: tuple[str, ...], *, expired_only: bool) -> None:
-        """Remove all records of a stream but those to keep, or those that have expired; set its totals."""
+        """Remove all records of a stream except `keep`, or only expired ones; update its totals."""
         connection, sql = self.tx.connection, self.tx.sql
         self._flush()
         for at in [at for at in self.slots if at[0] == head.id]:
@@ -107,7 +107,7 @@ class SqlPlan(Plan):
         head.count, head.weight, head.soonest = connection.one(sql.totals, values)
 
     def _flush(self) -> None:
-        """Bring the tables to where the slots are."""
+        """Write the changed slots to the tables."""
         connection, sql, moment = self.tx.connection, self.tx.sql, self.tx.moment
         changed = self.changed()
         for id, slot in changed:
@@ -165,7 +165,7 @@ class SqlPlan(Plan):
 
 
 def to_slot(row: Sequence[Any]) -> Slot:
-    """Return what the columns of `SLOT` tell of a record."""
+    """Return a slot from the columns of `SLOT`."""
     key, seq, version, created, weight, labels, expires = row
     try:
         held = _labels(labels) if labels else {}

@@ -1,4 +1,4 @@
-"""Alembic's entry: migrations run on the connection, and in the transaction, that the store opened."""
+"""Alembic's entry point: migrations run on the store's connection, in its transaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`postgresql://user:password@host:port/database`: records in PostgreSQL, for many processes and machines."""
+"""`postgresql://user:password@host:port/database`: records in PostgreSQL."""
 
 from .opening import POSTGRESQL
 

@@ -1,14 +1,12 @@
-"""Where a database is: from a URL to what libpq connects with, and our own options.
+"""Parses a PostgreSQL URL into libpq parameters and Mnemic's own options.
 
-`schema` names the schema that the tables are in, made if it is missing. `pool_max` is the most connections
-that are open at once, `pool_min` how many of them stay open when nothing is asked. `timeout` is how many
-seconds the server has to answer a request, 10 unless it is given, whatever the server does meanwhile.
-`statement_timeout` is how many seconds the server gives a statement, `lock_timeout` how many it lets one wait
-for others: four fifths of `timeout` unless it is given.
-`prepare=off` keeps statements from being prepared, for proxies that share connections and cannot have that.
-`partitions` says into how many parts the tables are split when they are made. `recall` says where it is
-searched: `auto` is in memory, and in the database where a scope is large; `server` and `memory` are always
-the one or the other. All others are libpq's: `connect_timeout`, `sslmode`, `target_session_attrs` …
+`schema` is the schema of the tables, created if it is missing. `pool_max` is the maximum number of open
+connections, `pool_min` how many stay open when idle. `timeout` is the client-side deadline of a request in
+seconds, 10 by default. `statement_timeout` is the server-side limit of a statement, `lock_timeout` how long it
+waits for locks, by default four fifths of `timeout`. `prepare=off` disables prepared statements, for poolers that
+cannot handle them. `partitions` is the number of partitions of the tables when they are created. `recall` selects
+where to search: `memory`, `server`, or `auto`, which uses the server for large scopes. All others are libpq's:
+`connect_timeout`, `sslmode`, `target_session_attrs` …
 """
 
 from __future__ import annotations
@@ -26,27 +24,27 @@ from ....store.registry import StoreURL
 from ...calls import TIMEOUT, seconds
 
 CONNECT_SECONDS = (2, 5)
-"""How long a connection may take to open, unless the URL says so: half of a request's time, within this.
+"""Bounds of the connect timeout, which is half of a request's unless the URL sets it.
 
-The driver knows no less than two seconds, and nothing can break it off while it connects.
+The driver's minimum is two seconds, and connecting cannot be interrupted.
 """
 
 LOCK_SHARE = 0.8
-"""For which part of it a write waits for another one's transaction, so that the server can still say so."""
+"""Share of the timeout that a write waits for locks, so that the server can still report it."""
 
 _MOST_CONNECTIONS = 10
 
 LARGE = 50_000
-"""From how many records on a scope is searched by the database, unless the URL says otherwise."""
+"""Scopes with at least this many records are searched by the database, unless the URL overrides it."""
 
 
 class Address(Struct, frozen=True):
-    """A database, and how it is used."""
+    """A database, and the options of its use."""
 
     shown: str
     """The URL, without its password."""
     parameters: dict[str, Any]
-    """What libpq connects with."""
+    """Connection parameters of libpq."""
     schema: str | None
     pool_min: int
     pool_max: int
@@ -55,15 +53,15 @@ class Address(Struct, frozen=True):
     prepare: bool
     partitions: int
     large: int
-    """From how many records on a scope is searched by the database instead of in memory."""
+    """Number of records from which a scope is searched by the database instead of in memory."""
 
     def __repr__(self) -> str:
-        """Return the URL alone: the parameters hold a password."""
+        """Return only the URL: the parameters contain a password."""
         return f"Address({self.shown!r})"
 
     @classmethod
     def of(cls, url: StoreURL) -> Address:
-        """Return the address that a URL names; raises InvalidValueError for a bad option."""
+        """Parse a URL; raises InvalidValueError for a bad option."""
         shown = str(url)
         if secret := next((name for name in url.options if name in ("password", "sslpassword")), None):
             raise InvalidValueError(
@@ -86,7 +84,7 @@ class Address(Struct, frozen=True):
         timeout = given("timeout", TIMEOUT)
         parameters = _libpq(url, shown, timeout)
         if settings:
-            # Not without need: some proxies that share connections refuse to pass settings on.
+            # Only if necessary: some poolers refuse to pass settings on.
             flags = [f"-c {name}={_escaped(value)}" for name, value in settings.items()]
             parameters["options"] = " ".join([*filter(None, [parameters.get("options")]), *flags])
         most = given("pool_max", _MOST_CONNECTIONS)
@@ -113,16 +111,18 @@ def _libpq(url: StoreURL, shown: str, timeout: float) -> dict[str, Any]:
     try:
         found = conninfo_to_dict(text)
     except psycopg.ProgrammingError as error:
-        reason = re.sub(r'"[^"]*"', '"…"', str(error).strip())  # libpq quotes what it cannot read, or all
+        reason = re.sub(
+            r'"[^"]*"', '"…"', str(error).strip()
+        )  # libpq quotes the part that it cannot parse, or everything
         raise InvalidValueError(f"cannot read the store URL {shown}: {reason}") from None
     least, most = CONNECT_SECONDS
     hosts = str(found.get("host") or "").count(",") + 1
     defaults = {
         "connect_timeout": str(max(least, min(most, round(timeout / 2 / hosts)))),
-        # For what is sent and never confirmed, which nobody waits for: the end of a connection, for example.
+        # For data that is sent without waiting for an answer, such as the end of a connection.
         "tcp_user_timeout": str(round(1000 * timeout)),
         "application_name": "mnemic",
-        "client_encoding": "utf8",  # the server says what it cannot hold; the driver would fail by itself
+        "client_encoding": "utf8",  # the server reports what it cannot store; the driver would fail by itself
     }
     return {**defaults, **found}
 
@@ -167,4 +167,4 @@ _OWN: dict[str, Callable[[str], object]] = {
     "partitions": _count,
     "recall": _recall,
 }
-"""Our own options, and how each is read."""
+"""Mnemic's own options, and their parsers."""

@@ -1,6 +1,4 @@
-"""How writes are brought to their end: in one trip where that will do, planned where not, again where others
-were in the way.
-"""
+"""Commits writes: appends in one round trip, others planned, all retried on conflicts."""
 
 from __future__ import annotations
 
@@ -29,12 +27,12 @@ from .statements import AppendShape, PostgresStatements
 from .writing import Flush, LostRaceError, load
 
 TRIES = 10
-"""How often a write is begun when others are in its way."""
+"""Maximum number of attempts on conflicts."""
 MUCH = 1000
-"""From how many operations on they are planned in a thread, if there is an event loop."""
+"""Number of operations from which planning runs in a thread, if there is an event loop."""
 
 MOST_REMEMBERED = 10_000
-"""How many streams are remembered whose records are overwritten, and how many that are full."""
+"""How many streams are remembered as overwritten, and as full."""
 
 Result = TypeVar("Result")
 
@@ -42,7 +40,7 @@ log: logging.Logger = logging.getLogger("mnemic.store")
 
 
 class Append(Struct, frozen=True):
-    """The parts of a write that may do no more than add one record to the end of its stream."""
+    """The parts of a write that may be a plain append of one record."""
 
     put: Put
     expect: Expect | None = None
@@ -51,7 +49,7 @@ class Append(Struct, frozen=True):
 
 
 class Committer:
-    """Does writes in transactions."""
+    """Runs writes in transactions."""
 
     def __init__(self, sql: PostgresStatements, address: Address, moment: Callable[[], int]) -> None:
         self._sql = sql
@@ -59,12 +57,12 @@ class Committer:
         self._patience = f"{address.lock_timeout:.3f}s"
         self._moment = moment
         self._overwritten: dict[Name, None] = {}
-        """Streams in which a put without a version has met a record of its key: the next will, too."""
+        """Streams in which a put without a version replaced a record: the next will, too."""
         self._full: dict[Name, None] = {}
-        """Streams in which a limited append had to make room: the next will, too."""
+        """Streams in which a limited append had to evict: the next will, too."""
 
     async def commit(self, pool: Pool, batch: list[Pending]) -> None:
-        """Do writes in one transaction, and settle each."""
+        """Run writes in one transaction, and settle each."""
         try:
             await self._commit(pool, batch)
         except Exception as error:
@@ -99,19 +97,19 @@ class Committer:
                 else:
                     raise
         if len(batch) == 1:
-            raise StoreBusyError(f"{self._url}: other writers were always faster, {TRIES} times")
-        # One of them cannot be written; the others are not to blame.
+            raise StoreBusyError(f"{self._url}: concurrent writers won every attempt, {TRIES} times")
+        # One of them is invalid; the others are retried without it.
         for pending in batch:
             await self.commit(pool, [pending])
 
     def _in_vain(self, ops: Append) -> bool:
-        """Tell whether a write that looks like an append is known to be more than that."""
+        """Return whether a write that looks like an append is known to be more."""
         stream = _stream(ops.put)
         overwrites = ops.put.if_version is None and stream in self._overwritten
         return overwrites or (ops.limit is not None and stream in self._full)
 
     def _learn(self, ops: Append, attempt: _Attempt) -> None:
-        """Remember of a stream what the next append to it will meet."""
+        """Remember what the next append to a stream will encounter."""
         stream = _stream(ops.put)
         if attempt.overwrote and len(self._overwritten) < MOST_REMEMBERED:
             self._overwritten[stream] = None
@@ -121,7 +119,7 @@ class Committer:
             self._full.pop(stream, None)
 
     def _after_loss(self, batch: list[Pending], attempt: _Attempt, error: LostLinkError) -> list[Pending]:
-        """Return the writes that may be sent again: nothing was committed, or they would be found done."""
+        """Return the writes that can be sent again: nothing was committed, or their ids would be found."""
         if not attempt.committing or state_of(error.error) in STALE:
             return batch
         for pending in batch:
@@ -136,7 +134,7 @@ class Committer:
 
 
 class _Attempt:
-    """One attempt to do writes."""
+    """One attempt to run writes."""
 
     def __init__(
         self,
@@ -146,21 +144,21 @@ class _Attempt:
         patience: str,
         ops: Append | None,
     ) -> None:
-        """`ops` are the parts of the only write, if it may be no more than an append."""
+        """`ops` are the parts of a single write that may be a plain append."""
         self.sql = sql
         self.batch = batch
         self.moment = moment
         self.patience = patience
         self.ops = ops
         self.overwrote = False
-        """Whether what might have been an append has met a record of its key."""
+        """Whether a possible append replaced a record."""
         self.evicted = False
-        """Whether a limit had to remove something, or could not be held."""
+        """Whether a limit evicted something, or could not be met."""
         self.committing = False
         """Whether the server may have committed."""
 
     async def run(self, link: Link) -> None:
-        """Do the writes, and settle each."""
+        """Run the writes, and settle each."""
         if self.ops is not None and await self._append(link, self.batch[0], self.ops):
             return
         needs = Needs.of(pending.write for pending in self.batch)
@@ -188,12 +186,12 @@ class _Attempt:
         return [ground.attempt(pending.write, pending.rows) for pending in self.batch]
 
     async def _aside(self, work: Callable[[], Result]) -> Result:
-        """Return what `work` returns; if there is much to do, an event loop is not kept waiting for it."""
+        """Run `work`; in a thread if it is large and would block an event loop."""
         size = sum(len(pending.write.ops) for pending in self.batch)
         return await off_loop(work) if size > MUCH else work()
 
     async def _append(self, link: Link, pending: Pending, ops: Append) -> bool:
-        """Try to add one record to the end of its stream; tell whether that was all there was to do."""
+        """Try to append one record in one round trip; return whether that was all."""
         record, moment = ops.put.record, self.moment()
         expect, touch, limit = ops.expect, ops.touch, ops.limit
         now = from_microseconds(moment)
@@ -242,7 +240,7 @@ class _Attempt:
 
 
 def appending(write: Write) -> Append | None:
-    """Return the parts of a write that may do no more than add one record to the end of its stream."""
+    """Return the parts of a write that may be a plain append of one record."""
     if write.id is not None or not 1 <= len(write.ops) <= 4:
         return None
     put, *rest = write.ops

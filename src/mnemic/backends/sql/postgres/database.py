@@ -1,4 +1,4 @@
-"""The database as migrations see it: a connection of their own, and a lock that only one of them holds."""
+"""The database for migrations: a connection of its own, and an advisory lock."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .errors import explain
 Result = TypeVar("Result")
 
 LOCK = 0x6D6E656D6963
-"""The advisory lock of whoever migrates: "mnemic", as a number."""
+"""Advisory lock of migrations: "mnemic" as a number."""
 
 
 class Connection:
-    """What is lent to a migration."""
+    """A connection borrowed by a migration."""
 
     def __init__(self, raw: psycopg.Connection) -> None:
         self.raw = raw
@@ -43,7 +43,7 @@ class PostgresDatabase:
         )
 
     def use(self, work: Callable[[Connection], Result]) -> Result:
-        """Return what `work` returns for a connection that is lent to it; driver errors leave it as ours."""
+        """Run `work` with a borrowed connection; maps driver errors."""
         try:
             with psycopg.connect(**self._address.parameters) as raw:
                 return work(Connection(raw))
@@ -52,5 +52,5 @@ class PostgresDatabase:
 
 
 def _make_schema(name: str) -> str:
-    """Return what makes a schema that is missing, and asks for no right to do so if it is there."""
+    """Return SQL that creates a missing schema, and needs no privilege if it exists."""
     return f'DO $$ BEGIN IF to_regnamespace(\'"{name}"\') IS NULL THEN CREATE SCHEMA "{name}"; END IF; END $$'

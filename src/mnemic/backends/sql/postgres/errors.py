@@ -1,4 +1,4 @@
-"""What PostgreSQL's errors mean, in our words: one table, by SQLSTATE."""
+"""Maps PostgreSQL errors by SQLSTATE."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ STATES: dict[str, tuple[type[MnemicError], str]] = {
     "22021": (StoreError, "the database's encoding cannot hold this text; it should be UTF8"),
     "22P05": (StoreError, "the database's encoding cannot hold this text; it should be UTF8"),
     "25006": (StorePermissionError, "the server, or the role, is read-only"),
-    "25P03": (StoreBusyError, "the server has given the transaction up"),
-    "28": (StorePermissionError, "the server does not let this user in"),
+    "25P03": (StoreBusyError, "the server aborted the transaction"),
+    "28": (StorePermissionError, "the server rejects this user"),
     "3D000": (StorePermissionError, "there is no such database"),
     "3F000": (StoreError, "there is no such schema"),
-    "40": (StoreBusyError, "other writers were always faster"),
+    "40": (StoreBusyError, "concurrent writers won every attempt"),
     "42501": (StorePermissionError, "the role may not do this"),
     "42P01": (UnreadableStoreError, "a table is missing"),
     "42703": (UnreadableStoreError, "a column is missing"),
@@ -35,32 +35,33 @@ STATES: dict[str, tuple[type[MnemicError], str]] = {
     "53100": (StoreFullError, "the disk is full"),
     "53200": (StoreError, "the server is out of memory"),
     "54000": (TooLargeError, "a name is too long for PostgreSQL's index, which takes about 2,700 bytes"),
-    "55P03": (StoreBusyError, "someone else holds a lock for too long"),
+    "55P03": (StoreBusyError, "another transaction holds a lock for too long"),
     "57": (StoreUnavailableError, "the server is ending or starting"),
     "57014": (StoreBusyError, "the statement took longer than the statement timeout"),
     "58030": (StoreError, "the server could not read or write its disk"),
     "XX001": (UnreadableStoreError, "the database is damaged"),
     "XX002": (UnreadableStoreError, "the database is damaged"),
 }
-"""By SQLSTATE, or by its class where all of a class mean the same; anything else is a StoreError."""
+"""By SQLSTATE, or by class; anything else is a StoreError."""
 
 _REFUSAL = re.compile(
     r"authentication failed|no password supplied|no pg_hba\.conf entry|not permitted to log in"
     r"|permission denied|(role|database) \"[^\"]*\" does not exist"
 )
-"""How servers say no when one connects: libpq passes their words on there, but no SQLSTATE."""
+"""Server messages on a refused connection, for which libpq passes no SQLSTATE."""
 
 RETRYABLE = frozenset({"40001", "40P01", "23505"})
-"""Nothing was written, and the same again may succeed: others were faster, or in the way."""
+"""Nothing was written, and a retry may succeed: serialization failure, deadlock, unique violation."""
 
 
 STALE = frozenset({"0A000", "25006", "26000"})
-"""Nothing was done, and a new connection may do better: the tables have changed under a plan, the server
-takes no writes any more since another has taken over, or it has forgotten a statement that it was to keep."""
+"""Nothing was done, and a new connection may succeed: the schema changed under a plan, the server became read-only
+after a failover, or it lost a prepared statement.
+"""
 
 
 def explain(error: Exception, url: str) -> Exception:
-    """Return a driver's error as one of ours, and any other as it is."""
+    """Return the Mnemic error for a driver error; any other error unchanged."""
     if not isinstance(error, psycopg.Error | psycopg.Warning):
         return error
     kind, hint = meaning(error)
@@ -70,13 +71,13 @@ def explain(error: Exception, url: str) -> Exception:
 
 
 def meaning(error: Exception) -> tuple[type[MnemicError], str]:
-    """Return which of our errors a driver's error is, and what it means."""
+    """Return the Mnemic error class for a driver error, and its description."""
     state = getattr(error, "sqlstate", None)
     if state is not None:
         return STATES.get(state) or STATES.get(state[:2]) or (StoreError, "PostgreSQL failed")
     if isinstance(error, psycopg.OperationalError):
         if _REFUSAL.search(str(error)):
-            return StorePermissionError, "the server does not let this user in, or has no such database"
+            return StorePermissionError, "the server rejects this user, or has no such database"
         if isinstance(error, psycopg.errors.ConnectionTimeout):
             return StoreUnavailableError, "there was no answer to a new connection; this can be sent again"
         return StoreUnavailableError, "the server cannot be reached"
@@ -91,5 +92,5 @@ def state_of(error: BaseException) -> str:
 
 
 def _line(error: Exception) -> str:
-    """Return a driver's words on one line."""
+    """Return a driver's message on one line."""
     return " ".join(str(error).split()) or type(error).__name__

@@ -1,4 +1,4 @@
-"""PostgreSQL's way with SQL: JSON that is text in the table and values in a condition."""
+"""PostgreSQL's SQL specifics: JSON is text in the table and values in a condition."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _encode = json.Encoder().encode
 
 
 def json_value(value: Scalar) -> Any:
-    """Return a number or a boolean as JSON, since PostgreSQL would round a float; text stays text."""
+    """Return a number or a boolean as JSON, since PostgreSQL would round a float; text is unchanged."""
     return _encode(value).decode() if isinstance(value, bool | int | float) else value
 
 
 def test_json(
     here: FromClause, group: str, n: int, op: Operator, kind: str, places: list[int]
 ) -> ColumnElement[bool]:
-    """Return a test of JSON by its value, which an index of the metadata answers where it can."""
+    """Return a JSON test by value, which the metadata index can answer."""
     object = cast(here.c[group], JSONB)
     name = bindparam(f"name_{n}", type_=Text)
     held: Any = object.op("->", return_type=JSONB())(name)
@@ -40,7 +40,7 @@ def test_json(
         values = [func.to_jsonb(value) for value in values]
     else:
         values = [bindparam(f"value_{n}_{m}", type_=JSONB) for m in places]
-        # JSON compares numbers exactly; of other types we only ask whether they are equal.
+        # JSON compares numbers exactly; other types are only tested for equality.
         test = OPERATORS[op](held, values)
         if op not in EQUAL:
             test = and_(type == literal_column("'number'"), test)

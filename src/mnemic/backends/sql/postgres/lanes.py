@@ -1,4 +1,4 @@
-"""Lanes: writes that wait for one another share a transaction; those of other streams go beside them."""
+"""Lanes: writes to the same streams share a transaction; other lanes run concurrently."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Pending:
-    """One caller's write, and how it ended."""
+    """One caller's write, and its result."""
 
     __slots__ = ("done", "error", "future", "outcomes", "rows", "write")
 
@@ -30,7 +30,7 @@ class Pending:
         self.future: Any = None
 
     def settle(self, how: list[Outcome] | Exception) -> None:
-        """Note how the write ended."""
+        """Set the result of the write."""
         if isinstance(how, Exception):
             self.error = how
         else:
@@ -38,25 +38,25 @@ class Pending:
         self.done = True
 
     def result(self) -> list[Outcome]:
-        """Return what the write did, or raise why it did nothing."""
+        """Return the outcomes, or raise the error."""
         if self.error is not None:
             raise self.error
         return self.outcomes
 
 
 Commit = Callable[[list[Pending]], Coroutine[Any, Any, None]]
-"""Does writes in one transaction, and settles each."""
+"""Runs writes in one transaction, and settles each."""
 
 
 class Lane(Protocol):
-    """Does the writes of some streams."""
+    """Runs the writes of some streams."""
 
     async def run(self, pending: Pending) -> list[Outcome]:
-        """Return what a write did, once it is durable."""
+        """Run a write; return its outcomes once it is durable."""
         ...
 
     async def close(self) -> None:
-        """Wait for the writes that are under way."""
+        """Wait for running writes."""
         ...
 
 
@@ -77,7 +77,7 @@ def _abandon(batch: list[Pending]) -> None:
 
 
 class ThreadLane:
-    """A lane of callers outside event loops: whoever holds the lock also does what the others have queued."""
+    """A lane for callers outside event loops: the thread with the lock also runs what others have queued."""
 
     def __init__(self, commit: Commit) -> None:
         self._commit = commit
@@ -102,7 +102,7 @@ class ThreadLane:
 
 
 class LoopLane:
-    """A lane of callers on an event loop: a task of its own, which no caller's end breaks off, does them."""
+    """A lane for callers on an event loop, run by a task of its own, which survives the cancellation of a caller."""
 
     def __init__(self, commit: Commit, loop: AbstractEventLoop) -> None:
         self._commit = commit

@@ -1,6 +1,6 @@
-"""Connections to the server: for the caller's thread, and for an event loop.
+"""Connections to the server: for threads, and for an event loop.
 
-Both kinds are spoken to with `async`; that of a thread never waits for a loop.
+Both have an `async` interface; the one for threads never waits for a loop.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from .pipelines import Pipeline
 Asked = Sequence[tuple[Prepared, Parameters]]
 
 FEW = 50
-"""Up to how many rows a cursor is used again, which saves making one; it holds them until then."""
+"""Up to how many rows a cursor is reused; it holds them until then."""
 _roll_back = Prepared(text("ROLLBACK"), FLAVOUR.dialect)
-"""Not by the driver's own, after which it lets the server forget all statements that it keeps."""
+"""Not the driver's own rollback, which deallocates all prepared statements."""
 PREPARE_AFTER = 3
-"""How often a statement is run before the server keeps it."""
+"""After how many executions a statement is prepared on the server."""
 
 
 class OverdueError(psycopg.OperationalError):
-    """The server has not answered in time."""
+    """The server did not answer in time."""
 
 
 Returned = TypeVar("Returned")
 
 
 def in_time(talk: PQGen[Returned], seconds: float) -> PQGen[Returned]:
-    """Do what a generator of the driver does, but raise OverdueError when the time is over.
+    """Drive a generator of the driver, and raise OverdueError after the deadline.
 
-    Whoever drives it wakes it ten times a second, whether or not the server says anything.
+    The driver wakes it ten times a second, even if the server is silent.
     """
     until = time.monotonic() + seconds
     try:
@@ -81,19 +81,19 @@ class TimedAsyncConnection(psycopg.AsyncConnection[Any]):
 
 
 class Link(Protocol):
-    """A connection that is lent to one caller."""
+    """A connection borrowed by one caller."""
 
     ahead: bool
     since: float
-    """When it was last given back."""
+    """When it was last returned."""
     asked: int
-    """How many statements it has run."""
+    """Number of statements that it has run."""
     replan_at: int
-    """After how many of them they are to be planned anew."""
+    """Number of statements after which plans are discarded."""
 
     @property
     def status(self) -> int:
-        """What the connection is in the middle of, a TransactionStatus; UNKNOWN if it is lost."""
+        """The connection's TransactionStatus; UNKNOWN if it is lost."""
         ...
 
     async def all(self, statement: Prepared, parameters: Parameters) -> list[Any]:
@@ -109,11 +109,11 @@ class Link(Protocol):
         ...
 
     async def roll_back(self) -> None:
-        """End the transaction."""
+        """Roll back the transaction."""
         ...
 
     def is_alive(self) -> bool:
-        """Tell, of a connection that lies idle, whether the server has not ended it; sends nothing."""
+        """Return whether an idle connection is still open; sends nothing."""
         ...
 
     def close(self) -> None:
@@ -121,7 +121,7 @@ class Link(Protocol):
         ...
 
     def abort(self) -> None:
-        """Break off what the connection waits for; may be called in any thread."""
+        """Interrupt whatever the connection waits for; thread-safe."""
         ...
 
 
@@ -140,7 +140,7 @@ class ThreadLink:
 
     @classmethod
     def open(cls, address: Address) -> ThreadLink:
-        """Connect; raises what the driver raises."""
+        """Connect; raises the driver's errors."""
         raw = TimedConnection.connect(
             autocommit=True,
             cursor_factory=psycopg.RawCursor,
@@ -148,7 +148,9 @@ class ThreadLink:
             **address.parameters,
         )
         raw.seconds = address.timeout
-        raw.adapters.register_dumper(int, Int8Dumper)  # or else each size of a number is another statement
+        raw.adapters.register_dumper(
+            int, Int8Dumper
+        )  # otherwise each integer size would be another statement
         return cls(raw)
 
     @property
@@ -200,7 +202,7 @@ class LoopLink:
 
     @classmethod
     async def open(cls, address: Address) -> LoopLink:
-        """Connect; raises what the driver raises."""
+        """Connect; raises the driver's errors."""
         raw = await TimedAsyncConnection.connect(
             autocommit=True,
             cursor_factory=psycopg.AsyncRawCursor,
@@ -247,7 +249,7 @@ class LoopLink:
 
 
 def _is_silent(file: int) -> bool:
-    """Tell whether a socket has nothing to read; a server that was not asked speaks only to say goodbye."""
+    """Return whether a socket has nothing to read; an idle server sends only a disconnect."""
     if not hasattr(select, "poll"):
         return not select.select([file], [], [], 0)[0]
     poll = select.poll()
@@ -256,7 +258,7 @@ def _is_silent(file: int) -> bool:
 
 
 def _hang_up(connection: PGconn) -> None:
-    """End a connection's conversation: whoever waits for the server learns that it is gone."""
+    """Shut a connection down, so that a waiting caller gets an error."""
     with suppress(psycopg.Error, OSError), socket.socket(fileno=os.dup(connection.socket)) as line:
         line.shutdown(socket.SHUT_RDWR)
 

@@ -1,9 +1,8 @@
-"""The database's own index: words by tsvector, vectors by pgvector, both asked for in one round trip.
+"""The database's own index: words by tsvector, vectors by pgvector, in one round trip.
 
-It is derived data, beside the records and kept up to them by who searches: it is made when it is first
-needed, and what it holds of a record goes with the record. A vector has no fixed width in the table; each
-embedder has an index of its own over those of its entries. In the scope of one user PostgreSQL compares all
-vectors, since that is faster there; in a large one it walks the graph.
+It is derived data, brought up to date by searches, created on first use, and deleted with the records. The vector
+column has no fixed dimension; each embedder has its own HNSW index. In a small scope PostgreSQL compares all
+vectors, which is faster; in a large one it uses the graph.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ Result = TypeVar("Result")
 Use = Callable[[Callable[[Link], Coroutine[Any, Any, Result]]], Coroutine[Any, Any, Result]]
 
 AHEAD = 400
-"""How far the walk through the graph looks about at first; it goes on while filters leave too few."""
+"""Initial search width of the graph (ef_search); it continues while filters leave too few."""
 LOCK = 0x6D6E656D6964
-"""The advisory lock of whoever makes the tables."""
+"""Advisory lock for creating the tables."""
 
 _GIVEN = ("scopes", "kinds", "keys", "pieces", "seqs", "versions", "words", "vectors")
 _HEAD = ", ".join(f"s.{column.name}" for column in streams.columns)
@@ -44,12 +43,12 @@ _NEWEST = Callable[[], int]
 
 
 class PostgresIndex:
-    """Finds records by their words and vectors, in the database that holds them."""
+    """Finds records by words and vectors in the database that stores them."""
 
     tidy = True
 
     def __init__(self, url: str, use: Use[Any], moment: _NEWEST, schema: str, large: int) -> None:
-        """`use` lends a connection; `schema` is the one that pgvector is installed in."""
+        """`use` borrows a connection; `schema` is the one with pgvector."""
         self.url = url
         self.large = large
         self._use = use
@@ -59,7 +58,9 @@ class PostgresIndex:
         self._there = False
 
     async def nearby(self, near: Near) -> Nearby:
-        """Return whole records by words and by vectors, and what the index is behind, in one round trip."""
+        """Return records by words and by vectors, and the streams for which the index is behind, in one round
+        trip.
+        """
         await self._make(near.name, len(near.vector) if near.vector else 0)
         values = _values(near.scope, near.kinds) | {"entry": near.name, "now": self._moment()}
         values |= {"limit": near.limit, "use": USE}
@@ -84,14 +85,14 @@ class PostgresIndex:
         return (await self.nearby(near)).records
 
     async def marks(self, name: str, scope: ScopePath) -> dict[Name, Mark]:
-        """Return how far it has come with the streams of a scope and of those below it."""
+        """Return how far the index has followed the streams of a scope and below."""
         await self._make(name, 0)
         reach = "below" if scope.path else "everywhere"
         rows = await self._all(self._sql.marks(reach), _values(scope, ()) | {"entry": name})
         return {(row[0], row[1]): Mark(*row[2:]) for row in rows}
 
     async def put(self, name: str, records: Sequence[Record]) -> None:
-        """Take records in, in the place of older versions."""
+        """Add records, replacing older versions."""
         columns: dict[str, list[Any]] = {
             column: []
             for column in ("scopes", "kinds", "keys", "pieces", "seqs", "versions", "words", "vectors")
@@ -118,7 +119,7 @@ class PostgresIndex:
         await self._each([(sql.begin, {}), (sql.clear, values), (sql.put, values), (sql.commit, {})])
 
     async def remove(self, stream: Name, keys: Sequence[str] | None) -> None:
-        """Forget records of a stream, of every embedder, or with None all of them and its marks."""
+        """Remove records of a stream for every embedder; with None, the whole stream and its marks."""
         await self._make("", 0)
         values = {"scope": stream[0], "kind": stream[1], "keys": list(keys or ())}
         if keys is not None:
@@ -127,27 +128,27 @@ class PostgresIndex:
             await self._each([(self._sql.empty, values), (self._sql.unmark, values)])
 
     async def keys(self, name: str, stream: Name) -> list[str]:
-        """Return which records of a stream it holds."""
+        """Return the keys of a stream that the index contains."""
         await self._make(name, 0)
         values = {"scope": stream[0], "kind": stream[1], "entry": name}
         return [row[0] for row in await self._all(self._sql.keys, values)]
 
     async def mark(self, name: str, stream: Name, mark: Mark) -> None:
-        """Note how far it has come."""
+        """Record how far the index has followed a stream."""
         values: dict[str, Any] = {"entry": name, "scope": stream[0], "kind": stream[1]}
         values |= {"version": mark.version, "last_seq": mark.last_seq, "count": mark.count}
         await self._all(self._sql.mark, values)
 
     async def reset(self) -> None:
-        """Forget everything."""
+        """Delete the whole index."""
         await self._make("", 0)
         await self._each([(self._sql.forget, {})])
 
     async def close(self) -> None:
-        """Do nothing: the connections are the store's."""
+        """Do nothing: the store owns the connections."""
 
     async def explain(self, near: Near) -> str:
-        """Return how the database would answer, to be read by a person."""
+        """Return the query plan, for a person to read."""
         found = self._sql.near(
             near.name, len(near.vector or b""), bool(near.terms), _reach(near), bool(near.kinds)
         )
@@ -161,7 +162,7 @@ class PostgresIndex:
         return "\n".join(row[0] for row in answers[2])
 
     async def _make(self, entry: str, width: int) -> None:
-        """Make the tables, and the index of an embedder's vectors, unless they are there."""
+        """Create the tables, and the index of an embedder's vectors, unless they exist."""
         if not self._there:
             await self._each(
                 [(self._sql.begin, {}), *((s, {}) for s in self._sql.tables), (self._sql.commit, {})]
@@ -182,7 +183,7 @@ class PostgresIndex:
 
 
 class Sql:
-    """The statements; pgvector's names are written with the schema that it is in."""
+    """The statements; pgvector's names are qualified with its schema."""
 
     def __init__(self, schema: str) -> None:
         self.of: str = f'"{schema}".'
@@ -211,7 +212,7 @@ class Sql:
             "array_to_tsvector(string_to_array(u.words, ' ')), "
             f"CAST(u.vector AS {self.of}halfvec) FROM {given} "
             "JOIN mnemic_streams s ON s.scope = u.scope AND s.kind = u.kind "
-            # A record that has gone meanwhile is nothing to be found.
+            # A record deleted meanwhile is skipped.
             "JOIN mnemic_records r ON r.stream_id = s.id AND r.seq = u.seq AND r.key = u.key "
             "ON CONFLICT DO NOTHING"
         )
@@ -252,7 +253,7 @@ class Sql:
         ]
 
     def graph(self, entry: str, width: int) -> list[Prepared]:
-        """Return what makes the index of an embedder's vectors."""
+        """Return the statements that create the index of an embedder's vectors."""
         name = f"mnemic_index_{entry.replace(':', '_')}_{width}"
         return [
             _prepared(f"SELECT pg_advisory_xact_lock({LOCK})"),
@@ -306,7 +307,7 @@ class Sql:
 
 
 class Explained(Prepared):
-    """A statement that can be explained: its plan depends on how much a scope holds."""
+    """A statement with an EXPLAIN: its plan depends on the size of a scope."""
 
     def __init__(self, source: str) -> None:
         super().__init__(text(source), FLAVOUR.dialect, keep_plan=False)
@@ -334,12 +335,12 @@ def _values(scope: ScopePath, kinds: Sequence[str]) -> dict[str, Any]:
 
 
 def _literal(entry: str) -> str:
-    """Return an entry's name as it stands in a statement: it is ours, of letters, digits and a colon."""
+    """Return an entry's name as an SQL literal: letters, digits and a colon only."""
     return entry.replace("'", "''").replace(":", "\\:")
 
 
 def _word(term: int) -> str:
-    """Return the word that stands for a term."""
+    """Return the word for a term."""
     return f"t{term:x}"
 
 

@@ -1,4 +1,4 @@
-"""From a URL to a store over PostgreSQL."""
+"""Opens PostgreSQL stores."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _statements = cache(PostgresStatements)
 
 
 async def open_postgres(url: StoreURL) -> PostgresStore:
-    """Connect, and bring the database to the newest schema."""
+    """Connect, and migrate the database to the newest schema."""
     address = Address.of(url)
     store = PostgresStore(address, _statements())
     try:

@@ -1,7 +1,7 @@
 """Several statements in one round trip.
 
-The driver's own pipelines send each statement by itself, and wake the server for each. Here all are put into
-one buffer, with one system call for all, which takes half the time for client and server alike.
+The driver's own pipelines send each statement separately. Here all go into one buffer and one system call, which
+takes half the time for client and server.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from psycopg.waiting import Ready, Wait
 from ..statements import Parameters, Prepared
 
 MOST_KEPT = 200
-"""How many statements the server keeps for one connection; others are sent whole each time."""
+"""Maximum number of prepared statements per connection; others are sent in full each time."""
 
 MOST_NOTHING = 2
 """How often in a row the driver has no result while the server is still answering: it ends each one's with one."""
 
 Talk = Generator[Wait, Ready | int, list[list[Any]]]
-"""What waits for the socket, and returns the rows of each statement."""
+"""Generator that waits for the socket, and returns the rows of each statement."""
 _Key = tuple[str, tuple[int, ...]]
 
 
@@ -37,12 +37,12 @@ class Pipeline:
         self._adapt = Transformer(raw)
         self._keeps = raw.prepare_threshold is not None
         self._names: dict[_Key, bytes] = {}
-        """What the server calls the statements that it keeps."""
+        """Names of the prepared statements."""
         self._seen: set[_Key] = set()
         self._number = 0
 
     def talk(self, asked: Sequence[tuple[Prepared, Parameters]]) -> Talk:
-        """Send statements and return the rows of each; raises the first error, and does none after it."""
+        """Send statements and return the rows of each; raises the first error and skips the rest."""
         link = self._raw.pgconn
         new: list[_Key] = []
         link.enter_pipeline_mode()
@@ -63,7 +63,7 @@ class Pipeline:
         return [self._rows(one) for one, is_wanted in zip(results, wanted, strict=True) if is_wanted]
 
     def _send(self, statement: Prepared, parameters: Parameters, new: list[_Key]) -> Iterator[bool]:
-        """Put a statement into the buffer; tell of each command whether its result is wanted."""
+        """Add a statement to the buffer; yield for each command whether its result is wanted."""
         link, adapt = self._raw.pgconn, self._adapt
         given = statement.arguments(parameters)
         values = adapt.dump_sequence(given, [PyFormat.AUTO] * len(given))
@@ -91,15 +91,15 @@ class Pipeline:
         return False
 
     def _forget(self, keys: list[_Key]) -> None:
-        """Take statements as not kept: an error may have come before them."""
+        """Mark statements as not prepared: an error may have come before them."""
         for key in keys:
             self._names.pop(key, None)
 
     def _answers(self, count: int) -> Generator[Wait, Ready | int, list[PGresult]]:
-        """Return the result of each command, and read up to where the server is ready again."""
+        """Return the result of each command, and read until the server is ready again."""
         link = self._raw.pgconn
         while link.flush():
-            # The server may be waiting for us to read before it reads on.
+            # The server may wait for us to read before it reads on.
             if (yield Wait.RW) & Ready.R:
                 link.consume_input()
         results: list[PGresult] = []
@@ -117,7 +117,7 @@ class Pipeline:
             results.append(result)
         said = link.get_error_message()
         link.finish()  # whatever comes next would be taken for the answer to something else
-        raise psycopg.OperationalError(f"what the server says is no answer to what it was asked: {said}")
+        raise psycopg.OperationalError(f"the server sent an unexpected answer: {said}")
 
     def _rows(self, result: PGresult) -> list[Any]:
         if result.status != ExecStatus.TUPLES_OK:

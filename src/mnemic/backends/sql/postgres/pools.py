@@ -1,7 +1,7 @@
-"""Pools of connections: one for callers outside event loops, one for those on the memory's event loop.
+"""Connection pools: one for callers outside event loops, one for those on the memory's event loop.
 
-Connections are opened when they are needed, by whoever needs them: so an error is told to him at once, and no
-thread is kept that a fork would lose.
+Connections are opened on demand by the caller that needs them, so errors are raised at once, and there is no
+background thread that a fork would lose.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ Result = TypeVar("Result")
 Work = Callable[[Link], Coroutine[Any, Any, Result]]
 
 IDLE_SECONDS = 600.0
-"""How long a connection may lie idle before it is closed, if it is not one of those that stay."""
+"""How long a connection may be idle before it is closed, beyond the minimum."""
 
 _replan = Prepared(text("DISCARD PLANS"), FLAVOUR.dialect, keep_plan=False)
-"""Lets the server plan its statements anew: what was best for small tables is not when they have grown."""
+"""Discards plans, because the best plan for small tables is not the best for large ones."""
 _OPEN = (TransactionStatus.INTRANS, TransactionStatus.INERROR)
 
 
 class LostLinkError(Exception):
-    """A connection broke while it was lent, or was of no use any more; never seen outside."""
+    """A connection broke while it was borrowed, or became unusable; internal."""
 
     def __init__(self, error: psycopg.Error) -> None:
         super().__init__(str(error))
@@ -47,7 +47,7 @@ class LostLinkError(Exception):
 
 
 class Pool(ABC):
-    """Lends connections, each to one caller at a time."""
+    """Lends each connection to one caller at a time."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
@@ -58,21 +58,21 @@ class Pool(ABC):
 
     @abstractmethod
     async def _connect(self) -> Link:
-        """Open a connection; raises what the driver raises."""
+        """Open a connection; raises the driver's errors."""
 
     @abstractmethod
     async def _enter(self) -> None:
-        """Wait until fewer than the most connections are lent; raises TimeoutError."""
+        """Wait for a free slot; raises TimeoutError."""
 
     @abstractmethod
     def _leave(self) -> None:
-        """Let the next caller in."""
+        """Release the slot."""
 
     async def use(self, work: Work[Result]) -> Result:
-        """Return what `work` returns for a connection that is lent to it.
+        """Run `work` with a borrowed connection.
 
-        Raises what the driver raises, but LostLinkError if the connection has broken meanwhile,
-        StoreUnavailableError if the server has not answered in time, and ClosedError.
+        Raises the driver's errors, LostLinkError if the connection broke meanwhile, StoreUnavailableError if the
+        server did not answer in time, and ClosedError.
         """
         link = await self._take()
         self._lent.add(link)
@@ -105,17 +105,17 @@ class Pool(ABC):
             await self._give_back(link)
 
     def forget(self) -> None:
-        """Close the connections that are not lent: they are to the server as it was."""
+        """Close idle connections: the server has changed."""
         while (link := self._pop()) is not None:
             link.close()
 
     def close(self) -> None:
-        """Close the connections that are not lent; the others close when they come back."""
+        """Close idle connections; the others are closed when they are returned."""
         self._closed = True
         self.forget()
 
     async def settle(self) -> None:
-        """Give what is under way a moment after `close`, and break off the rest."""
+        """Wait briefly for running calls after `close`, and interrupt the rest."""
         until = time.monotonic() + GRACE
         while self._lent and time.monotonic() < until:
             await pause()
@@ -141,7 +141,7 @@ class Pool(ABC):
             if self._closed:
                 raise self._is_closed()
             while (link := self._pop()) is not None:
-                # Better now than after a write was sent, when nobody can tell whether it was done.
+                # Better now than after sending a write, whose outcome would be unknown.
                 if link.is_alive():
                     return link
                 link.close()
@@ -176,14 +176,14 @@ class Pool(ABC):
                 self.forget()
 
     def _pop(self) -> Link | None:
-        """Return the connection that was given back last; None if all are lent, perhaps only just now."""
+        """Return the most recently returned connection; None if there is none."""
         try:
             return self._idle.pop()
         except IndexError:
             return None
 
     def _trim(self, before: float) -> None:
-        """Close what nobody has needed for long."""
+        """Close connections that have been idle for long."""
         while len(self._idle) > self._address.pool_min and self._idle[0].since < before:
             try:
                 self._idle.popleft().close()
@@ -192,11 +192,11 @@ class Pool(ABC):
 
 
 class ThreadPool(Pool):
-    """Connections for callers outside event loops, in whichever thread."""
+    """Connections for callers outside event loops, in any thread."""
 
     def __init__(self, address: Address) -> None:
         super().__init__(address)
-        # A queue of permits, since a semaphore of the standard library takes longer than the rest of this.
+        # A queue of permits, because the standard library's semaphore is slower than the rest of this.
         self._room: SimpleQueue[None] = SimpleQueue()
         for _ in range(address.pool_max):
             self._room.put(None)

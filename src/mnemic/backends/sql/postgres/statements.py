@@ -1,4 +1,4 @@
-"""The statements that only PostgreSQL has: for many rows at once, and an append in one round trip."""
+"""PostgreSQL-specific statements: bulk operations, and an append in one round trip."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def _one_of(where: ColumnElement[Any], name: str) -> ColumnElement[bool]:
 
 
 def _rows(table: FromClause, *names: str) -> Select[Any]:
-    """Return the rows that arrays, by the plural of their columns' names, make up."""
+    """Return rows built from arrays, which are named by the plurals of their columns."""
     arrays = (_array(f"{name}s", table.c[name].type) for name in names)
     given = func.unnest(*arrays).table_valued(*names).render_derived()
     return select(*(given.c[name] for name in names))
 
 
 class AppendShape(NamedTuple):
-    """What decides the text of an append."""
+    """Everything that determines the SQL text of an append."""
 
     labelled: bool
     deriving: bool
@@ -64,9 +64,9 @@ class AppendShape(NamedTuple):
     expecting: bool
     """Whether the stream must have certain settings."""
     counted: bool
-    """Whether the stream is held to a number of records."""
+    """Whether the stream has a limit on its number of records."""
     weighed: bool
-    """Whether the stream is held to a weight."""
+    """Whether the stream has a limit on its weight."""
 
 
 class PostgresStatements(Statements):
@@ -131,7 +131,7 @@ class PostgresStatements(Statements):
         self.append: Callable[[AppendShape], Prepared] = cache(self._append)
 
     def _find_all(self) -> Select[Any]:
-        """Read keys of any streams at once; a row begins with how many-th of the keys it is of."""
+        """Select keys of any streams at once; a row starts with the position of its key."""
         asked = func.unnest(_array("scopes", Text), _array("kinds", Text), _array("keys", Text))
         given = asked.table_valued("scope", "kind", "key", with_ordinality="n").render_derived()
         now = bindparam("now", type_=BigInteger)
@@ -140,7 +140,7 @@ class PostgresStatements(Statements):
             streams.c.kind == given.c.kind,
             or_(streams.c.expires.is_(None), streams.c.expires > now),
         )
-        # The limit keeps each key a question of its own; as one join, whole streams might be read for it.
+        # The limit makes each key a separate lookup; as one join, whole streams might be read.
         found = (
             select(records)
             .where(
@@ -154,21 +154,21 @@ class PostgresStatements(Statements):
         return select(given.c.n, *found.columns).select_from(given.join(found, true()))
 
     def _append(self, shape: AppendShape) -> Prepared:
-        """Add one record of a new key to a stream that is there, within limits, and has nothing expired.
+        """Append a record with a new key to an existing stream within its limits and without expired records.
 
-        Nothing happens, and no row comes back, if anything is otherwise. The row holds the record's seq and
-        version, and what the stream holds then.
+        If any of this does not hold, nothing happens and no row is returned. The row has the record's seq and
+        version, and the stream's totals.
         """
         moment, expires = bindparam("moment", type_=BigInteger), bindparam("expires", type_=BigInteger)
         weight = bindparam("weight", type_=BigInteger)
         here = streams.c
         ttl = bindparam("ttl", type_=BigInteger) if shape.touched else here.ttl
-        # By the latest clock, unless the time to live is another now: a slow one does not shorten it.
+        # Never earlier than before, unless the time to live has changed: a slow clock does not shorten it.
         ends: ColumnElement[Any] = func.greatest(here.expires, moment + ttl)
         if shape.touched:
             ends = case((here.ttl.is_not_distinct_from(ttl), ends), else_=moment + ttl)
         one: ColumnElement[int] = literal_column("1")
-        # Not as EXISTS, which PostgreSQL turns into a join, and of a small table it then reads all.
+        # Not EXISTS, which PostgreSQL turns into a join that reads all of a small table.
         taken = select(records.c.seq).where(records.c.stream_id == here.id, same(records.c.key))
         changed = update(streams).where(
             same(here.scope),

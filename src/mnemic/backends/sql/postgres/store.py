@@ -1,4 +1,4 @@
-"""The store over PostgreSQL."""
+"""The PostgreSQL store."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ Result = TypeVar("Result")
 log: logging.Logger = logging.getLogger("mnemic.store")
 
 LANES = 8
-"""How many transactions the callers of one event loop, or all of those outside, may have under way."""
+"""Maximum number of concurrent transactions for callers on an event loop, and for all others."""
 
 
 class Side(Struct, frozen=True):
-    """The connections and the lanes of the callers on one event loop, or of those outside of any."""
+    """Connections and lanes for callers on one event loop, or outside of any."""
 
     pool: Pool
     lanes: list[Lane]
 
 
 class PostgresStore(SqlReads):
-    """Keeps records in a database."""
+    """Stores records in a database."""
 
     _sql: PostgresStatements
     index: PostgresIndex
@@ -74,7 +74,7 @@ class PostgresStore(SqlReads):
         return await side.lanes[_stream(write) % len(side.lanes)].run(Pending(write, rows))
 
     async def revision(self) -> str | None:
-        """Return the database's revision; None if it has no table of them."""
+        """Return the database's revision; None if it has no revision table."""
         try:
             rows = await self._read(lambda connection: connection.all(self._sql.revision, {}))
         except UnreadableStoreError:
@@ -82,7 +82,7 @@ class PostgresStore(SqlReads):
         return str(rows[0][0]) if rows else None
 
     async def look_for_vectors(self) -> None:
-        """Have an index of its own if the database has pgvector, or lets us install it."""
+        """Use the database's own index if it has pgvector, or can install it."""
         sql = self._sql
         found = await self._read(lambda connection: connection.all(sql.vectors, {}))
         if found and found[0][0] is None:
@@ -126,7 +126,7 @@ class PostgresStore(SqlReads):
         """Do nothing: connections stay with the parent."""
 
     def after_fork(self) -> None:
-        """Begin anew in a child, with connections of its own."""
+        """Reset in a child, which opens its own connections."""
         leave_alone((self._outside, self._inside))
         self._begin()
 
@@ -137,7 +137,7 @@ class PostgresStore(SqlReads):
         self._lock = threading.Lock()
 
     def _side(self) -> Side:
-        """Return the connections for the caller: of threads, or of the one event loop that is served."""
+        """Return the connections for the caller: for threads, or for the one supported event loop."""
         if self._closed:
             raise ClosedError(f"{self._address.shown} is closed")
         loop = running_loop()
@@ -159,7 +159,7 @@ class PostgresStore(SqlReads):
             try:
                 return await pool.use(work)
             except LostLinkError:
-                # The server may have been restarted since; reading twice does no harm.
+                # The server may have restarted since; reading twice is harmless.
                 return await pool.use(work)
         except LostLinkError as lost:
             raise explain(lost.error, self._address.shown) from lost.error
@@ -169,7 +169,7 @@ class PostgresStore(SqlReads):
     async def _find(
         self, connection: Connection, asked: dict[tuple[ScopePath, str], dict[str, None]]
     ) -> dict[Ref, Record]:
-        """Read keys of any streams in one statement: a round trip costs more than what it asks for."""
+        """Read keys of any streams in one statement, to save round trips."""
         refs = [Ref(scope, kind, key) for (scope, kind), keys in asked.items() for key in keys]
         if len(refs) == 1:
             return await super()._find(connection, asked)
@@ -186,7 +186,7 @@ class PostgresStore(SqlReads):
 
 
 def _stream(write: Write) -> int:
-    """Return a number that is the same for all writes that begin with the same stream."""
+    """Return a number that is the same for all writes that start with the same stream."""
     if not write.ops:
         return 0
     scope, kind, _ = place_of(write.ops[0])

@@ -1,7 +1,7 @@
-"""The write path across a network: one trip to lock and to load, a plan without I/O, one trip to write.
+"""The remote write path: one round trip to lock and load, a plan without I/O, one to write.
 
-`load` locks the heads of the streams that writes concern, in the order of their names, so that no two writers
-wait for each other. `Flush` turns what the plans changed into statements, the last of which is COMMIT.
+`load` locks the heads of the streams in the order of their names, so that writers never deadlock. `Flush` turns
+the planned changes into statements, the last of which is COMMIT.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from .links import Link
 from .statements import PostgresStatements
 
 MANY = 50
-"""From how many new rows on they are copied instead of inserted one by one."""
+"""Number of new rows from which COPY is used instead of INSERT."""
 
 
 class LostRaceError(Exception):
-    """Someone else has made a stream that a plan was about to make; never seen outside."""
+    """Another writer created a stream that a plan was about to create; internal."""
 
 
 async def load(link: Link, sql: PostgresStatements, needs: Needs, begin: str | None = None) -> Found:
-    """Return what is asked for, in one trip.
+    """Load what is needed, in one round trip.
 
-    With `begin`, a transaction begins with it that waits so long for others, and lets others wait so long.
+    With `begin`, it starts a transaction with these lock timeouts.
     """
     asked: list[tuple[Prepared, Parameters]] = []
     if begin is not None:
@@ -62,7 +62,7 @@ async def load(link: Link, sql: PostgresStatements, needs: Needs, begin: str | N
 
 
 class Flush:
-    """What the plans on a ground leave to be written, as statements."""
+    """The planned changes as statements."""
 
     def __init__(self, sql: PostgresStatements, ground: LoadedGround, found: Found) -> None:
         self.sql = sql
@@ -70,7 +70,7 @@ class Flush:
         self.found = found
         self.dropped: set[Any] = {head.id for head in ground.dropped if not isinstance(head.id, New)}
         self.ids: dict[Name, int] = {}
-        """The stream that each name stands for once all is written."""
+        """Stream ids by name after the write."""
         self.removals: list[tuple[Prepared, Parameters]] = []
         self.changes: list[tuple[Prepared, Parameters]] = []
         self.new_records: list[dict[str, Any]] = []
@@ -78,18 +78,18 @@ class Flush:
         self.new_derived: list[dict[str, Any]] = []
 
     def __bool__(self) -> bool:
-        """Tell whether there is anything to write."""
+        """Return whether there is anything to write."""
         ground = self.ground
         return bool(ground.dirty or ground.dropped or ground.changes.names)
 
     async def claim(self, link: Link) -> None:
-        """Remove streams and make new ones; raises LostRaceError if someone else has made one meanwhile."""
+        """Drop and create streams; raises LostRaceError if another writer created one meanwhile."""
         heads = [head for head in self.ground.heads.values() if head is not None]
         new = sorted(
             (head for head in heads if isinstance(head.id, New)), key=lambda head: (head.scope, head.kind)
         )
         self.ids = {(head.scope, head.kind): head.id for head in heads if not isinstance(head.id, New)}
-        # First what is dropped: a stream may go and come again in one write.
+        # Drops first: a stream may be dropped and recreated in one write.
         gone = [(self.sql.remove_head, {"id": id}) for id in self.dropped]
         if new or gone:
             claims = [(self.sql.claim_head, head.row()) for head in new]
@@ -99,7 +99,7 @@ class Flush:
             self.ids |= {(head.scope, head.kind): row[0][0] for head, row in zip(new, rows, strict=True)}
 
     async def write(self, link: Link, sending: Callable[[], object]) -> None:
-        """Write what was gathered, up to COMMIT; `sending` is called before that is sent."""
+        """Write everything, up to COMMIT; `sending` is called before that is sent."""
         if len(self.new_records) + len(self.new_labels) + len(self.new_derived) < MANY:
             sending()
             await link.each([*self.removals, *self._inserts(), *self.changes, (self.sql.commit, {})])
@@ -124,7 +124,7 @@ class Flush:
         yield from ((self.sql.keep_derived, row) for row in self.new_derived)
 
     def gather(self) -> None:
-        """Turn what the plans changed into rows and statements."""
+        """Turn the planned changes into rows and statements."""
         for id in self.dropped:
             self._empty(id)
         self._gather_removals()
@@ -162,7 +162,7 @@ class Flush:
         self.removals += [(statement, {"stream_id": id}) for statement in self.sql.empty]
 
     def _last(self, name: Name) -> dict[int, Slot]:
-        """Return, by seq, the records to put that no later write of the same transaction has removed."""
+        """Return, by seq, the records to put that no later write of the same transaction removes."""
         head = self.ground.heads[name]
         assert head is not None
         now = self.ground.changes.slots.get(head.id, {})

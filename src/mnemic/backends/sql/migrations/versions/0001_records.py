@@ -1,4 +1,4 @@
-"""Streams, their records, labels, and the writes that carried an id."""
+"""Tables of streams, records, labels, and write ids."""
 
 from __future__ import annotations
 

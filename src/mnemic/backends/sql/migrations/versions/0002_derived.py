@@ -1,4 +1,4 @@
-"""A table for what layers compute from records."""
+"""A table of derived values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings that a stream has, such as the limits of a session."""
+"""Settings of a stream, such as the limits of a session."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ down_revision = "0003"
 
 
 def upgrade() -> None:
-    """Add the column; streams have no settings until they are given some."""
+    """Add the column; existing streams have no settings."""
     op.add_column("mnemic_streams", sa.Column("settings", sa.Text))

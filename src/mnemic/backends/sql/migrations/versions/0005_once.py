@@ -1,4 +1,4 @@
-"""The ids of writes are records of their scopes, and need no table of their own."""
+"""Write ids are records of their scopes now, without a table of their own."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ down_revision = "0004"
 
 
 def upgrade() -> None:
-    """Drop the table; what it remembered would have been forgotten within a day."""
+    """Drop the table; its content would have expired within a day."""
     op.drop_table("mnemic_writes")

@@ -43,8 +43,11 @@ format: $(READY) ## check format and style
 	@$(BIN)/ruff format --check --quiet $(PACKAGES)
 	@$(BIN)/ruff check --quiet $(PACKAGES)
 
-types: $(READY) ## check the types, strictly
+types: $(READY) ## check the types, strictly, and that every public name has one
 	@$(BIN)/mypy
+	@$(BIN)/basedpyright --pythonpath $(BIN)/python --level error tests/typed_openai.py > $(VENV)/types.log || { cat $(VENV)/types.log; exit 1; }
+	@$(BIN)/basedpyright --pythonpath $(BIN)/python --verifytypes mnemic --ignoreexternal > $(VENV)/types.log || \
+		{ grep -B 1 -A 2 -E "error: (Type is missing|Ambiguous)|completeness" $(VENV)/types.log; exit 1; }
 
 imports: $(READY) ## check that imports point down only
 	@$(BIN)/lint-imports --no-cache > $(VENV)/imports.log || { cat $(VENV)/imports.log; exit 1; }

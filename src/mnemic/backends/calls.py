@@ -65,7 +65,7 @@ class Calls(Generic[Client]):
         self._connect = connect
         self._disconnect = disconnect
         self._closed = False
-        self.availability = Availability(url)
+        self.availability: Availability = Availability(url)
         mind_forks(self)
 
     async def run(self, work: Callable[[Client], Awaitable[Result]]) -> Result:

@@ -117,7 +117,7 @@ class SettingsView:
     ) -> None:
         self.stored = stored
         self.before = before
-        self.limited = settings.limited
+        self.limited: bool = settings.limited
         self.settings = settings
         self.written: str | None = stored if settings == before else encode(settings)
         """The text stored after the write."""

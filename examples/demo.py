@@ -51,7 +51,7 @@ def first(url: str) -> None:
         line("remember", fact, "33")
         for city in ("Rome", "Oslo"):
             alice.facts.add("Alice", "lives_in", city, single=True)
-        line("graph", "Alice lives_in Rome, then Oslo", "33")
+        line("facts", "Alice lives_in Rome, then Oslo", "33")
 
 
 def second(url: str) -> None:
@@ -62,12 +62,12 @@ def second(url: str) -> None:
         for question in ("What is her sister allergic to?", "Where is she going in May?", "train or plane?"):
             best = alice.recall(question, k=1)[0]
             line("asked", question)
-            line("", f"{best.record.text}  {paint(f'{best.record.kind}, {best.score:.1f}', '2')}")
+            line("", f"{best.text}  {paint(f'{best.kind}, {best.score:.1f}', '2')}")
         (entry,) = alice.notes.list()
         line("notes", f"{entry.key}: {entry.description}, {entry.size} bytes", "33")
         line("", f"unit = {alice.notes.read('preferences')['unit']}")
         now, past = alice.facts.ask("Alice", "lives_in"), alice.facts.ask("Alice", history=True)
-        line("graph", f"Alice lives_in {now[0].object}; before that {past[0].object}", "33")
+        line("facts", f"Alice lives_in {now[0].object}; before that {past[0].object}", "33")
         window = alice.session("monday").window(max_tokens=60)
         line("window", f"{len(window)} of 4 messages fit 60 tokens, the system message always in", "33")
 

@@ -52,20 +52,20 @@ def _asks(name: str, request: str) -> ModelResponse:
 async def main() -> int:
     """Let an editor have a sentence researched and written; then show who asked whom."""
     async with mnemic.open_async("memory://") as memory:
-        space = memory.scope("acme", "magazine")
-        async with Runtime(memory=space, model=model(), session="issue-7", private=True) as team:
+        magazine = memory.scope("acme", "magazine")
+        async with Runtime(memory=magazine, model=model(), session="issue-7", private=True) as team:
             team.agent("Editor", "You edit a magazine. Have things researched, then written, then answer.")
             team.agent("Researcher", "You research, and state what you find as facts.")
             team.agent("Writer", "You write one good sentence.", memory_tools=False)
             print("  user       A sentence about Lisbon, please.")
             print(f"  Editor     {await team.call('Editor', 'A sentence about Lisbon, please.')}")
         print("Who asked whom")
-        for info in await space.sessions.list():
-            for message in await space.scope(info.scope.parent.name).session(info.name).messages():
+        for info in await magazine.sessions.list():
+            for message in await memory.scope(info.scope.parent).session(info.name).messages():
                 for call in message.agent_calls if message.role == "assistant" else []:
                     print(f"  {message.name:<10} {call.agent_name}: {call.request}")
-        for link in await space.scope("Researcher").facts.ask():
-            print(f"  a fact     {link.subject} {link.predicate} {link.object}")
+        for fact in await magazine.scope("Researcher").facts.ask():
+            print(f"  a fact     {fact.subject} {fact.predicate} {fact.object}")
     return 0
 
 

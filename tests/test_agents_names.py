@@ -12,9 +12,9 @@ import mnemic.agents
 from mnemic.agents import Provenance, open_journal, open_learner
 
 NAMES = """
-    Act Agent AsyncJournal AsyncLearner Budget Change Extracted Home INTERRUPTED Journal Learner
-    MemoryCapability Provenance Runtime Summary TOOLS extractive from_pydantic_ai open_journal open_learner
-    to_pydantic_ai
+    Act Agent AgentCalls AnyMemory AnyModel AnySession AsyncJournal AsyncLearner Budget Change Extracted Home
+    INTERRUPTED Journal Learner Lesson MemoryCapability Provenance Runtime Summary TOOLS WhichSession extractive
+    from_pydantic_ai open_journal open_learner to_pydantic_ai
 """
 
 

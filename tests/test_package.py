@@ -6,6 +6,7 @@ import importlib
 import re
 import subprocess
 import sys
+import tomllib
 from importlib.resources import files
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -150,3 +151,13 @@ def test_the_documents_import_from_public_modules_alone() -> None:
     }
     assert len(imported) > 5
     assert imported - set(PUBLIC) == set()
+
+
+def test_the_extra_all_has_every_extra_but_those_for_tests_and_large_models() -> None:
+    root = Path(__file__).parent.parent
+    extras = tomllib.loads((root / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    (every,) = extras.pop("all")
+    named = re.fullmatch(r"mnemic\[(.*)\]", every)
+    assert named is not None
+    left_out = {"fastembed", "sentence-transformers", "testing", "testing-servers"}
+    assert set(named[1].split(",")) == set(extras) - left_out

@@ -399,3 +399,9 @@ def test_the_examples_of_the_page_print_what_it_shows(tmp_path: Path) -> None:
         shown = "\n".join(expected).strip()
         pattern = ".*?".join(re.escape(part) for part in shown.split("…"))
         assert re.fullmatch(pattern, ran.stdout.strip()), (command, ran.stdout)
+
+
+def test_the_help_shows_what_each_command_does_in_full() -> None:
+    shown = CliRunner().invoke(main, ["--help"], terminal_width=80).output
+    assert "..." not in shown.partition("\n")[2]
+    assert all(f"\n  {name} " in shown for name in main.commands)

@@ -46,7 +46,7 @@ class Commands(click.Group):
                 rows = [
                     (
                         (command.name or "").ljust(width),
-                        command.get_short_help_str(formatter.width - width - 6),
+                        command.get_short_help_str(formatter.width - width - 4),
                     )
                     for command in commands
                 ]

@@ -50,9 +50,9 @@ def remember(
     pinned: bool,
     as_json: bool,
 ) -> None:
-    """Remember TEXT in SCOPE, and print its id; - reads the text from stdin.
+    """Remember a text in a scope, and print its id.
 
-    A store that is not there yet is created.
+    As TEXT, - reads from stdin. A store that is not there yet is created.
     """
     if text == "-":
         text = sys.stdin.read().strip()
@@ -96,10 +96,10 @@ def forget(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Forget what has these IDs in SCOPE and below it, or everything there that passes every filter.
+    """Forget by id, or everything that passes every filter.
 
-    The ids are those that ls, recall and remember print. An id that is not there is an error, and then nothing is
-    deleted.
+    It looks in SCOPE and below it. The ids are those that ls, recall and remember print. An id that is not there
+    is an error, and then nothing is deleted.
     """
     filters = (metadata, since, until, older_than, faded_below, source)
     if not ids and all(given is None for given in filters):
@@ -139,9 +139,10 @@ def forget(
 @json_option
 @store_options
 def erase(store: StoreChoice, scope: ScopePath, yes: bool, dry_run: bool, as_json: bool) -> None:
-    """Delete everything in SCOPE and below it, with every trace; / is the whole store.
+    """Delete everything in a scope, with every trace.
 
-    It asks for confirmation first. A scope that holds nothing is an error.
+    That is SCOPE and everything below it; / is the whole store. It asks for confirmation first. A scope that holds
+    nothing is an error.
     """
     with open_store(store) as memory:
         place = memory.scope(scope)

@@ -42,9 +42,9 @@ def evaluation(
     keep: bool,
     as_json: bool,
 ) -> None:
-    """Measure recall on the conversations and questions of FILE, a recall set.
+    """Measure recall on a file of conversations and questions.
 
-    It has one JSON object per line, or is an array of them, in the form of Mnemic or of LoCoMo.
+    FILE has one JSON object per line, or is an array of them, in the form of Mnemic or of LoCoMo.
     """
     from msgspec import to_builtins
 

@@ -171,7 +171,7 @@ def _table_of_scopes(scopes: Sequence[Stats]) -> Iterator[str]:
 @json_option
 @store_options
 def stats(store: StoreChoice, scope: ScopePath, as_json: bool) -> None:
-    """Count what the store, or a SCOPE, holds, with all scopes below it."""
+    """Count what the store, or a SCOPE and those below it, holds."""
     with open_store(store) as memory:
         found = filled_scope(memory, scope).stats()
     if as_json:
@@ -215,9 +215,9 @@ def recall(
     neighbors: int,
     as_json: bool,
 ) -> None:
-    """Search SCOPE, and the scopes below it, for what answers QUERY, and show why it was found.
+    """Search a scope, and show why each hit was found.
 
-    It does not count as a use of what it finds.
+    The scopes below SCOPE are searched too. It does not count as a use of what it finds.
     """
     with open_store(store) as memory:
         hits = filled_scope(memory, scope).recall(
@@ -254,7 +254,10 @@ def _explained(hit: Hit) -> Iterator[str]:
 @json_option
 @store_options
 def ping(store: StoreChoice, as_json: bool) -> None:
-    """Ask the store for an answer, and tell how long it took; exit code 1 if there was none."""
+    """Check that the store answers, and how fast.
+
+    The exit code is 1 if it does not.
+    """
     with open_store(store) as memory:
         took = memory.ping()
         url = memory.url

@@ -13,7 +13,7 @@ from .stores import open_store, run
 @json_option
 @store_options
 def migrate(store: StoreChoice, as_json: bool) -> None:
-    """Create what the store needs, such as a table, or bring it to the newest schema."""
+    """Create the tables of a store, or update their schema."""
     from ..store import registry
 
     async def prepared() -> tuple[str, str]:
@@ -80,10 +80,11 @@ def reindex(store: StoreChoice, index: str, as_json: bool) -> None:
 @json_option
 @store_options
 def rotate(store: StoreChoice, archives: tuple[str, ...], as_json: bool) -> None:
-    """Encrypt everything again with the first of the keys; the further ones are those to read with.
+    """Encrypt everything again with another key.
 
-    An audit trail or an archive at a URL of its own is included only if it is named with --also. The stores stay
-    in use meanwhile. Interrupted, it continues where it was when it is run again.
+    The first key is the one to encrypt with, the others are those to read with. An audit trail or an archive at a
+    URL of its own is included only if it is named with --also. The stores stay in use meanwhile. Interrupted, it
+    continues where it was when it is run again.
     """
     from ..store.registry import StoreURL
 

@@ -26,9 +26,9 @@ def print_json(value: Any, *, err: bool = False) -> None:
 
 
 def _plain(value: Any) -> Any:
-    from ..records import plain
+    from ..records import ScopePath, plain
 
-    if hasattr(value, "to_dict"):
+    if hasattr(value, "to_dict") and not isinstance(value, ScopePath):
         return value.to_dict()
     if isinstance(value, dict):
         return {name: _plain(item) for name, item in value.items()}

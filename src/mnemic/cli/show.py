@@ -46,10 +46,10 @@ def show(
     archived: bool,
     as_json: bool,
 ) -> None:
-    """Show ITEM of a SCOPE in full: a session as a chat, a note, a memory, a fact or a message.
+    """Show a session as a chat, or a note, memory, fact or message.
 
-    ITEM is the name of a session, the key of a note, an id, or else a thing that facts are about. --kind is only
-    needed if it could be more than one of these.
+    ITEM, of SCOPE, is the name of a session, the key of a note, an id, or else a thing that facts are about.
+    --kind is only needed if it could be more than one of these.
     """
     with open_store(store) as memory:
         place = filled_scope(memory, scope)

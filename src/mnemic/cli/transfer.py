@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 @json_option
 @store_options
 def export(store: StoreChoice, file: str, scope: ScopePath, as_json: bool) -> None:
-    """Write everything to FILE as JSON lines, which import reads; - is stdout.
+    """Write everything to a file of JSON lines.
 
-    The file is replaced whole or not at all, and is not encrypted. An empty store is an error.
+    As FILE, - is stdout. The file is replaced whole or not at all, and is not encrypted. An empty store is an error.
     """
     target: Any = sys.stdout.buffer if file == "-" else file
     with open_store(store) as memory, progress("export") as show:
@@ -42,10 +42,10 @@ def export(store: StoreChoice, file: str, scope: ScopePath, as_json: bool) -> No
 @json_option
 @store_options
 def import_(store: StoreChoice, file: str, scope: ScopePath | None, overwrite: bool, as_json: bool) -> None:
-    """Add everything from FILE, which export wrote; - is stdin.
+    """Add everything from a file that export wrote.
 
-    The file is checked as a whole before anything is written. What is there already is left alone, and if it has
-    another content, that is an error. A store that is not there yet is created.
+    As FILE, - is stdin. The file is checked as a whole before anything is written. What is there already is left
+    alone, and if it has another content, that is an error. A store that is not there yet is created.
     """
     source: Any = sys.stdin.buffer if file == "-" else file
     with open_store(store, create=True) as memory, progress("import") as show:
@@ -82,7 +82,7 @@ def copy(
     target_keys: list[str | bytes] | None,
     as_json: bool,
 ) -> None:
-    """Copy everything from the store SOURCE to the store TARGET, and verify it.
+    """Copy everything from SOURCE to TARGET, and verify it.
 
     Interrupted, it continues where it was when it is run again.
     """

@@ -39,14 +39,13 @@ def open(
 ) -> Memory:
     """Open the memory at a URL, such as `sqlite:///agent.db` or `memory://`.
 
-    `tokens` says how tokens are counted, `embedder` what makes vectors: an Embedder or the name of one;
-    "auto" is the one whose vectors the store holds, and None is none. `index` is the URL of a companion
-    index, in which recall then searches. With `encryption_key`, 32 bytes or a Fernet key, or a list of which
-    the first encrypts, all that is said is encrypted. `audit` keeps a trail of all changes: True in the store
-    itself, or in another or its URL; an `Audit` says more. Indexes that recall keeps in memory take at most
-    `index_bytes` together, unless the one that is searched is larger by itself. Raises InvalidValueError for
-    a bad URL or key, UnknownSchemeError, MissingExtraError, EmbedderError if the store's vectors are of
-    another embedder, or a StoreError if the store cannot be opened, such as DecryptionError with another key.
+    `tokens` selects the token counter, `embedder` the vectors: an Embedder or its name; "auto" is the one that made
+    the store's vectors, None is keyword search only. `index` is the URL of a companion index for recall.
+    `encryption_key` encrypts all content: 32 bytes, a Fernet key, or a list whose first key encrypts. `audit` logs all
+    changes: True for the same store, another store or its URL, or an `Audit`. `index_bytes` bounds the memory of all
+    cached indexes together, except for a single larger one. Raises InvalidValueError for a bad URL or key,
+    UnknownSchemeError, MissingExtraError, EmbedderError if the store's vectors have another embedder, or a StoreError
+    if the store cannot be opened, such as DecryptionError with a wrong key.
     """
     _, backend = registry.find(url)
     inline = backend.inline and index is None and audits_inline(audit)
@@ -91,15 +90,14 @@ def copy(
     target_key: EncryptionKeys | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> Copied:
-    """Copy all that is remembered at one URL, or in one scope of it, to another URL, and verify it.
+    """Copy everything at one URL, or one scope of it, to another URL, and verify it.
 
-    Called again after it was broken off, it goes on. Vectors come along; EmbedderError is raised if the
-    target holds those of another embedder, unless `reembed` lets it make its own. A stream of the target
-    with records that the source does not have raises ConflictError, unless `merge` allows them. With
-    `source_key` an encrypted store is read, with `target_key` one is written; with neither, an encrypted
-    store is copied as it is. `progress` is called with how many records are done and how many there are.
-    Raises NotFoundError if there is no source, or nothing in it to copy, DecryptionError if a key is missing
-    or wrong, StoreError if what was written is not what is found.
+    If interrupted, call it again: it resumes. Vectors are copied; EmbedderError is raised if the target has another
+    embedder, unless `reembed` recomputes them. A target stream with records that the source does not have raises
+    ConflictError, unless `merge` is true. `source_key` decrypts the source, `target_key` encrypts the target; with
+    neither, ciphertext is copied as it is. `progress` is called with the number of records done and the total. Raises
+    NotFoundError if the source does not exist or has nothing to copy, DecryptionError if a key is missing or wrong,
+    StoreError if the verification fails.
     """
     inline = all(registry.find(url)[1].inline for url in (source, target))
     driver: Driver = Inline() if inline else Portal()
@@ -122,14 +120,14 @@ def copy(
 
 AGENTS = '''
 def open_journal(space: Scope) -> Journal:
-    """Return what agents wrote in a scope, to be listed and undone."""
+    """Open the journal of agents' writes in a scope, to list and undo them."""
     return Journal(AsyncJournal(space._twin), space._driver)
 
 
 def open_learner(memory: Scope | Memory | str | None, model: Any = None, *, name: str = "learner") -> Learner:
-    """Return what learns from the conversations of a scope, on an event loop of its own; `close` it.
+    """Open a learner for the conversations of a scope, on a background event loop; `close` it after use.
 
-    Takes and raises what `AsyncLearner` does.
+    Arguments and errors are those of `AsyncLearner`.
     """
     return Learner(AsyncLearner(memory, model, name=name), Portal())
 '''
@@ -150,7 +148,7 @@ MODULES = [
         PACKAGE / "agents" / "sync.py",
         ["agents/journal.py", "agents/learning.py"],
         HEADER.replace(
-            "The sync API: each class drives its async twin", "What agents wrote and learned, sync"
+            "The sync API: each class drives its async twin", "The sync API of the journal and the learner"
         ),
         AGENTS,
     ),

@@ -100,7 +100,7 @@ def image_in(block: Any) -> str | None:
 
 
 def image_info(image: str | None, detail: object = None) -> ImageInfo:
-    """Return what is known of an image without fetching or opening anything."""
+    """Return the known properties of an image, without fetching or opening anything."""
     level = detail if isinstance(detail, str) else "auto"
     parts = None if image is None or image[:5].lower() != "data:" else split_data_url(image)
     size = None if parts is None else _size_in(parts[1])

@@ -62,10 +62,10 @@ SHOWN = 60
 """How many characters of a text a repr shows."""
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
-"""Who says a message."""
+"""The role of a message."""
 ROLES: tuple[Role, ...] = get_args(Role)
 Content: TypeAlias = str | dict[str, Any] | list[Any] | None
-"""What a message says: text, an object, or a list of content blocks."""
+"""Content of a message: text, an object, or a list of content blocks."""
 
 
 def new_id() -> str:

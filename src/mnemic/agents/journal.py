@@ -23,7 +23,7 @@ from ..store.retry import retried
 
 WRITTEN_BY = "written_by"
 """Metadata key of a record's provenance."""
-JOURNALLED = (NOTE, MEMORY, FACT)
+JOURNALED = (NOTE, MEMORY, FACT)
 """Kinds of records that are journaled."""
 MAX_ACTS = 1000
 """Maximum number of acts in a scope's journal; the oldest are dropped first."""
@@ -136,7 +136,7 @@ class AsyncJournal:
                 )
                 raise ConflictError(f"{told}: undo that first, or use force", key=change.key, current=version)
             ops += self._restored(change, record)
-        return (await self._journalling("undo", Provenance(agent=by), done.id).written(ops)) or done
+        return (await self._journaling("undo", Provenance(agent=by), done.id).written(ops)) or done
 
     async def undo_last(
         self, limit: int = 1, *, agent: str | None = None, session: str | None = None, by: str = "user"
@@ -151,10 +151,10 @@ class AsyncJournal:
 
     def writer(self, what: str, by: Provenance) -> AsyncScope:
         """Return the scope for writing on behalf of an agent: writes carry their provenance and are journaled."""
-        return AsyncScope(self._journalling(what, by), self.scope, self._space._tokens)
+        return AsyncScope(self._journaling(what, by), self.scope, self._space._tokens)
 
-    def _journalling(self, what: str, by: Provenance, undoes: str | None = None) -> _Journalling:
-        return _Journalling(self._store, self.scope, what, by, undoes)
+    def _journaling(self, what: str, by: Provenance, undoes: str | None = None) -> _Journaling:
+        return _Journaling(self._store, self.scope, what, by, undoes)
 
     async def _find(self, id: str) -> Act:
         (record,) = await self._store.read([Ref(self.scope, JOURNAL, check_name(id, "act"))])
@@ -180,7 +180,7 @@ class AsyncJournal:
         return Scan(scope=self.scope, kinds=(JOURNAL,), where=where)
 
 
-class _Journalling(Layer):
+class _Journaling(Layer):
     """Adds provenance and a journal entry with the previous values to each write."""
 
     def __init__(self, below: Store, home: ScopePath, what: str, by: Provenance, undoes: str | None) -> None:
@@ -246,7 +246,7 @@ class _Journalling(Layer):
 
 def _changed(op: Op) -> Ref | None:
     ref = op.record.ref if isinstance(op, Put) else op.ref if isinstance(op, Delete) else None
-    return ref if ref is not None and ref.kind in JOURNALLED else None
+    return ref if ref is not None and ref.kind in JOURNALED else None
 
 
 def _guarded(

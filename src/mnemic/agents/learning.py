@@ -27,11 +27,11 @@ from ..store.query import Condition, Put, Scan, Write
 from .asking import Asked, ask_for, asked, name_of, numbered
 from .homes import AnyMemory, AnySession, Home
 from .journal import WRITTEN_BY, AsyncJournal, Provenance
-from .tasks import EXTRACT, REFLECT, SUMMARISE, TITLE_TASK, Found, FoundFact, Insights, Triple
+from .tasks import EXTRACT, REFLECT, SUMMARIZE, TITLE_TASK, Found, FoundFact, Insights, Triple
 from .worker import Worker
 
-Lesson: TypeAlias = Literal["summarise", "extract", "title"]
-"""What is learned from a session after a turn."""
+Lesson: TypeAlias = Literal["summarize", "extract", "title"]
+"""Background jobs after a turn."""
 LESSONS: tuple[Lesson, ...] = get_args(Lesson)
 
 AT_ONCE = 40
@@ -112,7 +112,7 @@ class AsyncLearner:
         if (ask := self._model) is not None:
 
             async def model(messages: list[Message]) -> str:
-                return await ask([Message("system", SUMMARISE), *messages])
+                return await ask([Message("system", SUMMARIZE), *messages])
 
         messages = [decode(record) for record in leaving]
         put = await summary_record(Summarize(model), chat.scope, old, leaving, messages)
@@ -274,12 +274,12 @@ class AsyncLearner:
 
         Failures are logged, kept in `errors`, and retried when the session is next given.
         """
-        able: tuple[Lesson, ...] = LESSONS if self._model is not None else ("summarise", "title")
+        able: tuple[Lesson, ...] = LESSONS if self._model is not None else ("summarize", "title")
         for lesson in lessons or able:
             if lesson not in LESSONS:
                 raise InvalidValueError(f"there is no lesson {shown(lesson)}: there are {', '.join(LESSONS)}")
             name = session if isinstance(session, str) else session.scope.path
-            work = {"summarise": self.summarize, "extract": self.extract, "title": self.title}[lesson]
+            work = {"summarize": self.summarize, "extract": self.extract, "title": self.title}[lesson]
             self._worker.give((lesson, name), lambda work=work: work(session))  # type: ignore[misc]
 
     @property

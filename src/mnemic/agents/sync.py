@@ -1,4 +1,4 @@
-"""What agents wrote and learned, sync. Made by tools/generate_sync.py; do not edit."""
+"""The sync API of the journal and the learner. Made by tools/generate_sync.py; do not edit."""
 
 from __future__ import annotations
 
@@ -150,13 +150,13 @@ class Learner:
 
 
 def open_journal(space: Scope) -> Journal:
-    """Return what agents wrote in a scope, to be listed and undone."""
+    """Open the journal of agents' writes in a scope, to list and undo them."""
     return Journal(AsyncJournal(space._twin), space._driver)
 
 
 def open_learner(memory: Scope | Memory | str | None, model: Any = None, *, name: str = "learner") -> Learner:
-    """Return what learns from the conversations of a scope, on an event loop of its own; `close` it.
+    """Open a learner for the conversations of a scope, on a background event loop; `close` it after use.
 
-    Takes and raises what `AsyncLearner` does.
+    Arguments and errors are those of `AsyncLearner`.
     """
     return Learner(AsyncLearner(memory, model, name=name), Portal())

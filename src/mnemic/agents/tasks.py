@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
-SUMMARISE = """\
+SUMMARIZE = """\
 Summarise the conversation for the one who is going to carry it on: who the people are, what they want, what \
 was found out, decided and left open, with names, numbers and dates. If a summary so far is given, carry it \
 on, and keep of it what still matters. Answer with the summary alone, in at most 200 words."""
@@ -46,7 +46,7 @@ class Triple(Struct):
 
 
 class Found(Struct):
-    """What a model found in messages."""
+    """Facts and triples that a model found in messages."""
 
     facts: list[FoundFact] = field(default_factory=list)
     triples: list[Triple] = field(default_factory=list)

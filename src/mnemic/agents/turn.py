@@ -29,7 +29,7 @@ class Calling(Struct, frozen=True, kw_only=True):
     call: AgentCall | None = None
     depth: int = 0
     run_id: str | None = None
-    """What the ids of the stored messages begin with, by default the run's own id."""
+    """Prefix of the stored messages' ids, by default the run's own id."""
     within: tuple[Ref, ...] = ()
     """Messages of the callers' current turns."""
 

@@ -1,4 +1,4 @@
-"""The differences between the versions of pydantic-ai that Mnemic supports."""
+"""Differences between the supported versions of pydantic-ai."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ _TAKES_RUN_ID = "run_id" in signature(pydantic_ai.Agent.run).parameters
 
 
 def run_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of a run that this version takes: without `run_id` where it has none."""
+    """Return the run options that this version accepts: without `run_id` where there is none."""
     return options if _TAKES_RUN_ID else {name: value for name, value in options.items() if name != "run_id"}
 
 
 def refuse(reason: str) -> str:
-    """Tell the model that its call failed: raises ToolFailed, or returns the reason where there is none."""
+    """Report a failed call to the model: raises ToolFailed, or returns the reason where there is none."""
     if _FAILED is not None:
         raise _FAILED(reason)
     return reason
 
 
 def answer_text(part: ToolReturnPart) -> str:
-    """Return a tool's answer as the text that it is, also where it is an error."""
+    """Return a tool result as text, also if it is an error."""
     return part.model_response_str(wrap_if_error=False) if _WRAPS else part.model_response_str()
 
 
 def known_outcome(outcome: str) -> Any:
-    """Return an outcome of a tool's call as this version knows it: what it has no word for has failed."""
+    """Return a tool outcome that this version knows; an unknown one counts as failed."""
     return outcome if outcome in _OUTCOMES else "failed"
 
 
 def answers_call(part: Any) -> bool:
-    """Return whether a part of a request asks the model to repeat a tool's call, as versions before 2.52 have it."""
+    """Return whether a request part asks the model to repeat a tool call, as in versions before 2.52."""
     return part.part_kind == "retry-prompt" and part.tool_name is not None
 
 
 def as_tool_return(part: Any) -> ToolReturnPart:
-    """Return such a part as the answer to the call."""
+    """Return such a part as the result of the call."""
     return ToolReturnPart(
         part.tool_name,
         part.model_response(),
@@ -54,5 +54,5 @@ def as_tool_return(part: Any) -> ToolReturnPart:
 
 
 def is_feedback(part: Any) -> bool:
-    """Return whether a part of a request tells the model why its answer will not do."""
+    """Return whether a request part tells the model why its output was rejected."""
     return part.part_kind in ("retry-feedback", "retry-prompt")

@@ -110,7 +110,7 @@ class Agent:
         if self.memory is not None:
             for own in (self.list_memories, self.read_memory, self.write_memory, self.delete_memory):
                 toolset.add_function(own)
-            toolset.instructions(self._catalogue)
+            toolset.instructions(self._note_list)
         self._talker = Talker(
             name,
             instructions,
@@ -148,7 +148,7 @@ class Agent:
         assert self.memory is not None
         return self.memory
 
-    async def _catalogue(self) -> str:
+    async def _note_list(self) -> str:
         keys = await self._backend.list_keys()
         listed = "\n".join(f"- {key}" for key in keys) or "(none yet)"
         return f"You have a memory that lasts. Its entries, by key:\n{listed}"

@@ -11,7 +11,7 @@ from ..errors import InvalidValueError
 from ..records import Record
 
 Duplicates: TypeAlias = Literal["keep", "merge", "skip", "refuse"]
-"""What to do with a text that is already remembered."""
+"""Policy for a text that is already remembered."""
 POLICIES: tuple[Duplicates, ...] = get_args(Duplicates)
 
 

@@ -51,9 +51,7 @@ def ref_of(given: Hit | Faded | MemoryItem | Record | Ref, scope: ScopePath) -> 
     check_name(ref.key, "id")
     check_choice(ref.kind, "kind", RECALLED)
     if not scope.holds(ref.scope):
-        raise InvalidValueError(
-            f"{shown(ref.key)} lies in {ref.scope.path!r}, which is not in {scope.path!r}"
-        )
+        raise InvalidValueError(f"{shown(ref.key)} is in {ref.scope.path!r}, which is not in {scope.path!r}")
     return ref
 
 

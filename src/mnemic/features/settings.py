@@ -24,7 +24,9 @@ Retention: TypeAlias = Literal["single_run", "session", "persistent"]
 RETENTIONS: tuple[Retention, ...] = get_args(Retention)
 Handler: TypeAlias = Callable[[list[Message]], Awaitable[Any] | Any]
 Overflow: TypeAlias = Literal["drop", "archive"] | Summarize | Handler
-"""What happens to messages past a limit: dropped, archived, archived and summarized, or passed to a function."""
+"""Overflow policy: "drop", "archive", `Summarize` (archive and summarize), or a function that receives the
+messages.
+"""
 
 
 class SessionSettings(Value, frozen=True, kw_only=True, omit_defaults=True):

@@ -288,7 +288,7 @@ class IndexLayer(Layer):
     async def _matches(
         self, index: Index, answer: Answer, search: Search, batch: list[int]
     ) -> dict[int, Match]:
-        """Return the matches among some documents, with their neighbors if they are asked for."""
+        """Return the matches among some documents, with neighbors if requested."""
         here = search.neighbors if not index.shard.sparse else 0
         around = {n: index.around(n, here) for n in batch} if here else {}
         wanted = dict.fromkeys([*batch, *(m for pair in around.values() for side in pair for m in side)])

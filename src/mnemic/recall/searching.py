@@ -59,7 +59,7 @@ class Answer(Struct):
         return True
 
     def why(self, document: int) -> dict[str, float]:
-        """Return what each signal added to a document's score, largest first."""
+        """Return the contribution of each signal to a document's score, largest first."""
         scale = self.ranking.scale
         parts = {name: scale * float(values[document]) for name, values in self.ranking.parts.items()}
         if "dense" in parts and not self.ranking.exact:

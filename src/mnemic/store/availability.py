@@ -12,17 +12,17 @@ from ..errors import StoreUnavailableError
 log: logging.Logger = logging.getLogger("mnemic.store")
 
 MAX_CAUSES = 10
-"""How many causes of an error are followed."""
+"""How many chained causes of an error are followed."""
 
 
 class Availability:
-    """Whether a server has answered the last call; safe to use from several threads."""
+    """Tracks whether a server has answered the last call; thread-safe."""
 
     def __init__(self, url: str) -> None:
-        """Take the URL of the server, masked, as it may be logged."""
+        """Take the masked URL of the server, for log messages."""
         self._url = url
         self._lost: dict[str, float] = {}
-        """Since when it has not answered; a dict, since its methods are atomic."""
+        """Time since which it has not answered; a dict, since its methods are atomic."""
 
     def lost(self, error: BaseException) -> None:
         """Log, at WARNING, that a call failed because the server cannot be reached; once until it answers."""
@@ -31,13 +31,13 @@ class Availability:
             log.warning("%s is unavailable (%s)", self._url, name_of(error))
 
     def answered(self) -> None:
-        """Log, at INFO, that a server which was lost has answered."""
+        """Log, at INFO, that a lost server has answered."""
         if self._lost and (since := self._lost.pop("since", None)) is not None:
             log.info("%s is available again, after %.1f s", self._url, time.monotonic() - since)
 
     @contextmanager
     def watch(self) -> Iterator[None]:
-        """Run a call, and tell from its outcome whether the server was there."""
+        """Run a call, and record from its outcome whether the server is reachable."""
         try:
             yield
         except StoreUnavailableError as error:
@@ -47,7 +47,7 @@ class Availability:
 
 
 def name_of(error: BaseException) -> str:
-    """Return the name of the error that was the cause; never its words, which may hold content or names."""
+    """Return the name of the error's root cause; never its message, which may contain content or names."""
     for _ in range(MAX_CAUSES):  # some drivers' errors are their own cause
         if error.__cause__ is None or isinstance(error, TimeoutError):
             break

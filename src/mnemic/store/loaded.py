@@ -41,7 +41,7 @@ EVICTED_AT_ONCE = 32
 
 
 class Needs(Struct):
-    """What to load from a store before planning a write."""
+    """Data to load from a store before planning a write."""
 
     heads: set[Name] = field(default_factory=set)
     keys: dict[Name, set[str]] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class Needs(Struct):
 
     @classmethod
     def of(cls, writes: Iterable[Write]) -> Needs:
-        """Return what the given writes need, as far as it is known in advance."""
+        """Return the needs of these writes, as far as known in advance."""
         needs = cls()
         for write in writes:
             if (note := note_ref(write)) is not None:

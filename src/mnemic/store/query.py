@@ -303,12 +303,12 @@ class StreamScan(Struct, frozen=True, kw_only=True):
 
 
 class Search(Struct, frozen=True, kw_only=True):
-    """Find the records of a scope, and of those below it, that answer `query`, best first.
+    """Find the records of a scope and below that answer `query`, best first.
 
-    `signals` names the only ones that count; none given, all do. `min_score` leaves weaker matches out,
-    `neighbors` brings that many turns before and after each match along, and `diverse` leaves copies of
-    a better match out. With `traffic`, system messages, tools' answers and messages that only call tools are
-    found too; what is in `exclude` is not. A match counts as a use of its record, unless `uses` is false.
+    `signals` restricts the ranking to these signals. `min_score` drops weaker matches, `neighbors` adds that many
+    turns before and after each match, and `diverse` drops near-duplicates of a better match. With `traffic`,
+    system messages, tool results and messages that only call tools are included; records in `exclude` are not. A
+    match counts as a use of its record unless `uses` is false.
     """
 
     scope: ScopePath
@@ -330,7 +330,7 @@ class Search(Struct, frozen=True, kw_only=True):
         """Raise InvalidValueError for a query that is not text, or a negative limit."""
         check_text(self.query, "query")
         check_count(self.limit, "limit")
-        check_count(self.neighbors, "neighbours")
+        check_count(self.neighbors, "neighbors")
         if self.min_score is not None:
             check_number(self.min_score, "min_score")
 

@@ -28,7 +28,7 @@ def length_norms(
 def bm25(
     occurrences: NDArray[np.float32], norms: NDArray[np.float32], weight: float, k1: float
 ) -> NDArray[np.float32]:
-    """Return what a term of weight `weight` adds to the score of each document that contains it."""
+    """Return the BM25 contribution of a term of weight `weight` to each document that contains it."""
     scores: NDArray[np.float32] = occurrences / (occurrences + norms)
     scores *= weight * (k1 + 1)
     return scores

@@ -42,5 +42,5 @@ def pytest_runtest_makereport(
     bench = getattr(item, "callspec", None) and item.callspec.params.get("lab")  # type: ignore[attr-defined]
     if report.skipped and call.when == "call" and not hasattr(report, "wasxfail") and bench and pinned(bench):
         report.outcome = "failed"
-        report.longrepr = f"{item.nodeid} skipped itself over one of our own back-ends: {call.excinfo}"
+        report.longrepr = f"{item.nodeid} skipped itself over a built-in back-end: {call.excinfo}"
     return report

@@ -77,9 +77,9 @@ class Service:
     async def create_event(
         self, place: Place, payload: list[Answer], *, branch: Answer | None, said: bool
     ) -> str:
-        """Make an event and return its id; it is made once, however often the request has to be sent.
+        """Create an event and return its id; a retried request creates it once.
 
-        What was `said` before is not to be taken for a memory once more.
+        Text that was `said` before must not be extracted as a memory again.
         """
         extra: Answer = {} if branch is None else {"branch": branch}
         if said and self._takes("CreateEvent", "extractionMode"):

@@ -1,23 +1,20 @@
-"""From a URL to a store on Redis 7.0 or newer, or Valkey.
+"""Opens stores on Redis 7.0 or newer, or Valkey.
 
     redis://[user:password@]host[:port][/database]      a server
     rediss://…                                          the same over TLS
-    redis+cluster://[user:password@]host[:port][,…]     a cluster, of which some nodes are named
+    redis+cluster://[user:password@]host[:port][,…]     a cluster, given by some of its nodes
     rediss+cluster://…                                  the same over TLS
 
-Options: `prefix` begins the names of all keys (`mnemic`); `timeout` is within how many seconds a
-call ends, with its retries (10), and `connect_timeout` how many of them a connection has to open;
-`max_connections` are those of this store, in a cluster to each node. `recall` says where it is searched, if
-the server has vector sets: `auto` is in memory, and by the server where a scope is large; `server` and
-`memory` are always the one or the other. With TLS also `ssl_ca_certs`,
-`ssl_certfile`, `ssl_keyfile` (files), and `ssl_cert_reqs` (`required` or `none`).
+Options: `prefix` of all keys (`mnemic`); `timeout`, the deadline of a call with its retries in seconds (10), and
+`connect_timeout`, the part of it for connecting; `max_connections` of this store, per node in a cluster. `recall`
+selects where to search, if the server has vector sets: `memory`, `server`, or `auto`, which uses the server for large
+scopes. With TLS also `ssl_ca_certs`, `ssl_certfile`, `ssl_keyfile` (files), and `ssl_cert_reqs` (`required` or `none`).
 
-What the server must be told, since it forgets by default: `appendonly yes`, with `appendfsync always` if a
-power cut may lose nothing, or `everysec` if it may lose a second; and `maxmemory-policy noeviction`, without
-which a full server throws records away instead of refusing new ones. A user needs `+@read +@write +@scripting
-+@connection` and, in a cluster, `+cluster|slots`, on the keys `~PREFIX{*`. Replicas are for failing over:
-all reads and writes go to primaries. What a primary had acknowledged and not yet sent to its replicas is lost
-when it fails; `min-replicas-to-write 1` and `min-replicas-max-lag` bound that.
+Redis does not persist by default. Set `appendonly yes`, with `appendfsync always` if a power cut must lose nothing, or
+`everysec` if it may lose a second; and `maxmemory-policy noeviction`, or a full server deletes records instead of
+rejecting new ones. A user needs `+@read +@write +@scripting +@connection` and, in a cluster, `+cluster|slots`, on the
+keys `~PREFIX{*`. Replicas are for failover only: all reads and writes go to primaries. Writes that a failed primary
+acknowledged but did not replicate are lost; `min-replicas-to-write 1` and `min-replicas-max-lag` bound that.
 """
 
 from __future__ import annotations

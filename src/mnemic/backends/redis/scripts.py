@@ -17,9 +17,9 @@ class Script:
         self.sha: str = sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
 
-# KEYS: head, rows, slots, derived, labels. ARGV: what is read, how many names of derived values, those names,
-# and what is asked for; keys many at a time. The answer: the head, whether there are any rows, what was
-# found, and derived values.
+# KEYS: head, rows, slots, derived, labels. ARGV: the type of read, the number of derived names, those names,
+# and the requested items; keys in batches. Returns the head, whether there are any rows, the rows found, and
+# derived values.
 READ = Script(
     "flags=no-writes",
     """

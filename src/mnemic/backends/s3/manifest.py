@@ -250,7 +250,7 @@ def _content(data: bytes, what: str, where: str) -> bytes:
         words = header.decode(errors="replace").split()
         if line and words[:2] == ["mnemic", what] and words[-1].isdigit() and int(words[-1]) > FORMAT:
             raise NewerSchemaError(f"{where} was written by a newer version of Mnemic; upgrade this one")
-        raise UnreadableStoreError(f"{where} is no {what} of ours")
+        raise UnreadableStoreError(f"{where} is not a Mnemic {what}")
     return decompress(data[len(header) + 1 :])
 
 

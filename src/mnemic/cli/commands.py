@@ -26,10 +26,10 @@ SECTIONS: dict[str, list[click.Command]] = {
 
 
 class Commands(click.Group):
-    """The commands; an error of ours ends them with one line and exit code 1."""
+    """The command group; a MnemicError ends a command with one line on stderr and exit code 1."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; with --debug an error of ours passes through."""
+        """Run a command; with --debug, a MnemicError is not caught."""
         try:
             return super().invoke(ctx)
         except MnemicError as error:

@@ -60,7 +60,7 @@ def ls(store: StoreChoice, scope: ScopePath | None, limit: int, as_json: bool) -
 
 
 def _contents(scope: Scope, limit: int | None) -> dict[str, Any]:
-    """Return what is in a scope: the newest of each part, and counts of all."""
+    """Return the content of a scope: the newest of each part, and all counts."""
     from ..features.overview import Stats
 
     sessions = [one for one in scope.sessions.list() if scope.path in (one.scope.parent, one.scope)]

@@ -74,7 +74,7 @@ class TimeType(_Type):
     name = "TIME"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
-        """Return the moment."""
+        """Return the time."""
         if isinstance(value, datetime):
             return value
         try:
@@ -118,7 +118,7 @@ dry_run_option: Callable[[Decorated], Decorated] = click.option(
 
 
 def key_options(prefix: str = "", whose: str = "an encrypted store") -> Callable[[Decorated], Decorated]:
-    """Return what adds --key-file and --key-env, with the prefix in front; the value is `{prefix}keys`.
+    """Return a decorator that adds --key-file and --key-env, with the prefix; the value is `{prefix}keys`.
 
     A key is never part of the command line, where every user of the machine could see it.
     """
@@ -189,7 +189,7 @@ def filter_options(command: Decorated) -> Decorated:
 
 
 def metadata_option(help: str) -> Callable[[Decorated], Decorated]:
-    """Return what adds --metadata NAME=VALUE, whose value is a dict."""
+    """Return a decorator that adds --metadata NAME=VALUE, whose value is a dict."""
     return click.option("--metadata", multiple=True, callback=_metadata, metavar="NAME=VALUE", help=help)
 
 

@@ -1,4 +1,4 @@
-"""What commands print: tables, texts, times and JSON for people and programs, and progress on stderr."""
+"""Output of commands: tables, texts, times and JSON, and progress on stderr."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WIDTH = 60
 """How many characters of a text a table shows."""
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-"""What could move the cursor, change a terminal's settings, or reverse the text around it."""
+"""Characters that could move the cursor, change a terminal's settings, or reverse text."""
 
 
 def print_json(value: Any, *, err: bool = False) -> None:

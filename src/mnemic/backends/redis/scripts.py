@@ -80,10 +80,9 @@ return {head, redis.call('EXISTS', KEYS[2]), found, values}
 """,
 )
 
-# KEYS: six for each stream, then others. ARGV: the number of streams, and for each the revision that it must
-# have, whether the change is right even if all its records have expired, in how many milliseconds they expire
-# from now on, and, many at a time, the keys that must not be there; then texts that must be as they are; then
-# what to do.
+# KEYS: six for each stream, then others. ARGV: the number of streams; for each, its expected revision,
+# whether the change is valid even if all its records have expired, their new expiry in milliseconds, and, in
+# batches, the keys that must not exist; then strings that must be unchanged; then the commands.
 _WRITE = """
 local i = 1
 local function take()

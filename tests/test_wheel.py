@@ -1,4 +1,4 @@
-"""What a user gets: the built wheel in a fresh virtual environment, and the README's examples pasted there."""
+"""What a user gets: the built wheel in a fresh environment, with the README and the tour pasted there."""
 
 from __future__ import annotations
 
@@ -28,10 +28,9 @@ def pip(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return run(sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments)
 
 
-def examples(document: str, heading: str = "") -> list[str]:
-    """The Python examples of a document, or of what stands below a heading of it."""
-    text = (ROOT / document).read_text()
-    return re.findall(r"^```python\n(.*?)^```", text[text.index(heading) :], re.S | re.M)
+def examples(document: str) -> list[str]:
+    """The Python examples of a document."""
+    return re.findall(r"^```python\n(.*?)^```", (ROOT / document).read_text(), re.S | re.M)
 
 
 def megabytes(folder: Path) -> float:
@@ -102,4 +101,4 @@ def test_a_fresh_install_is_small_and_runs_the_readme_in_an_interpreter_and_a_no
     assert where.startswith(str(library))
     # A notebook has an event loop already: there one writes `await main()`.
     cells = [text.replace("asyncio.run(main())", "(await main())") for text in readme]
-    run_cells(python, [*cells, *examples("docs/tour.md", "## A notebook")], tmp_path)
+    run_cells(python, [*cells, *examples("docs/tour.md")], tmp_path)

@@ -42,16 +42,25 @@ def test_a_damaged_row_is_named(tmp_path: Path, column: str, value: object) -> N
         assert [message.text for message in chat.messages(1)] == ["others are not affected"]
 
 
-def test_text_that_is_not_utf8_is_an_unreadable_store(tmp_path: Path) -> None:
+@pytest.mark.parametrize("column", ["text", "data", "labels"])
+def test_a_row_that_is_not_utf8_is_named(tmp_path: Path, column: str) -> None:
     file = tmp_path / "a.db"
     with mnemic.open(f"sqlite:///{file}") as memory:
         chat = memory.scope("acme").session("s")
-        chat.add("user", "hello")
+        kept = chat.add("user", "hello")
         with sqlite3.connect(file) as raw:
-            raw.execute("UPDATE mnemic_records SET text = CAST(x'ff00fe' AS TEXT)")
+            raw.execute(f"UPDATE mnemic_records SET {column} = CAST(x'ff00fe' AS TEXT)")
         raw.close()
-        with pytest.raises(UnreadableStoreError, match="damaged"):
-            chat.messages()
+        for read in (
+            lambda: chat.messages(),
+            lambda: chat.get(kept.id),
+            lambda: memory.scope("acme").recall("hello"),
+        ):
+            with pytest.raises(UnreadableStoreError, match=kept.id):
+                read()
+        other = memory.scope("acme").session("other")
+        other.add("user", "others are not affected")
+        assert [message.text for message in other.messages()] == ["others are not affected"]
 
 
 @pytest.mark.parametrize("seed", range(20))

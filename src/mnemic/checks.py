@@ -113,6 +113,12 @@ def check_several(values: Iterable[Item], field: str) -> list[Item]:
     return list(values)
 
 
+def check_callable(value: object, field: str) -> None:
+    """Raise InvalidValueError unless `value` can be called, or is None."""
+    if value is not None and not callable(value):
+        raise InvalidValueError(f"{field} must be a function, not {type(value).__name__}: {shown(value)}")
+
+
 def check_text(value: object, field: str) -> str:
     """Return `value` if it is text that every back-end can store.
 

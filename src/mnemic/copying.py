@@ -10,7 +10,7 @@ from hashlib import blake2b
 from msgspec import json
 from msgspec.structs import replace
 
-from .checks import shown
+from .checks import check_callable, shown
 from .errors import ConflictError, DecryptionError, EmbedderError, NotFoundError, StoreError
 from .layers.encrypt import EncryptLayer
 from .layers.lock import LOCK
@@ -115,6 +115,7 @@ class _Copy:
         self.target = target
         self.home = home
         self.merge = merge
+        check_callable(progress, "progress")
         self.progress = progress
         self.done = self.total = self.written = 0
         self.digest = blake2b(digest_size=16)

@@ -11,7 +11,14 @@ from os import PathLike
 from pathlib import Path
 from typing import IO
 
-from .errors import MnemicError, NotFoundError, StoreError, StoreFullError, StorePermissionError
+from .errors import (
+    InvalidValueError,
+    MnemicError,
+    NotFoundError,
+    StoreError,
+    StoreFullError,
+    StorePermissionError,
+)
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -27,11 +34,12 @@ def replacing(path: str | PathLike[str]) -> Iterator[IO[bytes]]:
     """Open a file for atomic replacement: a crash or an error leaves either the old or the new file.
 
     Only its owner can read it. Raises StoreFullError if there is no space, StorePermissionError if it cannot be
-    written, or if the target is not a regular file (a symbolic link, a device).
+    written, or if the target is not a regular file (a symbolic link, a device), InvalidValueError if `path` is
+    not a path.
     """
     import tempfile
 
-    target = Path(path)
+    target = check_path(path)
     try:
         with suppress(FileNotFoundError):
             _check_regular(target.lstat().st_mode, target)
@@ -63,19 +71,28 @@ def read_file(path: str | PathLike[str], most: int = -1) -> bytes:
 def reading(path: str | PathLike[str]) -> Iterator[IO[bytes]]:
     """Open a file for reading.
 
-    Raises NotFoundError, or StorePermissionError if it cannot be read or is not a regular file.
+    Raises NotFoundError, StorePermissionError if it cannot be read or is not a regular file, InvalidValueError if
+    `path` is not a path.
     """
+    path = check_path(path)
     try:
         # Non-blocking: opening a pipe would otherwise wait for a writer.
         with open(path, "rb", opener=_without_waiting) as file:
-            _check_regular(os.fstat(file.fileno()).st_mode, Path(path))
+            _check_regular(os.fstat(file.fileno()).st_mode, path)
             yield file
     except FileNotFoundError:
-        raise NotFoundError(f"there is no file {os.fspath(path)}") from None
+        raise NotFoundError(f"there is no file {path}") from None
     except MnemicError:
         raise
     except (OSError, ValueError) as error:
-        raise _explained(error, Path(path)) from error
+        raise _explained(error, path) from error
+
+
+def check_path(path: object) -> Path:
+    """Return a caller's path; raises InvalidValueError unless it is a string or an os.PathLike of one."""
+    if not isinstance(path, str | PathLike) or not isinstance(os.fspath(path), str):
+        raise InvalidValueError(f"a path must be a string or a Path, not {type(path).__name__}: {path!r:.80}")
+    return Path(path)
 
 
 def _without_waiting(path: str, flags: int) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
-from .checks import check_count, check_time, shown
+from .checks import check_count, check_several, check_time, shown
 from .errors import InvalidValueError, NotFoundError
 from .features.context import Context, build_context
 from .features.duplicates import Duplicates
@@ -169,7 +169,12 @@ class AsyncScope:
             neighbors=neighbors,
             diverse=diverse,
             traffic=traffic or roles is not None,
-            exclude=tuple([await find_ref(self._store, self.path, one, MEMORY) for one in exclude]),
+            exclude=tuple(
+                [
+                    await find_ref(self._store, self.path, one, MEMORY)
+                    for one in check_several(exclude, "exclude")
+                ]
+            ),
             uses=uses,
         )
         return [to_hit(match) for match in await self._store.search(search)]

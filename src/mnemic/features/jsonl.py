@@ -16,10 +16,10 @@ from typing import IO, Any, TypeAlias
 
 from msgspec import DecodeError, Struct, ValidationError, field, json
 
-from ..checks import JSON, shown
+from ..checks import JSON, check_callable, shown
 from ..driving import off_loop
 from ..errors import ConflictError, InvalidValueError
-from ..files import reading, replacing
+from ..files import check_path, reading, replacing
 from ..recall.strength import USE
 from ..records import EMBEDDER_KIND, LOCK_KIND, Record, ScopePath, Stream, Value, now
 from ..store.digest import digest
@@ -137,6 +137,7 @@ async def import_file(
     store: Store, path: FileOrPath, into: ScopePath | None, *, overwrite: bool, progress: Progress | None
 ) -> Imported:
     """Validate an export, then write its records; raises as `check_export` and `import_lines` do."""
+    check_callable(progress, "progress")
     with _input(path) as file:
         start = file.tell()
         total = await off_loop(lambda: check_export(file))
@@ -152,6 +153,8 @@ async def export_file(
     A file object is written to directly. Raises StorePermissionError or StoreFullError if it cannot be written.
     """
     records = 0
+    _check_given(path, "write")
+    check_callable(progress, "progress")
     with replacing(path) if isinstance(path, str | PathLike) else nullcontext(path) as file:
         async for lines, records, total in export_lines(store, scope):
             await off_loop(partial(file.write, lines))
@@ -160,9 +163,16 @@ async def export_file(
     return Exported(records=records)
 
 
+def _check_given(given: FileOrPath, method: str) -> None:
+    """Raise InvalidValueError for what is neither a path nor an open file."""
+    if not hasattr(given, method):
+        check_path(given)
+
+
 @contextmanager
 def _input(path: FileOrPath) -> Iterator[IO[bytes]]:
     """Open the import file; input that cannot be read twice, such as a pipe, is copied to a temporary file."""
+    _check_given(path, "read")
     if isinstance(path, str | PathLike):
         with reading(path) as file:
             yield file

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from ..checks import check_count, check_number, check_several, check_text, check_ttl, shown
+from ..checks import check_count, check_name, check_number, check_several, check_text, check_ttl, shown
 from ..errors import ConflictError, InvalidValueError, NotFoundError
 from ..recall.entry import RECALL
 from ..recall.likeness import NEAR, content_words, likeness
@@ -254,7 +254,9 @@ class AsyncMemories:
     def _given(self, given: str | MemoryItem, once: str | None, n: int) -> Record:
         """Return the n-th text of a call as a record; a retry with `once` has the same key."""
         item = given if isinstance(given, MemoryItem) else MemoryItem(text=given)
-        key = new_id() if once is None else digest_of((once, n, check_text(item.text, "text"))).hex()
+        key = new_id()
+        if once is not None:
+            key = digest_of((check_name(once, "once"), n, check_text(item.text, "text"))).hex()
         return to_record(item, self.scope, key)
 
     async def _change(self, id: Reference, given: dict[str, Any], *, only: bool = True) -> Record:

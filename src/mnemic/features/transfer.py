@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from os import PathLike
 from typing import Any
 
@@ -10,7 +9,7 @@ from msgspec import DecodeError, Struct, json
 
 from ..checks import check_text, shown
 from ..errors import InvalidValueError
-from ..files import read_file, replace_file
+from ..files import check_path, read_file, replace_file
 from ..records import Message
 
 FORMAT = "mnemic.session/1"
@@ -37,7 +36,7 @@ def write_session(path: str | PathLike[str], saved: Saved) -> None:
 
 def read_session(path: str | PathLike[str]) -> Saved:
     """Read a saved session; raises NotFoundError, or InvalidValueError if the file is invalid."""
-    name = os.fspath(path)
+    name = str(check_path(path))
     try:
         content: Any = json.decode(read_file(path))
     except (DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 from msgspec.structs import replace
 
-from ..checks import from_microseconds
+from ..checks import check_callable, from_microseconds
 from ..driving import pause
 from ..recall.entry import Entry, intact, unpack
 from ..recall.maker import Maker
@@ -84,6 +84,7 @@ class Afar:
 
         `progress` is called with the number of records processed and the total.
         """
+        check_callable(progress, "progress")
         companion = self._companion
         # In this order, so that concurrent writes leave the index behind the store, never ahead of it.
         marks = await companion.marks(maker.name, scope)

@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from ..checks import check_callable
 from ..driving import off_loop
 from ..errors import ConflictError, EmbedderError
 from ..models.embedder import Embedder
@@ -76,6 +77,7 @@ class Owner:
         self, embedder: Embedder | str | None, progress: Callable[[int, int], object] | None
     ) -> int:
         """Compute all entries with another embedder, beside the old ones, then switch to it."""
+        check_callable(progress, "progress")
         target = Maker(find_embedder(embedder))
         if target.embedder is None:
             raise EmbedderError("reembed needs an embedder: without one there are no vectors")

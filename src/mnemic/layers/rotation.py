@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec.structs import force_setattr, replace
 
+from ..checks import check_callable
 from ..driving import off_loop
 from ..errors import StoreError
 from ..records import LOCK_KIND, Record, ScopePath
@@ -33,6 +34,7 @@ class Rotation:
         self._store = store
         self._sealer = sealer
         self._lock = lock
+        check_callable(progress, "progress")
         self._progress = progress
         self._names: tuple[str, ...] = ()
         self._changed = 0

@@ -14,6 +14,7 @@ from botocore import exceptions as boto
 from ...errors import StoreBusyError, StoreError, StoreFullError, TooLargeError, UnreadableStoreError
 from ...store.registry import StoreURL
 from .. import aws
+from ..keyvalue.kept import damaged
 
 Item = dict[str, Any]
 """An item, or a key, in DynamoDB's format."""
@@ -55,7 +56,7 @@ class Table:
         found: list[Item] = []
         for attempt in range(TRIES):
             answer = await self._send("batch_get_item", RequestItems=asked)
-            some = answer["Responses"].get(self.name, [])
+            some = list(map(StoredItem, answer["Responses"].get(self.name, [])))
             found += some
             asked = answer.get("UnprocessedKeys")
             if not asked:
@@ -107,7 +108,7 @@ class Table:
             asked["Limit"] = at_once
         while True:
             answer = await self.call("query", **asked)
-            yield answer["Items"]
+            yield list(map(StoredItem, answer["Items"]))
             if (last := answer.get("LastEvaluatedKey")) is None:
                 return
             asked["ExclusiveStartKey"] = last
@@ -207,6 +208,36 @@ _PASSING = {
 """Retryable reasons of cancelled transactions."""
 
 
+class StoredItem(dict[str, Any]):
+    """An item that was read; raises UnreadableStoreError for an attribute that it lacks, or has as another type."""
+
+    def __init__(self, item: Item) -> None:
+        super().__init__((name, _Attribute(self, name, value)) for name, value in item.items())
+
+    def __missing__(self, name: str) -> Any:
+        raise damaged("item", self.start, KeyError(f"it has no attribute {name}"))
+
+    @property
+    def start(self) -> str:
+        """What a person knows the item by: the beginning of the record or the head in it."""
+        held = (self[name].get("S") for name in ("record", "stream", "key") if name in self)
+        return next((text for text in held if text), "")
+
+
+class _Attribute(dict[str, Any]):
+    """The value of an attribute, by its type."""
+
+    __slots__ = ("_item", "_name")
+
+    def __init__(self, item: StoredItem, name: str, value: Item) -> None:
+        super().__init__(value)
+        self._item = item
+        self._name = name
+
+    def __missing__(self, kind: str) -> Any:
+        raise damaged("item", self._item.start, KeyError(f"its attribute {self._name} is not of type {kind}"))
+
+
 def lots(things: Iterable[Item], most: int) -> Iterator[list[Item]]:
     """Yield items in batches that fit into one request."""
     lot: list[Item] = []
@@ -227,7 +258,7 @@ def size_of(value: Any) -> int:
     kind = type(value)
     if kind is str:
         return len(value) if value.isascii() else 3 * len(value.encode("utf-16-le"))
-    if kind is dict:
+    if isinstance(value, dict):
         total = 0
         for name, part in value.items():
             total += len(name) + size_of(part) + 6

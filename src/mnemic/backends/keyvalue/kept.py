@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable
-from typing import Any
+from datetime import UTC, datetime
+from typing import Annotated, Any
 
-from msgspec import Struct, field, json
+from msgspec import Meta, Struct, field, json
 
 from ...checks import from_microseconds, shown, to_microseconds
 from ...errors import UnreadableStoreError
 from ...records import Record, ScopePath
 from ...store.planning import Head, Name, Slot
+
+Moment = Annotated[
+    int,
+    Meta(
+        ge=to_microseconds(datetime.min.replace(tzinfo=UTC)),
+        le=to_microseconds(datetime.max.replace(tzinfo=UTC)),
+    ),
+]
+"""A time in microseconds since 1970."""
 
 
 class Kept(Struct, array_like=True):
@@ -28,11 +38,11 @@ class Kept(Struct, array_like=True):
     importance: float | None
     weight: int
     pinned: bool
-    created: int
-    updated: int
-    expires: int | None
-    valid_from: int | None
-    valid_to: int | None
+    created: Moment
+    updated: Moment
+    expires: Moment | None
+    valid_from: Moment | None
+    valid_to: Moment | None
 
     @classmethod
     def of(cls, record: Record) -> Kept:
@@ -96,11 +106,11 @@ class KeptHead(Struct, array_like=True):
     version: int
     count: int
     weight: int
-    created: int
-    updated: int
+    created: Moment
+    updated: Moment
     ttl: int | None
-    expires: int | None
-    soonest: int | None
+    expires: Moment | None
+    soonest: Moment | None
     revision: int
     """Changes with every change of the stream; a recreated stream does not reuse one."""
     edited: int = 0

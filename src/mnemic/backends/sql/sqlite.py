@@ -60,6 +60,10 @@ DRIVER_ERRORS = (sqlite3.Error, sqlite3.Warning, UnicodeDecodeError)
 """Exceptions of the driver, including those for files too damaged to diagnose."""
 
 
+NOT_UTF8 = "Could not decode to UTF-8"
+"""How the driver begins to say that a text is damaged."""
+
+
 class Reads:
     """Read interface over a connection, which never waits."""
 
@@ -69,11 +73,20 @@ class Reads:
         self.raw = raw
 
     async def all(self, statement: Prepared, parameters: Parameters) -> list[Any]:
-        return self.raw.execute(statement.text, statement.arguments(parameters)).fetchall()
+        try:
+            return self.raw.execute(statement.text, statement.arguments(parameters)).fetchall()
+        except sqlite3.OperationalError as error:
+            if NOT_UTF8 not in str(error):
+                raise
+        # Once more, with such text as bytes, so that the error can name the record.
+        self.raw.text_factory = _text_or_bytes
+        try:
+            return self.raw.execute(statement.text, statement.arguments(parameters)).fetchall()
+        finally:
+            self.raw.text_factory = str
 
     async def each(self, asked: Sequence[tuple[Prepared, Parameters]]) -> list[list[Any]]:
-        execute = self.raw.execute
-        return [execute(one.text, one.arguments(values)).fetchall() for one, values in asked]
+        return [await self.all(one, values) for one, values in asked]
 
 
 class Connection:
@@ -186,7 +199,7 @@ class SqliteFile:
             return error
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         kind, hint = _ERRORS.get(code, (StoreError, "SQLite failed"))
-        if "Could not decode to UTF-8" in str(error):
+        if NOT_UTF8 in str(error):
             kind, hint = UnreadableStoreError, "a record is damaged"
         return kind(f"{self.url}: {hint} ({error})")
 
@@ -295,6 +308,13 @@ _ERRORS: dict[int, tuple[type[StoreError], str]] = {
     sqlite3.SQLITE_BUSY: (StoreBusyError, "another process holds the database"),
     sqlite3.SQLITE_LOCKED: (StoreBusyError, "another connection holds the database"),
 }
+
+
+def _text_or_bytes(raw: bytes) -> str | bytes:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw
 
 
 def _synchronous(text: str) -> str:

@@ -433,3 +433,16 @@ def test_add_says_what_it_takes(
     with pytest.raises(mnemic.InvalidValueError, match=said):
         given(chat)
     assert chat.messages() == []
+
+
+def test_expired_messages_that_are_still_stored_do_not_fill_a_session(alice: mnemic.Scope) -> None:
+    chat = alice.session("short-lived")
+    chat.add("user", "soon gone", ttl=timedelta(milliseconds=1))
+    time.sleep(0.01)
+    assert chat.prefill([Message("user", "new")])
+    assert [message.text for message in chat.messages()] == ["new"]
+    other = alice.session("target")
+    other.add("user", "soon gone", ttl=timedelta(milliseconds=1))
+    time.sleep(0.01)
+    chat.fork("target")
+    assert [message.text for message in other.messages()] == ["new"]

@@ -250,7 +250,8 @@ class _Change:
     def __init__(self, data: _Data, moment: datetime) -> None:
         self.data = data
         self.moment = moment
-        self.entered: set[tuple[str, str]] = set()
+        self.entered: dict[tuple[str, str], int] = {}
+        """How many records of each stream that is used had expired, and were removed first."""
         self.undone: list[Callable[[], object]] = []
 
     def undo(self) -> None:
@@ -270,7 +271,9 @@ class _Change:
         stream = self.stream(op.scope, op.kind, make=isinstance(op, Touch))
         if isinstance(op, Expect):
             record = stream.get(op.key) if op.key is not None else None
-            version = stream.version if op.key is None else record.version if record else 0
+            # As it was before this write: what has expired since is no change by another.
+            unchanged = stream.version - self.entered[name]
+            version = unchanged if op.key is None else record.version if record else 0
             check_expected(op, version, stream.settings)
             return Outcome(version=version)
         if isinstance(op, Touch):
@@ -351,7 +354,7 @@ class _Change:
         stream = self.data.streams.get(name)
         if stream is None:
             stream = _Stream(self.moment)
-            self.entered.add(name)
+            self.entered[name] = 0
             if make:
                 self.data.streams[name] = stream
                 self.undone.append(partial(self.data.streams.pop, name))
@@ -364,7 +367,7 @@ class _Change:
             if gone:
                 left = (record.expires for record in stream.records.values())
                 stream.soonest = min((expires for expires in left if expires is not None), default=None)
-        self.entered.add(name)
+            self.entered[name] = len(gone)
         return stream
 
     def note(self, stream: _Stream, touch: Touch | None = None) -> None:

@@ -253,8 +253,7 @@ class AsyncSession:
                     await self._log.write([expected, *ops], [], after=records)
                 return after
             except ConflictError:
-                # Expired messages that are still stored count in the version too.
-                await self._store.write(Write((Purge(self.scope, MESSAGE, expired_only=True),)))
+                continue
         raise ConflictError(
             f"the messages of session {self.scope.path!r} could not be replaced: others keep writing to it"
         )
@@ -287,11 +286,16 @@ class AsyncSession:
         """Add messages if the session has none except system messages; return whether it did."""
         given = await take_messages(check_several(messages, "messages"))
         records = [self._encode(message) for message in given]
-        try:
-            await self._log.write([await self._if_empty(), *map(Put, records)], records)
-        except ConflictError:
-            return False
-        return True
+
+        async def fill() -> bool:
+            try:
+                empty = await self._if_empty()
+            except ConflictError:
+                return False
+            await self._log.write([empty, *map(Put, records)], records)
+            return True
+
+        return await retried(fill, f"filling session {self.scope.path!r}")
 
     async def window(
         self, max_tokens: int, *, interrupted: str | None = None, partial: bool = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from ..checks import check_count
+from ..checks import check_count, check_text
 from ..records import Message, Record, Ref, ScopePath
 from ..store.protocol import Store, scan_all
 from ..store.query import Condition, Scan
@@ -34,7 +34,8 @@ async def read_window(
 
     stand_in = None
     if interrupted is not None:
-        stand_in = weighed("@interrupted", Message("tool", interrupted, metadata={"interrupted": True}))
+        said = check_text(interrupted, "interrupted")
+        stand_in = weighed("@interrupted", Message("tool", said, metadata={"interrupted": True}))
     window = Window(check_count(max_tokens, "max_tokens", least=1), stand_in, partial=partial)
     required = [to_entry(record) for record in await system_records(store, scope)]
     scan = Scan(scope=scope, kinds=(MESSAGE,), reverse=True, limit=LATELY)

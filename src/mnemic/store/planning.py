@@ -198,7 +198,8 @@ class Plan(ABC):
 
     def __init__(self, ground: Ground) -> None:
         self.ground = ground
-        self.entered: set[Name] = set()
+        self.entered: dict[Name, int] = {}
+        """How many records of each stream that is used had expired, and were removed first."""
         self.swept: int = 0
         self.slots: dict[tuple[Any, str], Slot | None] = {}
         """Slots by head id and key; None where no record exists."""
@@ -251,7 +252,8 @@ class Plan(ABC):
             return self._derive(op)
         head = self._head(op.scope, op.kind)
         if isinstance(op, Expect):
-            version = head.version if head else 0
+            # As it was before this write: what has expired since is no change by another.
+            version = head.version - self.entered[op.scope.path, op.kind] if head else 0
             if op.key is not None:
                 slot = self._slot(head, op.key) if head else None
                 version = slot.version if slot else 0
@@ -277,8 +279,7 @@ class Plan(ABC):
         name = (scope.path, kind)
         self.swept = 0
         if name not in self.entered:
-            self.entered.add(name)
-            self.swept = self._enter(name)
+            self.entered[name] = self.swept = self._enter(name)
         return self.ground.heads[name]
 
     def _enter(self, name: Name) -> int:
@@ -400,6 +401,7 @@ class Plan(ABC):
         removed = self._wipe(head, () if op.drop else op.keep)
         if op.drop:
             self.ground.drop(head)
+            self.entered[head.scope, head.kind] = 0
         return removed
 
     def remove(self, head: Head, slot: Slot) -> None:

@@ -156,9 +156,9 @@ class Touch(Struct, frozen=True):
 class Expect(Struct, frozen=True):
     """Raise ConflictError, and reject the write, unless the stored state is as expected.
 
-    Without a key, the stream must be at `version`; 0 means that it never existed. With a key, that record must be
-    at `version`, or exist if `version` is None. With `settings`, the stream must have these settings, None for
-    none; otherwise SettingsChangedError carries the stored ones.
+    Without a key, the stream must be at `version`, not counting what has expired since; 0 means that it never
+    existed. With a key, that record must be at `version`, or exist if `version` is None. With `settings`, the
+    stream must have these settings, None for none; otherwise SettingsChangedError carries the stored ones.
     """
 
     scope: ScopePath

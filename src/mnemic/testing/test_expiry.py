@@ -5,9 +5,12 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime, timedelta
 
-from ..records import Ref, ScopePath
+import pytest
+
+from ..errors import ConflictError
+from ..records import Ref, ScopePath, now
 from ..store.protocol import all_streams
-from ..store.query import Condition, Delete, Limit, Purge, Put, StreamScan, Touch
+from ..store.query import Condition, Delete, Expect, Limit, Purge, Put, StreamScan, Touch
 from .lab import HOME, KIND, Lab, record
 
 
@@ -128,3 +131,29 @@ def test_streams_are_listed_to_the_end(lab: Lab) -> None:
     for limit in (10, 500, 5000):
         assert lab.run(listed(limit)) == [f"s{n:04}" for n in range(603)]
     assert len(lab.keys(scope=ScopePath("u"), below=True, limit=77)) == 603
+
+
+def test_what_expires_is_no_change_of_the_version_that_a_writer_expects(lab: Lab) -> None:
+    lab.put("short", expires=now() + timedelta(hours=1))
+    lab.put("kept")
+    before = lab.stream()
+    assert before is not None
+    with lab.clock_off_by(timedelta(hours=2)):
+        seen = lab.stream()
+        assert seen is not None
+        assert seen.version == before.version
+        lab.write(Expect(HOME, KIND, before.version), Put(record("new")))
+        assert lab.keys() == ["kept", "new"]
+        with pytest.raises(ConflictError):
+            lab.write(Expect(HOME, KIND, before.version), Put(record("newer")))
+
+
+def test_a_stream_that_has_expired_is_at_the_version_that_it_had(lab: Lab) -> None:
+    lab.write(Put(record("a")), Touch(HOME, KIND, timedelta(hours=1)))
+    before = lab.stream()
+    assert before is not None
+    with lab.clock_off_by(timedelta(hours=2)):
+        (seen,) = lab.streams(scope=HOME, empty=True)
+        lab.write(Expect(HOME, KIND, seen.version), Put(record("b")))
+        assert seen.version == before.version
+        assert lab.keys() == ["b"]

@@ -11,12 +11,12 @@ from pathlib import Path
 import mnemic
 from mnemic import Message
 
-COLOUR = "MNEMIC_DEMO_COLOUR"
+COLOR = "MNEMIC_DEMO_COLOR"
 
 
 def paint(text: str, code: str) -> str:
-    """Return text in a colour, where the terminal allows it."""
-    return f"\x1b[{code}m{text}\x1b[0m" if os.environ.get(COLOUR) else text
+    """Return text in a color, where the terminal allows it."""
+    return f"\x1b[{code}m{text}\x1b[0m" if os.environ.get(COLOR) else text
 
 
 def title(text: str) -> None:
@@ -74,15 +74,15 @@ def second(url: str) -> None:
 
 def main() -> None:
     """Run both in processes of their own."""
-    colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
-    environment = {**os.environ, COLOUR: "1" if colour else ""}
+    color = sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+    environment = {**os.environ, COLOR: "1" if color else ""}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "agent.db"
         for part in ("first", "second"):
             command = [sys.executable, __file__, part, f"sqlite:///{path}"]
             subprocess.run(command, env=environment, check=True)
         size = path.stat().st_size / 1024
-    os.environ[COLOUR] = environment[COLOUR]
+    os.environ[COLOR] = environment[COLOR]
     print(f"\n  {paint(f'One file of {size:.0f} KB; no key, no server, no download.', '2')}\n")
 
 

@@ -93,7 +93,7 @@ class DictEngine:
         shelf = self.shelves.get(name, Shelf())
         return self._head(name), [self._row(shelf, shelf.keys[key], ()) for key in keys if key in shelf.keys]
 
-    async def labelled(self, name: Name, label: str, values: Sequence[str]) -> list[int] | None:
+    async def labeled(self, name: Name, label: str, values: Sequence[str]) -> list[int] | None:
         shelf = self.shelves.get(name, Shelf())
         return [seq for seq in shelf.seqs if self._kept(shelf, seq).labels.get(label) in values]
 

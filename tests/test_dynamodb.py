@@ -248,8 +248,8 @@ def test_a_large_write_that_breaks_off_is_done_wholly_or_not_at_all(
             await store.write(Write((note("last", scope=scope),)))
             assert {r.key async for r in scan_all(store, scan)} == {*found, "last"}
             where = (Condition("labels.a", "eq", "b"),)
-            labelled = Scan(scope=scope, kinds=(KIND,), where=where)
-            assert [r.key async for r in scan_all(store, labelled)] == ["gone"]
+            labeled = Scan(scope=scope, kinds=(KIND,), where=where)
+            assert [r.key async for r in scan_all(store, labeled)] == ["gone"]
             (stream,) = [s async for s in all_streams(store, StreamScan(scope=scope))]
             assert stream.count == len(found) + 1
         return done

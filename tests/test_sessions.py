@@ -446,3 +446,17 @@ def test_expired_messages_that_are_still_stored_do_not_fill_a_session(alice: mne
     time.sleep(0.01)
     chat.fork("target")
     assert [message.text for message in other.messages()] == ["new"]
+
+
+def test_a_listed_session_can_be_opened_looked_at_and_deleted_from_above(memory: mnemic.Memory) -> None:
+    memory.scope("acme", "alice").session("monday").add("user", "hi")
+    acme = memory.scope("acme")
+    (info,) = acme.sessions.list()
+    assert acme.sessions.get(info) == info
+    assert texts(acme.session(info).messages()) == ["hi"]
+    with pytest.raises(mnemic.NotFoundError, match="'acme' has no session 'monday'"):
+        acme.sessions.get("monday")
+    with pytest.raises(mnemic.InvalidValueError, match="'acme/alice/monday' is not in 'other'"):
+        memory.scope("other").sessions.delete(info)
+    assert acme.sessions.delete(info)
+    assert acme.sessions.list() == []

@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
+import re
 import sys
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -85,3 +87,45 @@ def test_every_type_in_a_public_signature_is_exported(name: str) -> None:
                 if known is None or getattr(module, node.id, known) is not known:
                     missing.append(f"{place}: {node.id}")
     assert not missing
+
+
+BRITISH = re.compile(
+    r"(?i)(?:neighb|flav|col|fav|behavi|hon|lab)our|catalogue|dialogue|licence|centre|(?:label|journal)l(?:ed|ing)"
+    r"|(?:summar|normal|serial|initial|recogn|organ|optim|token|real|general|special)is(?:e|ing|ation)|analyse"
+)
+
+
+def identifiers() -> set[str]:
+    """Return the words of all public names: modules, classes, functions, parameters and fields."""
+    found = set()
+    for path in Path(mnemic.api.__file__).parent.rglob("*.py"):
+        found.add(path.stem)
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                found.add(node.name)
+            elif isinstance(node, ast.arg):
+                found.add(node.arg)
+            elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+                found.add(node.target.id)
+    return {word for name in found for word in re.split(r"_|(?<=[a-z])(?=[A-Z])", name)}
+
+
+def test_names_are_spelled_the_american_way() -> None:
+    assert not {word for word in identifiers() if BRITISH.search(word)}
+
+
+@pytest.mark.parametrize("name", sorted(PUBLIC))
+def test_how_many_is_called_limit_or_k(name: str) -> None:
+    for place, function in callables(name):
+        assert "n" not in inspect.signature(function).parameters, place
+
+
+@pytest.mark.parametrize("name", ["Scope", "Sessions", "Notes", "Memories", "Facts"])
+def test_a_method_says_first_what_it_covers(name: str) -> None:
+    silent = {
+        place
+        for place, function in callables(name)
+        if not isinstance(inspect.getattr_static(PUBLIC[name], place.partition(".")[2]), property)
+        and not re.search(r"scope|here|below", (inspect.getdoc(function) or "").partition("\n")[0])
+    }
+    assert not silent

@@ -39,13 +39,13 @@ def picture() -> str:
         f'<text x="{LEFT + WIDTH / 2}" y="{TOP + HEIGHT + 42}" text-anchor="middle" fill="#333">'
         "days since the last use</text>"
     )
-    for row, (uses, colour) in enumerate(USES.items()):
+    for row, (uses, color) in enumerate(USES.items()):
         curve = " ".join(place(days, float(strength(1.0, days, uses))) for days in range(DAYS + 1))
-        lines.append(f'<polyline points="{curve}" stroke="{colour}" stroke-width="2" fill="none"/>')
+        lines.append(f'<polyline points="{curve}" stroke="{color}" stroke-width="2" fill="none"/>')
         label = "never used" if not uses else "used once" if uses == 1 else f"used {uses} times"
         # The curves end close together, so their names stand above, in the order of the curves.
         height = TOP + 20 + 20 * (len(USES) - row)
-        lines.append(f'<text x="{LEFT + WIDTH - 120}" y="{height}" fill="{colour}">{label}</text>')
+        lines.append(f'<text x="{LEFT + WIDTH - 120}" y="{height}" fill="{color}">{label}</text>')
     return "\n".join([*lines, "</svg>", ""])
 
 

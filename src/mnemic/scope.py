@@ -23,7 +23,7 @@ from .features.memory_items import MemoryItem
 from .features.notes import AsyncNotes
 from .features.overview import Stats, list_scopes, scope_stats
 from .features.references import Reference, find_ref
-from .features.session_list import AsyncSessions
+from .features.session_list import AsyncSessions, SessionInfo, session_path
 from .features.sessions import AsyncSession
 from .features.settings import GivenSettings, Overflow, Retention
 from .records import AUDIT_KIND, EMBEDDER_KIND, ONCE_KIND, Role, ScopePath, now
@@ -35,7 +35,8 @@ from .tokens import TokenCounter
 class AsyncScope:
     """Data of one path of names: a tenant, a user, an agent, a team.
 
-    Reads cover this scope and those below it, writes only this scope; exceptions say so.
+    Reads cover this scope and those below it, writes only this scope; `notes`, `memories` and `facts` are of this
+    scope alone. Each method says what it covers.
     """
 
     path: ScopePath
@@ -63,7 +64,7 @@ class AsyncScope:
 
     def session(
         self,
-        name: str,
+        name: SessionInfo | str,
         *,
         max_messages: int | None | UnsetType = UNSET,
         max_tokens: int | None | UnsetType = UNSET,
@@ -72,7 +73,7 @@ class AsyncScope:
         retention: Retention | UnsetType = UNSET,
         ttl: timedelta | None | UnsetType = UNSET,
     ) -> AsyncSession:
-        """Return a session by name; it is created with its first message.
+        """Return a session of this scope by name, or a listed one; it is created with its first message.
 
         Settings are stored with the session: those given here apply to every handle from this handle's next
         message on, others stay unchanged. When `max_messages` or `max_tokens` is exceeded, the oldest messages
@@ -82,7 +83,7 @@ class AsyncScope:
         session is cleared; by default never. Raises InvalidValueError for an invalid name or value.
         """
         given = GivenSettings(max_messages, max_tokens, overflow, keep, retention, ttl)
-        return AsyncSession(self._store, self.path / name, self._tokens, given)
+        return AsyncSession(self._store, session_path(self.path, name), self._tokens, given)
 
     async def remember(
         self,
@@ -208,7 +209,7 @@ class AsyncScope:
         return to_item_of(await self.memories._change(item, given, only=False))
 
     async def used(self, *hits: Reference) -> int:
-        """Report hits as useful, so that they fade more slowly; return how many still exist.
+        """Report hits, here or below, as useful, so that they fade more slowly; return how many still exist.
 
         It also counts as a success in the recall metrics.
         """
@@ -294,7 +295,7 @@ class AsyncScope:
         min_importance: float | None = None,
         as_of: datetime | None = None,
     ) -> Context:
-        """Build a block for a prompt, of at most `max_tokens`.
+        """Build a block for a prompt, of at most `max_tokens`, from what is here and below.
 
         It has, oldest first and without repetition: the system message and running summary of the `session`, up
         to `k` recalled hits for the query (by default the user's last message), and the session's newest turns.

@@ -270,7 +270,7 @@ class Session:
 
 
 class Sessions:
-    """The sessions of one scope; `AsyncScope.session` opens one."""
+    """The sessions of one scope; the scope's `session` opens one."""
 
     def __init__(self, twin: AsyncSessions, driver: Driver) -> None:
         self._driver = driver
@@ -284,13 +284,19 @@ class Sessions:
         """Return the class and the path of the scope."""
         return f"<{type(self).__name__} of {self.scope.path!r}>"
 
-    def get(self, name: str) -> SessionInfo:
-        """Return counts, tokens and last activity of a session of this scope; raises NotFoundError."""
-        return self._driver.run(self._twin.get(name))
+    def get(self, session: SessionInfo | str) -> SessionInfo:
+        """Return counts, tokens and last activity of a session of this scope by name, or of a listed one.
 
-    def delete(self, name: str) -> bool:
-        """Delete a session of this scope with its archive, summary and settings; return whether it existed."""
-        return self._driver.run(self._twin.delete(name))
+        Raises NotFoundError if it is empty or does not exist, InvalidValueError if it is in another scope.
+        """
+        return self._driver.run(self._twin.get(session))
+
+    def delete(self, session: SessionInfo | str) -> bool:
+        """Delete a session of this scope by name, or a listed one, with its archive, summary and settings.
+
+        Returns whether it existed. Raises InvalidValueError if it is in another scope.
+        """
+        return self._driver.run(self._twin.delete(session))
 
     def list(self) -> list[SessionInfo]:
         """List the sessions here and below, with counts, tokens and last activity."""
@@ -339,7 +345,7 @@ class Notes:
         metadata: Mapping[str, Any] | None = None,
         if_version: int | None = None,
     ) -> NoteInfo:
-        """Write a value under a key, replacing the previous one.
+        """Write a value under a key of this scope, replacing the previous one.
 
         An omitted description or metadata stays unchanged. With `if_version`, the note must have that version, 0
         for new; otherwise ConflictError is raised, whose `current` is the stored version. Without, ConflictError
@@ -351,46 +357,46 @@ class Notes:
         )
 
     def read(self, key: str) -> JSON:
-        """Return the value under a key; raises NotFoundError."""
+        """Return the value under a key of this scope; raises NotFoundError."""
         return self._driver.run(self._twin.read(key))
 
     def read_many(self, keys: Sequence[str]) -> dict[str, JSON]:
-        """Return the values of the existing keys among these."""
+        """Return the values of those of these keys that exist in this scope."""
         return self._driver.run(self._twin.read_many(keys))
 
     def read_all(self) -> dict[str, JSON]:
-        """Return all values by key, in order of creation."""
+        """Return all values of this scope by key, in order of creation."""
         return self._driver.run(self._twin.read_all())
 
     def get(self, key: str) -> Note:
-        """Return a note with its value, its description and its version; raises NotFoundError."""
+        """Return a note of this scope with its value, description and version; raises NotFoundError."""
         return self._driver.run(self._twin.get(key))
 
     def delete(self, key: str) -> bool:
-        """Delete a note; return whether it existed."""
+        """Delete a note of this scope; return whether it existed."""
         return self._driver.run(self._twin.delete(key))
 
     def rename(self, key: str, to: str) -> NoteInfo:
-        """Change the key of a note.
+        """Change the key of a note of this scope.
 
         Raises NotFoundError if it does not exist, ConflictError if the new key is taken.
         """
         return self._driver.run(self._twin.rename(key, to))
 
     def stale(self, older_than: timedelta) -> list[NoteInfo]:
-        """Return the notes last written longer ago than this."""
+        """Return the notes of this scope that were last written longer ago than this."""
         return self._driver.run(self._twin.stale(older_than))
 
     def usage(self) -> tuple[int, int]:
-        """Return the number of notes, and the bytes of their values as JSON."""
+        """Return the number of notes of this scope, and the bytes of their values as JSON."""
         return self._driver.run(self._twin.usage())
 
     def clear(self) -> None:
-        """Delete all notes."""
+        """Delete all notes of this scope."""
         self._driver.run(self._twin.clear())
 
     def list(self, metadata: Mapping[str, Any] | None = None) -> list[NoteInfo]:
-        """List the notes without values, in order of creation."""
+        """List the notes of this scope without values, in order of creation."""
         return self._driver.run(self._twin.list(metadata))
 
 
@@ -475,7 +481,7 @@ class Memories:
         valid_to: datetime | None | UnsetType = UNSET,
         pinned: bool | UnsetType = UNSET,
     ) -> MemoryItem:
-        """Change the given fields of a memory; `id` as in `get`.
+        """Change the given fields of a memory of this scope or below; `id` as in `get`.
 
         Raises as `get` does, and ConflictError if concurrent writes win every attempt.
         """
@@ -493,7 +499,7 @@ class Memories:
         )
 
     def delete(self, *ids: Reference) -> int:
-        """Delete memories, each given as in `get`; return how many existed."""
+        """Delete memories of this scope or below, each given as in `get`; return how many existed."""
         return self._driver.run(self._twin.delete(*ids))
 
     def similar(self, text: str, *, min_score: float = NEAR, k: int = 5) -> list[Hit]:
@@ -505,7 +511,7 @@ class Memories:
         return self._driver.run(self._twin.similar(text, min_score=min_score, k=k))
 
     def used(self, *hits: Reference) -> int:
-        """Report hits as useful, so that they fade more slowly; return how many still exist.
+        """Report hits of this scope or below as useful, so that they fade more slowly; return how many still exist.
 
         Each is given as in `get`, of any kind that recall finds. It also counts as a success in the recall
         metrics.
@@ -570,7 +576,7 @@ class Facts:
         confidence: float = 1.0,
         metadata: Mapping[str, Any] | None = None,
     ) -> Fact:
-        """Add a fact, valid from now unless given; return it as stored.
+        """Add a fact to this scope, valid from now unless given; return it as stored.
 
         Adding it again updates it. With `single`, the predicate has one object at a time: the currently valid
         fact ends when this one begins and stays as history. Raises InvalidValueError for invalid names or
@@ -614,7 +620,7 @@ class Facts:
         history: bool = False,
         limit: int | None = None,
     ) -> list[Fact]:
-        """Return facts by subject, predicate and object, each optional.
+        """Return facts of this scope by subject, predicate and object, each optional.
 
         By default those valid now; with `as_of`, those valid then; with `history`, all. Sorted by start of
         validity; `limit` keeps the first that were added.
@@ -632,7 +638,7 @@ class Facts:
         as_of: datetime | None = None,
         max_facts: int = MAX_FACTS,
     ) -> Neighborhood:
-        """Return everything connected with a name, in either direction, within `depth` steps."""
+        """Return everything in this scope that is connected with a name, in either direction, within `depth` steps."""
         return self._driver.run(
             self._twin.neighbors(name, depth, predicates=predicates, as_of=as_of, max_facts=max_facts)
         )
@@ -647,7 +653,7 @@ class Facts:
         as_of: datetime | None = None,
         max_facts: int = 10 * MAX_FACTS,
     ) -> list[Fact] | None:
-        """Return a shortest path between two names, in either direction; None if there is none.
+        """Return a shortest path between two names in this scope, in either direction; None if there is none.
 
         Raises LimitError if it would have to read more than `max_facts` facts.
         """
@@ -660,13 +666,13 @@ class Facts:
     def to_networkx(
         self, *, as_of: datetime | None = None, history: bool = False
     ) -> networkx.MultiDiGraph[str]:
-        """Return the facts as a networkx graph; raises MissingExtraError if networkx is not installed."""
+        """Return the facts of this scope as a networkx graph; raises MissingExtraError if networkx is not installed."""
         return self._driver.run(self._twin.to_networkx(as_of=as_of, history=history))
 
     def save_graphml(
         self, path: str | PathLike[str], *, as_of: datetime | None = None, history: bool = False
     ) -> int:
-        """Write the facts to a GraphML file; return how many. Raises as `to_networkx` does."""
+        """Write the facts of this scope to a GraphML file; return how many. Raises as `to_networkx` does."""
         return self._driver.run(self._twin.save_graphml(path, as_of=as_of, history=history))
 
 
@@ -845,7 +851,8 @@ class Memory:
 class Scope:
     """Data of one path of names: a tenant, a user, an agent, a team.
 
-    Reads cover this scope and those below it, writes only this scope; exceptions say so.
+    Reads cover this scope and those below it, writes only this scope; `notes`, `memories` and `facts` are of this
+    scope alone. Each method says what it covers.
     """
 
     def __init__(self, twin: AsyncScope, driver: Driver) -> None:
@@ -882,7 +889,7 @@ class Scope:
 
     def session(
         self,
-        name: str,
+        name: SessionInfo | str,
         *,
         max_messages: int | None | UnsetType = UNSET,
         max_tokens: int | None | UnsetType = UNSET,
@@ -891,7 +898,7 @@ class Scope:
         retention: Retention | UnsetType = UNSET,
         ttl: timedelta | None | UnsetType = UNSET,
     ) -> Session:
-        """Return a session by name; it is created with its first message.
+        """Return a session of this scope by name, or a listed one; it is created with its first message.
 
         Settings are stored with the session: those given here apply to every handle from this handle's next
         message on, others stay unchanged. When `max_messages` or `max_tokens` is exceeded, the oldest messages
@@ -1028,7 +1035,7 @@ class Scope:
         )
 
     def used(self, *hits: Reference) -> int:
-        """Report hits as useful, so that they fade more slowly; return how many still exist.
+        """Report hits, here or below, as useful, so that they fade more slowly; return how many still exist.
 
         It also counts as a success in the recall metrics.
         """
@@ -1090,7 +1097,7 @@ class Scope:
         min_importance: float | None = None,
         as_of: datetime | None = None,
     ) -> Context:
-        """Build a block for a prompt, of at most `max_tokens`.
+        """Build a block for a prompt, of at most `max_tokens`, from what is here and below.
 
         It has, oldest first and without repetition: the system message and running summary of the `session`, up
         to `k` recalled hits for the query (by default the user's last message), and the session's newest turns.

@@ -91,7 +91,7 @@ class AsyncFacts:
         confidence: float = 1.0,
         metadata: Mapping[str, Any] | None = None,
     ) -> Fact:
-        """Add a fact, valid from now unless given; return it as stored.
+        """Add a fact to this scope, valid from now unless given; return it as stored.
 
         Adding it again updates it. With `single`, the predicate has one object at a time: the currently valid
         fact ends when this one begins and stays as history. Raises InvalidValueError for invalid names or
@@ -175,7 +175,7 @@ class AsyncFacts:
         history: bool = False,
         limit: int | None = None,
     ) -> list[Fact]:
-        """Return facts by subject, predicate and object, each optional.
+        """Return facts of this scope by subject, predicate and object, each optional.
 
         By default those valid now; with `as_of`, those valid then; with `history`, all. Sorted by start of
         validity; `limit` keeps the first that were added.
@@ -200,7 +200,7 @@ class AsyncFacts:
         as_of: datetime | None = None,
         max_facts: int = MAX_FACTS,
     ) -> Neighborhood:
-        """Return everything connected with a name, in either direction, within `depth` steps."""
+        """Return everything in this scope that is connected with a name, in either direction, within `depth` steps."""
         check_count(depth, "depth", least=1)
         walk = _Walk(self, check_name(name, "name"), predicates, _moment(as_of), max_facts)
         for _ in range(depth):
@@ -218,7 +218,7 @@ class AsyncFacts:
         as_of: datetime | None = None,
         max_facts: int = 10 * MAX_FACTS,
     ) -> list[Fact] | None:
-        """Return a shortest path between two names, in either direction; None if there is none.
+        """Return a shortest path between two names in this scope, in either direction; None if there is none.
 
         Raises LimitError if it would have to read more than `max_facts` facts.
         """
@@ -244,7 +244,7 @@ class AsyncFacts:
     async def to_networkx(
         self, *, as_of: datetime | None = None, history: bool = False
     ) -> networkx.MultiDiGraph[str]:
-        """Return the facts as a networkx graph; raises MissingExtraError if networkx is not installed."""
+        """Return the facts of this scope as a networkx graph; raises MissingExtraError if networkx is not installed."""
         from .graphml import build_graph
 
         return build_graph(await self.ask(as_of=as_of, history=history))
@@ -252,7 +252,7 @@ class AsyncFacts:
     async def save_graphml(
         self, path: str | PathLike[str], *, as_of: datetime | None = None, history: bool = False
     ) -> int:
-        """Write the facts to a GraphML file; return how many. Raises as `to_networkx` does."""
+        """Write the facts of this scope to a GraphML file; return how many. Raises as `to_networkx` does."""
         from .graphml import write_graphml
 
         graph = await self.to_networkx(as_of=as_of, history=history)

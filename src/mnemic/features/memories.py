@@ -112,7 +112,7 @@ class AsyncMemories:
         valid_to: datetime | None | UnsetType = UNSET,
         pinned: bool | UnsetType = UNSET,
     ) -> MemoryItem:
-        """Change the given fields of a memory; `id` as in `get`.
+        """Change the given fields of a memory of this scope or below; `id` as in `get`.
 
         Raises as `get` does, and ConflictError if concurrent writes win every attempt.
         """
@@ -129,7 +129,7 @@ class AsyncMemories:
         return to_item(await self._change(id, given))
 
     async def delete(self, *ids: Reference) -> int:
-        """Delete memories, each given as in `get`; return how many existed."""
+        """Delete memories of this scope or below, each given as in `get`; return how many existed."""
         refs = [await self._ref(id) for id in ids]
         for ref in refs:
             _check_memory(ref)
@@ -165,7 +165,7 @@ class AsyncMemories:
         return sorted(found, key=lambda hit: -hit.score)[:k]
 
     async def used(self, *hits: Reference) -> int:
-        """Report hits as useful, so that they fade more slowly; return how many still exist.
+        """Report hits of this scope or below as useful, so that they fade more slowly; return how many still exist.
 
         Each is given as in `get`, of any kind that recall finds. It also counts as a success in the recall
         metrics.

@@ -126,7 +126,7 @@ class AsyncNotes:
         metadata: Mapping[str, Any] | None = None,
         if_version: int | None = None,
     ) -> NoteInfo:
-        """Write a value under a key, replacing the previous one.
+        """Write a value under a key of this scope, replacing the previous one.
 
         An omitted description or metadata stays unchanged. With `if_version`, the note must have that version, 0
         for new; otherwise ConflictError is raised, whose `current` is the stored version. Without, ConflictError
@@ -152,32 +152,32 @@ class AsyncNotes:
         )
 
     async def read(self, key: str) -> JSON:
-        """Return the value under a key; raises NotFoundError."""
+        """Return the value under a key of this scope; raises NotFoundError."""
         return (await self.get(key)).value
 
     async def read_many(self, keys: Sequence[str]) -> dict[str, JSON]:
-        """Return the values of the existing keys among these."""
+        """Return the values of those of these keys that exist in this scope."""
         refs = [self._ref(key) for key in names(keys, "keys")]
         return {record.key: record.data for record in await self._store.read(refs) if record is not None}
 
     async def read_all(self) -> dict[str, JSON]:
-        """Return all values by key, in order of creation."""
+        """Return all values of this scope by key, in order of creation."""
         return {record.key: record.data async for record in self._scan(bodies=True)}
 
     async def get(self, key: str) -> Note:
-        """Return a note with its value, its description and its version; raises NotFoundError."""
+        """Return a note of this scope with its value, description and version; raises NotFoundError."""
         record = await self._find(key)
         if record is None:
             raise NotFoundError(f"{self.scope.path!r} has no note {shown(key)}")
         return to_note(record)
 
     async def delete(self, key: str) -> bool:
-        """Delete a note; return whether it existed."""
+        """Delete a note of this scope; return whether it existed."""
         outcomes = await self._store.write(Write((Delete(self._ref(key)),)))
         return bool(outcomes[0].removed)
 
     async def rename(self, key: str, to: str) -> NoteInfo:
-        """Change the key of a note.
+        """Change the key of a note of this scope.
 
         Raises NotFoundError if it does not exist, ConflictError if the new key is taken.
         """
@@ -197,21 +197,21 @@ class AsyncNotes:
         )
 
     async def stale(self, older_than: timedelta) -> list[NoteInfo]:
-        """Return the notes last written longer ago than this."""
+        """Return the notes of this scope that were last written longer ago than this."""
         return [to_info(record) async for record in self._scan(_older(older_than))]
 
     async def usage(self) -> tuple[int, int]:
-        """Return the number of notes, and the bytes of their values as JSON."""
+        """Return the number of notes of this scope, and the bytes of their values as JSON."""
         page = await self._store.streams(StreamScan(scope=self.scope, kinds=(NOTE,), below=False))
         return (page.items[0].count, page.items[0].weight) if page.items else (0, 0)
 
     async def clear(self) -> None:
-        """Delete all notes."""
+        """Delete all notes of this scope."""
         await self._store.write(Write((Purge(self.scope, NOTE),)))
 
     # Last among the public methods, because its name shadows the type in annotations.
     async def list(self, metadata: Mapping[str, Any] | None = None) -> list[NoteInfo]:
-        """List the notes without values, in order of creation."""
+        """List the notes of this scope without values, in order of creation."""
         return [to_info(record) async for record in self._scan(conditions(metadata))]
 
     async def _put(self, note: Record, if_version: int, old: Record | None, *before: Op) -> NoteInfo:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from ..errors import NotFoundError
+from ..errors import InvalidValueError, NotFoundError
 from ..records import ScopePath, Stream, Value
 from ..store.protocol import Store, all_streams
 from ..store.query import Purge, StreamScan, Write
@@ -37,8 +37,20 @@ def session_info(stream: Stream) -> SessionInfo:
     )
 
 
+def session_path(scope: ScopePath, session: SessionInfo | str) -> ScopePath:
+    """Return where a session of a scope is, by its name, or one here or below that was listed.
+
+    Raises InvalidValueError for a session of another scope.
+    """
+    if not isinstance(session, SessionInfo):
+        return scope / session
+    if not scope.holds(session.scope):
+        raise InvalidValueError(f"session {session.scope.path!r} is not in {scope.path!r}")
+    return session.scope
+
+
 class AsyncSessions:
-    """The sessions of one scope; `AsyncScope.session` opens one."""
+    """The sessions of one scope; the scope's `session` opens one."""
 
     scope: ScopePath
 
@@ -50,17 +62,24 @@ class AsyncSessions:
         """Return the class and the path of the scope."""
         return f"<{type(self).__name__} of {self.scope.path!r}>"
 
-    async def get(self, name: str) -> SessionInfo:
-        """Return counts, tokens and last activity of a session of this scope; raises NotFoundError."""
-        scan = StreamScan(scope=self.scope / name, kinds=(MESSAGE,), below=False)
+    async def get(self, session: SessionInfo | str) -> SessionInfo:
+        """Return counts, tokens and last activity of a session of this scope by name, or of a listed one.
+
+        Raises NotFoundError if it is empty or does not exist, InvalidValueError if it is in another scope.
+        """
+        path = session_path(self.scope, session)
+        scan = StreamScan(scope=path, kinds=(MESSAGE,), below=False)
         page = await self._store.streams(scan)
         if not page.items:
-            raise NotFoundError(f"{self.scope.path!r} has no session {name!r}")
+            raise NotFoundError(f"{path.parent.path!r} has no session {path.name!r}")
         return session_info(page.items[0])
 
-    async def delete(self, name: str) -> bool:
-        """Delete a session of this scope with its archive, summary and settings; return whether it existed."""
-        scan = StreamScan(scope=self.scope / name, kinds=OF_SESSIONS, below=False, empty=True)
+    async def delete(self, session: SessionInfo | str) -> bool:
+        """Delete a session of this scope by name, or a listed one, with its archive, summary and settings.
+
+        Returns whether it existed. Raises InvalidValueError if it is in another scope.
+        """
+        scan = StreamScan(scope=session_path(self.scope, session), kinds=OF_SESSIONS, below=False, empty=True)
         streams = (await self._store.streams(scan)).items
         if streams:
             await self._store.write(Write(tuple(Purge(s.scope, s.kind, drop=True) for s in streams)))

@@ -127,7 +127,7 @@ class AgentCoreEngine:
             stream = line.stream(name[1])
             return stream.head, [stream.keys[key].row() for key in keys if key in stream.keys]
 
-    async def labelled(self, name: Name, label: str, values: Sequence[str]) -> list[int] | None:
+    async def labeled(self, name: Name, label: str, values: Sequence[str]) -> list[int] | None:
         async with self.sessions.use(place(name[0]), _since(), name[0]) as line:
             wanted = set(values)
             rows = line.stream(name[1]).rows

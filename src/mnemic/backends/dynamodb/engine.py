@@ -230,8 +230,8 @@ class DynamoEngine:
             f"{self.url}: a part of a large record of the {name[1]} stream of scope {name[0]!r} is missing"
         )
 
-    async def labelled(self, name: Name, label: str, values: Sequence[str]) -> list[int] | None:
-        return await self._layout.labelled(name, label, values)
+    async def labeled(self, name: Name, label: str, values: Sequence[str]) -> list[int] | None:
+        return await self._layout.labeled(name, label, values)
 
     async def heads(self, reach: Reach) -> list[KeptHead]:
         found: list[KeptHead] = []

@@ -69,7 +69,7 @@ class Layout(ABC):
         """Return the items that map seqs to records; None deletes one."""
         return {}
 
-    async def labelled(self, name: Name, label: str, values: Sequence[str]) -> list[int] | None:
+    async def labeled(self, name: Name, label: str, values: Sequence[str]) -> list[int] | None:
         """Return the seqs of records with a label of these values; None without an index of labels."""
         return None
 

@@ -84,7 +84,7 @@ class OwnLayout(Layout):
     async def head(self, change: Change) -> Item | None:
         return {INDEX: {"N": str(LAST)}}
 
-    async def labelled(self, name: Name, label: str, values: Sequence[str]) -> list[int] | None:
+    async def labeled(self, name: Name, label: str, values: Sequence[str]) -> list[int] | None:
         found = await together(
             self.table.query(
                 {self._partition: {"S": addresses.label(name, label, value)}}, None, self._labelled

@@ -112,7 +112,7 @@ class Engine(Protocol):
         """Return the records of these keys, in any order, and the head as `rows` does."""
         ...
 
-    async def labelled(self, name: Name, label: str, values: Sequence[str]) -> list[int] | None:
+    async def labeled(self, name: Name, label: str, values: Sequence[str]) -> list[int] | None:
         """Return the seqs of records with a label of these values; None if labels are not indexed."""
         ...
 

@@ -177,7 +177,7 @@ class KeyValueStore:
         if label is not None:
             values = label.value if isinstance(label.value, tuple) else (label.value,)
             texts = [str(value) for value in values]
-            seqs = await self._engine.labelled(name, label.field.partition(".")[2], texts)
+            seqs = await self._engine.labeled(name, label.field.partition(".")[2], texts)
             if seqs is not None:
                 async for row in self._at(name, scan, after, seqs, derived, revision):
                     yield row

@@ -103,7 +103,7 @@ class RedisEngine:
     async def find(self, name: Name, keys: Sequence[str]) -> tuple[KeptHead | None, list[Row]]:
         return await self._rows(name, "keys", packed(keys), ())
 
-    async def labelled(self, name: Name, label: str, values: Sequence[str]) -> list[int] | None:
+    async def labeled(self, name: Name, label: str, values: Sequence[str]) -> list[int] | None:
         wanted = [f"{label}\0{value}" for value in values]
         head, live, found, _ = await self._server.read(*self._reading(name, "labels", wanted))
         kept = self._head(head, live=bool(live))

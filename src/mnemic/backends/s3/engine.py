@@ -110,9 +110,9 @@ class S3Engine:
 
         return await self.read(self.partition(name), work)
 
-    async def labelled(self, name: Name, label: str, values: Sequence[str]) -> list[int] | None:
+    async def labeled(self, name: Name, label: str, values: Sequence[str]) -> list[int] | None:
         return await self.read(
-            self.partition(name), lambda tenant: self._reader(tenant, name).labelled(label, values)
+            self.partition(name), lambda tenant: self._reader(tenant, name).labeled(label, values)
         )
 
     async def heads(self, reach: Reach) -> list[KeptHead]:

@@ -45,7 +45,7 @@ class Reader:
             found |= {key: index.slot(place) for place, key in enumerate(index.keys)}
         return found
 
-    async def labelled(self, label: str, values: Sequence[str]) -> list[int]:
+    async def labeled(self, label: str, values: Sequence[str]) -> list[int]:
         """Return the seqs of records with a label of one of these values."""
         wanted = set(values)
         found = [item.seq for item in self._tail.rows.values() if item.labels.get(label) in wanted]

@@ -12,7 +12,7 @@ from sqlalchemy.sql.expression import FromClause
 from ...checks import to_microseconds
 from ...store.matching import family
 from ...store.query import Condition, Operator, Scalar
-from .flavour import Flavour
+from .flavor import Flavor
 
 Operators = dict[str, Callable[[Any, list[Any]], ColumnElement[bool]]]
 
@@ -39,14 +39,14 @@ def families(condition: Condition) -> tuple[str, ...]:
     return tuple(family(value) for value in _choices(condition))
 
 
-def values_of(n: int, condition: Condition, flavour: Flavour) -> dict[str, Any]:
+def values_of(n: int, condition: Condition, flavor: Flavor) -> dict[str, Any]:
     """Return the parameters of the condition with this number."""
     _, dot, name = condition.field.partition(".")
     values: dict[str, Any] = {f"name_{n}": name}
     for m, value in enumerate(_choices(condition)):
         if isinstance(value, datetime):
             value = to_microseconds(value)
-        values[f"value_{n}_{m}"] = flavour.json_value(value) if dot else value
+        values[f"value_{n}_{m}"] = flavor.json_value(value) if dot else value
     return values
 
 
@@ -62,20 +62,20 @@ def filters(where: Sequence[tuple[str, Operator, tuple[str, ...]]]) -> bool:
 
 
 def test_of(
-    here: FromClause, n: int, field: str, op: Operator, kinds: tuple[str, ...], flavour: Flavour
+    here: FromClause, n: int, field: str, op: Operator, kinds: tuple[str, ...], flavor: Flavor
 ) -> ColumnElement[bool]:
     """Return the condition with this number as SQL."""
     if op == "ne":
-        return ~_compare(here, n, field, "eq", kinds[0], [0], flavour)
+        return ~_compare(here, n, field, "eq", kinds[0], [0], flavor)
     by_family: dict[str, list[int]] = {}
     for m, kind in enumerate(kinds):
         by_family.setdefault(kind, []).append(m)
-    tests = (_compare(here, n, field, op, kind, places, flavour) for kind, places in by_family.items())
+    tests = (_compare(here, n, field, op, kind, places, flavor) for kind, places in by_family.items())
     return or_(false(), *tests)
 
 
 def _compare(
-    here: FromClause, n: int, field: str, op: Operator, kind: str, places: list[int], flavour: Flavour
+    here: FromClause, n: int, field: str, op: Operator, kind: str, places: list[int], flavor: Flavor
 ) -> ColumnElement[bool]:
     """Return a comparison of a field with the values of one type family."""
     group, dot, _ = field.partition(".")
@@ -83,7 +83,7 @@ def _compare(
         return false()
     if dot:
         comparable = kind in ("number", "text", "bool") or (kind == "null" and op in EQUAL)
-        return flavour.test_json(here, group, n, op, kind, places) if comparable else false()
+        return flavor.test_json(here, group, n, op, kind, places) if comparable else false()
     column = here.c[field]
     if kind == "null":
         return column.is_(None) if op in EQUAL else false()

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from ...store.registry import Backend, StoreURL
 from .migrate import migrate
-from .sqlite import FLAVOUR, SqliteFile
+from .sqlite import FLAVOR, SqliteFile
 from .statements import Statements
 from .store import SqlStore
 from .threads import Threads
 
-_statements = Statements(FLAVOUR)
+_statements = Statements(FLAVOR)
 
 
 async def open_sqlite(url: StoreURL) -> SqlStore:

@@ -98,7 +98,7 @@ class SqlReads(ABC):
 
     async def _scan(self, connection: Connection, scan: Scan, start: Position | None) -> Page[Record]:
         """Read one stream by its name, or several by their ids, in order."""
-        values = scan_values(scan, self._sql.flavour)
+        values = scan_values(scan, self._sql.flavor)
         values["now"] = self._moment()
         if len(scan.kinds) != 1 or scan.below:
             return await self._scan_many(connection, scan, start, values)

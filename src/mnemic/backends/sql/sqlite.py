@@ -29,7 +29,7 @@ from ...errors import (
 from ...forking import under_way
 from ...store.registry import StoreURL
 from .conditions import each_of_json
-from .flavour import Flavour
+from .flavor import Flavor
 from .migrate import Engine
 from .schema import VERSION_TABLE
 from .statements import Parameters, Prepared
@@ -53,7 +53,7 @@ ENGINE = Engine(
     f"SELECT 1 FROM sqlite_master WHERE name = '{VERSION_TABLE}'",  # noqa: S608
     (BEGIN,),
 )
-FLAVOUR = Flavour(SQLiteDialect_pysqlite(paramstyle="qmark"), insert, each_of_json, lambda value: value)
+FLAVOR = Flavor(SQLiteDialect_pysqlite(paramstyle="qmark"), insert, each_of_json, lambda value: value)
 
 
 DRIVER_ERRORS = (sqlite3.Error, sqlite3.Warning, UnicodeDecodeError)

@@ -35,7 +35,7 @@ from ...checks import to_microseconds
 from ...records import ONCE_KIND
 from ...store.query import Scan
 from .conditions import drives, families, filters, test_of, values_of
-from .flavour import Flavour
+from .flavor import Flavor
 from .rows import COLUMNS
 from .schema import derived, labels, records, streams
 
@@ -71,9 +71,9 @@ def same(column: ColumnElement[Any], name: str | None = None) -> ColumnElement[b
 class Statements:
     """All fixed statements of one dialect."""
 
-    def __init__(self, flavour: Flavour) -> None:
-        self.flavour = flavour
-        dialect = flavour.dialect
+    def __init__(self, flavor: Flavor) -> None:
+        self.flavor = flavor
+        dialect = flavor.dialect
         self.dialect: Dialect = dialect
 
         def prepared(statement: Executable) -> Prepared:
@@ -110,7 +110,7 @@ class Statements:
                 ~exists().where(records.c.stream_id == labels.c.stream_id, records.c.seq == labels.c.seq),
             )
         )
-        self.keep_derived: Prepared = prepared(_replacing(derived, flavour))
+        self.keep_derived: Prepared = prepared(_replacing(derived, flavor))
         self.remove_derived: Prepared = prepared(
             delete(derived).where(same(derived.c.stream_id), same(derived.c.seq))
         )
@@ -175,8 +175,8 @@ class Statements:
         return Prepared(query.order_by(*order).limit(bindparam("limit")), self.dialect)
 
     def _scan(self, shape: Shape) -> Prepared:
-        statement = scan_statement(shape, self.flavour)
-        return Prepared(statement, self.dialect, keep_plan=not (self.flavour.plans and filters(shape[-1])))
+        statement = scan_statement(shape, self.flavor)
+        return Prepared(statement, self.dialect, keep_plan=not (self.flavor.plans and filters(shape[-1])))
 
 
 SLOT = ("key", "seq", "version", "created", "weight", "labels", "expires")
@@ -201,7 +201,7 @@ def shape_of(scan: Scan, *, by_id: bool, inside: bool) -> Shape:
     )
 
 
-def scan_values(scan: Scan, flavour: Flavour) -> dict[str, Any]:
+def scan_values(scan: Scan, flavor: Flavor) -> dict[str, Any]:
     """Return the parameters of a scan's conditions."""
     values: dict[str, Any] = {f"derived_{n}": name for n, name in enumerate(scan.derived)}
     if scan.lacking is not None:
@@ -211,11 +211,11 @@ def scan_values(scan: Scan, flavour: Flavour) -> dict[str, Any]:
     if scan.as_of is not None:
         values["as_of"] = to_microseconds(scan.as_of)
     for n, test in enumerate(scan.where):
-        values |= values_of(n, test, flavour)
+        values |= values_of(n, test, flavor)
     return values
 
 
-def scan_statement(shape: Shape, flavour: Flavour) -> Select[Any]:
+def scan_statement(shape: Shape, flavor: Flavor) -> Select[Any]:
     """Return the statement that reads one stream."""
     by_id, reverse, bodies, inside, after_version, as_of, brought, lacking, where = shape
     here = records.alias("r")
@@ -239,7 +239,7 @@ def scan_statement(shape: Shape, flavour: Flavour) -> Select[Any]:
                 found, here, and_(found.c.stream_id == here.c.stream_id, found.c.seq == here.c.seq)
             ).where(found.c.name == bindparam(f"name_{n}"), _one_of(found.c.value, len(kinds), f"value_{n}"))
         else:
-            query = query.where(test_of(here, n, field, op, kinds, flavour))
+            query = query.where(test_of(here, n, field, op, kinds, flavor))
     if inside:
         query = query.where(here.c.seq < bindparam("at_seq") if reverse else here.c.seq > bindparam("at_seq"))
     if after_version:
@@ -251,7 +251,7 @@ def scan_statement(shape: Shape, flavour: Flavour) -> Select[Any]:
         )
     order = here.c.seq.desc() if reverse else here.c.seq.asc()
     limit, skip = bindparam("limit", type_=BigInteger), bindparam("skip", type_=BigInteger)
-    if flavour.plans and not filters(where):
+    if flavor.plans and not filters(where):
         return query.order_by(order).limit(_hidden(limit)).offset(_hidden(skip))
     return query.order_by(order).limit(limit).offset(skip)
 
@@ -276,10 +276,10 @@ def _derived(here: FromClause, parameter: str) -> ColumnElement[Any]:
     )
 
 
-def _replacing(table: Table, flavour: Flavour) -> Executable:
+def _replacing(table: Table, flavor: Flavor) -> Executable:
     """Return an upsert by primary key."""
     values = _parameters(table)
-    statement = flavour.insert(table).values(values)
+    statement = flavor.insert(table).values(values)
     kept = {c.name: statement.excluded[c.name] for c in table.columns if not c.primary_key}
     replacing: Executable = statement.on_conflict_do_update(index_elements=list(table.primary_key), set_=kept)
     return replacing

@@ -23,14 +23,14 @@ from ....driving import step
 from ...calls import TIMEOUT
 from ..statements import Parameters, Prepared
 from .address import Address
-from .flavour import FLAVOUR
+from .flavor import FLAVOR
 from .pipelines import Pipeline
 
 Asked = Sequence[tuple[Prepared, Parameters]]
 
 FEW = 50
 """Up to how many rows a cursor is reused; it holds them until then."""
-_roll_back = Prepared(text("ROLLBACK"), FLAVOUR.dialect)
+_roll_back = Prepared(text("ROLLBACK"), FLAVOR.dialect)
 """Not the driver's own rollback, which deallocates all prepared statements."""
 PREPARE_AFTER = 3
 """After how many executions a statement is prepared on the server."""

@@ -21,7 +21,7 @@ from ....store.planning import Head, Name
 from ..rows import COLUMNS, to_record
 from ..schema import records, streams
 from ..statements import Prepared
-from .flavour import FLAVOUR
+from .flavor import FLAVOR
 from .links import Link
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ class PostgresIndex:
         values = _values(near.scope, near.kinds) | {"entry": near.name, "now": self._moment()}
         values |= {"limit": near.limit, "use": USE, "words": " | ".join(_word(term) for term in near.terms)}
         values["vector"] = _vector(near.vector or b"")
-        plan = Prepared(text(f"EXPLAIN {found.source}"), FLAVOUR.dialect, keep_plan=False)
+        plan = Prepared(text(f"EXPLAIN {found.source}"), FLAVOR.dialect, keep_plan=False)
         answers = await self._each(
             [(self._sql.begin, {}), (self._sql.tune, {}), (plan, values), (self._sql.commit, {})]
         )
@@ -310,12 +310,12 @@ class Explained(Prepared):
     """A statement with an EXPLAIN: its plan depends on the size of a scope."""
 
     def __init__(self, source: str) -> None:
-        super().__init__(text(source), FLAVOUR.dialect, keep_plan=False)
+        super().__init__(text(source), FLAVOR.dialect, keep_plan=False)
         self.source = source
 
 
 def _prepared(statement: str) -> Prepared:
-    return Prepared(text(statement), FLAVOUR.dialect)
+    return Prepared(text(statement), FLAVOR.dialect)
 
 
 def _within(table: str, reach: str) -> str:

@@ -24,7 +24,7 @@ from ...calls import GRACE, overdue
 from ..statements import Prepared
 from .address import Address
 from .errors import STALE, meaning, state_of
-from .flavour import FLAVOUR
+from .flavor import FLAVOR
 from .links import Link, LoopLink, OverdueError, ThreadLink
 
 Result = TypeVar("Result")
@@ -33,7 +33,7 @@ Work = Callable[[Link], Coroutine[Any, Any, Result]]
 IDLE_SECONDS = 600.0
 """How long a connection may be idle before it is closed, beyond the minimum."""
 
-_replan = Prepared(text("DISCARD PLANS"), FLAVOUR.dialect, keep_plan=False)
+_replan = Prepared(text("DISCARD PLANS"), FLAVOR.dialect, keep_plan=False)
 """Discards plans, because the best plan for small tables is not the best for large ones."""
 _OPEN = (TransactionStatus.INTRANS, TransactionStatus.INERROR)
 

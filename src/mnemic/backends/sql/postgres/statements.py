@@ -34,7 +34,7 @@ from sqlalchemy.sql.expression import Executable, FromClause
 
 from ..schema import VERSION_TABLE, derived, labels, records, streams
 from ..statements import SLOT, Prepared, Statements, same
-from .flavour import FLAVOUR
+from .flavor import FLAVOR
 
 _HEAD = tuple(c.name for c in streams.columns)
 
@@ -57,7 +57,7 @@ def _rows(table: FromClause, *names: str) -> Select[Any]:
 class AppendShape(NamedTuple):
     """Everything that determines the SQL text of an append."""
 
-    labelled: bool
+    labeled: bool
     deriving: bool
     touched: bool
     """Whether the stream's time to live and settings are set with it."""
@@ -73,7 +73,7 @@ class PostgresStatements(Statements):
     """All statements, for PostgreSQL."""
 
     def __init__(self) -> None:
-        super().__init__(FLAVOUR)
+        super().__init__(FLAVOR)
 
         def prepared(statement: Executable) -> Prepared:
             return Prepared(statement, self.dialect)
@@ -205,12 +205,12 @@ class PostgresStatements(Statements):
         query = select(head.c.last_seq, head.c.version, head.c.count, head.c.weight).add_cte(
             added.cte("added")
         )
-        if shape.labelled:
+        if shape.labeled:
             names, values = _array("label_names", Text), _array("label_values", Text)
             given_labels = func.unnest(names, values).table_valued("name", "value").render_derived()
             rows = select(head.c.id, given_labels.c.name, given_labels.c.value, head.c.last_seq)
             query = query.add_cte(
-                insert(labels).from_select(["stream_id", "name", "value", "seq"], rows).cte("labelled")
+                insert(labels).from_select(["stream_id", "name", "value", "seq"], rows).cte("labeled")
             )
         if shape.deriving:
             names, values = _array("derived_names", Text), _array("derived_values", LargeBinary)

@@ -18,7 +18,7 @@ positions of the values of that family. The name within the JSON is the paramete
 """
 
 
-class Flavour(Struct, frozen=True):
+class Flavor(Struct, frozen=True):
     """SQL specifics of one database."""
 
     dialect: Dialect

@@ -12,7 +12,7 @@ from sqlalchemy.sql.expression import FromClause
 
 from ....store.query import Operator, Scalar
 from ..conditions import EQUAL, OPERATORS
-from ..flavour import Flavour
+from ..flavor import Flavor
 
 _encode = json.Encoder().encode
 
@@ -51,7 +51,7 @@ def test_json(
     return test
 
 
-FLAVOUR = Flavour(
+FLAVOR = Flavor(
     PGDialect_psycopg(paramstyle="numeric_dollar"),  # type: ignore[no-untyped-call]
     insert,
     test_json,

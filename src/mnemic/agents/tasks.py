@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct, field
 
 SUMMARIZE = """\
-Summarise the conversation for the one who is going to carry it on: who the people are, what they want, what \
+Summarize the conversation for someone who will continue it: who the people are, what they want, what \
 was found out, decided and left open, with names, numbers and dates. If a summary so far is given, carry it \
 on, and keep of it what still matters. Answer with the summary alone, in at most 200 words."""
 TITLE_TASK = "Give the conversation a title of at most eight words. Answer with the title alone."

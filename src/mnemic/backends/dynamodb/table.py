@@ -219,7 +219,7 @@ class StoredItem(dict[str, Any]):
 
     @property
     def start(self) -> str:
-        """What a person knows the item by: the beginning of the record or the head in it."""
+        """Recognizable name of the item for a person: the beginning of its record or head."""
         held = (self[name].get("S") for name in ("record", "stream", "key") if name in self)
         return next((text for text in held if text), "")
 

@@ -421,6 +421,12 @@ def test_add_takes_what_people_type(chat: mnemic.Session) -> None:
         (lambda chat: chat.add_many(["hello"]), "as a dict.*not 'hello'"),
         (lambda chat: chat.add({"content": "hello"}), "needs a role"),
         (lambda chat: chat.add({"role": "user", "text": "hello"}), "no field text: use role, content"),
+        (
+            lambda chat: chat.add(
+                {"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "f"}}]}
+            ),
+            "a ToolCall has the fields id, name.*from_openai converts this format",
+        ),
         (lambda chat: chat.add("user", "hello", text="hello"), "no field text: use role, content"),
         (lambda chat: chat.add("user", "hello", role="user"), "not both"),
         (lambda chat: chat.add(Message("user", "hello"), "hello"), "not both"),

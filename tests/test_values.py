@@ -107,6 +107,12 @@ def test_pandas_takes_what_to_dict_gives(samples: dict[str, Any]) -> None:
     assert pandas.to_datetime(frame["started"])[0] == samples["SessionInfo"].started
 
 
+@pytest.mark.parametrize("name", sorted(public_values()))
+def test_fastapi_takes_what_to_dict_gives(samples: dict[str, Any], name: str) -> None:
+    fields = samples[name].to_dict()
+    assert pytest.importorskip("fastapi.encoders").jsonable_encoder(fields) == fields
+
+
 def test_a_dict_holds_paths_times_and_durations_as_plain_values(samples: dict[str, Any]) -> None:
     info = samples["SessionInfo"].to_dict()
     assert info["scope"] == "acme/alice/monday"

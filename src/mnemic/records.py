@@ -467,4 +467,5 @@ def _from_dict(kind: type[ToolCall] | type[AgentCall], value: Any) -> ToolCall |
         return kind(**value)
     except TypeError:
         fields = ", ".join(kind.__struct_fields__)
-        raise InvalidValueError(f"a {kind.__name__} has the fields {fields}: {shown(value)}") from None
+        hint = "; from_openai converts this format" if isinstance(value, dict) and "function" in value else ""
+        raise InvalidValueError(f"a {kind.__name__} has the fields {fields}: {shown(value)}{hint}") from None

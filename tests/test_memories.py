@@ -67,8 +67,8 @@ def test_keys_are_not_used_again_after_forgetting(alice: mnemic.Scope) -> None:
 
 def test_a_key_of_ones_own_is_replaced(alice: mnemic.Scope) -> None:
     alice.remember("likes tea", id="drink")
-    alice.remember("likes coffee", id="drink")
-    assert [record.text for record in alice.memories.list()] == ["likes coffee"]
+    alice.remember("hates broccoli", id="drink")
+    assert [record.text for record in alice.memories.list()] == ["hates broccoli"]
     assert found(alice.recall("tea")) == []
 
 
@@ -210,16 +210,16 @@ def test_recall_as_of_a_date(alice: mnemic.Scope) -> None:
 def test_recall_sees_changes_at_once(alice: mnemic.Scope) -> None:
     kept = alice.remember("green tea")
     assert found(alice.recall("tea")) == ["green tea"]
-    alice.memories.update(kept.id, text="black coffee")
+    alice.memories.update(kept.id, text="a red bicycle")
     assert alice.recall("tea") == []
-    assert found(alice.recall("coffee")) == ["black coffee"]
+    assert found(alice.recall("bicycle")) == ["a red bicycle"]
     chat = alice.session("s")
-    chat.add("user", "more coffee")
-    assert len(alice.recall("coffee")) == 2
+    chat.add("user", "another bicycle")
+    assert len(alice.recall("bicycle")) == 2
     chat.clear()
     alice.forget(kept.id)
     alice.remember("no drinks")
-    assert alice.recall("coffee") == []
+    assert alice.recall("bicycle") == []
 
 
 def test_erasing_leaves_nothing_in_the_file(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -209,3 +210,31 @@ def test_an_erase_that_another_connection_keeps_from_being_complete_says_so(path
         reader.close()
         assert alice.erase() == 0
         assert found(path.parent) == {}
+
+
+def test_a_database_is_never_overwritten_by_a_file_of_ours(tmp_path: Path) -> None:
+    path = tmp_path / "own.db"
+    with mnemic.open(f"sqlite:///{path}") as memory:
+        alice = memory.scope("acme", "alice")
+        alice.session("s").add("user", "kept")
+        alice.facts.add("Alice", "likes", "tea")
+        writers: list[Callable[[Path], object]] = [
+            memory.export_to,
+            alice.export_to,
+            alice.session("s").save,
+            alice.facts.save_graphml,
+        ]
+        for write in writers:
+            with pytest.raises(mnemic.StorePermissionError, match="SQLite database"):
+                write(path)
+        assert alice.session("s").messages()[0].text == "kept"
+
+
+def test_what_is_no_path_and_a_folder_that_is_not_there_are_named(tmp_path: Path) -> None:
+    memory = mnemic.open("memory://")
+    nothing: Any = None
+    for call in (memory.export_to, memory.import_from, memory.scope("a").session("s").save):
+        with pytest.raises(mnemic.InvalidValueError, match="path"):
+            call(nothing)
+    with pytest.raises(mnemic.NotFoundError, match="there is no folder"):
+        memory.export_to(tmp_path / "nowhere" / "x.jsonl")

@@ -317,9 +317,10 @@ def test_a_failed_save_leaves_the_old_file(
     with pytest.raises(mnemic.StoreFullError, match="no space"):
         chat.save(path)
     monkeypatch.undo()
-    for bad in (tmp_path, tmp_path / "no" / "folder.json"):
-        with pytest.raises(mnemic.StorePermissionError):
-            chat.save(bad)
+    with pytest.raises(mnemic.StorePermissionError):
+        chat.save(tmp_path)
+    with pytest.raises(mnemic.NotFoundError, match="there is no folder"):
+        chat.save(tmp_path / "no" / "folder.json")
     with pytest.raises(mnemic.StorePermissionError):
         chat.load(tmp_path)
     assert path.read_bytes() == before

@@ -20,6 +20,8 @@ from .errors import (
     StorePermissionError,
 )
 
+DATABASE = b"SQLite format 3\0"
+"""The first bytes of an SQLite database file."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -33,16 +35,18 @@ def replace_file(path: str | PathLike[str], content: bytes) -> None:
 def replacing(path: str | PathLike[str]) -> Iterator[IO[bytes]]:
     """Open a file for atomic replacement: a crash or an error leaves either the old or the new file.
 
-    Only its owner can read it. Raises StoreFullError if there is no space, StorePermissionError if it cannot be
-    written, or if the target is not a regular file (a symbolic link, a device), InvalidValueError if `path` is
-    not a path.
+    Only its owner can read it. Raises NotFoundError if there is no such folder, StoreFullError if there is no space,
+    StorePermissionError if it cannot be written, or if the target is a database or not a regular file (a symbolic
+    link, a device), InvalidValueError if `path` is not a path.
     """
     import tempfile
 
     target = check_path(path)
+    if not target.parent.is_dir():
+        raise NotFoundError(f"{target} cannot be written: there is no folder {target.parent}")
     try:
         with suppress(FileNotFoundError):
-            _check_regular(target.lstat().st_mode, target)
+            _check_replaceable(target)
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=".mnemic-")
         try:
             with os.fdopen(handle, "wb") as file:
@@ -97,6 +101,16 @@ def check_path(path: object) -> Path:
 
 def _without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def _check_replaceable(path: Path) -> None:
+    """Raise StorePermissionError unless a file may be replaced; a database may be in use, so it never is."""
+    _check_regular(path.lstat().st_mode, path)
+    with path.open("rb") as file:
+        if file.read(len(DATABASE)) == DATABASE:
+            raise StorePermissionError(
+                f"{path} is an SQLite database, which is not overwritten: choose another file"
+            )
 
 
 def _check_regular(mode: int, path: Path) -> None:

@@ -10,6 +10,7 @@ from functools import lru_cache, partial
 from typing import Any, Literal, TypeAlias, get_args
 
 from msgspec import Struct, field
+from msgspec.structs import force_setattr
 
 from .checks import (
     JSON,
@@ -345,6 +346,8 @@ class Message(Value, frozen=True):
             _check_blocks(self.content)
         if self.metadata.__class__ is not dict:
             raise InvalidValueError(f"metadata must be a dict: {shown(self.metadata)}")
+        if self.timestamp.__class__ is not datetime or self.timestamp.tzinfo is None:
+            force_setattr(self, "timestamp", check_time(self.timestamp, "timestamp"))
         # A fast path: nearly every message has none of these.
         if self.name is not None or self.tool_call_id is not None or self.structured_data is not None:
             _check_optional(self)

@@ -79,8 +79,10 @@ class AsyncScope:
         message on, others stay unchanged. When `max_messages` or `max_tokens` is exceeded, the oldest messages
         overflow: "archive" (default) moves them to the session's archive, which recall searches; "drop" deletes
         them; a function is called with them first; `Summarize` archives them and updates a running summary.
-        Except for "drop", the session shrinks to `keep` (0.8) of the limit. `retention` and `ttl` define when the
-        session is cleared; by default never. Raises InvalidValueError for an invalid name or value.
+        For a function or `Summarize`, the session shrinks to `keep` (0.8) of the limit. If it fails, the message is
+        stored, the error is raised, and the next message tries again: retry `add` with the same message or `once`.
+        `retention` and `ttl` define when the session is cleared; by default never. Raises InvalidValueError for an
+        invalid name or value.
         """
         given = GivenSettings(max_messages, max_tokens, overflow, keep, retention, ttl)
         return AsyncSession(self._store, session_path(self.path, name), self._tokens, given)
@@ -101,7 +103,7 @@ class AsyncScope:
         once: str | None = None,
         duplicates: Duplicates = "keep",
     ) -> MemoryItem:
-        """Remember a text in this scope; shortcut for `memories.add`."""
+        """Remember a text in this scope, replacing the text with the same `id`; shortcut for `memories.add`."""
         return await self.memories.add(
             text,
             id=id,

@@ -62,6 +62,8 @@ class ScopeType(_Type):
 
         if isinstance(value, ScopePath):
             return value
+        if not value:
+            self.fail("a scope is a path of names, and / is the whole store: this one is empty", param, ctx)
         try:
             return ScopePath("" if value == "/" else value)
         except InvalidValueError as error:

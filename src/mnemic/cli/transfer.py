@@ -48,6 +48,10 @@ def import_(store: StoreChoice, file: str, scope: ScopePath | None, overwrite: b
     alone, and if it has another content, that is an error. A store that is not there yet is created.
     """
     source: Any = sys.stdin.buffer if file == "-" else file
+    if file != "-":
+        from ..features.jsonl import check_export_file
+
+        check_export_file(file)
     with open_store(store, create=True) as memory, progress("import") as show:
         place = memory if scope is None else memory.scope(scope)
         done = place.import_from(source, overwrite=overwrite, progress=show)

@@ -98,12 +98,12 @@ class Forgetting:
 
     def __init__(self, store: Store, scope: ScopePath, filters: Filters) -> None:
         """Raise InvalidValueError if no filter is given."""
+        self._kinds = None if filters.kinds is None else check_kinds(filters.kinds, FORGETTABLE)
         if not filters.any:
             raise InvalidValueError(
                 "forget needs hits, ids, or a filter: older_than, faded_below, metadata, source, "
                 "since or until; erase deletes everything"
             )
-        self._kinds = None if filters.kinds is None else check_kinds(filters.kinds, FORGETTABLE)
         self._store = store
         self._scope = scope
         self._filters = filters

@@ -188,6 +188,12 @@ def _input(path: FileOrPath) -> Iterator[IO[bytes]]:
             yield spooled
 
 
+def check_export_file(path: str | PathLike[str]) -> None:
+    """Read an export through; raises as `check_export` does, and NotFoundError if there is no such file."""
+    with reading(path) as file:
+        check_export(file)
+
+
 async def import_lines(
     store: Store,
     file: IO[bytes],

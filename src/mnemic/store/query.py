@@ -187,7 +187,7 @@ class Write(Struct, frozen=True):
     def __post_init__(self) -> None:
         """Raise InvalidValueError for an invalid id."""
         if self.id is not None:
-            check_name(self.id, "write id")
+            check_name(self.id, "once, the id of a write,")
             if self.digest is None:
                 force_setattr(self, "digest", digest_of(list(filter(None, map(_said, self.ops)))).hex())
 
@@ -398,7 +398,9 @@ def checked(record: Record) -> Record:
     plain = record.meta.__class__ is dict and record.labels.__class__ is dict
     if not plain and not (isinstance(record.meta, Mapping) and isinstance(record.labels, Mapping)):
         raise InvalidValueError(
-            f"metadata and labels are objects: {shown(record.meta)}, {shown(record.labels)}"
+            f"metadata must be a dict: {shown(record.meta)}"
+            if not isinstance(record.meta, Mapping)
+            else f"labels must be a dict: {shown(record.labels)}"
         )
     data, data_size = check_json(record.data, "data") if record.data is not None else (None, 0)
     meta, meta_size = check_json(record.meta, "metadata") if record.meta else ({}, 0)

@@ -120,4 +120,7 @@ async def check_plain(store: Store, url: str) -> None:
     """Raise DecryptionError if a store opened without a key is encrypted."""
     (record,) = await store.read([LOCK])
     if record is not None:
-        raise DecryptionError(f"{url or 'this store'} is encrypted: open it with encryption_key=…")
+        raise DecryptionError(
+            f"{url or 'this store'} is encrypted: open it with encryption_key=…, or on the command line --key-file "
+            "or --key-env"
+        )

@@ -45,8 +45,8 @@ format: $(READY) ## check format and style
 
 types: $(READY) ## check the types, strictly, and that every public name has one
 	@$(BIN)/mypy
-	@$(BIN)/basedpyright --pythonpath $(BIN)/python --level error tests/typed_openai.py > $(VENV)/types.log || { cat $(VENV)/types.log; exit 1; }
-	@$(BIN)/basedpyright --pythonpath $(BIN)/python --verifytypes mnemic --ignoreexternal > $(VENV)/types.log || \
+	@PATH="$(CURDIR)/$(BIN):$$PATH" basedpyright --level error tests/typed_openai.py > $(VENV)/types.log || { cat $(VENV)/types.log; exit 1; }
+	@PATH="$(CURDIR)/$(BIN):$$PATH" basedpyright --verifytypes mnemic --ignoreexternal > $(VENV)/types.log || \
 		{ grep -B 1 -A 2 -E "error: (Type is missing|Ambiguous)|completeness" $(VENV)/types.log; exit 1; }
 
 imports: $(READY) ## check that imports point down only

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -188,10 +189,15 @@ def test_no_log_of_a_session_shows_what_was_said(tmp_path: Path, caplog: pytest.
 def race(write: Callable[[int], object]) -> None:
     """Let four threads write the same thing at the same time, so that some have to retry."""
     threads = [threading.Thread(target=lambda: [write(n) for n in range(60)]) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # so that a write comes between the read and the write of another
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(usual)
 
 
 def test_a_missing_embedder_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

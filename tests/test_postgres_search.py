@@ -126,7 +126,7 @@ def test_long_texts_and_another_embedder(server: str) -> None:
 
     with mnemic.open(server) as memory:
         home = memory.scope("home")
-        home.remember(" ".join(["The weather was mild."] * 100) + " The spare key is under the blue pot.")
+        home.remember(" ".join(["The weather was mild."] * 60) + " The spare key is under the blue pot.")
         home.remember("Nothing else of note")
         assert texts(home.recall("where is the spare key?"))[0] != "Nothing else of note"
         memory.reembed(Other())

@@ -611,7 +611,7 @@ def test_the_command_moves_a_store_over(file_url: str) -> None:
         memory.scope("a").remember_many(["the winter garden", "the harbour"])
     command = [sys.executable, "-m", "mnemic", "reembed", "--store", file_url, "--embedder"]
     ran = subprocess.run([*command, "static"], capture_output=True, text=True, check=True)
-    assert (ran.stdout, ran.stderr) == ("2 texts embedded with static\n", "")
+    assert ran.stdout == "2 texts embedded with static\n"
     with mnemic.open(file_url) as memory:
         assert "dense" in memory.scope("a").recall("garden")[0].why
     refused = subprocess.run([*command, "luck"], capture_output=True, text=True, check=False)

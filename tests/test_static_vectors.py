@@ -130,7 +130,7 @@ def test_a_store_of_an_older_embedder_moves_over(tmp_path: Path) -> None:
         memory.scope("a").remember_many(["the winter garden", "the harbour"])
     with mnemic.open(url) as memory:
         assert "dense" not in memory.scope("a").recall("garden")[0].why
-    command = [sys.executable, "-m", "mnemic", "reembed", url, "--embedder", "static"]
+    command = [sys.executable, "-m", "mnemic", "reembed", "--store", url, "--embedder", "static"]
     subprocess.run(command, capture_output=True, check=True)
     with mnemic.open(url) as memory:
         assert "dense" in memory.scope("a").recall("garden")[0].why

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -20,6 +18,8 @@ from empty_stores import empty_store
 from faulty_proxy import Cut, Pass, proxy_for
 from mnemic.agents import Agent
 from mnemic.errors import StoreUnavailableError
+from mnemic.features.notes import AsyncNotes
+from mnemic.records import Record
 from mnemic.store.availability import name_of
 from mnemic.testing.servers import postgres, valkey
 from mnemic.testing.servers.keyserver import KeyServer
@@ -154,7 +154,9 @@ class Quoting:
         return np.ones(4, dtype=np.float32)
 
 
-def test_no_log_of_a_session_shows_what_was_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_log_of_a_session_shows_what_was_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(messages: list[mnemic.Message]) -> NoReturn:
         raise RuntimeError(f"the model failed on {messages[-1].text}")
 
@@ -168,7 +170,8 @@ def test_no_log_of_a_session_shows_what_was_said(tmp_path: Path, caplog: pytest.
             scope.facts.add(SECRET, "knows", SECRET)
             scope.recall(SECRET)
             scope.context(SECRET)
-            race(lambda n: scope.notes.write("count", f"{SECRET} {n}"))
+            lose_a_race(monkeypatch)
+            scope.notes.write("count", SECRET)
             agent = Agent("Bot", model=lambda _: "Noted.", memory=scope, learn=["extract"], learn_with=broken)
             with agent:
                 agent.run_sync(SECRET)
@@ -186,18 +189,18 @@ def test_no_log_of_a_session_shows_what_was_said(tmp_path: Path, caplog: pytest.
         assert record.levelno == logging.DEBUG or SCOPE not in told, record
 
 
-def race(write: Callable[[int], object]) -> None:
-    """Let four threads write the same thing at the same time, so that some have to retry."""
-    threads = [threading.Thread(target=lambda: [write(n) for n in range(60)]) for _ in range(4)]
-    usual = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)  # so that a write comes between the read and the write of another
-    try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        sys.setswitchinterval(usual)
+def lose_a_race(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let another write come between the read and the write of the next note, which has to retry."""
+    find = AsyncNotes._find
+    rivals = ["rival"]
+
+    async def raced(self: AsyncNotes, key: str) -> Record | None:
+        found = await find(self, key)
+        if rivals:
+            await self.write(key, f"{SECRET} {rivals.pop()}")
+        return found
+
+    monkeypatch.setattr(AsyncNotes, "_find", raced)
 
 
 def test_a_missing_embedder_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -279,6 +279,18 @@ def test_what_is_weak_is_pruned_and_nothing_else(alice: mnemic.Scope) -> None:
     assert alice.memories.archived() == []
 
 
+def test_only_memories_move_to_the_archive_of_their_scope(alice: mnemic.Scope) -> None:
+    alice.remember("old tea", id="old", created=ago(100))
+    alice.session("s").add("user", "old message", timestamp=ago(100))
+    for kinds in ("message", ["memory", "message"]):
+        with pytest.raises(mnemic.InvalidValueError, match="for memories alone"):
+            alice.forget(older_than=timedelta(days=30), kinds=kinds, archive=True)
+    assert [item.id for item in alice.memories.list()] == ["old"]
+    assert alice.forget(older_than=timedelta(days=30), archive=True).archived == 1
+    assert [item.id for item in alice.memories.archived()] == ["old"]
+    assert len(alice.session("s").messages()) == 1
+
+
 def test_what_is_pruned_can_be_kept_and_brought_back(alice: mnemic.Scope) -> None:
     alice.remember(
         "weak tea",

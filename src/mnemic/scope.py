@@ -22,13 +22,13 @@ from .features.memories import AsyncMemories
 from .features.memory_items import MemoryItem
 from .features.notes import AsyncNotes
 from .features.overview import Stats, list_scopes, scope_stats
-from .features.references import Reference, find_ref
+from .features.references import Reference, delete_refs, find_ref
 from .features.session_list import AsyncSessions, SessionInfo, session_path
 from .features.sessions import AsyncSession
 from .features.settings import GivenSettings, Overflow, Retention
 from .records import AUDIT_KIND, EMBEDDER_KIND, ONCE_KIND, Role, ScopePath, now
 from .store.protocol import Store, all_streams, scrub
-from .store.query import Delete, Purge, Search, StreamScan, Write
+from .store.query import Purge, Search, StreamScan, Write
 from .tokens import TokenCounter
 
 
@@ -237,8 +237,9 @@ class AsyncScope:
         memories whose decayed importance is lower. Filters never delete pinned records, or a tool call without
         its results. With `archive`, the URL of another store (encrypted if this memory is), everything is first
         written there and read back, and only then deleted; `archive=True` moves memories to the archive of their
-        scope, for `memories.restore`. Records that change meanwhile and no longer match are kept. With `dry_run`
-        it only counts. Raises InvalidValueError without items and filters, StoreError if the archive fails.
+        scope, for `memories.restore`, and leaves other kinds alone. Records that change meanwhile and no longer match
+        are kept. With `dry_run` it only counts. Raises InvalidValueError without items and filters, StoreError if the
+        archive fails.
         """
         filters = Filters(
             older_than=older_than,
@@ -270,15 +271,12 @@ class AsyncScope:
             await store.close()
 
     async def _forget_items(self, items: Sequence[Reference], dry_run: bool) -> Forgotten:
-        refs = list(dict.fromkeys([await find_ref(self._store, self.path, item, MEMORY) for item in items]))
-        matched = sum(record is not None for record in await self._store.read(refs))
+        refs = [await find_ref(self._store, self.path, item, MEMORY) for item in items]
         if dry_run:
-            return Forgotten(matched=matched)
-        deleted = 0
-        for ref in refs:
-            (did,) = await self._store.write(Write((Delete(ref),)))
-            deleted += len(did.removed)
-        return Forgotten(matched=matched, deleted=deleted)
+            found = await self._store.read(list(dict.fromkeys(refs)))
+            return Forgotten(matched=sum(record is not None for record in found))
+        deleted = await delete_refs(self._store, refs)
+        return Forgotten(matched=deleted, deleted=deleted)
 
     async def context(
         self,

@@ -1063,8 +1063,9 @@ class Scope:
         memories whose decayed importance is lower. Filters never delete pinned records, or a tool call without
         its results. With `archive`, the URL of another store (encrypted if this memory is), everything is first
         written there and read back, and only then deleted; `archive=True` moves memories to the archive of their
-        scope, for `memories.restore`. Records that change meanwhile and no longer match are kept. With `dry_run`
-        it only counts. Raises InvalidValueError without items and filters, StoreError if the archive fails.
+        scope, for `memories.restore`, and leaves other kinds alone. Records that change meanwhile and no longer match
+        are kept. With `dry_run` it only counts. Raises InvalidValueError without items and filters, StoreError if the
+        archive fails.
         """
         return self._driver.run(
             self._twin.forget(

@@ -137,14 +137,17 @@ class Forgetting:
         return await retried(delete_matching, f"forgetting in {self._scope.path!r}")
 
     async def archive_beside(self) -> Forgotten:
-        """Move matching memories to the archive of their scope, which recall does not search."""
+        """Move matching memories to the archive of their scope, which recall does not search.
+
+        Raises InvalidValueError, before anything is moved, if other kinds were asked for: only memories have one.
+        """
+        if self._kinds not in (None, (MEMORY,)):
+            raise InvalidValueError(
+                f"archive=True is for memories alone, not {', '.join(self._kinds or ())}: give the URL of an archive"
+            )
+        self._kinds = (MEMORY,)
         matched = archived = 0
         async for batch in self._batches():
-            if other := next((record for record in batch if record.kind != MEMORY), None):
-                raise InvalidValueError(
-                    f"only remembered texts have an archive beside them, not a {other.kind}: say kinds='memory', or "
-                    "give the URL of an archive"
-                )
             moves = [(Put(to_archive(r)), Delete(r.ref, r.version)) for r in batch]
             done = sum(await write_each(self._store, moves))
             matched, archived = matched + len(batch), archived + done

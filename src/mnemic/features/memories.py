@@ -17,7 +17,7 @@ from ..recall.strength import OF_USE
 from ..records import Record, Ref, ScopePath, new_id, now
 from ..store.digest import digest_of
 from ..store.protocol import Store, scan_all
-from ..store.query import Condition, Delete, Outcome, Put, Scan, Search, Write, stored
+from ..store.query import Condition, Outcome, Put, Scan, Search, Write, stored
 from ..store.retry import retried
 from . import fading
 from .duplicates import Duplicates, check_policy, merged
@@ -25,7 +25,7 @@ from .fading import Faded
 from .hits import Hit
 from .kinds import MEMORY as MEMORY
 from .memory_items import MemoryItem, check_importance, check_validity, source_labels, to_item, to_record
-from .references import Reference, find_ref
+from .references import Reference, delete_refs, find_ref
 
 
 class AsyncMemories:
@@ -133,11 +133,7 @@ class AsyncMemories:
         refs = [await self._ref(id) for id in ids]
         for ref in refs:
             _check_memory(ref)
-        count = 0
-        for ref in refs:
-            (did,) = await self._store.write(Write((Delete(ref),)))
-            count += len(did.removed)
-        return count
+        return await delete_refs(self._store, refs)
 
     async def similar(self, text: str, *, min_score: float = NEAR, k: int = 5) -> list[Hit]:
         """Return the memories of this scope that duplicate `text`, most similar first.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeAlias
 
 from ..checks import check_choice, check_name, shown
 from ..errors import InvalidValueError
 from ..records import Record, Ref, ScopePath
 from ..store.protocol import Store, all_streams
-from ..store.query import StreamScan
+from ..store.query import Delete, StreamScan, Write
 from .fading import Faded
 from .hits import Hit
 from .kinds import MEMORY, RECALLED
@@ -53,6 +54,16 @@ def ref_of(given: Hit | Faded | MemoryItem | Record | Ref, scope: ScopePath) -> 
     if not scope.holds(ref.scope):
         raise InvalidValueError(f"{shown(ref.key)} is in {ref.scope.path!r}, which is not in {scope.path!r}")
     return ref
+
+
+async def delete_refs(store: Store, refs: Sequence[Ref]) -> int:
+    """Delete records, those of one scope in one write; return how many existed."""
+    deleted = 0
+    for scope in dict.fromkeys(ref.scope for ref in refs):
+        here = dict.fromkeys(ref for ref in refs if ref.scope == scope)
+        outcomes = await store.write(Write(tuple(Delete(ref) for ref in here)))
+        deleted += sum(len(outcome.removed) for outcome in outcomes)
+    return deleted
 
 
 async def find_key(store: Store, scope: ScopePath, key: str) -> Ref | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,10 +19,22 @@ def examples(path: Path) -> list[Example]:
     return list(Sybil(parsers=[PythonCodeBlockParser()]).parse(path))
 
 
+@pytest.fixture
+def levels() -> Iterator[None]:
+    """Restore the levels of our loggers: examples set some."""
+
+    def loggers() -> list[logging.Logger]:
+        return [logging.getLogger(name) for name in logging.root.manager.loggerDict if name.startswith("mnemic")]
+
+    before = {logger.name: logger.level for logger in loggers()}
+    yield
+    for logger in loggers():
+        logger.setLevel(before.get(logger.name, logging.NOTSET))
+
+
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
-def test_the_examples_run(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.usefixtures("levels", "capsys")
+def test_the_examples_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for example in examples(path):
         example.evaluate()

@@ -58,9 +58,7 @@ def run(folder: Path) -> list[Result]:
 
         with Agent("Bot", "Help.", model=FunctionModel(no_work), memory=space, session="s0") as agent:
             turns, bares, both = _in_turns(
-                lambda: agent.run_sync(next(asked)),
-                lambda: agent.drive(bare.run("Hello")),
-                recall_and_append,
+                lambda: agent.run_sync(next(asked)), lambda: agent.drive(bare.run("Hello")), recall_and_append
             )
     ours = turns - bares
     reached = f"{ours * 1000:.1f} ms ({turns * 1000:.1f} with, {bares * 1000:.1f} without)"

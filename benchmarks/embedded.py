@@ -68,25 +68,7 @@ class Bare:
         """Return the row that Mnemic writes for the same message."""
         now = int(time.time() * 1_000_000)
         role = '{"role":"user"}'
-        return (
-            1,
-            n,
-            new_id(),
-            n,
-            text(n),
-            None,
-            role,
-            None,
-            None,
-            None,
-            24,
-            False,
-            now,
-            now,
-            None,
-            None,
-            None,
-        )
+        return (1, n, new_id(), n, text(n), None, role, None, None, None, 24, False, now, now, None, None, None)
 
     def append(self) -> None:
         """Write one message in a transaction of its own."""
@@ -151,9 +133,7 @@ def last_ten(folder: Path, messages: int = 1_000_000) -> list[Result]:
         columns = ", ".join(COLUMNS)
         (stream,) = raw.execute("SELECT id FROM mnemic_streams ORDER BY count DESC").fetchone()
         select = f"SELECT {columns} FROM mnemic_records WHERE stream_id = {stream} ORDER BY seq DESC LIMIT 10"
-        ours, bare = in_turns(
-            lambda: chat.recent(10), lambda: raw.execute(select).fetchall(), calls=500, rounds=21
-        )
+        ours, bare = in_turns(lambda: chat.recent(10), lambda: raw.execute(select).fetchall(), calls=500, rounds=21)
         assert [m.text for m in chat.recent(10)] == [text(n) for n in range(messages - 10, messages)]
         raw.close()
     return [time_ratio(f"last 10 of {messages:,} messages, against the bare SELECT", 3, ours, bare)]
@@ -185,9 +165,7 @@ def imports() -> list[Result]:
 
     empty = in_turns(run("pass"), run("pass"), calls=3)[0]
     ours, theirs = in_turns(run("import mnemic"), run("import pydantic"), calls=3)
-    used, theirs_used = in_turns(
-        run("import mnemic; mnemic.open"), run("from pydantic import BaseModel"), calls=3
-    )
+    used, theirs_used = in_turns(run("import mnemic; mnemic.open"), run("from pydantic import BaseModel"), calls=3)
     return [
         time_ratio("`import mnemic`, against `import pydantic`", 1.5, ours - empty, theirs - empty),
         time_ratio(
@@ -203,15 +181,12 @@ def processes(folder: Path, writers: int = 8, each: int = 1000) -> list[Result]:
     """Let several processes append to one session, and count what is there and in which order."""
     url = f"sqlite:///{folder / 'shared.db'}"
     command = [sys.executable, "-c", RUN_APPENDS, url]
-    running = [
-        subprocess.Popen([*command, str(n), str(each)], stdout=subprocess.DEVNULL) for n in range(writers)
-    ]
+    running = [subprocess.Popen([*command, str(n), str(each)], stdout=subprocess.DEVNULL) for n in range(writers)]
     codes = [process.wait() for process in running]
     with mnemic.open(url) as memory:
         texts = [message.text or "" for message in memory.scope("acme").session("shared").messages()]
     ordered = all(
-        [t for t in texts if t.startswith(f"{n}-")] == [f"{n}-{i}" for i in range(each)]
-        for n in range(writers)
+        [t for t in texts if t.startswith(f"{n}-")] == [f"{n}-{i}" for i in range(each)] for n in range(writers)
     )
     holds = codes == [0] * writers and len(texts) == writers * each and ordered
     reached = f"{len(texts):,} there, order {'kept' if ordered else 'lost'}, {sum(map(bool, codes))} errors"
@@ -247,11 +222,4 @@ def kills(folder: Path, times: int = 50) -> list[Result]:
 
 def run(folder: Path) -> list[Result]:
     """Run all of them."""
-    return [
-        *appends(folder),
-        *last_ten(folder),
-        *limited(folder),
-        *imports(),
-        *processes(folder),
-        *kills(folder),
-    ]
+    return [*appends(folder), *last_ten(folder), *limited(folder), *imports(), *processes(folder), *kills(folder)]

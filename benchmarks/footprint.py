@@ -88,9 +88,7 @@ async def _measured(name: str, folder: Path) -> Footprint:
             before = await size()
             for n in range(SESSIONS):
                 session = memory.scope("acme", f"user{n}").session("monday")
-                await session.add_many(
-                    [mnemic.Message(role="user", content=text(m)) for m in range(MESSAGES)]
-                )
+                await session.add_many([mnemic.Message(role="user", content=text(m)) for m in range(MESSAGES)])
             between = await size()
             for n in range(USERS):
                 texts = [text(n * MEMORIES + m) for m in range(MEMORIES)]
@@ -228,9 +226,7 @@ def _s3_size(url: str) -> Size:
     parsed = registry.StoreURL.parse(url)
 
     async def size() -> int:
-        client: Any = boto3.client(
-            "s3", region_name=parsed.options["region"], endpoint_url=parsed.options["endpoint"]
-        )
+        client: Any = boto3.client("s3", region_name=parsed.options["region"], endpoint_url=parsed.options["endpoint"])
         pages = client.get_paginator("list_objects_v2").paginate(
             Bucket=parsed.split.netloc, Prefix=parsed.split.path.strip("/")
         )
@@ -244,8 +240,7 @@ def _no_server() -> int | None:
 
 
 ENGINES: dict[
-    str,
-    tuple[Callable[[Path], AbstractContextManager[str]], Callable[[str], Size], Callable[[], int | None]],
+    str, tuple[Callable[[Path], AbstractContextManager[str]], Callable[[str], Size], Callable[[], int | None]]
 ] = {
     "SQLite": (_sqlite, _sqlite_size, _no_server),
     "PostgreSQL": (postgres.empty_database, _postgres_size, lambda: postgres.server().process.pid),

@@ -22,12 +22,7 @@ from .measuring import Result
 
 USERS, EACH = 10_000, 100
 ASKED = 200
-QUESTIONS = [
-    "coffee in Oslo",
-    "who is allergic to peanuts?",
-    "the meeting on Thursday",
-    "an umbrella in Paris",
-]
+QUESTIONS = ["coffee in Oslo", "who is allergic to peanuts?", "the meeting on Thursday", "an umbrella in Paris"]
 
 
 def run(folder: Path) -> list[Result]:
@@ -85,8 +80,7 @@ def _bare(raw: psycopg.Connection) -> Callable[[int], object]:
 
     def ask(user: int) -> object:
         found = raw.execute(
-            "SELECT id, text FROM bare WHERE user_id = %s "
-            f"ORDER BY embedding <=> %s::halfvec({width}) LIMIT 5",
+            f"SELECT id, text FROM bare WHERE user_id = %s ORDER BY embedding <=> %s::halfvec({width}) LIMIT 5",
             (user, asked),
         )
         return found.fetchall()

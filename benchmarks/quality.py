@@ -9,11 +9,7 @@ import mnemic
 from mnemic.evaluate import Report, evaluate
 from mnemic.recallset import read_recall_set, with_categories
 
-EMBEDDERS = {
-    "none": "words alone",
-    "static": "static vectors (default)",
-    "transformer": "`mnemic[transformer]`",
-}
+EMBEDDERS = {"none": "words alone", "static": "static vectors (default)", "transformer": "`mnemic[transformer]`"}
 ASKED = ("1", "2", "3", "4")
 """The categories that have an answer in the conversation; the fifth asks for what was never said."""
 TARGETS = {"static": 80.0, "transformer": 83.0}

@@ -199,9 +199,7 @@ def million(folder: Path) -> list[Result]:
         for n in range(MILLION // 1000):
             memory.scope("acme", f"user-{n}").remember_many(texts.some(1000))
     command = [sys.executable, "-m", "benchmarks.recalling", str(path)]
-    ran = subprocess.run(
-        command, capture_output=True, text=True, check=True, cwd=Path(__file__).parent.parent
-    )
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parent.parent)
     opened, one, again, everyone, later, most = map(float, ran.stdout.split())
     size = path.stat().st_size / MILLION
     measured = [
@@ -231,13 +229,7 @@ def visit(path: str) -> None:
 
 def run(folder: Path) -> list[Result]:
     """Run all of it."""
-    return [
-        *against_bare(folder),
-        among_others(folder),
-        *among_active(folder),
-        batches(folder),
-        *million(folder),
-    ]
+    return [*against_bare(folder), among_others(folder), *among_active(folder), batches(folder), *million(folder)]
 
 
 if __name__ == "__main__":

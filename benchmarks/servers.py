@@ -150,9 +150,7 @@ class BarePostgres:
 
     async def last(self) -> list[Any]:
         """Read ten rows."""
-        found = await self.raw.execute(
-            "SELECT * FROM bare_rows WHERE stream_id = 1 ORDER BY seq DESC LIMIT 10"
-        )
+        found = await self.raw.execute("SELECT * FROM bare_rows WHERE stream_id = 1 ORDER BY seq DESC LIMIT 10")
         rows: list[Any] = await found.fetchall()
         return rows
 
@@ -299,9 +297,7 @@ async def _client(service: str, url: str, stack: AsyncExitStack) -> Any:
     from aiobotocore.session import get_session
 
     options = StoreURL.parse(url).options
-    client = get_session().create_client(
-        service, region_name=options["region"], endpoint_url=options["endpoint"]
-    )
+    client = get_session().create_client(service, region_name=options["region"], endpoint_url=options["endpoint"])
     return await stack.enter_async_context(client)
 
 

@@ -92,11 +92,7 @@ def measured(conversations: list[list[Case]], weights: NDArray[np.float64]) -> t
             shares.append(np.isin(evidence, order[:10]).mean())
             ranked = list(dict.fromkeys(session[order[:50]].tolist()))[:5]
             sessions.append(set(session[evidence].tolist()) <= set(ranked))
-    return (
-        100 * float(np.mean(shares)),
-        100 * float(np.mean(np.equal(shares, 1))),
-        100 * float(np.mean(sessions)),
-    )
+    return (100 * float(np.mean(shares)), 100 * float(np.mean(np.equal(shares, 1))), 100 * float(np.mean(sessions)))
 
 
 def main(paths: list[str], embedder: str = "auto") -> None:

@@ -37,9 +37,7 @@ async def script(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse
     asked = str(getattr(last, "content", ""))
     shown = str([part for message in messages for part in message.parts])
     if "Celsius" in asked:
-        return _calls(
-            "write_note", key="preferences", value={"unit": "celsius"}, description="How Alice likes things"
-        )
+        return _calls("write_note", key="preferences", value={"unit": "celsius"}, description="How Alice likes things")
     if "allergic" in asked and "?" not in asked:
         return _calls("remember", text="Alice's sister is allergic to shellfish", importance=5)
     if city := re.search(r"weather in (\w+)", asked):
@@ -67,9 +65,7 @@ def talk(url: str, session: str, *prompts: str) -> None:
     with mnemic.open(url) as memory:
         alice = memory.scope("acme", "alice")
         instructions = "Help the user. Remember what they prefer."
-        with Agent(
-            "Assistant", instructions, [get_weather], model=model(), memory=alice, session=session
-        ) as agent:
+        with Agent("Assistant", instructions, [get_weather], model=model(), memory=alice, session=session) as agent:
             for prompt in prompts:
                 print(f"  user       {prompt}")
                 print(f"  assistant  {agent.run_sync(prompt).output}")
@@ -80,12 +76,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         url = f"sqlite:///{Path(folder) / 'agent.db'}"
         print("Monday")
-        talk(
-            url,
-            "monday",
-            "Hi, I'm Alice. Celsius, please.",
-            "By the way, my sister is allergic to shellfish.",
-        )
+        talk(url, "monday", "Hi, I'm Alice. Celsius, please.", "By the way, my sister is allergic to shellfish.")
         print("Friday, with nothing but the file")
         talk(url, "friday", "What's the weather in Lisbon?", "And what was my sister allergic to?")
         print("What the agent wrote, and why")

@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeAlias
 
-from pydantic_ai.messages import (
-    ModelMessage,
-    ModelRequest,
-    ModelResponse,
-    TextPart,
-    ToolCallPart,
-    UserPromptPart,
-)
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 
 Step: TypeAlias = str | ToolCallPart | list[Any] | Exception | Callable[[list[ModelMessage]], Any]
@@ -40,11 +33,7 @@ class Script(FunctionModel):
                     for word in part.content.split(" "):
                         yield f"{word} "
                 else:
-                    yield {
-                        n: DeltaToolCall(
-                            part.tool_name, part.args_as_json_str(), tool_call_id=part.tool_call_id
-                        )
-                    }
+                    yield {n: DeltaToolCall(part.tool_name, part.args_as_json_str(), tool_call_id=part.tool_call_id)}
 
         super().__init__(answer, stream_function=stream, model_name="script")
 

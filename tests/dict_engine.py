@@ -101,9 +101,7 @@ class DictEngine:
         found = []
         for name in sorted(self.heads_kept, reverse=reach.reverse):
             past = reach.after is None or (name < reach.after if reach.reverse else name > reach.after)
-            if past and in_reach(
-                ScopePath(name[0]), name[1], ScopePath(reach.scope), reach.kinds, reach.below
-            ):
+            if past and in_reach(ScopePath(name[0]), name[1], ScopePath(reach.scope), reach.kinds, reach.below):
                 found.append(decode_head(self.heads_kept[name]))
         return found[: reach.limit]
 

@@ -74,9 +74,7 @@ class Client:
 
     def _note(self, thing: str, began: int, asked: tuple[Any, ...], answer: Any) -> None:
         ended = time.monotonic_ns()
-        self.history.append(
-            {"thing": thing, "began": began, "ended": ended, "asked": asked, "answer": answer}
-        )
+        self.history.append({"thing": thing, "began": began, "ended": ended, "asked": asked, "answer": answer})
 
 
 def main(url: str, seed: str, calls: int) -> None:

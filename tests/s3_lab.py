@@ -52,11 +52,7 @@ def contents(bucket: DictBucket) -> bytes:
             for place in segment.read_table(data[held.size - held.table :]).values():
                 index = segment.read_index(data[place.offset : place.offset + place.index])
                 items, marks = segment.read_run(data, place)
-                found += [
-                    repr(index).encode(),
-                    *(item.body for item in items),
-                    *(mark.value for mark in marks),
-                ]
+                found += [repr(index).encode(), *(item.body for item in items), *(mark.value for mark in marks)]
         else:
             found.append(segment.decompress(data.partition(b"\n")[2]))
     return b"\n".join(found)
@@ -94,9 +90,7 @@ async def audit(bucket: DictBucket) -> None:
             assert len(set(marks)) == len(marks)
             assert {seq for seq, _ in (*marks, *tail.marks)} <= set(seqs)
         assert not held
-        assert (
-            len(tenant.segments) <= 3 * draft.FEW + sum(s.raw for s in tenant.segments.values()) // draft.FULL
-        )
+        assert len(tenant.segments) <= 3 * draft.FEW + sum(s.raw for s in tenant.segments.values()) // draft.FULL
     assert set(bucket.keys("p/segments/")) == used
 
 
@@ -110,20 +104,4 @@ async def connected(url: str) -> AsyncIterator[Store]:
         await store.close()
 
 
-TENANTS = [
-    "a",
-    "a!",
-    "a-b",
-    "a.",
-    "a0",
-    "é",
-    "..",
-    ".",
-    "a b",
-    "%2F",
-    "\U0001f600",
-    "a\\b",
-    "{x}",
-    "'\"<&>",
-    "\uffff",
-]
+TENANTS = ["a", "a!", "a-b", "a.", "a0", "é", "..", ".", "a b", "%2F", "\U0001f600", "a\\b", "{x}", "'\"<&>", "\uffff"]

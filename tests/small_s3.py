@@ -85,9 +85,7 @@ class SmallS3:
 
     def _list(self, request: web.Request) -> web.Response:
         after = request.query.get("continuation-token") or request.query.get("start-after", "")
-        found = [
-            key for key in sorted(self.objects) if key.startswith(request.query["prefix"]) and key > after
-        ]
+        found = [key for key in sorted(self.objects) if key.startswith(request.query["prefix"]) and key > after]
         page = found[: int(request.query["max-keys"])]
         items = "".join(
             f"<Contents><Key>{escape(key)}</Key><ETag>&quot;{md5(self.objects[key]).hexdigest()}&quot;</ETag>"

@@ -97,9 +97,7 @@ class Bench:
 
     def texts(self) -> str:
         """Return all that the service holds, as one text."""
-        records = self.client.list_memory_records(memoryId=self.memory, namespace="*")[
-            "memoryRecordSummaries"
-        ]
+        records = self.client.list_memory_records(memoryId=self.memory, namespace="*")["memoryRecordSummaries"]
         actors = self.client.list_actors(memoryId=self.memory)["actorSummaries"]
         held: list[Any] = [*records]
         for actor in actors:
@@ -131,9 +129,7 @@ def said(role: str, text: str) -> dict[str, Any]:
 
 
 segments = st.text(st.characters(exclude_categories=["C"], exclude_characters="/"), min_size=1, max_size=200)
-awkward = st.sampled_from(
-    ["_-", "-", "_", "0_-x", "0_-root", "0_-h", "_-5f", "é", "a.b", "名前", "x" * 200, "A", "a"]
-)
+awkward = st.sampled_from(["_-", "-", "_", "0_-x", "0_-root", "0_-h", "_-5f", "é", "a.b", "名前", "x" * 200, "A", "a"])
 
 
 @given(st.lists(segments | awkward, max_size=16))
@@ -149,9 +145,7 @@ def test_ids_are_what_the_service_takes_and_lead_back_to_their_scopes(path: list
         assert names.path_of(place) == scope
 
 
-@given(
-    st.lists(segments | awkward, min_size=1, max_size=4), st.lists(segments | awkward, min_size=1, max_size=4)
-)
+@given(st.lists(segments | awkward, min_size=1, max_size=4), st.lists(segments | awkward, min_size=1, max_size=4))
 def test_two_scopes_never_share_a_place(one: list[str], other: list[str]) -> None:
     same = names.place("/".join(one)) == names.place("/".join(other))
     assert same == (one == other)
@@ -163,8 +157,7 @@ def test_plain_names_stay_as_they_are() -> None:
 
 
 @pytest.mark.parametrize(
-    "path",
-    ["a", "", "-/_", "名前/日/曜", "x" * 200 + "/" + "é" * 200, "/".join(["long" * 40] * 5), "a b/c:d/{e}"],
+    "path", ["a", "", "-/_", "名前/日/曜", "x" * 200 + "/" + "é" * 200, "/".join(["long" * 40] * 5), "a b/c:d/{e}"]
 )
 def test_every_scope_is_listed_by_its_own_name(bench: Bench, path: str) -> None:
     store, scope = bench.open(), ScopePath(path)
@@ -232,9 +225,7 @@ def test_what_is_too_large_is_refused_before_anything_is_sent(bench: Bench) -> N
         bench.run(store.write(Write((Put(record("small")), Put(large)))))
     with pytest.raises(TooLargeError):
         bench.run(
-            store.write(
-                Write((Put(record("small")), Derive(Ref(HOME, "message", "small"), "x", bytes(8_000_000))))
-            )
+            store.write(Write((Put(record("small")), Derive(Ref(HOME, "message", "small"), "x", bytes(8_000_000)))))
         )
     assert bench.events() == []
     assert bench.keys(store) == []
@@ -403,9 +394,7 @@ def test_a_large_write_that_breaks_off_is_not_seen(
     assert len(bench.keys(bench.open())) == 251
 
 
-def test_what_a_broken_write_has_left_is_deleted_one_day(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_broken_write_has_left_is_deleted_one_day(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     async def broken(*_: Any) -> None:
         raise StoreUnavailableError("the connection broke")
 
@@ -424,9 +413,7 @@ def test_what_a_broken_write_has_left_is_deleted_one_day(
     assert "secret" not in bench.texts()
 
 
-def test_a_write_to_several_scopes_that_breaks_is_taken_back(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_write_to_several_scopes_that_breaks_is_taken_back(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     store = bench.open()
     scopes = [ScopePath(f"acme/u{n}") for n in range(4)]
     bench.put(store, "old", scope=scopes[0], kind="note", text="old")
@@ -439,12 +426,7 @@ def test_a_write_to_several_scopes_that_breaks_is_taken_back(
     assert "new" not in bench.texts()
     first = bench.run(store.write(Write(ops, id="several")))
     assert bench.run(bench.open().write(Write(ops, id="several"))) == first
-    assert [bench.keys(bench.open(), scope, "note") for scope in scopes] == [
-        ["old", "k"],
-        ["k"],
-        ["k"],
-        ["k"],
-    ]
+    assert [bench.keys(bench.open(), scope, "note") for scope in scopes] == [["old", "k"], ["k"], ["k"], ["k"]]
 
 
 # several writers
@@ -506,9 +488,7 @@ def test_what_two_wrote_at_the_same_moment_is_all_there_in_one_order(bench: Benc
     bench.run(all_at_once())
     seen = [bench.found(store) for store in (*stores, bench.open())]
     for found in seen:
-        assert [(one.key, one.seq, one.version) for one in found] == [
-            (o.key, o.seq, o.version) for o in seen[0]
-        ]
+        assert [(one.key, one.seq, one.version) for one in found] == [(o.key, o.seq, o.version) for o in seen[0]]
         for writer in range(3):
             own = [one.key for one in found if one.key.startswith(f"{writer}-")]
             assert own == [f"{writer}-{n}" for n in range(10)]
@@ -531,9 +511,7 @@ def test_a_guarded_write_sees_what_others_did_before_it(bench: Bench) -> None:
         bench.run(one.write(Write((Expect(HOME, "message", version), Put(record("l"))))))
 
 
-def test_an_event_that_is_not_listed_yet_is_not_forgotten(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_event_that_is_not_listed_yet_is_not_forgotten(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     store = bench.open()
     bench.put(store, "a")
     bench.put(store, "b")
@@ -735,10 +713,7 @@ def test_every_error_of_the_service_is_one_of_ours(bench: Bench, monkeypatch: py
     }
     for code, kind in {**expected, **more}.items():
         status = 500 if code == "ServiceException" else 400
-        answer: Any = {
-            "Error": {"Code": code, "Message": "no"},
-            "ResponseMetadata": {"HTTPStatusCode": status},
-        }
+        answer: Any = {"Error": {"Code": code, "Message": "no"}, "ResponseMetadata": {"HTTPStatusCode": status}}
         with failing(monkeypatch, bench, ClientError(answer, "CreateEvent")) as store:
             for call in (
                 lambda: bench.put(store, "k"),

@@ -49,9 +49,7 @@ def roles(messages: list[Message]) -> list[str]:
 
 
 def test_a_turn_is_stored_in_order_with_ids(bot: Agent, alice: mnemic.Scope) -> None:
-    scripted(
-        bot, [call("write_note", "c1", key="name", value="Alice"), call("list_notes", "c2")], "Hello Alice."
-    )
+    scripted(bot, [call("write_note", "c1", key="name", value="Alice"), call("list_notes", "c2")], "Hello Alice.")
     assert bot.run_sync("I'm Alice.").output == "Hello Alice."
     stored = alice.session("main").messages()
     assert roles(stored) == ["user", "assistant", "tool", "tool", "assistant"]
@@ -76,9 +74,7 @@ def test_nothing_is_shown_or_stored_twice_over_many_steps(bot: Agent, alice: mne
     bot.run_sync("First.")
     script = scripted(bot, *(call("list_notes", f"c{n}") for n in range(4)), "Done.")
     bot.run_sync("Second.")
-    shown = [
-        part.content for message in script.seen[-1] for part in message.parts if hasattr(part, "content")
-    ]
+    shown = [part.content for message in script.seen[-1] for part in message.parts if hasattr(part, "content")]
     assert shown.count("First.") == shown.count("Second.") == 1
     assert len(alice.session("main").messages()) == 2 + 2 + 8
 
@@ -328,12 +324,7 @@ def test_a_run_with_a_history_of_its_own_is_shown_no_other(bot: Agent, alice: mn
     script = scripted(bot, "Two.")
     result = bot.run_sync("Is it raining?", message_history=given)
     assert script.prompts() == ["Given.", "Is it raining?"]
-    assert [m.content for m in alice.session("main").messages()] == [
-        "First.",
-        "One.",
-        "Is it raining?",
-        "Two.",
-    ]
+    assert [m.content for m in alice.session("main").messages()] == ["First.", "One.", "Is it raining?", "Two."]
     scripted(bot, "Three.")
     bot.run_sync("Third.", message_history=result.all_messages())
     assert [m.content for m in alice.session("main").messages()][4:] == ["Third.", "Three."]
@@ -492,15 +483,11 @@ def test_what_is_wrong_is_said(alice: mnemic.Scope) -> None:
 def test_the_capability_serves_any_agent(alice: mnemic.Scope) -> None:
     script = Script(call("remember", text="Alice likes tea"), "Noted.", "Tea.")
     remembering = MemoryCapability(alice, lambda ctx: ctx.deps, tools=["remember", "recall"])
-    agent: Any = pydantic_ai.Agent(
-        script, deps_type=str, system_prompt="Be brief.", capabilities=[remembering]
-    )
+    agent: Any = pydantic_ai.Agent(script, deps_type=str, system_prompt="Be brief.", capabilities=[remembering])
     asyncio.run(agent.run("I like tea.", deps="monday"))
     asyncio.run(agent.run("What do I like?", deps="monday"))
     assert [tool.name for tool in script.told[-1].function_tools] == ["remember", "recall"]
-    assert (
-        " ".join(roles(alice.session("monday").messages())) == "user assistant tool assistant user assistant"
-    )
+    assert " ".join(roles(alice.session("monday").messages())) == "user assistant tool assistant user assistant"
     assert "Be brief." in str(script.seen[-1])
 
 
@@ -517,10 +504,7 @@ def test_another_processor_that_keeps_what_it_was_sent_makes_nothing_double(alic
     shown = str(script.seen[-1])
     assert shown.count("First, tea.") == 1
     assert script.prompts()[-1] == "Second, tea."
-    assert [m.content for m in alice.session("main").messages(roles="user")] == [
-        "First, tea.",
-        "Second, tea.",
-    ]
+    assert [m.content for m in alice.session("main").messages(roles="user")] == ["First, tea.", "Second, tea."]
 
 
 def test_a_session_for_a_single_run_is_cleared(alice: mnemic.Scope) -> None:
@@ -533,9 +517,7 @@ def test_a_session_for_a_single_run_is_cleared(alice: mnemic.Scope) -> None:
     assert script.prompts() == ["Second."]
 
 
-def test_a_run_of_the_same_id_adds_nothing_twice_unless_it_goes_another_way(
-    bot: Agent, alice: mnemic.Scope
-) -> None:
+def test_a_run_of_the_same_id_adds_nothing_twice_unless_it_goes_another_way(bot: Agent, alice: mnemic.Scope) -> None:
     for answer in ("One.", "One.", "Another."):
         scripted(bot, answer)
         bot.run_sync("First.", run_id="r1")
@@ -552,9 +534,7 @@ def test_a_call_that_waits_for_approval_is_answered_by_a_later_run(alice: mnemic
 
     script = Script(call("pay", amount=3), "Paid.", "Yes.")
     tools = [Tool(pay, requires_approval=True)]
-    with Agent(
-        "Bot", tools=tools, model=script, memory=alice, output_type=[str, DeferredToolRequests]
-    ) as agent:
+    with Agent("Bot", tools=tools, model=script, memory=alice, output_type=[str, DeferredToolRequests]) as agent:
         asked = agent.run_sync("Pay 3.")
         assert isinstance(asked.output, DeferredToolRequests)
         assert roles(alice.session("main").messages()) == ["user", "assistant"]

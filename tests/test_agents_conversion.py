@@ -134,13 +134,7 @@ def test_what_came_of_a_call_is_kept(outcome: Any) -> None:
 
 
 def test_a_tool_may_return_files_and_anything_else() -> None:
-    contents: list[Any] = [
-        None,
-        3,
-        [1, "two"],
-        {"a": {"b": []}},
-        ["see", BinaryImage(PNG, media_type="image/png")],
-    ]
+    contents: list[Any] = [None, 3, [1, "two"], {"a": {"b": []}}, ["see", BinaryImage(PNG, media_type="image/png")]]
     for content in contents:
         call = ModelResponse([ToolCallPart("look", "{}", "c1")], timestamp=AT)
         back = there_and_back(call, ModelRequest([ToolReturnPart("look", content, "c1", timestamp=AT)]))
@@ -175,10 +169,7 @@ def test_the_parts_of_an_answer_keep_their_order() -> None:
         ToolCallPart("look", "{}", "c2"),
         FilePart(BinaryImage(PNG, media_type="image/png")),
     ]
-    answers = [
-        ToolReturnPart("look", "1", "c1", timestamp=AT),
-        ToolReturnPart("look", "2", "c2", timestamp=AT),
-    ]
+    answers = [ToolReturnPart("look", "1", "c1", timestamp=AT), ToolReturnPart("look", "2", "c2", timestamp=AT)]
     back = there_and_back(ModelResponse(said, timestamp=AT), ModelRequest(answers, timestamp=AT))
     assert parts(back)[:7] == said
 
@@ -237,10 +228,7 @@ def test_what_others_wrote_can_be_read_too(tmp_path: Path) -> None:
         *mnemic.from_openai(
             [
                 {"role": "system", "content": "Be brief."},
-                {
-                    "role": "user",
-                    "content": [{"type": "image_url", "image_url": {"url": "https://a.b/c.png"}}],
-                },
+                {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "https://a.b/c.png"}}]},
                 {
                     "role": "assistant",
                     "content": None,
@@ -251,10 +239,7 @@ def test_what_others_wrote_can_be_read_too(tmp_path: Path) -> None:
         ),
         *mnemic.from_anthropic(
             [
-                {
-                    "role": "assistant",
-                    "content": [{"type": "tool_use", "id": "t1", "name": "f", "input": {"x": 1}}],
-                },
+                {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "f", "input": {"x": 1}}]},
                 {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "ok"}]},
             ]
         ),

@@ -114,9 +114,7 @@ def test_nothing_acknowledged_is_lost_and_no_call_stands_without_a_result(tmp_pa
 def test_a_call_that_was_killed_is_shown_as_interrupted(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'agent.db'}"
     program = RUN.replace("await asyncio.sleep(pause * (n % 3))", "await asyncio.sleep(n if n > 1 else 0)")
-    process = subprocess.Popen(
-        [sys.executable, "-c", program, url, "60", "x"], stdout=subprocess.PIPE, text=True
-    )
+    process = subprocess.Popen([sys.executable, "-c", program, url, "60", "x"], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     for line in process.stdout:
         if line.startswith("call 3"):
@@ -129,8 +127,6 @@ def test_a_call_that_was_killed_is_shown_as_interrupted(tmp_path: Path) -> None:
         with Agent("Bot", model=script, memory=memory.scope("Bot")) as agent:
             agent.run_sync("What happened?")
             returns = [p for m in script.seen[-1] for p in m.parts if isinstance(p, ToolReturnPart)]
-            assert [(p.content, p.outcome) for p in returns] == [
-                (INTERRUPTED, known_outcome("interrupted"))
-            ] * 3
+            assert [(p.content, p.outcome) for p in returns] == [(INTERRUPTED, known_outcome("interrupted"))] * 3
             agent.run_sync("And now?")
             is_whole(script.seen[-1])

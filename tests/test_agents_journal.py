@@ -54,9 +54,7 @@ def told(alice: mnemic.Scope) -> Iterator[Told]:
 
 def test_the_catalogue(told: Told, alice: mnemic.Scope) -> None:
     assert told.do("list_notes") == []
-    assert (
-        told.do("write_note", key="plan", value=["book"], description="What to do") == "Noted under 'plan'."
-    )
+    assert told.do("write_note", key="plan", value=["book"], description="What to do") == "Noted under 'plan'."
     assert told.do("list_notes") == [{"key": "plan", "description": "What to do", "size": 8}]
     assert told.do("read_note", key="plan") == ["book"]
     assert "has no note 'nothing'" in told.do("read_note", key="nothing")
@@ -124,11 +122,7 @@ def test_a_note_has_its_former_value_again(told: Told, alice: mnemic.Scope) -> N
     assert (act.what, act.by.agent, act.by.tool_call) == ("write_note", "Bot", "call-1")
     undo = told.run(told.journal().undo(act, by="Alice"))
     entry = alice.notes.get("plan")
-    assert (entry.value, entry.description, entry.metadata) == (
-        "by hand",
-        "mine",
-        {"topic": "travel"},
-    )
+    assert (entry.value, entry.description, entry.metadata) == ("by hand", "mine", {"topic": "travel"})
     assert undo.undoes == act.id
     assert [(a.what, a.by.agent, a.undone) for a in told.history("plan")] == [
         ("write_note", "Bot", True),

@@ -47,9 +47,7 @@ def answering(*answers: Any) -> Callable[[list[Message]], str]:
 # ------------------------------------------------------------ summaries
 
 
-def test_a_summary_covers_a_range_and_rolls_on(
-    alice: mnemic.Scope, chat: mnemic.Session, portal: Portal
-) -> None:
+def test_a_summary_covers_a_range_and_rolls_on(alice: mnemic.Scope, chat: mnemic.Session, portal: Portal) -> None:
     model = answering("They plan a trip.", "They plan a trip, by train.")
     learner = AsyncLearner(alice, model)
     talk(chat, 10)
@@ -67,9 +65,7 @@ def test_a_summary_covers_a_range_and_rolls_on(
     assert second is not None
     assert (second.text, second.last_seq, second.messages) == ("They plan a trip, by train.", 15, 15)
     assert model.asked[1][1].text == "Summary so far: They plan a trip."  # type: ignore[attr-defined]
-    assert "Summary of the earlier conversation: They plan a trip, by train." in (
-        chat.window(200)[0].text or ""
-    )
+    assert "Summary of the earlier conversation: They plan a trip, by train." in (chat.window(200)[0].text or "")
 
 
 def test_messages_that_come_while_the_model_thinks_are_not_lost(
@@ -84,9 +80,7 @@ def test_messages_that_come_while_the_model_thinks_are_not_lost(
     summary = portal.run(AsyncLearner(alice, model).summarize(chat, keep=10))
     assert summary is not None
     assert summary.last_seq == 20
-    assert [m.text for m in chat.messages()][-3:] == [
-        f"Turn {n} about the trip to Lisbon" for n in (100, 101, 102)
-    ]
+    assert [m.text for m in chat.messages()][-3:] == [f"Turn {n} about the trip to Lisbon" for n in (100, 101, 102)]
 
 
 def test_two_who_summarise_at_once_carry_on_each_others(
@@ -106,9 +100,7 @@ def test_two_who_summarise_at_once_carry_on_each_others(
         assert (summary.first_seq, summary.last_seq, summary.messages) == (1, 50, 50)
 
 
-def test_calls_and_answers_are_summarised_together(
-    alice: mnemic.Scope, chat: mnemic.Session, portal: Portal
-) -> None:
+def test_calls_and_answers_are_summarised_together(alice: mnemic.Scope, chat: mnemic.Session, portal: Portal) -> None:
     chat.add("user", "Look.")
     chat.add(Message("assistant", tool_calls=[ToolCall("c1", "look")]))
     chat.add(Message("tool", "here", tool_call_id="c1"))
@@ -154,22 +146,13 @@ FOUND = {
         {"text": "Nobody said this", "message": 99},
     ],
     "triples": [
-        {
-            "subject": "Alice",
-            "predicate": "lives_in",
-            "object": "Oslo",
-            "single": True,
-            "message": 2,
-            "confidence": 2,
-        },
+        {"subject": "Alice", "predicate": "lives_in", "object": "Oslo", "single": True, "message": 2, "confidence": 2},
         {"subject": "", "predicate": "is", "object": "nothing", "message": 1},
     ],
 }
 
 
-def test_facts_are_kept_with_source_and_confidence(
-    alice: mnemic.Scope, chat: mnemic.Session, portal: Portal
-) -> None:
+def test_facts_are_kept_with_source_and_confidence(alice: mnemic.Scope, chat: mnemic.Session, portal: Portal) -> None:
     first = chat.add("user", "My sister Ana is allergic to shellfish.")
     chat.add(Message("tool", "noise", tool_call_id="c1"))
     second = chat.add("user", "I live in Oslo now.")
@@ -205,9 +188,7 @@ def test_an_answer_that_cannot_be_read_is_asked_for_again_and_then_said(
     chat.add("user", "And in Bergen.")
     with pytest.raises(mnemic.InvalidValueError, match="did not answer with the JSON"):
         portal.run(AsyncLearner(alice, answering("No.")).extract(chat))
-    assert portal.run(AsyncLearner(alice, answering(FOUND)).extract(chat)).skipped > 0, (
-        "nothing was passed over"
-    )
+    assert portal.run(AsyncLearner(alice, answering(FOUND)).extract(chat)).skipped > 0, "nothing was passed over"
 
 
 def test_what_needs_a_model_says_so(alice: mnemic.Scope, portal: Portal) -> None:
@@ -236,10 +217,7 @@ def test_insights_are_remembered_with_their_sources(alice: mnemic.Scope, portal:
     assert "long ago" not in model.asked[0][1].text  # type: ignore[attr-defined]
     assert alice.recall("why does Alice sleep badly?")[0].id == kept.id
     again = answering({"insights": []})
-    assert (
-        portal.run(AsyncLearner(alice, again).reflect((datetime(2019, 1, 1, tzinfo=UTC), datetime.now(UTC))))
-        == []
-    )
+    assert portal.run(AsyncLearner(alice, again).reflect((datetime(2019, 1, 1, tzinfo=UTC), datetime.now(UTC)))) == []
     assert "late coffee" not in again.asked[0][1].text, "insights are not made of insights"  # type: ignore[attr-defined]
     past = (datetime(2018, 1, 1, tzinfo=UTC), datetime(2018, 2, 1, tzinfo=UTC))
     assert portal.run(AsyncLearner(alice, again).reflect(past)) == []
@@ -303,9 +281,7 @@ def test_a_turn_does_not_wait_for_what_is_learned(alice: mnemic.Scope) -> None:
             await go.wait()
             return "A title"
 
-        async with Agent(
-            "Bot", model=lambda messages: "x", memory=alice, learn=["title"], learn_with=slow
-        ) as agent:
+        async with Agent("Bot", model=lambda messages: "x", memory=alice, learn=["title"], learn_with=slow) as agent:
             await asyncio.wait_for(agent.run("My sister Ana is allergic to shellfish."), 10)
             await asyncio.wait_for(agent.run("And to nuts."), 10)
             go.set()

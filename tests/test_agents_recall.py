@@ -69,10 +69,7 @@ def test_what_a_caller_is_asked_is_no_memory_of_the_agent_it_asks(memory: mnemic
         return "none"
 
     finder = Script(call("recall", "c2", query="zebra"), looked)
-    agents = [
-        Agent("Asker", "Ask.", model=Script(passing, "There is none.")),
-        Agent("Finder", "Find.", model=finder),
-    ]
+    agents = [Agent("Asker", "Ask.", model=Script(passing, "There is none.")), Agent("Finder", "Find.", model=finder)]
     with Runtime(agents, memory=memory.scope("team")) as team:
         team.call_sync("Asker", "Is there a zebra?")
     assert seen == ["[]"]

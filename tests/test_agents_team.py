@@ -17,8 +17,7 @@ def test_agents_call_one_another_and_share_a_memory(alice: mnemic.Scope) -> None
     writer = Script("A poem.", "Another poem.")
     lead = Script(call("call_agent", name="Writer", request="A poem, please."), "Here: A poem.")
     team = Runtime(
-        [Agent("Lead", "You lead.", model=lead), Agent("Writer", "You write.\nWell.", model=writer)],
-        memory=alice,
+        [Agent("Lead", "You lead.", model=lead), Agent("Writer", "You write.\nWell.", model=writer)], memory=alice
     )
     with team:
         assert team.call_sync("Lead", "I want a poem.") == "Here: A poem."
@@ -130,9 +129,7 @@ def test_a_team_streams_and_runs_at_once(alice: mnemic.Scope) -> None:
             team.agent("One")
             team.agent("Two")
             text = "".join([piece async for piece in team.stream("One", "hi")])
-            return text, await asyncio.gather(
-                *(team.call(name, "hi", session=name) for name in ("One", "Two"))
-            )
+            return text, await asyncio.gather(*(team.call(name, "hi", session=name) for name in ("One", "Two")))
 
     text, answers = asyncio.run(main())
     assert text == "a b c"

@@ -19,10 +19,7 @@ def test_a_call_without_an_answer_is_left_out_unless_there_is_something_to_say_f
 
     shown = chat.window(1000, interrupted="Interrupted.")
     assert [message.role for message in shown] == ["user", "assistant", "tool", "tool"]
-    assert {message.tool_call_id: message.content for message in shown[2:]} == {
-        "c1": "here",
-        "c2": "Interrupted.",
-    }
+    assert {message.tool_call_id: message.content for message in shown[2:]} == {"c1": "here", "c2": "Interrupted."}
     assert next(m for m in shown if m.tool_call_id == "c2").metadata == {"interrupted": True}
     assert len(chat.messages()) == 3, "nothing is written: the real answer may still come"
 
@@ -33,7 +30,4 @@ def test_a_call_without_an_answer_is_left_out_unless_there_is_something_to_say_f
 def test_what_stands_in_for_an_answer_is_within_the_budget() -> None:
     call = Message("assistant", tool_calls=[ToolCall(f"c{n}", "look") for n in range(50)])
     chat = chat_with(Message("user", "Where?"), call, Message("assistant", "Sorry."), Message("user", "And?"))
-    assert [m.content for m in chat.window(400, interrupted="This call was interrupted.")] == [
-        "Sorry.",
-        "And?",
-    ]
+    assert [m.content for m in chat.window(400, interrupted="This call was interrupted.")] == ["Sorry.", "And?"]

@@ -70,25 +70,7 @@ texts = st.one_of(
     st.text(max_size=8),
 )  # fmt: skip
 numbers = st.sampled_from(
-    [
-        0,
-        1,
-        2,
-        5,
-        -1,
-        0.5,
-        -0.5,
-        1e308,
-        math.nan,
-        math.inf,
-        -math.inf,
-        2**31,
-        2**53,
-        2**63,
-        10**400,
-        True,
-        False,
-    ]
+    [0, 1, 2, 5, -1, 0.5, -0.5, 1e308, math.nan, math.inf, -math.inf, 2**31, 2**53, 2**63, 10**400, True, False]
 )
 times = st.sampled_from(
     [
@@ -96,9 +78,7 @@ times = st.sampled_from(
         datetime(2026, 1, 1, tzinfo=UTC),
     ]
 )
-spans = st.sampled_from(
-    [timedelta(0), timedelta(1), -timedelta(1), timedelta.max, timedelta.min, timedelta(0, 0, 1)]
-)
+spans = st.sampled_from([timedelta(0), timedelta(1), -timedelta(1), timedelta.max, timedelta.min, timedelta(0, 0, 1)])
 jsons = st.recursive(
     st.none() | numbers | texts,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
@@ -155,12 +135,7 @@ FITTING = {
     "str": texts,
 }
 """What fits a parameter, by the first of these words that its annotation has."""
-NEVER_OPEN = {
-    "path": paths,
-    "archive": stores,
-    "archives": st.lists(stores, max_size=2),
-    "embedder": odds | texts,
-}
+NEVER_OPEN = {"path": paths, "archive": stores, "archives": st.lists(stores, max_size=2), "embedder": odds | texts}
 """What parameters take that name files, stores and models: nothing outside the test's own folder."""
 FIELDS = [*inspect.signature(Message).parameters]
 
@@ -210,9 +185,7 @@ METHODS = {
 # ------------------------------------------------------------ calls
 
 
-def perform(
-    memory: mnemic.Memory, owner: str, method: str, positional: list[Any], named: dict[str, Any]
-) -> None:
+def perform(memory: mnemic.Memory, owner: str, method: str, positional: list[Any], named: dict[str, Any]) -> None:
     """Make a call; raises AssertionError if it raises what is not an error of ours, or does not end."""
     with ending():
         try:

@@ -84,11 +84,7 @@ def at(began: float, ended: float, *asked: Any, answer: Any = None) -> Call:
         (log, True, [at(0, 3, "append", 1), at(1, 2, "append", 2), at(4, 5, "read", answer=[2, 1])]),
         (log, True, [at(0, math.inf, "append", 1), at(1, 2, "read", answer=[])]),
         (log, True, [at(0, math.inf, "append", 1), at(1, 2, "read", answer=[1])]),
-        (
-            log,
-            False,
-            [at(0, math.inf, "append", 1), at(1, 2, "read", answer=[1]), at(3, 4, "read", answer=[])],
-        ),
+        (log, False, [at(0, math.inf, "append", 1), at(1, 2, "read", answer=[1]), at(3, 4, "read", answer=[])]),
         (register, True, [at(0, 1, "set", "a", 0, answer=1), at(2, 3, "read", answer=["a", 1])]),
         (register, False, [at(0, 1, "set", "a", 0, answer=1), at(2, 3, "set", "b", 0, answer=2)]),
         (register, True, [at(0, 1, "set", "a", 0, answer=1), at(2, 3, "set", "b", 0)]),
@@ -106,9 +102,7 @@ spans = st.tuples(st.integers(0, 6), st.integers(1, 4)).map(lambda pair: (pair[0
 histories = st.lists(
     st.one_of(
         st.builds(lambda span, value: at(*span, "append", value), spans, st.integers(1, 3)),
-        st.builds(
-            lambda span, seen: at(*span, "read", answer=seen), spans, st.lists(st.integers(1, 3), max_size=3)
-        ),
+        st.builds(lambda span, seen: at(*span, "read", answer=seen), spans, st.lists(st.integers(1, 3), max_size=3)),
     ),
     max_size=5,
 )

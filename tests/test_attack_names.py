@@ -66,9 +66,7 @@ def holds(memory: mnemic.Memory, tenant: str) -> tuple[object, ...]:
         [(message.id, message.text) for message in chat.messages()],
         [(item.id, item.text, item.metadata, item.source) for item in home.memories.list()],
         home.notes.read_all(),
-        sorted(
-            (hit.kind, hit.id) for hit in home.recall(f"session memory note {tenant}", k=10, diverse=False)
-        ),
+        sorted((hit.kind, hit.id) for hit in home.recall(f"session memory note {tenant}", k=10, diverse=False)),
     )
 
 
@@ -106,8 +104,7 @@ def check(memory: mnemic.Memory, tenants: list[str]) -> None:
     for tenant in tenants:
         assert holds(memory, tenant) == owned(tenant), tenant
     listed = {
-        stats.scope.path: (stats.sessions, stats.messages, stats.memories, stats.notes)
-        for stats in memory.scopes()
+        stats.scope.path: (stats.sessions, stats.messages, stats.memories, stats.notes) for stats in memory.scopes()
     }
     assert listed == dict.fromkeys(tenants, (1, 1, 1, 1))
 
@@ -115,7 +112,6 @@ def check(memory: mnemic.Memory, tenants: list[str]) -> None:
 def test_the_names_are_what_they_are_meant_to_be() -> None:
     assert len(set(HOSTILE)) == len(HOSTILE)
     assert {
-        len({unicodedata.normalize(form, name) for name in HOSTILE}) < len(HOSTILE)
-        for form in ("NFC", "NFKC")
+        len({unicodedata.normalize(form, name) for name in HOSTILE}) < len(HOSTILE) for form in ("NFC", "NFKC")
     } == {True}
     assert len({name.casefold() for name in HOSTILE}) < len(HOSTILE)

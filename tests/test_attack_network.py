@@ -88,9 +88,7 @@ class Writer(threading.Thread):
 
 @pytest.mark.parametrize("seed", seeds())
 @pytest.mark.parametrize("name", REMOTE)
-def test_a_network_that_fails_at_random_loses_and_doubles_nothing(
-    name: str, seed: int, tmp_path: Path
-) -> None:
+def test_a_network_that_fails_at_random_loses_and_doubles_nothing(name: str, seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)
     ended = threading.Event()
     with empty_store(name, tmp_path) as url, proxy_for(url) as proxy:

@@ -27,20 +27,7 @@ from mnemic.layers.audit import AuditLayer
 from mnemic.layers.layer import Layer
 from mnemic.records import AUDIT_KIND, Message, Record, Ref, ScopePath
 from mnemic.store.protocol import Store
-from mnemic.store.query import (
-    Delete,
-    Derive,
-    Expect,
-    Limit,
-    Op,
-    Outcome,
-    Purge,
-    Put,
-    Scan,
-    StreamScan,
-    Touch,
-    Write,
-)
+from mnemic.store.query import Delete, Derive, Expect, Limit, Op, Outcome, Purge, Put, Scan, StreamScan, Touch, Write
 
 HOME = ScopePath("acme/alice")
 A = Ref(HOME, "note", "a")
@@ -256,9 +243,7 @@ def test_the_trail_cannot_be_written_or_removed() -> None:
                 await layer.write(Write((put("b"), op)))
         assert said(await layer.trail(ScopePath())) == [("put", "note", "a")]
         assert await layer.read([entry.ref, A, entry.ref]) == [None, (await layer.read([A]))[0], None]
-        assert [s.kind for s in (await layer.streams(StreamScan(scope=ScopePath(), empty=True))).items] == [
-            "note"
-        ]
+        assert [s.kind for s in (await layer.streams(StreamScan(scope=ScopePath(), empty=True))).items] == ["note"]
         for kinds in ((), (AUDIT_KIND,), (AUDIT_KIND, "note")):
             found = (await layer.scan(Scan(scope=ScopePath(), below=True, kinds=kinds))).items
             assert {record.kind for record in found} <= {"note"}

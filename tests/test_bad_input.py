@@ -277,9 +277,7 @@ KINDS = "message, archived, summary, title, memory, note, fact"
         (lambda m: Message.from_dict({"role": "user", "text": "x"}), "role, content, id, name"),
     ],
 )
-def test_an_unknown_name_is_refused_with_the_known_ones(
-    ask: Callable[[mnemic.Memory], object], known: str
-) -> None:
+def test_an_unknown_name_is_refused_with_the_known_ones(ask: Callable[[mnemic.Memory], object], known: str) -> None:
     with mnemic.open("memory://", audit=True) as memory, pytest.raises(mnemic.InvalidValueError, match=known):
         ask(memory)
 

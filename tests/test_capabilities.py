@@ -48,9 +48,7 @@ def test_the_table_says_what_is_documented() -> None:
     assert told == shipped | layered
 
 
-@pytest.mark.parametrize(
-    ("bench", "ended"), [("memory-inline", "1 failed"), ("sqlite-inline", "1 failed, 1 passed")]
-)
+@pytest.mark.parametrize(("bench", "ended"), [("memory-inline", "1 failed"), ("sqlite-inline", "1 failed, 1 passed")])
 def test_a_contract_test_that_skips_itself_fails(tmp_path: Path, bench: str, ended: str) -> None:
     file = tmp_path / "test_skipping.py"
     file.write_text(SKIPPING)

@@ -66,10 +66,7 @@ def parsed(shown: Result) -> Any:
 def test_ls_lists_the_scopes(run: Run) -> None:
     head, *rows = (re.split(r"\s{2,}", line) for line in run("ls").stdout.splitlines())
     assert head == ["scope", "sessions", "messages", "notes", "memories", "facts", "last activity"]
-    assert [row[:6] for row in rows] == [
-        ["acme", "0", "0", "0", "1", "0"],
-        ["acme/alice", "1", "3", "1", "2", "1"],
-    ]
+    assert [row[:6] for row in rows] == [["acme", "0", "0", "0", "1", "0"], ["acme/alice", "1", "3", "1", "2", "1"]]
     assert [one["scope"] for one in parsed(run("ls", "--json"))] == ["acme", "acme/alice"]
     limited = run("ls", "--limit", "1", "--json")
     assert [one["scope"] for one in parsed(limited)] == ["acme"]
@@ -175,9 +172,7 @@ def test_ping(run: Run) -> None:
 
 
 def test_remember_prints_the_id(run: Run, store: str) -> None:
-    shown = run(
-        "remember", "acme/bob", "Bob likes tea", "--metadata", "n=2", "--metadata", "s=x", "--ttl", "2w"
-    )
+    shown = run("remember", "acme/bob", "Bob likes tea", "--metadata", "n=2", "--metadata", "s=x", "--ttl", "2w")
     with mnemic.open(store) as memory:
         item = memory.scope("acme", "bob").memories.get(shown.stdout.strip())
     assert (item.text, item.metadata) == ("Bob likes tea", {"n": 2, "s": "x"})
@@ -198,9 +193,7 @@ def test_forget_by_id_and_by_filter(run: Run) -> None:
     assert run("forget", "acme", "--older-than", "52w", "--archive", "old.db").stdout == (
         "1 record forgotten, 1 archived\n"
     )
-    assert [one["id"] for one in parsed(run("ls", "acme/alice", "-s", "old.db", "--json"))["memories"]] == [
-        "paint"
-    ]
+    assert [one["id"] for one in parsed(run("ls", "acme/alice", "-s", "old.db", "--json"))["memories"]] == ["paint"]
     assert "Say what to forget" in run("forget", "acme", code=2).stderr
     assert "is not a duration" in run("forget", "acme", "--older-than", "soon", code=2).stderr
     assert "is not a time" in run("forget", "acme", "--since", "soon", code=2).stderr
@@ -269,9 +262,7 @@ def test_import_leaves_alone_what_is_there_unless_it_may_overwrite(run: Run) -> 
     Path("all.jsonl").write_text(Path("all.jsonl").read_text().replace("green tea", "coffee"))
     assert "exists with different content" in run("import", "all.jsonl", code=1).stderr
     assert parsed(run("import", "all.jsonl", "--overwrite", "--json")) == {"records": 7, "written": 1}
-    assert (
-        run("import", "all.jsonl", "--scope", "b", "-s", "new.db").stderr == "new store: sqlite:///new.db\n"
-    )
+    assert run("import", "all.jsonl", "--scope", "b", "-s", "new.db").stderr == "new store: sqlite:///new.db\n"
     assert [one["scope"] for one in parsed(run("ls", "-s", "new.db", "--json"))] == ["b"]
     Path("all.jsonl").write_text("half")
     assert "line 1 is not a line of" in run("import", "all.jsonl", code=1).stderr
@@ -280,9 +271,7 @@ def test_import_leaves_alone_what_is_there_unless_it_may_overwrite(run: Run) -> 
 # Stores and keys
 
 
-def test_a_store_is_given_by_url_by_path_or_by_the_environment(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_is_given_by_url_by_path_or_by_the_environment(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = run("ls").stdout
     monkeypatch.delenv("MNEMIC_STORE")
     for given in ("agent.db", "./agent.db", str(Path("agent.db").resolve()), "sqlite:///agent.db"):
@@ -297,9 +286,7 @@ def test_a_secret_in_a_mistyped_store_is_not_shown(run: Run) -> None:
         assert "secret" not in run("ls", "-s", given, code=1).output
 
 
-@pytest.mark.parametrize(
-    "content", [KEY, b64encode(KEY), b64encode(KEY) + b"\n"], ids=["raw", "base64", "line"]
-)
+@pytest.mark.parametrize("content", [KEY, b64encode(KEY), b64encode(KEY) + b"\n"], ids=["raw", "base64", "line"])
 def test_a_key_is_read_from_a_file_or_the_environment(
     run: Run, content: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -350,9 +337,7 @@ def test_the_help_loads_nothing_heavy() -> None:
 def test_every_command_and_option_is_documented(command: click.Command) -> None:
     text = DOCUMENT.read_text()
     page, _, sections = text.partition("\n## Look")
-    section = next(
-        part for part in sections.split("\n### ") if f"`mnemic {command.name}" in part.partition("\n")[0]
-    )
+    section = next(part for part in sections.split("\n### ") if f"`mnemic {command.name}" in part.partition("\n")[0])
     coded = " ".join(re.findall(r"`[^`\n]+`", page + section))
     for option in command.params:
         for name in option.opts if isinstance(option, click.Option) else ():

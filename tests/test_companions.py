@@ -132,12 +132,7 @@ def test_recall_finds_what_was_remembered_and_said(beside: mnemic.Memory) -> Non
     alice.facts.add("Tilda", "works_at", "Globex")
     assert texts(alice.recall("what is Alice allergic to"))[0] == "Alice is allergic to peanuts"
     assert "Tilda" in texts(alice.recall("where did Tilda move to"))[0]
-    assert (
-        "Globex"
-        in texts(
-            alice.recall("who employs Tilda"),
-        )[0]
-    )
+    assert "Globex" in texts(alice.recall("who employs Tilda"))[0]
     hit = alice.recall("where did Tilda move", kinds="message", neighbors=1)[0]
     assert [record.text for record in hit.after] == ["how nice, does she like the rain there?"]
     assert beside.scope("acme", "ali").recall("peanuts") == []
@@ -190,12 +185,8 @@ def test_without_an_embedder_words_are_enough(file_url: str, index_url: str) -> 
 
 def test_filters_reach_as_deep_as_it_takes(beside: mnemic.Memory) -> None:
     alice = beside.scope("alice")
-    alice.remember_many(
-        [MemoryItem(text=f"dinner number {n} was good", metadata={"rare": n == 7}) for n in range(500)]
-    )
-    assert texts(alice.recall("dinner was good", k=3, metadata={"rare": True})) == [
-        "dinner number 7 was good"
-    ]
+    alice.remember_many([MemoryItem(text=f"dinner number {n} was good", metadata={"rare": n == 7}) for n in range(500)])
+    assert texts(alice.recall("dinner was good", k=3, metadata={"rare": True})) == ["dinner number 7 was good"]
 
 
 # ---------------------------------------------------------------- nothing is left behind
@@ -251,9 +242,7 @@ def test_what_has_expired_is_not_found_and_goes_with_a_sweep(beside: mnemic.Memo
 # ---------------------------------------------------------------- what goes wrong
 
 
-def test_a_crash_before_the_mark_costs_nothing_but_work(
-    beside: mnemic.Memory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_crash_before_the_mark_costs_nothing_but_work(beside: mnemic.Memory, monkeypatch: pytest.MonkeyPatch) -> None:
     alice = beside.scope("alice")
     alice.remember_many([f"note {n} about rivers" for n in range(5)])
     marked = PointIndex.mark
@@ -315,9 +304,7 @@ def test_what_an_embedder_failed_on_is_found_once_it_is_back(file_url: str, inde
         assert [point for point in held(memory) if point.chunk == MARK] == marks
 
 
-def test_many_searches_at_once_take_records_in_once(
-    beside: mnemic.Memory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_searches_at_once_take_records_in_once(beside: mnemic.Memory, monkeypatch: pytest.MonkeyPatch) -> None:
     alice = beside.scope("alice")
     alice.remember_many([f"note {n} about rivers" for n in range(50)])
     given: list[str] = []
@@ -613,9 +600,7 @@ def test_a_server_of_milvus_may_go_and_come_back(
 # ---------------------------------------------------------------- LanceDB, and its files
 
 
-def test_files_are_put_together_now_and_then(
-    tmp_path: Path, file_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_are_put_together_now_and_then(tmp_path: Path, file_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lance, "TIDIED", 10)
     monkeypatch.setattr(lance, "KEPT", timedelta(milliseconds=1))
     folder = tmp_path / "lance"
@@ -671,9 +656,7 @@ def test_all_that_a_server_of_qdrant_is_asked_can_be_sent() -> None:
 
     from mnemic.testing.test_companions import EAST
 
-    point = Point(
-        "6f1f7e0a-6a3c-5d0e-9b57-3f6f1b0c2d11", "a/b", "message", "k", 0, b"{}", EAST, [2**32 - 1, 7]
-    )
+    point = Point("6f1f7e0a-6a3c-5d0e-9b57-3f6f1b0c2d11", "a/b", "message", "k", 0, b"{}", EAST, [2**32 - 1, 7])
     where = Where(scope="a", below=True, kinds=("message",), keys=("k",))
 
     async def use() -> None:

@@ -55,9 +55,7 @@ STEPS: dict[str, Step] = {
 
 
 @pytest.mark.parametrize("name", STEPS)
-def test_a_writer_that_is_always_overtaken_gives_up_with_an_error(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_writer_that_is_always_overtaken_gives_up_with_an_error(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mnemic.store.retry.LONGEST_PAUSE", 0)
 
     async def main() -> None:

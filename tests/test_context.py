@@ -68,11 +68,7 @@ def checked(context: mnemic.Context, budget: int, tokens: Any = TOKENS) -> mnemi
 def talk(chat: mnemic.Session, count: int, words: str = "of the tea in the garden") -> None:
     chat.add_many(
         [
-            Message(
-                "user" if n % 2 == 0 else "assistant",
-                f"turn {n} {words}",
-                timestamp=START + timedelta(minutes=n),
-            )
+            Message("user" if n % 2 == 0 else "assistant", f"turn {n} {words}", timestamp=START + timedelta(minutes=n))
             for n in range(count)
         ]
     )
@@ -91,9 +87,7 @@ def test_all_parts_stand_in_their_places(alice: mnemic.Scope) -> None:
     assert "weather in Bergen" in (summary.text or "")
     assert HEADING in (block.text or "")
     lines = (block.text or "").splitlines()
-    planted, water = (
-        next(n for n, line in enumerate(lines) if word in line) for word in ("planted", "water")
-    )
+    planted, water = (next(n for n, line in enumerate(lines) if word in line) for word in ("planted", "water"))
     assert planted < water
     assert turns == chat.messages()[1:]
     assert context.text.index("gardener") < context.text.index("planted") < context.text.index("turn 11")
@@ -199,9 +193,7 @@ def test_nothing_is_said_twice(alice: mnemic.Scope) -> None:
     chat = alice.session("s")
     chat.add("user", "The roses need water", timestamp=START)
     chat.add("assistant", "I will water the roses", timestamp=START + timedelta(minutes=1))
-    alice.remember_many(
-        ["The roses need water"] * 3 + ["  The roses   need water\n"] + ["The roses are red"] * 3
-    )
+    alice.remember_many(["The roses need water"] * 3 + ["  The roses   need water\n"] + ["The roses are red"] * 3)
     alice.session("t").add("user", "The roses are red")
     context = checked(alice.context("roses", 1000, session="s"), 1000)
     assert context.text.count("The roses need water") == 1
@@ -240,9 +232,7 @@ def test_tool_calls_stay_with_their_answers(alice: mnemic.Scope) -> None:
         chat.add("user", f"Where is order {n}?", timestamp=when)
         call = ToolCall(f"call{n}", "lookup", f'{{"order": {n}}}')
         chat.add(Message("assistant", tool_calls=[call], timestamp=when + timedelta(minutes=1)))
-        chat.add(
-            Message("tool", f"shipped {n}", tool_call_id=f"call{n}", timestamp=when + timedelta(minutes=2))
-        )
+        chat.add(Message("tool", f"shipped {n}", tool_call_id=f"call{n}", timestamp=when + timedelta(minutes=2)))
         chat.add("assistant", f"Order {n} was shipped", timestamp=when + timedelta(minutes=3))
     alice.remember("Orders are shipped from Bergen")
     for budget in range(30, 500, 11):
@@ -260,9 +250,7 @@ def test_a_context_on_an_event_loop(file_url: str) -> None:
             space = memory.scope("a")
             await space.session("s").add("user", "roses?")
             await space.remember("The roses need water")
-            made = await asyncio.gather(
-                *(space.context(max_tokens=n, session="s") for n in range(80, 120, 10))
-            )
+            made = await asyncio.gather(*(space.context(max_tokens=n, session="s") for n in range(80, 120, 10)))
             for context, budget in zip(made, range(80, 120, 10), strict=True):
                 checked(context, budget)
                 assert "need water" in context.text
@@ -279,9 +267,9 @@ def test_a_long_question_makes_a_context(alice: mnemic.Scope) -> None:
         alice.context(max_tokens=1000, session="s")
 
 
-TEXTS = st.text(
-    st.sampled_from("ab 12.,\n\t-äßé北京ไทย🎉👍'\"{}<|>"), min_size=0, max_size=60
-) | st.sampled_from(["roses", "tea and roses", HEADING, "user: roses", "\n\n", "<|endoftext|>", "a" * 200])
+TEXTS = st.text(st.sampled_from("ab 12.,\n\t-äßé北京ไทย🎉👍'\"{}<|>"), min_size=0, max_size=60) | st.sampled_from(
+    ["roses", "tea and roses", HEADING, "user: roses", "\n\n", "<|endoftext|>", "a" * 200]
+)
 
 
 @settings(max_examples=150)
@@ -371,10 +359,7 @@ def test_agents_quote_as_a_context_does(alice: mnemic.Scope) -> None:
 def test_a_context_takes_what_recall_takes(alice: mnemic.Scope) -> None:
     for n in range(6):
         alice.remember(
-            f"The roses of bed {n} need water",
-            metadata={"bed": n},
-            importance=n,
-            created=START + timedelta(days=n),
+            f"The roses of bed {n} need water", metadata={"bed": n}, importance=n, created=START + timedelta(days=n)
         )
     chat = alice.session("other")
     chat.add(Message("assistant", "The roses of the neighbours need water", timestamp=START))

@@ -169,9 +169,7 @@ class Forgetful:
         return done
 
 
-def test_a_copy_that_is_not_the_same_is_told(
-    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_copy_that_is_not_the_same_is_told(source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = f"sqlite:///{tmp_path / 'target.db'}"
     find = registry.find
 

@@ -51,11 +51,7 @@ def test_a_row_that_is_not_utf8_is_named(tmp_path: Path, column: str) -> None:
         with sqlite3.connect(file) as raw:
             raw.execute(f"UPDATE mnemic_records SET {column} = CAST(x'ff00fe' AS TEXT)")
         raw.close()
-        for read in (
-            lambda: chat.messages(),
-            lambda: chat.get(kept.id),
-            lambda: memory.scope("acme").recall("hello"),
-        ):
+        for read in (lambda: chat.messages(), lambda: chat.get(kept.id), lambda: memory.scope("acme").recall("hello")):
             with pytest.raises(UnreadableStoreError, match=kept.id):
                 read()
         other = memory.scope("acme").session("other")

@@ -18,9 +18,7 @@ from mnemic.errors import UnreadableStoreError
 from mnemic.records import ScopePath
 from mnemic.testing.servers import aws, valkey
 
-KEPT = Kept(
-    "the-key", 1, 2, "text", None, {"a": [1]}, {"b": 2}, {"c": "d"}, 0.5, 3, False, 1, 2, None, None, None
-)
+KEPT = Kept("the-key", 1, 2, "text", None, {"a": [1]}, {"b": 2}, {"c": "d"}, 0.5, 3, False, 1, 2, None, None, None)
 HEAD = KeptHead("acme", "message", 1, 2, 3, 4, 5, 6, None, None, None, 7)
 
 
@@ -74,9 +72,7 @@ def test_damaged_keys_of_redis_give_only_our_errors(seed: int, tmp_path: Path) -
             if server.ask("TYPE", key) == "hash":
                 for field, value in server.ask("HGETALL", key).items():
                     if rng.random() < 0.5:
-                        server.ask(
-                            "HSET", key, field, value[: rng.randrange(len(value) + 1)] + rng.choice('x[]{}"')
-                        )
+                        server.ask("HSET", key, field, value[: rng.randrange(len(value) + 1)] + rng.choice('x[]{}"'))
         with mnemic.open(url, embedder=None) as memory:
             chat = memory.scope("acme").session("s")
             for call in (chat.messages, lambda: chat.add("user", "more"), memory.stats, memory.scopes):
@@ -97,9 +93,7 @@ def test_attributes_that_an_item_lacks_are_named(layout: str | None) -> None:
         client = aws.client("dynamodb", options)
         table = url.partition("://")[2].partition("?")[0]
         items = client.scan(TableName=table)["Items"]
-        keys = {
-            part["AttributeName"] for part in client.describe_table(TableName=table)["Table"]["KeySchema"]
-        }
+        keys = {part["AttributeName"] for part in client.describe_table(TableName=table)["Table"]["KeySchema"]}
         broken = 0
         for item in items:
             for attribute in item.keys() - keys:

@@ -105,10 +105,7 @@ def test_system_messages_do_not_pile_up(memory: BaseMemory) -> None:
     for n in range(3):
         memory.add_message(role="user", content="Hello!")
         memory.add_message(role="system", content=f"Summary {n}")
-        assert [m.content for m in memory.get_messages() if m.role == "system"] == [
-            "Be kind.",
-            f"Summary {n}",
-        ]
+        assert [m.content for m in memory.get_messages() if m.role == "system"] == ["Be kind.", f"Summary {n}"]
     memory.clear()
     assert [m.content for m in memory.get_messages()] == ["Be kind."]
     memory.add_message(role="system", content="Previous conversation summarized: ...")
@@ -129,10 +126,7 @@ def test_an_agent_remembers_within_a_process() -> None:
 def test_conversations_last_in_dynamodb(tables: list[str]) -> None:
     def again(session: str) -> Agent:
         memory = DynamoDBMemory(
-            table_name=tables[0],
-            primary_key_name="session_id",
-            primary_key_value=session,
-            region="us-east-1",
+            table_name=tables[0], primary_key_name="session_id", primary_key_value=session, region="us-east-1"
         )
         return Agent(identifier="persistent_agent", model=GPT4omini(source="app"), memory=memory)
 
@@ -152,9 +146,7 @@ def test_a_conversation_in_dynamodb_may_be_long(tables: list[str]) -> None:
 def test_conversations_last_in_a_file(tmp_path: Path) -> None:
     path = str(tmp_path / "agent_memory.db")
     first = SQLiteMemory(db_path=path, session_id="user_session_123")
-    Agent(identifier="local_agent", model=GPT4omini(source="app"), memory=first).run(
-        "My favorite book is 1984"
-    )
+    Agent(identifier="local_agent", model=GPT4omini(source="app"), memory=first).run("My favorite book is 1984")
     second = SQLiteMemory(db_path=path, session_id="user_session_123")
     agent = Agent(identifier="local_agent", model=GPT4omini(source="app"), memory=second)
     assert agent.run("What's my favorite book?") == "1984"
@@ -162,9 +154,7 @@ def test_conversations_last_in_a_file(tmp_path: Path) -> None:
     assert other.get_messages() == []
 
 
-def test_a_database_that_is_no_file_is_gone_with_its_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_database_that_is_no_file_is_gone_with_its_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     memory = SQLiteMemory(":memory:", "s")
     memory.add_message("user", "hi")
@@ -189,11 +179,7 @@ def test_the_size_of_what_is_shown_is_limited() -> None:
         return "ok"
 
     agent = Agent(
-        identifier="limited",
-        model=says(answer),
-        memory=FleetingMemory(),
-        max_memory_size=200,
-        role="Be brief.",
+        identifier="limited", model=says(answer), memory=FleetingMemory(), max_memory_size=200, role="Be brief."
     )
     for n in range(30):
         agent.run(f"message number {n} of a long conversation about the harbour")

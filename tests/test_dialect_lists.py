@@ -118,9 +118,7 @@ def test_whatever_fails_loses_nothing(memory: Any, message: Any) -> None:
         assert contents(memory.messages) == "abc"
 
 
-def test_the_calls_to_the_store_do_not_grow_with_the_list(
-    memory: Any, message: Any, calls: Counter[str]
-) -> None:
+def test_the_calls_to_the_store_do_not_grow_with_the_list(memory: Any, message: Any, calls: Counter[str]) -> None:
     memory.messages = [message(f"{n} ") for n in range(800)]
     calls.clear()
     assert contents(memory.messages).startswith("0 1 2 ")

@@ -250,9 +250,7 @@ def test_changing_the_list_keeps_what_the_messages_of_a_session_know() -> None:
 
 def test_structured_content() -> None:
     content = MessageContent(
-        thought="I need to analyze this data",
-        next_action="invoke_agent",
-        action_input={"agent_name": "DataAnalyzer"},
+        thought="I need to analyze this data", next_action="invoke_agent", action_input={"agent_name": "DataAnalyzer"}
     )
     data = content.to_dict()
     assert MessageContent.from_dict(data) == content
@@ -294,9 +292,7 @@ def test_old_messages_become_summaries(kind: Any) -> None:
     for n in range(120):
         memory.add_message(Message("user", f"Message {n} is about the harbour of Lisbon."))
     assert len(memory.summaries) == 3
-    assert contents(memory.get_messages()) == [
-        f"Message {n} is about the harbour of Lisbon." for n in range(75, 120)
-    ]
+    assert contents(memory.get_messages()) == [f"Message {n} is about the harbour of Lisbon." for n in range(75, 120)]
 
 
 def test_a_model_may_summarise() -> None:
@@ -359,9 +355,7 @@ def test_it_may_be_called_on_an_event_loop() -> None:
 def test_images_that_a_loaded_file_names_are_not_opened(tmp_path: Path) -> None:
     image = tmp_path / "a.png"
     image.write_bytes(b"\x89PNG\r\n\x1a\n")
-    (tmp_path / "theirs.json").write_bytes(
-        json.encode([{"role": "user", "content": "x", "images": [str(image)]}])
-    )
+    (tmp_path / "theirs.json").write_bytes(json.encode([{"role": "user", "content": "x", "images": [str(image)]}]))
     manager = MemoryManager("session", store=f"sqlite:///{tmp_path}/m.db")
     memory = manager.get_memory("a")
     memory.load_from_file(tmp_path / "theirs.json")

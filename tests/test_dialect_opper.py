@@ -27,9 +27,7 @@ def model(monkeypatch: pytest.MonkeyPatch) -> None:
             if "- tasks" in shown and not held:
                 return [tool("read_memory", key="tasks")]
             tasks = [*filter(None, (held.group(1) if held else "").split("; ")), match.group(1)]
-            return (
-                "Added." if done else [tool("write_memory", key="tasks", value=f"tasks: {'; '.join(tasks)}")]
-            )
+            return "Added." if done else [tool("write_memory", key="tasks", value=f"tasks: {'; '.join(tasks)}")]
         if "I'm Alice" in question:
             return "Hi Alice." if done else [tool("write_memory", key="user", value="Alice, celsius")]
         if "Forget" in question:

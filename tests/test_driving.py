@@ -239,9 +239,7 @@ def test_a_store_that_waits_is_driven_by_a_portal(monkeypatch: pytest.MonkeyPatc
     entry = importlib.metadata.EntryPoint("slow", "x:y", "mnemic.backends")
     monkeypatch.setattr(importlib.metadata.EntryPoint, "load", load)
     monkeypatch.setattr(
-        importlib.metadata,
-        "entry_points",
-        lambda **asked: importlib.metadata.EntryPoints([entry]).select(**asked),
+        importlib.metadata, "entry_points", lambda **asked: importlib.metadata.EntryPoints([entry]).select(**asked)
     )
     before = threading.active_count()
     with mnemic.open("slow://") as memory:

@@ -143,9 +143,7 @@ def test_the_largest_record_is_kept_and_leaves_nothing_behind(url: StoreURL) -> 
 
     async def main() -> None:
         async with opened(url) as store:
-            await store.write(
-                Write((note("k", text=text), Derive(Ref(HOME, KIND, "k"), "x", b"\xff" * 500_000)))
-            )
+            await store.write(Write((note("k", text=text), Derive(Ref(HOME, KIND, "k"), "x", b"\xff" * 500_000))))
             found = await get(store, "k")
             assert found is not None
             assert found.text == text
@@ -173,9 +171,7 @@ def test_a_write_of_many_records_with_an_id_is_done_once(url: StoreURL) -> None:
     count = 3000
 
     async def main() -> None:
-        ops = tuple(
-            note(f"k{n}", text="hello", labels={"n": str(n % 3)} if n < 300 else {}) for n in range(count)
-        )
+        ops = tuple(note(f"k{n}", text="hello", labels={"n": str(n % 3)} if n < 300 else {}) for n in range(count))
         async with opened(url) as store:
             first = await store.write(Write(ops, id="once"))
             assert [outcome.seq for outcome in first] == list(range(1, count + 1))
@@ -283,9 +279,7 @@ def test_a_late_writer_changes_nothing_that_was_carried_through_without_it(url: 
             await slow.write(Write((note("k000"),)))
             engine = engine_of(slow)
             calls_of(engine).client = Flaky(calls_of(engine).client, transact_write_items=stalling)
-            work = asyncio.create_task(
-                slow.write(Write(tuple(note(f"k{n:03}", text="1") for n in range(400))))
-            )
+            work = asyncio.create_task(slow.write(Write(tuple(note(f"k{n:03}", text="1") for n in range(400)))))
             await stalled.wait()
             assert len(await keys(fast)) == 400
             await fast.write(Write((Delete(Ref(HOME, KIND, "k000")), note("k001", text="2"))))
@@ -324,9 +318,7 @@ def test_a_lost_answer_is_asked_for_again_and_the_write_done_once(url: StoreURL)
     asyncio.run(main())
 
 
-def test_transactions_that_meet_others_are_tried_again(
-    url: StoreURL, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_transactions_that_meet_others_are_tried_again(url: StoreURL, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         met = [
             cancelled("TransactionConflict", "None"),
@@ -437,10 +429,7 @@ def test_what_no_item_can_hold_is_refused_and_holds_nothing_up(url: StoreURL) ->
         values = {f"v{n}": b"x" * 7000 for n in range(20)}
         async with opened(url) as store:
             await store.write(Write((note("k", labels=many, text="x" * 190_000, derived=values),)))
-            for ops in (
-                (note("l", labels=too_many),),
-                tuple(note(f"l{n}", labels=too_many) for n in range(120)),
-            ):
+            for ops in ((note("l", labels=too_many),), tuple(note(f"l{n}", labels=too_many) for n in range(120))):
                 with pytest.raises(TooLargeError):
                     await store.write(Write(ops))
             await store.write(Write((note("m", labels={f"{n}": "x" for n in range(300)}),)))
@@ -463,9 +452,7 @@ def test_what_no_item_can_hold_is_refused_and_holds_nothing_up(url: StoreURL) ->
 
 def test_long_names_are_kept_apart_and_in_order(url: StoreURL) -> None:
     longest = ["😀" * 200] * 2
-    scopes = [
-        ScopePath.of(*longest, last) for last in ("a", "b", "é", "z" * 199, "z" * 200, "😀" * 200, "😀" * 199)
-    ]
+    scopes = [ScopePath.of(*longest, last) for last in ("a", "b", "é", "z" * 199, "z" * 200, "😀" * 200, "😀" * 199)]
     scopes += [ScopePath("/".join(["x" * 200, "y" * n, "z"])) for n in range(10, 26, 2)]
     scopes += [ScopePath("/".join(["x" * 200, "y" * n + "é" * 3, "z"])) for n in range(8, 26, 3)]
     scopes += [scopes[0].parent, ScopePath("😀"), ScopePath("x" * 200)]

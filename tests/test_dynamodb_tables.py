@@ -94,10 +94,7 @@ def test_any_name_of_the_keys_will_do() -> None:
         assert asyncio.run(kept(url_of(name, layout="hash", key="Some-Key.1"))) == "1"
     index = {
         "IndexName": "seq",
-        "KeySchema": [
-            {"AttributeName": "where", "KeyType": "HASH"},
-            {"AttributeName": "seq", "KeyType": "RANGE"},
-        ],
+        "KeySchema": [{"AttributeName": "where", "KeyType": "HASH"}, {"AttributeName": "seq", "KeyType": "RANGE"}],
         "Projection": {"ProjectionType": "ALL"},
     }
     keys = [("where", "S", "HASH"), ("at", "S", "RANGE"), ("seq", "N", "")]
@@ -166,9 +163,7 @@ def test_many_may_create_at_the_same_time() -> None:
 
 
 def test_a_missing_table_names_the_command_that_makes_it() -> None:
-    with pytest.raises(
-        UnreadableStoreError, match=r"no table 'nowhere' in the region us-east-1.*mnemic migrate"
-    ):
+    with pytest.raises(UnreadableStoreError, match=r"no table 'nowhere' in the region us-east-1.*mnemic migrate"):
         asyncio.run(open_store(url_of("nowhere")))
 
 

@@ -236,9 +236,7 @@ def remote(server: Server) -> Iterator[OpenAIEmbedder]:
         yield opened
 
 
-def test_a_server_is_asked_in_batches_and_answers_in_any_order(
-    server: Server, remote: OpenAIEmbedder
-) -> None:
+def test_a_server_is_asked_in_batches_and_answers_in_any_order(server: Server, remote: OpenAIEmbedder) -> None:
     assert isinstance(remote, Embedder)
     texts = ["a", "bb", "ccc", "dddd", "eeeee", "ffffff", "ggggggg"]
     made = remote.embed(texts)
@@ -360,9 +358,7 @@ def test_the_key_is_in_no_error_and_no_repr(server: Server, remote: OpenAIEmbedd
         ((200, {}, b'{"error": "none"}'), "did not answer with embeddings"),
     ],
 )
-def test_a_wrong_answer_is_an_error(
-    server: Server, remote: OpenAIEmbedder, reply: Reply, message: str
-) -> None:
+def test_a_wrong_answer_is_an_error(server: Server, remote: OpenAIEmbedder, reply: Reply, message: str) -> None:
     server.replies = [reply]
     with pytest.raises(EmbedderError, match=message):
         remote.embed(["a", "b"])

@@ -47,9 +47,7 @@ SECRETS = [
 def fill(memory: mnemic.Memory) -> mnemic.Scope:
     """Remember something of every kind."""
     alice = memory.scope("acme", "alice")
-    alice.remember(
-        "Alice has a velvet teapot", metadata={"favourite": "drink"}, source="chat-7", importance=2.0
-    )
+    alice.remember("Alice has a velvet teapot", metadata={"favourite": "drink"}, source="chat-7", importance=2.0)
     alice.remember("She drinks Earl Grey every morning", metadata={"level": "confidential"})
     chat = alice.session("monday")
     chat.set_system("You are a helpful teapot")
@@ -149,9 +147,7 @@ def test_equal_labels_show_only_within_a_tenant() -> None:
         scopes = [ScopePath("acme/alice"), ScopePath("acme/bob"), ScopePath("other/alice"), ScopePath()]
         for scope in scopes:
             await store.write(Write((Put(Record(scope, "note", "k", labels={"role": "system"})),)))
-        stored = [
-            record.labels for record in await below.read([Ref(s, "note", "k") for s in scopes]) if record
-        ]
+        stored = [record.labels for record in await below.read([Ref(s, "note", "k") for s in scopes]) if record]
         assert stored[0] == stored[1]
         assert len({str(labels) for labels in stored}) == 3
         role = (Condition("labels.role", "eq", "system"),)
@@ -178,10 +174,7 @@ def test_what_the_store_can_answer_is_left_to_it() -> None:
     async def main() -> None:
         watched = Watched(MemoryStore())
         store = EncryptLayer(watched, KEY)
-        puts = [
-            Put(Record(HOME, "note", f"k{n}", labels={"n": str(n)}, meta={"n": n}, weight=n))
-            for n in range(500)
-        ]
+        puts = [Put(Record(HOME, "note", f"k{n}", labels={"n": str(n)}, meta={"n": n}, weight=n)) for n in range(500)]
         await store.write(Write(tuple(puts)))
 
         async def asked(*where: Condition, **fields: Any) -> tuple[list[str], list[Scan]]:
@@ -302,9 +295,7 @@ def test_what_encryption_notes_is_nobodys_to_see_or_to_write(file_url: str) -> N
         assert await store.read([LOCK, Ref(ScopePath(), "note", "a"), LOCK]) == [
             None, (await everything(store))[0], None,
         ]  # fmt: skip
-        assert [s.kind for s in (await store.streams(StreamScan(scope=ScopePath(), empty=True))).items] == [
-            "note"
-        ]
+        assert [s.kind for s in (await store.streams(StreamScan(scope=ScopePath(), empty=True))).items] == ["note"]
         assert (await store.scan(Scan(scope=ScopePath(), kinds=(LOCK.kind,)))).items == ()
         for op in (Put(Record(LOCK.scope, LOCK.kind, "x")), Delete(LOCK), Derive(LOCK, "x", b"")):
             with pytest.raises(InvalidValueError, match="reserved for encryption"):
@@ -523,10 +514,7 @@ def filled(file_url: str) -> str:
 def contents(memory: mnemic.Memory) -> Any:
     alice = memory.scope("acme", "alice")
     return (
-        [
-            (r.id, r.text, r.metadata, r.source, r.importance, r.created, r.updated)
-            for r in alice.memories.list()
-        ],
+        [(r.id, r.text, r.metadata, r.source, r.importance, r.created, r.updated) for r in alice.memories.list()],
         [message.to_dict() for message in alice.session("monday").messages()],
         [message.to_dict() for message in alice.session("long").messages()],
         [(e.key, e.description, e.metadata, e.created, e.updated) for e in alice.notes.list()],
@@ -668,10 +656,7 @@ def test_a_writer_with_another_key_is_told_of() -> None:
 
 
 def test_there_is_nothing_to_rotate_without_a_key_or_a_record() -> None:
-    with (
-        mnemic.open("memory://") as memory,
-        pytest.raises(InvalidValueError, match="opened with encryption_key"),
-    ):
+    with mnemic.open("memory://") as memory, pytest.raises(InvalidValueError, match="opened with encryption_key"):
         memory.rotate()
     with mnemic.open("memory://", encryption_key=[NEW, OLD]) as memory:
         assert memory.rotate() == 0
@@ -691,9 +676,7 @@ def test_rotation_does_not_make_notes_look_new(filled: str) -> None:
 
 
 def opened_with_all(folder: Path, *keys: bytes) -> mnemic.Memory:
-    return mnemic.open(
-        f"sqlite:///{folder}/main.db", encryption_key=list(keys), audit=f"sqlite:///{folder}/trail.db"
-    )
+    return mnemic.open(f"sqlite:///{folder}/main.db", encryption_key=list(keys), audit=f"sqlite:///{folder}/trail.db")
 
 
 def test_rotation_covers_an_audit_trail_and_archives_elsewhere(tmp_path: Path) -> None:
@@ -803,9 +786,7 @@ def test_two_processes_agree_on_the_labels_of_an_empty_store(tmp_path: Path) -> 
         "    for n in range(20): graph.add(f'{sys.argv[2]}-{n}', 'knows', 'Hatter')\n"
     )
     url = f"sqlite:///{tmp_path / 'shared.db'}"
-    running = [
-        subprocess.Popen([sys.executable, "-c", program, url, str(n)], env=os.environ) for n in range(3)
-    ]
+    running = [subprocess.Popen([sys.executable, "-c", program, url, str(n)], env=os.environ) for n in range(3)]
     assert [process.wait() for process in running] == [0, 0, 0]
     with mnemic.open(url, encryption_key=KEY) as memory:
         assert len(memory.scope("acme").facts.ask(object="Hatter")) == 60

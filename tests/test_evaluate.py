@@ -40,9 +40,7 @@ BOB: dict[str, Any] = {
         *({"id": f"t{n}", "session": "s1", "text": "The garden gate squeaks at night"} for n in range(60)),
         {"id": "odd", "session": "s2", "text": "Καλημέρα"},
     ],
-    "questions": [
-        {"id": "q1", "question": "Does the garden gate squeak?", "evidence": ["odd"], "category": "2"}
-    ],
+    "questions": [{"id": "q1", "question": "Does the garden gate squeak?", "evidence": ["odd"], "category": "2"}],
 }
 
 NATIVE: dict[str, Any] = {
@@ -62,11 +60,7 @@ NATIVE: dict[str, Any] = {
     "qa": [
         {"question": "Who bought a boat?", "answer": "Per", "evidence": ["D2:1"], "category": 4},
         {"question": "Nothing?", "evidence": [], "category": 5},
-        {
-            "question": "What of it?",
-            "evidence": ["D2:01; D10:1", "D", "D:2:2", "D2:1", "D9:9"],
-            "category": 1,
-        },
+        {"question": "What of it?", "evidence": ["D2:01; D10:1", "D", "D:2:2", "D2:1", "D9:9"], "category": 1},
         {"question": "Not there?", "evidence": ["D9:9"], "category": 1},
         {"question": "Which colour?", "evidence": ["D2:2 D2:1"], "category": 1},
     ],
@@ -171,11 +165,7 @@ def test_what_recall_finds_is_measured_by_turn_by_session_and_by_category(
 
 def test_sessions_rank_by_their_first_hits(memory: mnemic.Memory, tmp_path: Path) -> None:
     path = tmp_path / "set.jsonl"
-    turns = [
-        ("s1", "a", "walnut walnut"),
-        ("s1", "b", "walnut trees here"),
-        ("s2", "c", "my old walnut desk"),
-    ]
+    turns = [("s1", "a", "walnut walnut"), ("s1", "b", "walnut trees here"), ("s2", "c", "my old walnut desk")]
     path.write_text(
         lines(
             {
@@ -292,10 +282,7 @@ def foreign(place: str, **values: Any) -> str:
         (changed("turns", text=None), r"bad, line 1: turns\[0\] has no 'text'"),
         (changed("turns", text=["a"]), r"bad, line 1: turns\[0\].text must be a string, not list"),
         (changed("turns", text="a\0b"), r"bad, line 1: turns\[0\].text holds a NUL character"),
-        (
-            changed("turns", text="\ud800").replace("\ud800", "\\ud800"),
-            r"turns\[0\].text holds the lone surrog",
-        ),
+        (changed("turns", text="\ud800").replace("\ud800", "\\ud800"), r"turns\[0\].text holds the lone surrog"),
         (changed("turns", role="narrator"), r"turns\[0\].role must be one of system, .*: 'narrator'"),
         (changed("turns", role=[]), r"turns\[0\].role must be one of"),
         (changed("turns", name=3.5), r"turns\[0\].name must be a string"),
@@ -308,14 +295,8 @@ def foreign(place: str, **values: Any) -> str:
         (changed("questions", evidence=None), r"questions\[0\] has no 'evidence'"),
         (changed("questions", evidence="D2:1"), r"questions\[0\].evidence must be a list: 'D2:1'"),
         (changed("questions", evidence=[["D2:1"]]), r"questions\[0\].evidence\[0\] must be a string"),
-        (
-            changed("questions", evidence=["D7:1"]),
-            r"evidence\[0\] names no turn of this conversation: 'D7:1'",
-        ),
-        (
-            lines(ANN).replace("s2/t1", "t1"),
-            r"evidence\[0\] names turns of several sessions.*session/id: 't1'",
-        ),
+        (changed("questions", evidence=["D7:1"]), r"evidence\[0\] names no turn of this conversation: 'D7:1'"),
+        (lines(ANN).replace("s2/t1", "t1"), r"evidence\[0\] names turns of several sessions.*session/id: 't1'"),
         (changed("questions", category=["1"]), r"questions\[0\].category must be a string"),
         (foreign("", sample_id=None), "bad, item 1 has no 'sample_id'"),
         (foreign("", conversation=[]), "bad, item 1: conversation must be an object"),
@@ -354,9 +335,7 @@ def test_a_file_that_is_not_there_or_is_none_is_refused(tmp_path: Path) -> None:
 # The store
 
 
-def test_nothing_is_left_in_the_store_and_nothing_else_is_touched(
-    memory: mnemic.Memory, recall_set: Path
-) -> None:
+def test_nothing_is_left_in_the_store_and_nothing_else_is_touched(memory: mnemic.Memory, recall_set: Path) -> None:
     memory.scope("eval", "ann").remember("zebras are striped")
     memory.scope("eval").session("mine").add("user", "hello")
     evaluate(memory, read_recall_set(recall_set))
@@ -391,9 +370,7 @@ def test_an_evaluation_that_is_broken_off_leaves_nothing(memory: mnemic.Memory, 
     assert sum(done) == steps(conversations)
 
 
-def test_a_set_without_questions_is_refused_before_anything_is_stored(
-    memory: mnemic.Memory, tmp_path: Path
-) -> None:
+def test_a_set_without_questions_is_refused_before_anything_is_stored(memory: mnemic.Memory, tmp_path: Path) -> None:
     path = tmp_path / "set"
     path.write_text(lines(ANN | {"questions": []}))
     with pytest.raises(mnemic.InvalidValueError, match="no questions"):

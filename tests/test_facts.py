@@ -26,12 +26,7 @@ def triples(links: list[mnemic.Fact]) -> list[tuple[str, str, str]]:
 
 
 def test_facts_are_asked_for_by_any_part(graph: mnemic.Facts) -> None:
-    facts = [
-        ("alice", "likes", "tea"),
-        ("alice", "likes", "cake"),
-        ("bob", "likes", "tea"),
-        ("bob", "knows", "alice"),
-    ]
+    facts = [("alice", "likes", "tea"), ("alice", "likes", "cake"), ("bob", "likes", "tea"), ("bob", "knows", "alice")]
     for fact in facts:
         graph.add(*fact)
     assert triples(graph.ask("alice")) == facts[:2]
@@ -93,18 +88,11 @@ def test_news_from_the_past_goes_into_the_history(graph: mnemic.Facts) -> None:
     graph.add("a", "lives_in", "Rome", single=True, valid_from=DAY)
     graph.add("a", "lives_in", "Paris", single=True, valid_from=DAY - timedelta(days=10))
     assert [link.object for link in graph.ask("a")] == ["Rome"]
-    assert [(link.object, link.valid_to) for link in graph.ask("a", history=True)] == [
-        ("Paris", DAY),
-        ("Rome", None),
-    ]
+    assert [(link.object, link.valid_to) for link in graph.ask("a", history=True)] == [("Paris", DAY), ("Rome", None)]
 
 
-@pytest.mark.parametrize(
-    "order", [("Rome", "Oslo", "Paris"), ("Paris", "Oslo", "Rome"), ("Oslo", "Rome", "Paris")]
-)
-def test_a_single_predicate_has_one_object_at_every_moment(
-    graph: mnemic.Facts, order: tuple[str, ...]
-) -> None:
+@pytest.mark.parametrize("order", [("Rome", "Oslo", "Paris"), ("Paris", "Oslo", "Rome"), ("Oslo", "Rome", "Paris")])
+def test_a_single_predicate_has_one_object_at_every_moment(graph: mnemic.Facts, order: tuple[str, ...]) -> None:
     year = {"Rome": 2020, "Paris": 2022, "Oslo": 2040}
     for city in order:
         graph.add("a", "lives_in", city, single=True, valid_from=datetime(year[city], 1, 1, tzinfo=UTC))
@@ -116,14 +104,7 @@ def test_a_single_predicate_has_one_object_at_every_moment(
 
 def test_a_fact_for_a_time_replaces_what_was_open(graph: mnemic.Facts) -> None:
     graph.add("a", "is", "open", valid_from=DAY)
-    graph.add(
-        "a",
-        "is",
-        "closed",
-        single=True,
-        valid_from=DAY + timedelta(days=1),
-        valid_to=DAY + timedelta(days=9999),
-    )
+    graph.add("a", "is", "closed", single=True, valid_from=DAY + timedelta(days=1), valid_to=DAY + timedelta(days=9999))
     assert [link.object for link in graph.ask("a")] == ["closed"]
     assert graph.update("a", "is") == 1
     assert graph.ask("a") == []
@@ -251,9 +232,7 @@ def test_export_to_networkx_and_graphml(graph: mnemic.Facts, tmp_path: Path) -> 
     }  # fmt: skip
 
 
-def test_export_without_networkx_names_the_extra(
-    graph: mnemic.Facts, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_export_without_networkx_names_the_extra(graph: mnemic.Facts, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "networkx", None)
     with pytest.raises(mnemic.MissingExtraError, match=r"pip install 'mnemic\[graph\]'"):
         graph.to_networkx()

@@ -246,9 +246,7 @@ def test_it_makes_no_difference_how_often_it_decays(monkeypatch: pytest.MonkeyPa
             for day in range(0, 101, 5):
                 monkeypatch.setattr(fading, "now", lambda day=day: start + day * DAY)
                 often.memories.decay()
-            assert often.memories.fading()[0].strength == pytest.approx(
-                once.memories.fading()[0].strength, rel=1e-3
-            )
+            assert often.memories.fading()[0].strength == pytest.approx(once.memories.fading()[0].strength, rel=1e-3)
             monkeypatch.undo()
 
 
@@ -309,18 +307,7 @@ def test_what_is_pruned_can_be_kept_and_brought_back(alice: mnemic.Scope) -> Non
         alice.memories.get("weak")
     assert [hit.record.key for hit in alice.recall("weak tea", k=99)] == ["other"]
     (kept,) = alice.memories.archived()
-    fields = (
-        "text",
-        "metadata",
-        "source",
-        "importance",
-        "created",
-        "valid_from",
-        "valid_to",
-        "data",
-        "scope",
-        "id",
-    )
+    fields = ("text", "metadata", "source", "importance", "created", "valid_from", "valid_to", "data", "scope", "id")
     assert [getattr(kept, name) for name in fields] == [getattr(before, name) for name in fields]
     back = alice.memories.restore("weak")
     assert back == alice.memories.get("weak")

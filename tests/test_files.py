@@ -78,10 +78,7 @@ def test_only_regular_files_are_loaded(what: str, tmp_path: Path) -> None:
     source = Path(what) if what.startswith("/") else tmp_path / "saved.json"
     if what in NOT_REGULAR:
         NOT_REGULAR[what](source)
-    with (
-        mnemic.open("memory://") as memory,
-        pytest.raises(StorePermissionError, match=r"regular file|cannot be read"),
-    ):
+    with mnemic.open("memory://") as memory, pytest.raises(StorePermissionError, match=r"regular file|cannot be read"):
         memory.scope("a").session("s").load(source)
 
 
@@ -123,9 +120,7 @@ def replaced(path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [Path.unlink, replaced], ids=["deleted", "replaced"])
-def test_a_file_that_is_deleted_or_replaced_is_noticed(
-    change: Callable[[Path], None], path: Path, url: str
-) -> None:
+def test_a_file_that_is_deleted_or_replaced_is_noticed(change: Callable[[Path], None], path: Path, url: str) -> None:
     with mnemic.open(url) as memory:
         chat = memory.scope("a").session("s")
         chat.add("user", "kept")
@@ -160,9 +155,7 @@ def test_opening_a_database_leaves_the_locks_of_other_connections_alone(path: Pa
         with mnemic.open(url) as other:
             other.scope("a").session("s").add("user", "two")
         # Another process that closes the last connection, as far as it knows, removes the write-ahead file.
-        script = (
-            f"import sqlite3; c = sqlite3.connect({str(path)!r}); c.execute('select 1 from mnemic_records')"
-        )
+        script = f"import sqlite3; c = sqlite3.connect({str(path)!r}); c.execute('select 1 from mnemic_records')"
         subprocess.run([sys.executable, "-c", script + "; c.close()"], check=True)
         assert path.with_name("memory.db-wal").exists()
         chat.add("user", "three")

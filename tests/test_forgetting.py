@@ -186,9 +186,7 @@ async def keys(store: Store) -> list[str]:
     return [record.key async for record in scan_all(store, Scan(scope=HOME, kinds=("fact",)))]
 
 
-@pytest.mark.parametrize(
-    ("writes", "forgets"), [*((n, False) for n in range(5)), *((n, True) for n in range(2, 5))]
-)
+@pytest.mark.parametrize(("writes", "forgets"), [*((n, False) for n in range(5)), *((n, True) for n in range(2, 5))])
 def test_nothing_is_removed_if_the_archive_fails_at_any_point(writes: int, forgets: bool) -> None:
     async def main() -> None:
         store, archive = await filled(), MemoryStore()

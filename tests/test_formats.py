@@ -27,11 +27,7 @@ CAT = "https://example.com/cat.png"
 DOG = "https://example.com/dog.png"
 
 LOOK_UP = ToolCall("call_1", "look_up", '{"city":"Oslo"}')
-OPENAI_CALL = {
-    "id": "call_1",
-    "type": "function",
-    "function": {"name": "look_up", "arguments": '{"city":"Oslo"}'},
-}
+OPENAI_CALL = {"id": "call_1", "type": "function", "function": {"name": "look_up", "arguments": '{"city":"Oslo"}'}}
 TOOL_USE = {"type": "tool_use", "id": "call_1", "name": "look_up", "input": {"city": "Oslo"}}
 THINKING = {"type": "thinking", "thinking": "Which city?", "signature": "c2ln"}
 DOCUMENT = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "Norway"}}
@@ -80,11 +76,7 @@ class TestToOpenAI:
         assert openai(Message(role, "Hello")) == {"role": role, "content": "Hello"}
 
     def test_a_name_is_kept(self) -> None:
-        assert openai(Message("user", "Hi", name="alice")) == {
-            "role": "user",
-            "content": "Hi",
-            "name": "alice",
-        }
+        assert openai(Message("user", "Hi", name="alice")) == {"role": "user", "content": "Hi", "name": "alice"}
 
     def test_tool_calls_without_content_have_null_content(self) -> None:
         assert openai(Message("assistant", tool_calls=[LOOK_UP])) == {
@@ -213,9 +205,7 @@ class TestImages:
             write([Message("user", images=[path])])
 
     def test_urls_and_data_urls_for_anthropic(self) -> None:
-        assert turns(Message("user", images=[CAT, PNG_URL])) == [
-            {"role": "user", "content": [image(CAT), PNG_BLOCK]}
-        ]
+        assert turns(Message("user", images=[CAT, PNG_URL])) == [{"role": "user", "content": [image(CAT), PNG_BLOCK]}]
 
     def test_the_wrong_name_of_jpeg_is_put_right_for_anthropic(self) -> None:
         (turn,) = turns(Message("user", images=["data:image/jpg;base64,/9j/"]))
@@ -233,9 +223,7 @@ class TestImages:
 
     @pytest.mark.parametrize("read", [from_openai, from_anthropic])
     @pytest.mark.parametrize("block", [image_url, image])
-    def test_a_path_that_a_conversation_brings_along_is_never_read(
-        self, tmp_path: Path, read: Any, block: Any
-    ) -> None:
+    def test_a_path_that_a_conversation_brings_along_is_never_read(self, tmp_path: Path, read: Any, block: Any) -> None:
         path = tmp_path / "private.png"
         path.write_bytes(PNG)
         found = read([{"role": "user", "content": [block(str(path))]}])
@@ -244,9 +232,7 @@ class TestImages:
 
 
 class TestFromOpenAI:
-    @pytest.mark.parametrize(
-        "stamp", [datetime(2025, 3, 1, tzinfo=UTC), "2025-03-01T00:00:00Z", 1_740_787_200]
-    )
+    @pytest.mark.parametrize("stamp", [datetime(2025, 3, 1, tzinfo=UTC), "2025-03-01T00:00:00Z", 1_740_787_200])
     def test_a_message_of_an_old_chat_keeps_its_time(self, stamp: Any) -> None:
         (message,) = from_openai([{"role": "user", "content": "Hi", "timestamp": stamp}])
         assert message.timestamp == datetime(2025, 3, 1, tzinfo=UTC)
@@ -361,10 +347,7 @@ class TestToAnthropic:
             Message("system", [text("Be kind"), text("Be true")]),
             Message("system", " "),
         ]
-        assert to_anthropic(messages) == (
-            "Be brief\n\nBe kind\n\nBe true",
-            [{"role": "user", "content": "Hello"}],
-        )
+        assert to_anthropic(messages) == ("Be brief\n\nBe kind\n\nBe true", [{"role": "user", "content": "Hello"}])
 
     def test_tool_calls_and_their_answers(self) -> None:
         assert turns(
@@ -372,10 +355,7 @@ class TestToAnthropic:
             Message("tool", "12 °C", tool_call_id="call_1", name="look_up"),
         ) == [
             {"role": "assistant", "content": [text("One moment"), TOOL_USE]},
-            {
-                "role": "user",
-                "content": [{"type": "tool_result", "tool_use_id": "call_1", "content": "12 °C"}],
-            },
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "call_1", "content": "12 °C"}]},
         ]
 
     @pytest.mark.parametrize(
@@ -428,9 +408,7 @@ class TestToAnthropic:
         ]
 
     def test_empty_text_is_left_out(self) -> None:
-        assert turns(Message("assistant", "", tool_calls=[LOOK_UP])) == [
-            {"role": "assistant", "content": [TOOL_USE]}
-        ]
+        assert turns(Message("assistant", "", tool_calls=[LOOK_UP])) == [{"role": "assistant", "content": [TOOL_USE]}]
         assert turns(Message("user", [text(""), text("a"), text("\n")])) == [{"role": "user", "content": "a"}]
 
     def test_a_message_of_nothing_is_left_out(self) -> None:
@@ -447,18 +425,11 @@ class TestToAnthropic:
     def test_an_answer_may_hold_images_and_be_an_error(self) -> None:
         message = Message("tool", "See", images=[CAT], tool_call_id="c", metadata={"is_error": True})
         assert turns(message)[0]["content"] == [
-            {
-                "type": "tool_result",
-                "tool_use_id": "c",
-                "content": [text("See"), image(CAT)],
-                "is_error": True,
-            }
+            {"type": "tool_result", "tool_use_id": "c", "content": [text("See"), image(CAT)], "is_error": True}
         ]
 
     def test_objects_and_agent_calls_become_json(self) -> None:
-        assert turns(
-            Message("user", {"a": 1}), Message("assistant", agent_calls=[AgentCall("writer", 1)])
-        ) == [
+        assert turns(Message("user", {"a": 1}), Message("assistant", agent_calls=[AgentCall("writer", 1)])) == [
             {"role": "user", "content": '{"a":1}'},
             {"role": "assistant", "content": '[{"agent_name":"writer","request":1}]'},
         ]
@@ -501,11 +472,7 @@ class TestFromAnthropic:
                 {
                     "role": "user",
                     "content": [
-                        {
-                            "type": "tool_result",
-                            "tool_use_id": "call_1",
-                            "content": [text("12"), text("rain")],
-                        },
+                        {"type": "tool_result", "tool_use_id": "call_1", "content": [text("12"), text("rain")]},
                         {"type": "tool_result", "tool_use_id": "call_2", "content": "no", "is_error": True},
                         {"type": "tool_result", "tool_use_id": "call_3", "content": [text("map"), PNG_BLOCK]},
                         {"type": "tool_result", "tool_use_id": "call_4"},
@@ -543,19 +510,14 @@ class TestFromAnthropic:
     def test_images_before_the_text_stay_there(self) -> None:
         given = [{"role": "user", "content": [PNG_BLOCK, text("What is it?")]}]
         found = from_anthropic(given)
-        assert_same(
-            found, [Message("user", "What is it?", images=[PNG_URL], metadata={"images_first": True})]
-        )
+        assert_same(found, [Message("user", "What is it?", images=[PNG_URL], metadata={"images_first": True})])
         assert to_anthropic(found) == (None, given)
 
     def test_a_conversation_of_one_format_reads_in_the_other(self) -> None:
         given: list[dict[str, Any]] = [
             {"role": "user", "content": [text("Weather here?"), PNG_BLOCK]},
             {"role": "assistant", "content": [THINKING, TOOL_USE]},
-            {
-                "role": "user",
-                "content": [{"type": "tool_result", "tool_use_id": "call_1", "content": "12 °C"}],
-            },
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "call_1", "content": "12 °C"}]},
             {"role": "assistant", "content": "12 °C"},
         ]
         found = from_anthropic(given, "Be brief")
@@ -671,11 +633,7 @@ openai_parts = st.lists(
 openai_content = st.text() | openai_parts
 openai_calls = st.lists(
     st.fixed_dictionaries(
-        {
-            "id": names,
-            "type": st.just("function"),
-            "function": st.fixed_dictionaries({"name": names, "arguments": raw}),
-        }
+        {"id": names, "type": st.just("function"), "function": st.fixed_dictionaries({"name": names, "arguments": raw})}
     ),
     min_size=1,
     max_size=3,
@@ -700,17 +658,13 @@ def conversations(draw: st.DrawFn) -> list[Message]:
     found = draw(st.lists(st.builds(Message, st.just("system"), texts), max_size=1))
     for _ in range(draw(st.integers(0, 3))):
         found.append(draw(st.builds(Message, st.just("user"), texts, images=images)))
-        found.append(
-            draw(st.builds(Message, st.just("assistant"), texts | st.none(), tool_calls=calls(compact, 1)))
-        )
+        found.append(draw(st.builds(Message, st.just("assistant"), texts | st.none(), tool_calls=calls(compact, 1))))
         found += draw(st.lists(answer(st.none()), min_size=1, max_size=3))
         found.append(draw(st.builds(Message, st.just("assistant"), texts)))
     return found
 
 
-base64_images = st.binary(max_size=8).map(
-    lambda data: {**PNG_BLOCK["source"], "data": base64.b64encode(data).decode()}
-)
+base64_images = st.binary(max_size=8).map(lambda data: {**PNG_BLOCK["source"], "data": base64.b64encode(data).decode()})
 blocks: st.SearchStrategy[dict[str, Any]] = (
     texts.map(text)
     | names.map(lambda name: image(f"https://example.com/{name}"))

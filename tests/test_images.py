@@ -18,12 +18,7 @@ from mnemic.tokens import IMAGE_RULES, count_message, encoding
 
 
 def png(width: int, height: int, more: int = 0) -> bytes:
-    return (
-        b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
-        + struct.pack(">II", width, height)
-        + b"\x08\x06"
-        + b"\0" * more
-    )
+    return b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR" + struct.pack(">II", width, height) + b"\x08\x06" + b"\0" * more
 
 
 def jpeg(width: int, height: int, exif: int = 0) -> bytes:
@@ -113,10 +108,7 @@ def test_the_rules_are_those_of_the_providers(rule: str, width: int, height: int
     shown = [
         Message("user", images=[url]),
         Message("user", [{"type": "image_url", "image_url": {"url": url}}]),
-        Message(
-            "user",
-            [{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": url[22:]}}],
-        ),
+        Message("user", [{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": url[22:]}}]),
     ]
     for message in shown:
         assert count_message(message, tokens) == 4 + cost
@@ -168,10 +160,7 @@ def test_a_file_is_read_when_it_is_added(chat: mnemic.Session, tmp_path: Path) -
     assert added.images == [expected]
     chat.add_many([Message("user", "two", images=[str(path), "https://example.org/b.png"])])
     path.unlink()
-    assert [message.images for message in chat.messages()] == [
-        [expected],
-        [expected, "https://example.org/b.png"],
-    ]
+    assert [message.images for message in chat.messages()] == [[expected], [expected, "https://example.org/b.png"]]
     assert mnemic.to_openai(chat.messages())[0]["content"][1]["image_url"]["url"] == expected
 
 

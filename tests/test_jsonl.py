@@ -49,9 +49,7 @@ def contents(memory: mnemic.Memory, scope: str = "") -> list[tuple[str, str, byt
     async def read() -> list[tuple[str, str, bytes]]:
         found = scan_all(memory._twin._store, Scan(scope=ScopePath(scope), below=True))
         return [
-            (record.scope.path, record.kind, digest(record))
-            async for record in found
-            if record.kind != EMBEDDER_KIND
+            (record.scope.path, record.kind, digest(record)) async for record in found if record.kind != EMBEDDER_KIND
         ]
 
     return sorted(memory._driver.run(read()))
@@ -103,9 +101,7 @@ def test_another_content_is_a_conflict_unless_it_may_be_overwritten(tmp_path: Pa
     source.export_to(tmp_path / "all.jsonl")
     alice = source.scope("acme", "alice")
     alice.notes.write("plan", "another")
-    with pytest.raises(
-        mnemic.ConflictError, match="'plan' of scope 'acme/alice' exists with different content"
-    ):
+    with pytest.raises(mnemic.ConflictError, match="'plan' of scope 'acme/alice' exists with different content"):
         source.import_from(tmp_path / "all.jsonl")
     assert alice.notes.read("plan") == "another"
     assert source.import_from(tmp_path / "all.jsonl", overwrite=True).written == 1
@@ -122,10 +118,7 @@ def test_another_content_is_a_conflict_unless_it_may_be_overwritten(tmp_path: Pa
         (lambda lines: [lines[0].replace("export/1", "export/9"), *lines[1:]], "format is 'mnemic.export/9'"),
         (lambda lines: [*lines[:2], "[" * 100_000, *lines[2:]], "line 3 "),
         (lambda lines: [*lines[:2], '{"scope":"../x","kind":"K!","key":"a"}', *lines[2:]], "line 3"),
-        (
-            lambda lines: [*lines[:2], '{"scope":"a","kind":"note","key":"a","weight":-1}', *lines[2:]],
-            "line 3",
-        ),
+        (lambda lines: [*lines[:2], '{"scope":"a","kind":"note","key":"a","weight":-1}', *lines[2:]], "line 3"),
         (lambda lines: [*lines[:2], '{"scope":"a","kind":"note","key":"a","more":1}', *lines[2:]], "line 3"),
         (lambda lines: [*lines[:2], "\udcff", *lines[2:]], "line 3"),
     ],
@@ -173,11 +166,7 @@ def test_each_line_is_json_that_others_can_read(tmp_path: Path) -> None:
 TIMES = st.integers(1, 4_000_000_000).map(lambda seconds: datetime.fromtimestamp(seconds, UTC))
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
 JSONS = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**53), 2**53)
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | TEXTS,
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | TEXTS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
     max_leaves=6,
 )
@@ -190,9 +179,7 @@ RECORDS = st.builds(
     title=st.none() | TEXTS,
     data=JSONS,
     meta=st.dictionaries(st.text("abc", min_size=1, max_size=3), JSONS, max_size=2),
-    labels=st.dictionaries(
-        st.text("abc", min_size=1, max_size=3), st.text("xyz", min_size=1, max_size=3), max_size=2
-    ),
+    labels=st.dictionaries(st.text("abc", min_size=1, max_size=3), st.text("xyz", min_size=1, max_size=3), max_size=2),
     importance=st.none() | st.floats(0, 10),
     weight=st.integers(0, 1000),
     pinned=st.booleans(),

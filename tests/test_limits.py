@@ -64,9 +64,7 @@ def test_the_system_message_is_never_dropped(alice: mnemic.Scope) -> None:
 
 def test_a_call_goes_with_its_answers(alice: mnemic.Scope) -> None:
     chat = alice.session("x", max_messages=5)
-    chat.add_many(
-        [Message("user", "q"), call("a", "b"), answer("a"), answer("b"), Message("assistant", "done")]
-    )
+    chat.add_many([Message("user", "q"), call("a", "b"), answer("a"), answer("b"), Message("assistant", "done")])
     chat.add("user", "next")
     assert texts(chat.messages()) == ["call a,b", "answer a", "answer b", "done", "next"]
     chat.add("assistant", "more")
@@ -225,14 +223,7 @@ def test_many_writers_hold_the_limit_together(memory: mnemic.Memory) -> None:
 
 @pytest.mark.parametrize(
     "limits",
-    [
-        {"max_messages": 0},
-        {"max_tokens": -1},
-        {"max_messages": 1.5},
-        {"keep": 0},
-        {"keep": 2},
-        {"overflow": "explode"},
-    ],
+    [{"max_messages": 0}, {"max_tokens": -1}, {"max_messages": 1.5}, {"keep": 0}, {"keep": 2}, {"overflow": "explode"}],
 )
 def test_a_limit_that_is_none_is_refused(alice: mnemic.Scope, limits: dict[str, Any]) -> None:
     with pytest.raises(mnemic.InvalidValueError):
@@ -274,13 +265,7 @@ def test_many_writers_archive_together(file_url: str) -> None:
 
 def test_what_was_taken_back_does_not_cost_the_user_their_message(alice: mnemic.Scope) -> None:
     chat = alice.session("x", max_messages=4)
-    for role, text in (
-        ("user", "u1"),
-        ("assistant", "a1"),
-        ("user", "u2"),
-        ("assistant", "a2"),
-        ("user", "u3"),
-    ):
+    for role, text in (("user", "u1"), ("assistant", "a1"), ("user", "u2"), ("assistant", "a2"), ("user", "u3")):
         chat.add(role, text)  # type: ignore[arg-type]
     chat.delete(*chat.recent(2))
     assert texts(chat.messages())[-1] == "u2"
@@ -355,9 +340,7 @@ def test_the_window_holds_the_newest_that_fit(alice: mnemic.Scope) -> None:
 
 def test_the_window_keeps_calls_and_answers_together(alice: mnemic.Scope) -> None:
     chat = alice.session("x")
-    chat.add_many(
-        [Message("user", "q"), call("a", "b"), answer("a"), answer("b"), Message("assistant", "ok")]
-    )
+    chat.add_many([Message("user", "q"), call("a", "b"), answer("a"), answer("b"), Message("assistant", "ok")])
     tokens = encoding()
     ends = count_message(Message("user", "q"), tokens) + count_message(Message("assistant", "ok"), tokens)
     assert texts(chat.window(ends + 20)) == ["q", "ok"]
@@ -386,9 +369,7 @@ def test_blocks_that_call_and_answer_belong_together(alice: mnemic.Scope) -> Non
 
 def test_answers_of_others_between_do_not_confuse_the_window(alice: mnemic.Scope) -> None:
     chat = alice.session("x")
-    chat.add_many(
-        [Message("user", "q"), call("a"), call("b"), Message("assistant", "note"), answer("b"), answer("a")]
-    )
+    chat.add_many([Message("user", "q"), call("a"), call("b"), Message("assistant", "note"), answer("b"), answer("a")])
     assert texts(chat.window(1000)) == ["q", "call a", "call b", "note", "answer b", "answer a"]
 
 

@@ -66,12 +66,7 @@ def cut_off(name: str) -> Callable[[Path], AbstractContextManager[tuple[str, Swi
     return lend
 
 
-SERVERS = {
-    "valkey": killed_valkey,
-    "postgresql": killed_postgres,
-    "dynamodb": cut_off("dynamodb"),
-    "s3": cut_off("s3"),
-}
+SERVERS = {"valkey": killed_valkey, "postgresql": killed_postgres, "dynamodb": cut_off("dynamodb"), "s3": cut_off("s3")}
 
 
 def logged(caplog: pytest.LogCaptureFixture, least: int = logging.INFO) -> list[tuple[str, str]]:

@@ -38,12 +38,7 @@ def test_get_returns_anything_by_its_id_here_or_below(alice: mnemic.Scope) -> No
     said = alice.session("monday").add("user", "hello")
     alice.notes.write("plan", [1])
     fact = alice.facts.add("Alice", "likes", "tea")
-    assert [alice.get(id) for id in (kept.id, said.id, "plan", fact.id)] == [
-        kept,
-        said,
-        alice.notes.get("plan"),
-        fact,
-    ]
+    assert [alice.get(id) for id in (kept.id, said.id, "plan", fact.id)] == [kept, said, alice.notes.get("plan"), fact]
     with pytest.raises(mnemic.NotFoundError, match="has nothing with the id 'nothing'"):
         alice.get("nothing")
 
@@ -98,11 +93,7 @@ def test_forget_by_key_or_filter(alice: mnemic.Scope) -> None:
     day = datetime(2026, 1, 1, tzinfo=UTC)
     for n in range(6):
         alice.remember(
-            f"fact {n}",
-            id=f"k{n}",
-            metadata={"even": n % 2 == 0},
-            source=f"s{n % 3}",
-            created=day + timedelta(days=n),
+            f"fact {n}", id=f"k{n}", metadata={"even": n % 2 == 0}, source=f"s{n % 3}", created=day + timedelta(days=n)
         )
     assert alice.forget("k0").deleted == 1
     assert alice.forget("k0").deleted == 0
@@ -180,11 +171,7 @@ def test_filters_narrow_recall(alice: mnemic.Scope) -> None:
     day = datetime(2026, 1, 1, tzinfo=UTC)
     for n in range(200):
         alice.remember(
-            f"tea number {n}",
-            metadata={"n": n},
-            importance=n / 10,
-            created=day + timedelta(days=n),
-            source="x",
+            f"tea number {n}", metadata={"n": n}, importance=n / 10, created=day + timedelta(days=n), source="x"
         )
     chat = alice.session("s")
     chat.add_many([Message("user", "tea please"), Message("assistant", "tea it is")])
@@ -298,9 +285,7 @@ def test_an_index_that_is_mostly_gone_is_built_anew(alice: mnemic.Scope) -> None
 def test_erase_leaves_nothing_behind(memory: mnemic.Memory, tmp_path: Path) -> None:
     alice, bob = memory.scope("acme", "alice"), memory.scope("acme", "bob")
     for space in (alice, bob):
-        space.session("s", max_messages=1, overflow="archive").add_many(
-            [Message("user", f"tea {n}") for n in range(4)]
-        )
+        space.session("s", max_messages=1, overflow="archive").add_many([Message("user", f"tea {n}") for n in range(4)])
         space.remember("tea")
         space.notes.write("k", "tea")
         space.facts.add("a", "likes", "tea")
@@ -369,12 +354,7 @@ def test_a_key_alone_is_this_scopes_own_before_one_below(alice: mnemic.Scope) ->
 def test_a_record_of_another_scope_is_refused(memory: mnemic.Memory) -> None:
     alice, bob = memory.scope("acme", "alice"), memory.scope("acme", "bob")
     kept = bob.remember("Bob's own", id="k")
-    for ask in (
-        alice.memories.get,
-        alice.forget,
-        alice.used,
-        lambda which: alice.update(which, importance=2),
-    ):
+    for ask in (alice.memories.get, alice.forget, alice.used, lambda which: alice.update(which, importance=2)):
         with pytest.raises(mnemic.InvalidValueError, match="'acme/bob'"):
             ask(kept)
     with pytest.raises(mnemic.NotFoundError):

@@ -41,8 +41,7 @@ def test_the_migrations_give_the_schema_that_the_code_expects(tmp_path: Path) ->
     engine = create_engine(f"sqlite:///{tmp_path / 'a.db'}")
     with engine.connect() as connection:
         context = MigrationContext.configure(
-            connection,
-            opts={"version_table": VERSION_TABLE, "compare_type": True, "include_name": lambda *_: True},
+            connection, opts={"version_table": VERSION_TABLE, "compare_type": True, "include_name": lambda *_: True}
         )
         assert compare_metadata(context, metadata) == []
     engine.dispose()
@@ -111,8 +110,7 @@ def test_postgresql_gets_the_schema_that_the_code_expects(server_url: str) -> No
 
     with engine.connect() as connection:
         context = MigrationContext.configure(
-            connection,
-            opts={"version_table": VERSION_TABLE, "compare_type": True, "include_object": expected},
+            connection, opts={"version_table": VERSION_TABLE, "compare_type": True, "include_object": expected}
         )
         assert compare_metadata(context, metadata) == []
     engine.dispose()
@@ -168,9 +166,7 @@ def test_a_file_of_a_newer_version_says_so_and_is_left_alone(tmp_path: Path) -> 
         assert [record.text for record in memory.scope("x").memories.list()] == ["kept"]
 
 
-def test_a_migration_that_fails_leaves_the_file_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_migration_that_fails_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.db"
     with mnemic.open(f"sqlite:///{path}") as memory:
         memory.scope("x").remember("kept")
@@ -194,7 +190,5 @@ def test_alembic_is_loaded_only_when_a_migration_is_due(tmp_path: Path) -> None:
         "print('alembic' in sys.modules, 'asyncio' in sys.modules)\n"
     )
     command = [sys.executable, "-c", program, f"sqlite:///{tmp_path / 'a.db'}"]
-    runs = [
-        subprocess.run(command, capture_output=True, text=True, check=True).stdout.split() for _ in range(2)
-    ]
+    runs = [subprocess.run(command, capture_output=True, text=True, check=True).stdout.split() for _ in range(2)]
     assert [run[0] for run in runs] == ["True", "False"]

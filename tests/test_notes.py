@@ -17,9 +17,7 @@ def notes(alice: mnemic.Scope) -> mnemic.Notes:
     return alice.notes
 
 
-@pytest.mark.parametrize(
-    "value", [None, "", "text", 0, 1.5, True, [], {}, {"a": [1, {"b": None}]}, "x" * 100_000]
-)
+@pytest.mark.parametrize("value", [None, "", "text", 0, 1.5, True, [], {}, {"a": [1, {"b": None}]}, "x" * 100_000])
 def test_any_json_is_kept(notes: mnemic.Notes, value: Any) -> None:
     notes.write("k", value)
     assert notes.read("k") == value

@@ -108,8 +108,7 @@ def test_an_encrypted_store_shows_no_digest_of_the_words(tmp_path: Path) -> None
                 memory.scope("acme").remember("no", once="w")
         with sqlite3.connect(path) as raw:
             ((data,),) = raw.execute(
-                "SELECT data FROM mnemic_records r JOIN mnemic_streams s ON s.id = r.stream_id "
-                "WHERE s.kind = 'once'"
+                "SELECT data FROM mnemic_records r JOIN mnemic_streams s ON s.id = r.stream_id WHERE s.kind = 'once'"
             ).fetchall()
         digests.add(data[:40])
     assert len(digests) == 2

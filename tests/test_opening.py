@@ -82,9 +82,7 @@ def test_a_missing_dependency_names_what_to_install(monkeypatch: pytest.MonkeyPa
     from importlib import metadata
 
     entry = metadata.EntryPoint("far", "no_such_driver.backend:BACKEND [far]", registry.GROUP)
-    monkeypatch.setattr(
-        metadata, "entry_points", lambda **asked: metadata.EntryPoints([entry]).select(**asked)
-    )
+    monkeypatch.setattr(metadata, "entry_points", lambda **asked: metadata.EntryPoints([entry]).select(**asked))
     with pytest.raises(mnemic.MissingExtraError, match=r"no_such_driver.*pip install '.*\[far\]'"):
         mnemic.open("far://")
 
@@ -124,9 +122,7 @@ def test_acknowledged_means_on_disk_unless_told_otherwise(tmp_path: Path, option
         file.close()
 
 
-@pytest.mark.parametrize(
-    "content", [b"not a database, but long enough to look like one" * 50, b"\x00" * 4096]
-)
+@pytest.mark.parametrize("content", [b"not a database, but long enough to look like one" * 50, b"\x00" * 4096])
 def test_a_file_that_is_not_a_database_is_left_alone(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "notes.txt"
     path.write_bytes(content)
@@ -147,10 +143,7 @@ def test_a_damaged_database_says_so(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[8192:] = b"\xff" * (len(data) - 8192)
     path.write_bytes(data)
-    with (
-        pytest.raises(mnemic.UnreadableStoreError, match="damaged"),
-        mnemic.open(f"sqlite:///{path}") as memory,
-    ):
+    with pytest.raises(mnemic.UnreadableStoreError, match="damaged"), mnemic.open(f"sqlite:///{path}") as memory:
         memory.scope("x").memories.list()
 
 
@@ -204,9 +197,7 @@ def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
         assert len(chat.messages()) == int(run.stdout) + 1
 
 
-def test_a_database_that_may_not_grow_says_that_it_is_full(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_database_that_may_not_grow_says_that_it_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     connect = SqliteFile._connect
 
     def small(self: SqliteFile) -> object:
@@ -251,10 +242,7 @@ def test_a_folder_that_may_not_be_written_says_so(tmp_path: Path) -> None:
     urls = [f"sqlite:///{path}", f"sqlite:///{path.parent / 'new.db'}"]
     first = f"sqlite:///{tmp_path / 'first.db'}"
     run = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program), first, *urls],
-        capture_output=True,
-        text=True,
-        check=False,
+        [sys.executable, "-c", textwrap.dedent(program), first, *urls], capture_output=True, text=True, check=False
     )
     assert len(run.stdout.splitlines()) == 2, run.stdout + run.stderr
     assert "read-only" in run.stdout or "cannot be opened" in run.stdout

@@ -27,13 +27,7 @@ def memory() -> mnemic.Memory:
 
 def test_a_scope_is_counted_with_all_below_it(memory: mnemic.Memory) -> None:
     stats = memory.scope("acme").stats()
-    assert (stats.scope.path, stats.sessions, stats.memories, stats.notes, stats.facts) == (
-        "acme",
-        2,
-        1,
-        2,
-        1,
-    )
+    assert (stats.scope.path, stats.sessions, stats.memories, stats.notes, stats.facts) == ("acme", 2, 1, 2, 1)
     assert stats.messages + stats.archived == 5
     assert stats.tokens > 0
     assert stats.note_bytes == len("[1,2]") + len('"be kind"')

@@ -37,12 +37,7 @@ NAMES = """
 
 
 def test_the_public_names_are_these() -> None:
-    assert (
-        sorted(mnemic.api.__all__)
-        == sorted(NAMES.split())
-        == sorted(mnemic.api.__all__)
-        == sorted(dir(mnemic))
-    )
+    assert sorted(mnemic.api.__all__) == sorted(NAMES.split()) == sorted(mnemic.api.__all__) == sorted(dir(mnemic))
     for name in mnemic.api.__all__:
         assert getattr(mnemic, name) is getattr(mnemic.api, name)
 
@@ -69,9 +64,7 @@ def test_importing_loads_nothing_heavy() -> None:
     program = f"import sys, mnemic; print([name for name in {heavy!r} if name in sys.modules])"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
-    program = (
-        f"import sys, mnemic; mnemic.open; print([name for name in {heavy[:-1]!r} if name in sys.modules])"
-    )
+    program = f"import sys, mnemic; mnemic.open; print([name for name in {heavy[:-1]!r} if name in sys.modules])"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
 
@@ -145,9 +138,7 @@ def test_the_documents_import_from_public_modules_alone() -> None:
     root = Path(__file__).parent.parent
     texts = [root / "README.md", *(root / "docs").rglob("*.md"), *(root / "examples").rglob("*.py")]
     imported = {
-        found
-        for text in texts
-        for found in re.findall(r"^\s*from (mnemic[\w.]*) import", text.read_text(), re.M)
+        found for text in texts for found in re.findall(r"^\s*from (mnemic[\w.]*) import", text.read_text(), re.M)
     }
     assert len(imported) > 5
     assert imported - set(PUBLIC) == set()

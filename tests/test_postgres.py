@@ -120,9 +120,7 @@ def test_a_bad_option_is_named_and_the_password_is_not(query: str, named: str) -
 
 def test_sqlite_does_not_load_the_driver(tmp_path: Path) -> None:
     program = (
-        "import sys, mnemic\n"
-        f"mnemic.open('sqlite:///{tmp_path}/a.db').close()\n"
-        "sys.exit('psycopg' in sys.modules)"
+        f"import sys, mnemic\nmnemic.open('sqlite:///{tmp_path}/a.db').close()\nsys.exit('psycopg' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
 
@@ -474,9 +472,7 @@ def test_many_callers_share_few_connections(url: str) -> None:
     with Lab(url + "?pool_max=2", on_loop=False) as lab:
         keys = [f"k{n}" for n in range(40)]
         threads = [
-            threading.Thread(
-                target=lambda key=key: (lab.put(key, scope=ScopePath(key)), lab.get(key, ScopePath(key)))
-            )
+            threading.Thread(target=lambda key=key: (lab.put(key, scope=ScopePath(key)), lab.get(key, ScopePath(key))))
             for key in keys
         ]
         for thread in threads:
@@ -517,9 +513,7 @@ def test_closing_leaves_neither_connections_nor_threads(url: str) -> None:
     assert threading.active_count() == before
 
 
-def test_idle_connections_are_closed_but_for_those_that_stay(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_idle_connections_are_closed_but_for_those_that_stay(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pools, "IDLE_SECONDS", 0.0)
     store = opened(url + "?pool_min=1")
     together = threading.Barrier(3)

@@ -108,10 +108,7 @@ def test_changes_and_deletions_show_at_once(server: str) -> None:
         assert texts(alice.recall("what does Alice have?")) == ["Alice has a red car"]
         other.scope("alice").memories.update(kept.id, text="Alice has a green car")
         other.scope("alice").remember("Alice has a bicycle")
-        assert set(texts(alice.recall("what does Alice have?"))) == {
-            "Alice has a green car",
-            "Alice has a bicycle",
-        }
+        assert set(texts(alice.recall("what does Alice have?"))) == {"Alice has a green car", "Alice has a bicycle"}
         alice.erase()
         assert other.scope("alice").recall("Alice") == []
         with psycopg.connect(server.partition("?")[0]) as raw:
@@ -141,9 +138,7 @@ def test_a_scope_that_is_small_is_searched_in_memory(url: str) -> None:
         assert raw.execute("SELECT to_regclass('mnemic_index')").fetchone() == (None,)
 
 
-def test_without_pgvector_it_searches_in_memory_and_says_so(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_without_pgvector_it_searches_in_memory_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with postgres.empty_database(tmp_path, extensions=False) as plain:
         with caplog.at_level(logging.INFO, "mnemic"), mnemic.open(f"{plain}?recall=server") as memory:
             memory.scope("alice").remember("Alice loves green tea")
@@ -197,9 +192,7 @@ def large(url: str) -> str:
             "FROM mnemic_records r JOIN mnemic_streams s ON s.id = r.stream_id WHERE s.kind = 'experience'",
             (NOTE,),
         )
-        raw.execute(
-            "INSERT INTO mnemic_marks SELECT id, %s, version, last_seq, count FROM mnemic_streams", (NOTE,)
-        )
+        raw.execute("INSERT INTO mnemic_marks SELECT id, %s, version, last_seq, count FROM mnemic_streams", (NOTE,))
         raw.execute("ANALYZE")
     return url
 
@@ -211,11 +204,7 @@ def test_the_plans_use_the_indexes(large: str) -> None:
         one = Near(scope=ScopePath("acme/user7"), name=NOTE, vector=vector, terms=(1, 2), limit=10)
         everyone = Near(scope=ScopePath("acme"), name=NOTE, vector=vector, limit=10)
         words = Near(scope=ScopePath("acme"), name=NOTE, terms=(0x77,), limit=10)
-        return (
-            await store.index.explain(one),
-            await store.index.explain(everyone),
-            await store.index.explain(words),
-        )
+        return (await store.index.explain(one), await store.index.explain(everyone), await store.index.explain(words))
 
     one, everyone, words = in_store(large, plans)
     assert "mnemic_index_scope" in one, one

@@ -65,9 +65,7 @@ def large() -> Iterator[Lab]:
                     for n in range(9000 if scope == HOME else 500)
                 )
             )
-        lab.write(
-            *(Put(record(f"k{m}", scope=ScopePath.of("many", f"s{n}"))) for n in range(400) for m in (1, 2))
-        )
+        lab.write(*(Put(record(f"k{m}", scope=ScopePath.of("many", f"s{n}"))) for n in range(400) for m in (1, 2)))
         with closing(psycopg.connect(lent, autocommit=True)) as connection:
             connection.execute("ANALYZE")
         yield lab
@@ -108,9 +106,7 @@ def plans(lab: Lab, monkeypatch: pytest.MonkeyPatch, work: Any) -> str:
     ],
     ids=str,
 )
-def test_scans_use_their_index(
-    large: Lab, monkeypatch: pytest.MonkeyPatch, asked: dict[str, Any], index: str
-) -> None:
+def test_scans_use_their_index(large: Lab, monkeypatch: pytest.MonkeyPatch, asked: dict[str, Any], index: str) -> None:
     told = plans(large, monkeypatch, lambda: large.page(**asked))
     assert index in told, told
     assert "Sort" not in told or "where" in asked, told
@@ -369,8 +365,6 @@ def test_a_scan_of_many_streams_takes_few_round_trips(url: str, monkeypatch: pyt
         assert len(page.items) == 300
         assert trips == 1
         trips = 0
-        found = lab.page(
-            scope=ScopePath("u"), below=True, kinds=(), where=(Condition("key", "eq", "no"),), limit=5
-        )
+        found = lab.page(scope=ScopePath("u"), below=True, kinds=(), where=(Condition("key", "eq", "no"),), limit=5)
         assert found.items == ()
         assert trips < 12

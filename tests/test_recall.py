@@ -110,9 +110,7 @@ def test_only_the_signals_that_are_chosen_count(alice: mnemic.Scope) -> None:
 
 
 def test_meaning_is_found_where_no_word_is_shared(alice: mnemic.Scope) -> None:
-    alice.remember_many(
-        ["The physician prescribed antibiotics", "The train leaves at noon", "He repaired the roof"]
-    )
+    alice.remember_many(["The physician prescribed antibiotics", "The train leaves at noon", "He repaired the roof"])
     (best, *_) = alice.recall("doctor and medicine")
     assert best.record.text == "The physician prescribed antibiotics"
     assert best.why["dense"] > 0
@@ -132,9 +130,7 @@ def test_without_an_embedder_words_are_enough() -> None:
 # ---------------------------------------------------------------- questions without an answer, odd scopes
 
 
-@pytest.mark.parametrize(
-    "query", ["", " ", "?", "the of and", "🎉", "🎉🎊", "…", "_", "-", "'", "\n\t", "A", "0"]
-)
+@pytest.mark.parametrize("query", ["", " ", "?", "the of and", "🎉", "🎉🎊", "…", "_", "-", "'", "\n\t", "A", "0"])
 def test_odd_queries_do_no_harm(alice: mnemic.Scope, query: str) -> None:
     assert alice.recall(query) == []
     alice.remember("We had a party 🎉")
@@ -241,8 +237,7 @@ def test_a_long_question_takes_no_longer_than_a_long_text(alice: mnemic.Scope) -
 
 def test_long_answers_with_code_do_not_drown_the_short_one(alice: mnemic.Scope) -> None:
     code = "\n".join(
-        f"def step_{n}(value: int) -> int:\n    return value * {n} + offset  # the next step"
-        for n in range(80)
+        f"def step_{n}(value: int) -> int:\n    return value * {n} + offset  # the next step" for n in range(80)
     )
     chat = alice.session("s")
     for n in range(6):
@@ -347,9 +342,7 @@ def test_who_has_no_name_is_the_user_or_the_assistant(alice: mnemic.Scope) -> No
         ("You", "Do You know whether the parcel arrives before Friday?"),
     ],
 )
-def test_a_word_that_is_also_a_name_does_not_turn_the_answer(
-    alice: mnemic.Scope, speaker: str, query: str
-) -> None:
+def test_a_word_that_is_also_a_name_does_not_turn_the_answer(alice: mnemic.Scope, speaker: str, query: str) -> None:
     talk(
         alice.session("s"),
         (speaker, "I had soup for lunch"),
@@ -414,9 +407,7 @@ def test_a_date_that_never_was_does_no_harm(alice: mnemic.Scope, when: str) -> N
 def test_the_latest_is_preferred_where_it_is_asked_for(alice: mnemic.Scope) -> None:
     for n in range(4):
         alice.remember(f"The project status report says {'abcd'[n]}", created=START + n * 30 * DAY)
-    assert found(alice.recall("the latest project status report", k=1)) == [
-        "The project status report says d"
-    ]
+    assert found(alice.recall("the latest project status report", k=1)) == ["The project status report says d"]
 
 
 def test_importance_lifts_what_is_otherwise_alike(alice: mnemic.Scope) -> None:
@@ -478,24 +469,14 @@ def test_every_kind_is_found_together_and_alone(alice: mnemic.Scope) -> None:
     for kind in kinds:
         alone = {"message", "archived"} if kind == "message" else {kind}
         assert {hit.record.kind for hit in alice.recall("zebra", k=20, kinds=kind)} == alone
-    assert {hit.record.kind for hit in alice.recall("zebra", k=20, kinds=["fact", "note"])} == {
-        "fact",
-        "note",
-    }
+    assert {hit.record.kind for hit in alice.recall("zebra", k=20, kinds=["fact", "note"])} == {"fact", "note"}
 
 
 def test_filters_hold_together(alice: mnemic.Scope) -> None:
     for n in range(60):
-        alice.remember(
-            f"tea {n}", metadata={"even": n % 2 == 0, "n": n}, importance=n, created=START + n * DAY
-        )
+        alice.remember(f"tea {n}", metadata={"even": n % 2 == 0, "n": n}, importance=n, created=START + n * DAY)
     hits = alice.recall(
-        "tea",
-        k=99,
-        metadata={"even": True},
-        min_importance=10,
-        since=START + 12 * DAY,
-        until=START + 20 * DAY,
+        "tea", k=99, metadata={"even": True}, min_importance=10, since=START + 12 * DAY, until=START + 20 * DAY
     )
     assert sorted(hit.record.meta["n"] for hit in hits) == [12, 14, 16, 18, 20]
     assert len(alice.recall("tea", k=99, metadata={"n": [1, 2, 99]})) == 2
@@ -518,9 +499,7 @@ def test_weaker_hits_than_the_least_score_are_left_out(alice: mnemic.Scope) -> N
     for n, hit in enumerate(hits):
         if hit.score > 0:
             assert len(alice.recall("green tea with milk", k=9, min_score=hit.score - 1e-4)) >= n + 1
-            assert all(
-                h.score >= hit.score for h in alice.recall("green tea with milk", k=9, min_score=hit.score)
-            )
+            assert all(h.score >= hit.score for h in alice.recall("green tea with milk", k=9, min_score=hit.score))
     assert alice.recall("green tea with milk", min_score=1.01) == []
 
 
@@ -584,9 +563,7 @@ def test_neighbours_close_up_where_one_is_gone(alice: mnemic.Scope) -> None:
     chat.add("user", "word6x")
     chat.add("user", "word7x")
     (hit, *_) = alice.recall("word3x", neighbors=9)
-    assert [*(m.text for m in hit.before), hit.text, *(m.text for m in hit.after)] == [
-        m.text for m in chat.messages()
-    ]
+    assert [*(m.text for m in hit.before), hit.text, *(m.text for m in hit.after)] == [m.text for m in chat.messages()]
     chat.set_system("You are a parrot")
     chat.set_system("You are an owl")
     (hit, *_) = alice.recall("word4x", neighbors=9)
@@ -599,9 +576,7 @@ def test_neighbours_close_up_where_one_is_gone(alice: mnemic.Scope) -> None:
 
 
 def test_copies_of_a_better_hit_are_left_out(alice: mnemic.Scope) -> None:
-    alice.remember_many(
-        ["Tea is ready"] * 8 + ["tea, is ready!"] + ["Tea was late", "The tea shop is closed"]
-    )
+    alice.remember_many(["Tea is ready"] * 8 + ["tea, is ready!"] + ["Tea was late", "The tea shop is closed"])
     texts = found(alice.recall("tea is ready", k=3))
     assert sorted(text.lower().strip("!").replace(",", "") for text in texts) == [
         "tea is ready", "tea was late", "the tea shop is closed",
@@ -629,9 +604,7 @@ def test_near_copies_do_not_fill_the_answer(alice: mnemic.Scope) -> None:
     ],
 )
 def test_what_says_something_else_is_no_copy(alice: mnemic.Scope, one: str, other: str) -> None:
-    alice.remember_many(
-        [one, other, *(f"{one.split()[0]} {word}" for word in ("sofa", "lamp", "desk", "rug"))]
-    )
+    alice.remember_many([one, other, *(f"{one.split()[0]} {word}" for word in ("sofa", "lamp", "desk", "rug"))])
     assert {one, other} <= set(found(alice.recall(one, k=3)))
 
 
@@ -711,9 +684,7 @@ def test_facts_that_were_rewritten_lead_on(file_url: str, rewrites: int) -> None
         assert scored(mine) == fresh(alice, file_url, "where is Anna", k=9)
 
 
-def test_a_session_that_ended_by_itself_hides_nothing(
-    alice: mnemic.Scope, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_session_that_ended_by_itself_hides_nothing(alice: mnemic.Scope, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(searching, "RANKED", 20)
     chat = alice.session("short", ttl=timedelta(seconds=0.6))
     chat.add_many([Message("user", f"tea is ready {'abcdefghij'[n % 10]}{n}") for n in range(40)])

@@ -65,9 +65,7 @@ def changed(memory: mnemic.Memory, change: Callable[[bytes], bytes]) -> int:
 def test_a_damaged_value_is_made_again(file_url: str, damage: str, key: bytes | None, embedder: str) -> None:
     with opened(file_url, key, embedder) as memory:
         fill(memory)
-        expected = [
-            (hit.record.text, hit.score) for hit in memory.scope("acme", "alice").recall("tea in Lisbon")
-        ]
+        expected = [(hit.record.text, hit.score) for hit in memory.scope("acme", "alice").recall("tea in Lisbon")]
     with opened(file_url, key, embedder) as memory:
         assert changed(memory, DAMAGE[damage]) == 2
     with opened(file_url, key, embedder) as memory:

@@ -55,8 +55,7 @@ def test_a_threshold_tells_an_answer_from_none(embedder: str) -> None:
         for role, text in TALK:
             alice.session("s").add(role, text)  # type: ignore[arg-type]
         best = [
-            [max((hit.score for hit in alice.recall(q)), default=0.0) for q in some]
-            for some in (ANSWERED, UNANSWERED)
+            [max((hit.score for hit in alice.recall(q)), default=0.0) for q in some] for some in (ANSWERED, UNANSWERED)
         ]
         assert area(best[0], best[1]) >= 0.95
         assert sum(score >= GOOD for score in best[0]) >= 7

@@ -141,9 +141,7 @@ def test_why_a_cluster_cannot_be_reached_is_told() -> None:
         ("rediss://localhost?ssl_ca_certs=/no/such/file", InvalidValueError),
     ],
 )
-def test_a_url_that_leads_nowhere_says_why(
-    url: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_url_that_leads_nowhere_says_why(url: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calling, "RETRIES", 0)
     with pytest.raises(error):
         open_and_close(url)
@@ -175,11 +173,7 @@ def test_passwords_and_permissions() -> None:
             assert [lab.keys(), lab.keys(scope=ScopePath(), below=True)] == [["a"], ["a"]]
             with pytest.raises(StorePermissionError, match=r"redis://\*\*\*@"):
                 lab.put("b")
-        for url in (
-            f"redis://{at}",
-            f"redis://writer:wrong@{at}",
-            f"redis://writer:secret@{at}?prefix=other",
-        ):
+        for url in (f"redis://{at}", f"redis://writer:wrong@{at}", f"redis://writer:secret@{at}?prefix=other"):
             with pytest.raises(StorePermissionError) as caught:
                 open_and_close(url)
             assert "wrong@" not in str(caught.value)
@@ -223,15 +217,10 @@ def test_a_replica_is_read_but_not_written(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
-def test_what_was_acknowledged_survives_and_the_next_call_works(
-    end: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_acknowledged_survives_and_the_next_call_works(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with own_server("--appendonly", "yes", "--appendfsync", "always") as server:
         with Lab(server.url, on_loop=True) as lab:
-            lab.write(
-                Put(record("a", labels={"x": "y"}, derived={"v": b"1"})),
-                Put(record("b", scope=ScopePath("c"))),
-            )
+            lab.write(Put(record("a", labels={"x": "y"}, derived={"v": b"1"})), Put(record("b", scope=ScopePath("c"))))
             getattr(server.process, end)()
             with monkeypatch.context() as patch:
                 patch.setattr(calling, "RETRIES", 0)
@@ -342,9 +331,7 @@ def test_over_tls(tmp_path: Path) -> None:
 
     async def talk() -> None:
         async with between(valkey.server().port, secure) as (port, _):
-            url, backend = registry.find(
-                f"rediss://{HOST}:{port}?prefix={prefix}&ssl_ca_certs={tmp_path / 'cert.pem'}"
-            )
+            url, backend = registry.find(f"rediss://{HOST}:{port}?prefix={prefix}&ssl_ca_certs={tmp_path / 'cert.pem'}")
             store = await backend.open(url)
             await store.write(Write((Put(record("a"), 0),)))
             assert len((await store.scan(Scan(scope=HOME, kinds=(KIND,)))).items) == 1
@@ -377,9 +364,7 @@ def certificate(folder: Path) -> Path:
     )
     (folder / "cert.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
     (folder / "key.pem").write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     )
     return folder / "cert.pem"
 
@@ -394,17 +379,7 @@ def test_an_append_is_one_round_trip_and_the_last_ten_are_one_command() -> None:
         assert after["evalsha"] == before["evalsha"] + 1
         # The rest ran within the script, except for our own question.
         changed = {name for name in after if after[name] != before.get(name)}
-        assert changed <= {
-            "evalsha",
-            "get",
-            "hmget",
-            "zadd",
-            "hset",
-            "set",
-            "info",
-            "hello",
-            "client|setinfo",
-        }
+        assert changed <= {"evalsha", "get", "hmget", "zadd", "hset", "set", "info", "hello", "client|setinfo"}
         lab.page(reverse=True, limit=10)
         last = commands(server)
         assert last["zrevrangebyscore"] == after.get("zrevrangebyscore", 0) + 1
@@ -417,17 +392,13 @@ def test_nobody_looks_through_all_keys() -> None:
             lab.put("k", scope=ScopePath(f"t{n}/u"), labels={"a": "b"}, derived={"x": b"1"})
         lab.scan(scope=ScopePath(), below=True, kinds=())
         lab.streams(scope=ScopePath("t1"))
-        lab.write(
-            Limit(ScopePath("t1/u"), KIND, 0, None, (("k",),)), Purge(ScopePath("t2/u"), KIND, drop=True)
-        )
+        lab.write(Limit(ScopePath("t1/u"), KIND, 0, None, (("k",),)), Purge(ScopePath("t2/u"), KIND, drop=True))
         assert not {"keys", "scan", "hscan", "zscan", "sscan", "flushdb"} & commands(server).keys()
 
 
 def test_ten_thousand_records_in_one_write(lab: Lab) -> None:
     many = 10_000
-    lab.write(
-        *(Put(record(f"k{n}", labels={"n": str(n % 2)}, derived={"v": b"%d" % n}), 0) for n in range(many))
-    )
+    lab.write(*(Put(record(f"k{n}", labels={"n": str(n % 2)}, derived={"v": b"%d" % n}), 0) for n in range(many)))
     stream = lab.stream()
     assert stream is not None
     assert (stream.count, stream.last_seq) == (many, many)
@@ -441,9 +412,7 @@ def test_ten_thousand_records_in_one_write(lab: Lab) -> None:
         assert client.zcard(keys.labels) == 0
 
 
-def test_a_write_that_is_too_large_is_refused_before_it_is_sent(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_write_that_is_too_large_is_refused_before_it_is_sent(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calling, "LARGEST", 100_000)
     with pytest.raises(TooLargeError):
         lab.write(*(Put(record(f"k{n}", text="x" * 1000)) for n in range(100)))
@@ -516,22 +485,7 @@ def test_what_others_or_a_newer_version_wrote_is_not_touched(lab: Lab) -> None:
             open_and_close(lab.url)
 
 
-NAMES = [
-    "a",
-    "a/b",
-    "a}b",
-    "a{b}",
-    "{a}",
-    "}{",
-    "%7D",
-    "%257D",
-    "a%7Db",
-    "é",
-    "漢/字",
-    "",
-    "streams-1",
-    "*?[a]",
-]
+NAMES = ["a", "a/b", "a}b", "a{b}", "{a}", "}{", "%7D", "%257D", "a%7Db", "é", "漢/字", "", "streams-1", "*?[a]"]
 
 
 def test_names_can_claim_neither_a_key_nor_a_slot() -> None:
@@ -552,8 +506,7 @@ def test_names_can_claim_neither_a_key_nor_a_slot() -> None:
 def test_the_server_lets_records_expire_but_numbers_go_on(lab: Lab) -> None:
     keys = Keys(prefix(lab)).stream((HOME.path, KIND))
     lab.write(
-        Put(record("a", labels={"x": "y"}, derived={"v": b"1"}, weight=3)),
-        Touch(HOME, KIND, timedelta(seconds=0.4)),
+        Put(record("a", labels={"x": "y"}, derived={"v": b"1"}, weight=3)), Touch(HOME, KIND, timedelta(seconds=0.4))
     )
     with redis.Redis(port=valkey.server().port) as client:
         assert all(0 < int(client.pttl(key)) <= 401 for key in keys[1:])

@@ -292,9 +292,7 @@ def own_cluster() -> Iterator[list[KeyServer]]:
 def test_a_replica_takes_over_and_a_node_comes_back(
     own_cluster: list[KeyServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    replica = KeyServer(
-        valkey.program(), "--cluster-enabled", "yes", "--cluster-node-timeout", "2000", bus=True
-    )
+    replica = KeyServer(valkey.program(), "--cluster-enabled", "yes", "--cluster-node-timeout", "2000", bus=True)
     first = own_cluster[0]
     try:
         replica.ask("CLUSTER", "MEET", HOST, str(first.port))

@@ -175,9 +175,7 @@ def test_vectors_of_any_sort_are_taken(kind: str) -> None:
 # ---------------------------------------------------------------- an embedder that fails
 
 
-def test_a_failing_embedder_loses_no_write_and_is_made_up_for(
-    file_url: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_failing_embedder_loses_no_write_and_is_made_up_for(file_url: str, caplog: pytest.LogCaptureFixture) -> None:
     model = Words()
     model.broken = True
     with mnemic.open(file_url, embedder=model) as memory, caplog.at_level(logging.WARNING, "mnemic"):
@@ -313,10 +311,7 @@ def test_a_store_of_an_unknown_embedder_is_searched_by_words(file_url: str, embe
 
 
 def test_an_empty_store_takes_the_first_embedder_that_writes(file_url: str) -> None:
-    with (
-        mnemic.open(file_url, embedder=Words("one")) as one,
-        mnemic.open(file_url, embedder=Words("two")) as two,
-    ):
+    with mnemic.open(file_url, embedder=Words("one")) as one, mnemic.open(file_url, embedder=Words("two")) as two:
         assert one.scope("a").recall("garden") == two.scope("a").recall("garden") == []
         one.scope("a").remember("the winter garden")
         with pytest.raises(mnemic.EmbedderError):
@@ -335,9 +330,7 @@ def fill(memory: mnemic.Memory, count: int = 40) -> None:
         space.remember_many(
             [MemoryItem(text=f"note {n} on the {WORDS[n % 10]}", id=f"k{n}") for n in range(count // 4)]
         )
-        space.session("s").add_many(
-            [Message("user", f"talk {n} of {WORDS[n % 10]}") for n in range(count // 4)]
-        )
+        space.session("s").add_many([Message("user", f"talk {n} of {WORDS[n % 10]}") for n in range(count // 4)])
 
 
 def names(path: str) -> set[str]:
@@ -431,9 +424,7 @@ def test_a_move_that_was_broken_off_goes_on_where_it_was(file_url: str) -> None:
         assert seen[0] >= len(first.texts)
 
 
-def test_old_vectors_go_though_the_last_step_was_broken_off(
-    file_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_old_vectors_go_though_the_last_step_was_broken_off(file_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def broken(self: owning.Owner, name: str) -> None:
         raise KeyboardInterrupt
 
@@ -475,9 +466,7 @@ def test_a_move_that_was_killed_goes_on_where_it_was(file_url: str) -> None:
     old = Words("old")
     with mnemic.open(file_url, embedder=old) as memory:
         for n in range(30):
-            memory.scope("acme", f"user{n}").remember_many(
-                [f"note {m} on the {WORDS[m % 10]}" for m in range(5)]
-            )
+            memory.scope("acme", f"user{n}").remember_many([f"note {m} on the {WORDS[m % 10]}" for m in range(5)])
         child = subprocess.Popen([sys.executable, "-c", MOVING, file_url], stdout=subprocess.PIPE, text=True)
         with child:
             assert child.stdout is not None

@@ -69,9 +69,7 @@ def adds(chat: Any, trips: Trips) -> list[int]:
 
 
 @pytest.mark.parametrize("limits", [{"max_messages": 40}, {"max_tokens": 400}])
-def test_a_full_session_costs_one_round_trip_more(
-    memory: mnemic.Memory, trips: Trips, limits: dict[str, Any]
-) -> None:
+def test_a_full_session_costs_one_round_trip_more(memory: mnemic.Memory, trips: Trips, limits: dict[str, Any]) -> None:
     alice = memory.scope("acme", "alice")
     plain = adds(alice.session("plain"), trips)
     full = adds(alice.session("full", overflow="drop", **limits), trips)

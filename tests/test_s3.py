@@ -17,12 +17,7 @@ from hypothesis.stateful import initialize, invariant, run_state_machine_as_test
 from dict_bucket import DictBucket
 from mnemic.backends.s3 import draft, engine, names, notes, objects, segment
 from mnemic.backends.s3.collecting import MONTH, collect_in
-from mnemic.errors import (
-    NewerSchemaError,
-    StoreUnavailableError,
-    TooLargeError,
-    UnreadableStoreError,
-)
+from mnemic.errors import NewerSchemaError, StoreUnavailableError, TooLargeError, UnreadableStoreError
 from mnemic.records import Record, Ref, ScopePath
 from mnemic.store.protocol import Store, all_streams, scan_all
 from mnemic.store.query import Delete, Derive, Limit, Op, Purge, Put, Scan, StreamScan, Write
@@ -73,9 +68,7 @@ class SmallMachine(StoreMachine):
 
 
 @pytest.mark.parametrize("deletes", [True, False])
-def test_a_store_whose_records_are_moved_all_the_time_agrees_with_the_model(
-    small: None, deletes: bool
-) -> None:
+def test_a_store_whose_records_are_moved_all_the_time_agrees_with_the_model(small: None, deletes: bool) -> None:
     run_state_machine_as_test(
         type("Machine", (SmallMachine,), {"deletes": deletes}),
         settings=settings(
@@ -101,11 +94,7 @@ def test_what_is_forgotten_is_gone_from_every_object(small: None, how: str, ops:
         bucket = DictBucket()
         store = opened(bucket)
         for n in range(40):
-            secret: dict[str, Any] = {
-                "text": SECRET,
-                "labels": {"l": SECRET},
-                "derived": {"v": SECRET.encode()},
-            }
+            secret: dict[str, Any] = {"text": SECRET, "labels": {"l": SECRET}, "derived": {"v": SECRET.encode()}}
             fields = secret if n == 7 else {}
             await store.write(Write((put(str(n), **fields), put(str(n), HOME / "other", text="kept"))))
         assert SECRET.encode() in contents(bucket)
@@ -304,9 +293,7 @@ def test_what_could_not_be_unpacked_is_not_packed(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("limit", [1, 3, 100])
-def test_tenants_are_listed_in_order_whatever_they_are_called(
-    limit: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tenants_are_listed_in_order_whatever_they_are_called(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "AHEAD", 2)
 
     async def main() -> None:

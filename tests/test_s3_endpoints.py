@@ -29,11 +29,7 @@ from small_s3 import SmallS3
 
 
 def served(work: Callable[[SmallS3], Coroutine[Any, Any, None]], monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (
-        ("ACCESS_KEY_ID", "test"),
-        ("SECRET_ACCESS_KEY", "test"),
-        ("EC2_METADATA_DISABLED", "true"),
-    ):
+    for name, value in (("ACCESS_KEY_ID", "test"), ("SECRET_ACCESS_KEY", "test"), ("EC2_METADATA_DISABLED", "true")):
         monkeypatch.setenv(f"AWS_{name}", value)
     monkeypatch.setattr(objects, "_checked", {})
 
@@ -86,9 +82,7 @@ def test_who_may_put_but_not_delete_is_told_so_at_once(monkeypatch: pytest.Monke
     served(work, monkeypatch)
 
 
-def test_an_endpoint_that_deletes_whatever_the_condition_is_used_without(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_endpoint_that_deletes_whatever_the_condition_is_used_without(monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(server: SmallS3) -> None:
         server.heeds_on_delete = False
         async with connected(server.url) as store:

@@ -16,11 +16,7 @@ import pytest
 from dict_bucket import DictBucket
 from mnemic.backends.s3 import engine, manifest, names, objects
 from mnemic.backends.s3.collecting import collect_in
-from mnemic.errors import (
-    ConflictError,
-    StoreBusyError,
-    StoreUnavailableError,
-)
+from mnemic.errors import ConflictError, StoreBusyError, StoreUnavailableError
 from mnemic.records import Record, Ref, ScopePath
 from mnemic.store.protocol import Store, all_streams, scan_all
 from mnemic.store.query import Delete, Derive, Op, Purge, Put, Scan, StreamScan, Touch, Write
@@ -235,9 +231,7 @@ APPEND = textwrap.dedent("""
 def test_processes_append_to_one_stream_and_one_is_killed() -> None:
     with servers.empty_prefix() as url:
         writers = [
-            subprocess.Popen(
-                [sys.executable, "-c", APPEND, url, str(n), "40"], stdout=subprocess.PIPE, text=True
-            )
+            subprocess.Popen([sys.executable, "-c", APPEND, url, str(n), "40"], stdout=subprocess.PIPE, text=True)
             for n in range(3)
         ]
         victim = writers[0]

@@ -55,9 +55,7 @@ def test_a_replica_takes_over() -> None:
         primary.process.kill()
         replica.promote()
         with psycopg.connect(url, autocommit=True) as connection:
-            assert connection.execute("INSERT INTO t VALUES (8) RETURNING (SELECT n FROM t)").fetchone() == (
-                7,
-            )
+            assert connection.execute("INSERT INTO t VALUES (8) RETURNING (SELECT n FROM t)").fetchone() == (7,)
 
 
 def test_a_stopped_postgresql_comes_back_on_its_port() -> None:
@@ -119,9 +117,7 @@ def test_dynamodb_answers_and_the_table_is_deleted(emulator: Emulators, tmp_path
         client.create_table(
             TableName=table, AttributeDefinitions=[key], KeySchema=schema, BillingMode="PAY_PER_REQUEST"
         )
-        client.put_item(
-            TableName=table, Item={"k": {"S": "a"}}, ConditionExpression="attribute_not_exists(k)"
-        )
+        client.put_item(TableName=table, Item={"k": {"S": "a"}}, ConditionExpression="attribute_not_exists(k)")
         assert client.get_item(TableName=table, Key={"k": {"S": "a"}})["Item"] == {"k": {"S": "a"}}
     with pytest.raises(client.exceptions.ResourceNotFoundException):
         client.describe_table(TableName=table)

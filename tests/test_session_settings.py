@@ -145,10 +145,7 @@ def test_a_handle_without_the_function_archives(alice: mnemic.Scope, kind: str) 
 
 def test_what_overflows_is_archived_and_found_unless_it_is_to_be_dropped(alice: mnemic.Scope) -> None:
     chat = alice.session("x", max_messages=5)
-    added = [
-        chat.add("user", "My passport number is 7731."),
-        *(chat.add("user", f"hm {n}") for n in range(30)),
-    ]
+    added = [chat.add("user", "My passport number is 7731."), *(chat.add("user", f"hm {n}") for n in range(30))]
     assert chat.messages() == added[-5:]
     assert chat.archived() == added[:-5]
     hits = alice.recall("passport number")

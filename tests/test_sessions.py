@@ -59,12 +59,7 @@ def test_a_dict_with_a_field_that_would_be_lost_is_refused() -> None:
 
 def test_a_role_and_a_text_are_enough(chat: mnemic.Session) -> None:
     added = chat.add("user", "hello", name="Alice", metadata={"mood": "good"})
-    assert (added.role, added.content, added.name, added.metadata) == (
-        "user",
-        "hello",
-        "Alice",
-        {"mood": "good"},
-    )
+    assert (added.role, added.content, added.name, added.metadata) == ("user", "hello", "Alice", {"mood": "good"})
     assert chat.messages() == [added]
 
 
@@ -133,11 +128,7 @@ def test_filters_combine(chat: mnemic.Session) -> None:
     assert chat.messages(roles=[]) == []
     assert texts(chat.messages(metadata={"priority": "high"})) == ["2", "5", "8", "11"]
     assert texts(chat.messages(metadata={"priority": ["low", "mid"], "n": [0, 1, 2]})) == ["0", "1"]
-    assert texts(chat.messages(since=day + timedelta(days=3), until=day + timedelta(days=5))) == [
-        "3",
-        "4",
-        "5",
-    ]
+    assert texts(chat.messages(since=day + timedelta(days=3), until=day + timedelta(days=5))) == ["3", "4", "5"]
     everything: dict[str, Any] = {
         "roles": ["user"], "metadata": {"priority": "high"}, "since": day + timedelta(days=1),
         "until": day + timedelta(days=9), "limit": 1, "offset": 1,
@@ -238,9 +229,7 @@ def test_agents_share_a_session_and_keep_private_scopes_beside_it(memory: mnemic
     shared[0].add("assistant", "from the analyst", name="analyst")
     shared[1].add("assistant", "from the writer", name="writer")
     private[0].add("user", "secret")
-    assert (
-        texts(shared[0].messages()) == texts(shared[1].messages()) == ["from the analyst", "from the writer"]
-    )
+    assert texts(shared[0].messages()) == texts(shared[1].messages()) == ["from the analyst", "from the writer"]
     assert private[1].messages() == []
 
 
@@ -255,13 +244,8 @@ def test_calls_and_results_can_be_read_and_found(alice: mnemic.Scope, chat: mnem
     chat.add("assistant", None, tool_calls=[ToolCall("c", "search_flights", '{"to": "Lisbon"}')])
     chat.add("tool", {"airline": "TAP", "price": 120}, tool_call_id="c")
     chat.add("assistant", agent_calls=[AgentCall("Booker", {"task": "reserve"})])
-    assert (
-        chat.transcript()
-        == 'assistant: search_flights({"to": "Lisbon"})\ntool: TAP\nassistant: Booker reserve'
-    )
-    assert (
-        alice.recall("Lisbon flights", 1, traffic=True)[0].record.text == 'search_flights({"to": "Lisbon"})'
-    )
+    assert chat.transcript() == 'assistant: search_flights({"to": "Lisbon"})\ntool: TAP\nassistant: Booker reserve'
+    assert alice.recall("Lisbon flights", 1, traffic=True)[0].record.text == 'search_flights({"to": "Lisbon"})'
     assert alice.recall("reserve", 1, traffic=True)[0].record.text == "Booker reserve"
 
 
@@ -274,9 +258,7 @@ def test_prefill_happens_once(chat: mnemic.Session) -> None:
     assert chat.prefill(greeting)
 
 
-def test_a_session_is_saved_and_loaded_whole(
-    alice: mnemic.Scope, chat: mnemic.Session, tmp_path: Path
-) -> None:
+def test_a_session_is_saved_and_loaded_whole(alice: mnemic.Scope, chat: mnemic.Session, tmp_path: Path) -> None:
     chat.add_many(FULL)
     path = tmp_path / "chat.json"
     assert chat.save(path) == len(FULL)
@@ -328,9 +310,7 @@ def test_a_failed_save_leaves_the_old_file(
 
 
 def test_retention_acts(alice: mnemic.Scope) -> None:
-    kept, session, single = (
-        alice.session(name, retention=name) for name in ("persistent", "session", "single_run")
-    )
+    kept, session, single = (alice.session(name, retention=name) for name in ("persistent", "session", "single_run"))
     for chat in (kept, session, single):
         with chat:
             chat.set_system("stay")
@@ -423,9 +403,7 @@ def test_add_takes_what_people_type(chat: mnemic.Session) -> None:
         (lambda chat: chat.add({"content": "hello"}), "needs a role"),
         (lambda chat: chat.add({"role": "user", "text": "hello"}), "no field text: use role, content"),
         (
-            lambda chat: chat.add(
-                {"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "f"}}]}
-            ),
+            lambda chat: chat.add({"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "f"}}]}),
             "a ToolCall has the fields id, name.*from_openai converts this format",
         ),
         (lambda chat: chat.add("user", "hello", text="hello"), "no field text: use role, content"),
@@ -434,9 +412,7 @@ def test_add_takes_what_people_type(chat: mnemic.Session) -> None:
         (lambda chat: chat.add({"role": "user"}, content="hello"), "not both"),
     ],
 )
-def test_add_says_what_it_takes(
-    chat: mnemic.Session, given: Callable[[mnemic.Session], object], said: str
-) -> None:
+def test_add_says_what_it_takes(chat: mnemic.Session, given: Callable[[mnemic.Session], object], said: str) -> None:
     with pytest.raises(mnemic.InvalidValueError, match=said):
         given(chat)
     assert chat.messages() == []

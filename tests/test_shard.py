@@ -179,9 +179,7 @@ def test_a_search_that_is_late_drops_nothing_that_is_newer() -> None:
             await layer.write(Write((Put(Record(home, "memory", key, text=f"tea {key}")),)))
 
         async def tea() -> list[str]:
-            return sorted(
-                hit.record.key for hit in await layer.search(Search(scope=home, query="tea", limit=9))
-            )
+            return sorted(hit.record.key for hit in await layer.search(Search(scope=home, query="tea", limit=9)))
 
         for key in "abc":
             await put(key)
@@ -344,9 +342,7 @@ def test_the_nearest_are_found_where_not_all_are_compared(monkeypatch: pytest.Mo
     monkeypatch.setattr(shards, "BLOCK", 1024)
     random = np.random.default_rng(7)
     centres = random.normal(size=(60, 256))
-    rows = quantized(
-        (centres[random.integers(60, size=5000)] + random.normal(size=(5000, 256))).astype(np.float32)
-    )
+    rows = quantized((centres[random.integers(60, size=5000)] + random.normal(size=(5000, 256))).astype(np.float32))
     vectors = Vectors()
     for start in range(0, 5000, 700):
         part = rows[start : start + 700]

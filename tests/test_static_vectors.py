@@ -46,16 +46,8 @@ def test_texts_that_mean_much_the_same_are_close() -> None:
     ("question", "answer", "other"),
     [
         ("Where does she work?", "She has a job at a hospital.", "She has a dog at home."),
-        (
-            "What sports does he play?",
-            "I joined a soccer team in the spring.",
-            "I joined a choir in the spring.",
-        ),
-        (
-            "Which database do we use?",
-            "Everything is stored in PostgreSQL.",
-            "Everything is stored in boxes.",
-        ),
+        ("What sports does he play?", "I joined a soccer team in the spring.", "I joined a choir in the spring."),
+        ("Which database do we use?", "Everything is stored in PostgreSQL.", "Everything is stored in boxes."),
         ("Does he have allergies?", "Peanuts make me ill.", "Exams make me nervous."),
         ("What did they eat?", "We had pasta and a salad.", "We had rain and a storm."),
     ],

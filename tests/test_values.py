@@ -122,9 +122,7 @@ def test_a_dict_holds_paths_times_and_durations_as_plain_values(samples: dict[st
     moment = datetime(2026, 1, 2, tzinfo=UTC)
     entry = AuditEntry(time=moment, operation="put", scope=ScopePath("acme"), kind="memory")
     assert entry.to_dict()["time"] == "2026-01-02T00:00:00+00:00"
-    assert repr(entry) == (
-        "AuditEntry(time=2026-01-02 00:00:00+00:00, operation='put', scope='acme', kind='memory')"
-    )
+    assert repr(entry) == ("AuditEntry(time=2026-01-02 00:00:00+00:00, operation='put', scope='acme', kind='memory')")
     assert "derived" not in samples["Record"].to_dict()
     assert samples["Context"].to_dict()["messages"][0]["role"] in ("user", "assistant")
 

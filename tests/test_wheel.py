@@ -58,9 +58,7 @@ def run_cells(python: Path, texts: list[str], folder: Path) -> None:
     (folder / "specs" / "fresh").mkdir(parents=True)
     (folder / "specs" / "fresh" / "kernel.json").write_text(json.dumps(spec))
     specs = KernelSpecManager(kernel_dirs=[str(folder / "specs")])
-    manager = KernelManager(
-        kernel_name="fresh", kernel_spec_manager=specs, connection_file=str(folder / "kernel.json")
-    )
+    manager = KernelManager(kernel_name="fresh", kernel_spec_manager=specs, connection_file=str(folder / "kernel.json"))
     manager.start_kernel(cwd=str(folder), env=clean_environment())
     client = manager.blocking_client()
     client.start_channels()
@@ -76,9 +74,7 @@ def run_cells(python: Path, texts: list[str], folder: Path) -> None:
         manager.cleanup_resources()
 
 
-def test_a_fresh_install_is_small_and_runs_the_readme_in_an_interpreter_and_a_notebook(
-    tmp_path: Path,
-) -> None:
+def test_a_fresh_install_is_small_and_runs_the_readme_in_an_interpreter_and_a_notebook(tmp_path: Path) -> None:
     pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", tmp_path, ROOT)
     (wheel,) = tmp_path.glob("*.whl")
     run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "fresh")

@@ -27,9 +27,7 @@ def strings(path: Path) -> Iterator[tuple[int, str, bool]]:
 
 
 def test_a_docstring_begins_with_what_a_thing_is_or_does() -> None:
-    found = [
-        (path.name, line, text) for path in SOURCES for line, text, document in strings(path) if document
-    ]
+    found = [(path.name, line, text) for path in SOURCES for line, text, document in strings(path) if document]
     assert [(name, line, text[:60]) for name, line, text in found if OPENINGS.match(text)] == []
 
 

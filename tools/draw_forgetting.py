@@ -32,9 +32,7 @@ def picture() -> str:
         lines.append(f'<text x="{LEFT - 8}" y="{height:.1f}" text-anchor="end" fill="#555">{percent}%</text>')
     for days in range(0, DAYS + 1, int(HALF_LIFE)):
         across = LEFT + WIDTH * days / DAYS
-        lines.append(
-            f'<text x="{across:.1f}" y="{TOP + HEIGHT + 20}" text-anchor="middle" fill="#555">{days}</text>'
-        )
+        lines.append(f'<text x="{across:.1f}" y="{TOP + HEIGHT + 20}" text-anchor="middle" fill="#555">{days}</text>')
     lines.append(
         f'<text x="{LEFT + WIDTH / 2}" y="{TOP + HEIGHT + 42}" text-anchor="middle" fill="#333">'
         "days since the last use</text>"

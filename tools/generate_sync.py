@@ -147,9 +147,7 @@ MODULES = [
     Module(
         PACKAGE / "agents" / "sync.py",
         ["agents/journal.py", "agents/learning.py"],
-        HEADER.replace(
-            "The sync API: each class drives its async twin", "The sync API of the journal and the learner"
-        ),
+        HEADER.replace("The sync API: each class drives its async twin", "The sync API of the journal and the learner"),
         AGENTS,
     ),
 ]

@@ -50,9 +50,7 @@ def vocabulary(teacher: Any, counts: Counter[str]) -> list[str]:
     latin = [piece for piece in pieces if re.fullmatch(r"(##)?[a-z0-9]+", piece)]
     known = set(latin)
     more = [
-        word
-        for word, _ in counts.most_common()
-        if word not in known and re.fullmatch(r"[a-z0-9]+('[a-z0-9]+)*", word)
+        word for word, _ in counts.most_common() if word not in known and re.fullmatch(r"[a-z0-9]+('[a-z0-9]+)*", word)
     ]
     return latin + more[: PIECES - len(latin)]
 
@@ -110,11 +108,7 @@ def train(table: Tensor, tokens: Tensor, offsets: Tensor, targets: Tensor, direc
         optimizer.zero_grad()
         schedule.step()
         if step % 1000 == 999:
-            print(
-                step + 1,
-                f"{loss.item():.4f} {likeness.item():.4f} {time.monotonic() - began:.0f} s",
-                flush=True,
-            )
+            print(step + 1, f"{loss.item():.4f} {likeness.item():.4f} {time.monotonic() - began:.0f} s", flush=True)
     return table.detach()
 
 

@@ -44,9 +44,7 @@ def read_lines(text: str) -> Texts:
 def read_self_dialogues(text: str) -> Texts:
     """Read the answers of a crowd-sourcing batch: twenty sentences of one dialogue in each row."""
     for row in csv.DictReader(io.StringIO(text)):
-        turns = (
-            (int(key[15:]), value) for key, value in row.items() if key and key.startswith("Answer.sentence")
-        )
+        turns = ((int(key[15:]), value) for key, value in row.items() if key and key.startswith("Answer.sentence"))
         yield [turn for _, turn in sorted(turns) if turn]
 
 
@@ -167,9 +165,7 @@ def read_markdown(text: str) -> Texts:
 
 def sentences(text: str) -> list[str]:
     """Cut a paragraph at the ends of its sentences."""
-    return re.split(
-        r"(?<=[.!?])[\"')\u201d\u2019]*\s+(?=[\"'(\u201c\u2018]?[A-Z0-9])", " ".join(text.split())
-    )
+    return re.split(r"(?<=[.!?])[\"')\u201d\u2019]*\s+(?=[\"'(\u201c\u2018]?[A-Z0-9])", " ".join(text.split()))
 
 
 BOOKS = (
@@ -204,16 +200,11 @@ SOURCES = (
     Source("HIT-SCIR/Molweni", "Apache-2.0", "DP/dev.json", read_molweni),
     Source("openai/grade-school-math", "MIT", "grade_school_math/data/train.jsonl", read_problems),
     Source("clinc/oos-eval", "CC-BY-3.0", "data/data_full.json", read_intents),
-    Source(
-        "snipsco/nlu-benchmark", "CC0-1.0", ":(glob)2017-06-custom-intent-engines/*/*_full.json", read_snips
-    ),
+    Source("snipsco/nlu-benchmark", "CC0-1.0", ":(glob)2017-06-custom-intent-engines/*/*_full.json", read_snips),
     Source("pswietojanski/slurp", "CC-BY-4.0", ":(glob)dataset/slurp/[dt]e[vs]*.jsonl", read_sentence_lines),
     Source("PolyAI-LDN/task-specific-datasets", "CC-BY-4.0", ":(glob)banking_data/*.csv", read_field("text")),
     Source(
-        "PolyAI-LDN/task-specific-datasets",
-        "CC-BY-4.0",
-        ":(glob)span_extraction/restaurant8k/t*.json",
-        read_utterances,
+        "PolyAI-LDN/task-specific-datasets", "CC-BY-4.0", ":(glob)span_extraction/restaurant8k/t*.json", read_utterances
     ),
     Source(
         "LAION-AI/Open-Assistant",
@@ -230,22 +221,14 @@ SOURCES = (
     Source("18F/18f.gsa.gov", "CC0-1.0", ":(glob)**/*.md", read_markdown),
     Source("18F/handbook", "CC0-1.0", ":(glob)**/*.md", read_markdown),
     Source("LukeSmithxyz/based.cooking", "Unlicense", ":(glob)content/*.md", read_markdown),
-    *(
-        Source(f"openstax/osbooks-{name}", "CC-BY-4.0", ":(glob)modules/**/*.cnxml", read_markup)
-        for name in COURSES
-    ),
-    *(
-        Source(f"standardebooks/{name}", "CC0-1.0", ":(glob)src/epub/text/*.xhtml", read_markup)
-        for name in BOOKS
-    ),
+    *(Source(f"openstax/osbooks-{name}", "CC-BY-4.0", ":(glob)modules/**/*.cnxml", read_markup) for name in COURSES),
+    *(Source(f"standardebooks/{name}", "CC0-1.0", ":(glob)src/epub/text/*.xhtml", read_markup) for name in BOOKS),
 )
 
 
 def files_of(folder: Path, pathspec: str) -> Iterator[str]:
     """Read the files of a repository's newest commit."""
-    archive = subprocess.run(
-        ["git", "-C", folder, "archive", "HEAD", pathspec], capture_output=True, check=True
-    ).stdout
+    archive = subprocess.run(["git", "-C", folder, "archive", "HEAD", pathspec], capture_output=True, check=True).stdout
     with tarfile.open(fileobj=io.BytesIO(archive)) as members:
         for member in members:
             content = members.extractfile(member) if member.isfile() else None
@@ -290,12 +273,7 @@ def main(folder: Path, into: Path) -> None:
                             out.write(text + "\n")
                             key = (source.repository, source.licence)
                             counts[key] = counts.get(key, 0) + 1
-            print(
-                source.repository,
-                source.licence,
-                counts.get((source.repository, source.licence), 0),
-                flush=True,
-            )
+            print(source.repository, source.licence, counts.get((source.repository, source.licence), 0), flush=True)
     print(sum(counts.values()), "texts")
 
 

@@ -19,9 +19,7 @@ class Chroma(System):
     package = "chromadb"
 
     def __init__(self, folder: Path, conversations: Sequence[Conversation]) -> None:
-        self.client = chromadb.PersistentClient(
-            path=str(folder), settings=Settings(anonymized_telemetry=False)
-        )
+        self.client = chromadb.PersistentClient(path=str(folder), settings=Settings(anonymized_telemetry=False))
         self.collection = self.client.get_or_create_collection("turns", embedding_function=None)
         self.embedder = StaticVectors()
 
@@ -41,9 +39,7 @@ class Chroma(System):
 
     def ask(self, user: str, question: str, k: int) -> list[str]:
         """Query the user's documents."""
-        found = self.collection.query(
-            query_embeddings=[self.embedder.one(question)], n_results=k, where={"user": user}
-        )
+        found = self.collection.query(query_embeddings=[self.embedder.one(question)], n_results=k, where={"user": user})
         return [metadata["turn"] for metadata in found["metadatas"][0]]
 
     def close(self) -> None:

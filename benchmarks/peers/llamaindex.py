@@ -46,9 +46,7 @@ class LlamaIndex(System):
     package = "llama-index-core"
 
     def __init__(self, folder: Path, conversations: Sequence[Conversation]) -> None:
-        self.client = chromadb.PersistentClient(
-            path=str(folder), settings=Settings(anonymized_telemetry=False)
-        )
+        self.client = chromadb.PersistentClient(path=str(folder), settings=Settings(anonymized_telemetry=False))
         collection = self.client.get_or_create_collection("memory", embedding_function=None)
         self.vectors = ChromaVectorStore(chroma_collection=collection)
         self.blocks: dict[tuple[str, int], Any] = {}

@@ -40,14 +40,8 @@ class Mem0(System):
         store = {"collection_name": "turns", "path": str(folder / "vectors"), **self.options}
         self.memory = Memory.from_config(
             {
-                "embedder": {
-                    "provider": "langchain",
-                    "config": {"model": Embedding(), "embedding_dims": DIMENSIONS},
-                },
-                "vector_store": {
-                    "provider": self.provider,
-                    "config": {**store, "embedding_model_dims": DIMENSIONS},
-                },
+                "embedder": {"provider": "langchain", "config": {"model": Embedding(), "embedding_dims": DIMENSIONS}},
+                "vector_store": {"provider": self.provider, "config": {**store, "embedding_model_dims": DIMENSIONS}},
                 # It must be able to make a client, which `infer=False` never calls.
                 "llm": {"provider": "openai", "config": {"api_key": "none"}},
                 "history_db_path": str(folder / "history.db"),

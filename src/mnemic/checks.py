@@ -88,9 +88,7 @@ def check_segment(value: object, field: str = "scope segment") -> str:
 def check_kind(value: object) -> str:
     """Return `value` if it is a valid record kind; raises InvalidValueError otherwise."""
     if not isinstance(value, str) or not _is_kind(value):
-        raise InvalidValueError(
-            f"kind must be up to 32 lower-case letters, digits, '-' and '_': {shown(value)}"
-        )
+        raise InvalidValueError(f"kind must be up to 32 lower-case letters, digits, '-' and '_': {shown(value)}")
     return value
 
 

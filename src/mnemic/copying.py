@@ -108,9 +108,7 @@ async def _own_streams(store: Store, home: ScopePath) -> AsyncGenerator[Stream, 
 class _Copy:
     """One copy between two open stores."""
 
-    def __init__(
-        self, source: Store, target: Store, home: ScopePath, merge: bool, progress: Progress | None
-    ) -> None:
+    def __init__(self, source: Store, target: Store, home: ScopePath, merge: bool, progress: Progress | None) -> None:
         self.source = source
         self.target = target
         self.home = home

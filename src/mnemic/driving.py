@@ -162,9 +162,7 @@ class Portal:
             raise ClosedError("this memory is closed")
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(
-                target=_serve, args=(self._loop,), name=f"{OURS}-loop", daemon=True
-            )
+            self._thread = threading.Thread(target=_serve, args=(self._loop,), name=f"{OURS}-loop", daemon=True)
             self._thread.start()
             self._dropped = finalize(self, _drop, self._loop, self._last)
             self._dropped.atexit = False

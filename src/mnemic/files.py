@@ -11,14 +11,7 @@ from os import PathLike
 from pathlib import Path
 from typing import IO
 
-from .errors import (
-    InvalidValueError,
-    MnemicError,
-    NotFoundError,
-    StoreError,
-    StoreFullError,
-    StorePermissionError,
-)
+from .errors import InvalidValueError, MnemicError, NotFoundError, StoreError, StoreFullError, StorePermissionError
 
 DATABASE = b"SQLite format 3\0"
 """The first bytes of an SQLite database file."""
@@ -108,9 +101,7 @@ def _check_replaceable(path: Path) -> None:
     _check_regular(path.lstat().st_mode, path)
     with path.open("rb") as file:
         if file.read(len(DATABASE)) == DATABASE:
-            raise StorePermissionError(
-                f"{path} is an SQLite database, which is not overwritten: choose another file"
-            )
+            raise StorePermissionError(f"{path} is an SQLite database, which is not overwritten: choose another file")
 
 
 def _check_regular(mode: int, path: Path) -> None:

@@ -110,6 +110,4 @@ def _after_fork_in_parent() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_before_fork, after_in_child=_after_fork, after_in_parent=_after_fork_in_parent
-    )
+    os.register_at_fork(before=_before_fork, after_in_child=_after_fork, after_in_parent=_after_fork_in_parent)

@@ -36,10 +36,7 @@ Tokens: TypeAlias = str | TokenCounter | Callable[[str], int]
 
 
 def indexed(
-    store: Store,
-    embedder: Embedder | str | None,
-    companion: Companion | None = None,
-    index_bytes: int = INDEX_BYTES,
+    store: Store, embedder: Embedder | str | None, companion: Companion | None = None, index_bytes: int = INDEX_BYTES
 ) -> IndexLayer | None:
     """Return the index layer of a store; None if the store searches by itself."""
     if Capability.LEXICAL in store.capabilities:
@@ -149,9 +146,7 @@ class AsyncMemory:
         """
         return await list_scopes(self._store, ScopePath(), limit)
 
-    async def export_to(
-        self, path: FileOrPath, *, progress: Callable[[int, int], object] | None = None
-    ) -> Exported:
+    async def export_to(self, path: FileOrPath, *, progress: Callable[[int, int], object] | None = None) -> Exported:
         """Export everything to a JSON Lines file, which is replaced atomically.
 
         Vectors are not exported, since they can be recomputed. The file is not encrypted, even if the store is.
@@ -161,11 +156,7 @@ class AsyncMemory:
         return await export_file(self._store, ScopePath(), path, progress)
 
     async def import_from(
-        self,
-        path: FileOrPath,
-        *,
-        overwrite: bool = False,
-        progress: Callable[[int, int], object] | None = None,
+        self, path: FileOrPath, *, overwrite: bool = False, progress: Callable[[int, int], object] | None = None
     ) -> Imported:
         """Import a file that `export_to` wrote, into the original scopes; existing records are kept.
 
@@ -179,9 +170,7 @@ class AsyncMemory:
         """Delete expired records from the store, which reads already hide; return how many."""
         return await purge_all(self._store, ScopePath(), expired_only=True)
 
-    async def reembed(
-        self, embedder: Embedder | str, *, progress: Callable[[int, int], object] | None = None
-    ) -> int:
+    async def reembed(self, embedder: Embedder | str, *, progress: Callable[[int, int], object] | None = None) -> int:
         """Recompute all vectors with another embedder, then switch to it; return the number of texts.
 
         Recall uses the old vectors until all new ones exist. If interrupted, it resumes when called again.
@@ -244,9 +233,7 @@ class AsyncMemory:
         finally:
             await archive.close()
 
-    def acting(
-        self, *, actor: str | None = None, session: str | None = None, address: str | None = None
-    ) -> Acting:
+    def acting(self, *, actor: str | None = None, session: str | None = None, address: str | None = None) -> Acting:
         """Return a context manager that sets the actor for the audit log.
 
         Omitted fields keep their outer values. It applies to the current thread or task, and to tasks that it

@@ -18,13 +18,7 @@ from .errors import InvalidValueError
 from .files import read_file
 from .records import ROLES, Message, now
 
-__all__ = [
-    "Conversation",
-    "Place",
-    "Question",
-    "read_recall_set",
-    "with_categories",
-]
+__all__ = ["Conversation", "Place", "Question", "read_recall_set", "with_categories"]
 
 Place: TypeAlias = tuple[str, str]
 """A turn's session and id."""

@@ -118,11 +118,7 @@ class Value(Struct, frozen=True):
     def __repr__(self) -> str:
         """Return the fields that are set, with long texts shortened."""
         fields = ((name, getattr(self, name)) for name in self.__struct_fields__)
-        told = (
-            f"{name}={_brief(value)}"
-            for name, value in fields
-            if not (value is None or value in ("", [], {}, 0))
-        )
+        told = (f"{name}={_brief(value)}" for name, value in fields if not (value is None or value in ("", [], {}, 0)))
         return f"{type(self).__name__}({', '.join(told)})"
 
 
@@ -150,9 +146,7 @@ class ScopePath(Value, frozen=True, order=True):
     def __post_init__(self) -> None:
         """Raise InvalidValueError for an empty, too long or unprintable segment, or too many segments."""
         if self.path.__class__ is not str:
-            raise InvalidValueError(
-                f"a scope's path must be a string such as 'acme/alice': {shown(self.path)}"
-            )
+            raise InvalidValueError(f"a scope's path must be a string such as 'acme/alice': {shown(self.path)}")
         if self.path:
             for segment in self.segments:
                 check_segment(segment, f"segment of scope {shown(self.path)}")
@@ -339,9 +333,7 @@ class Message(Value, frozen=True):
             check_choice(self.role, "role", ROLES)
         content = self.content.__class__
         if content is not str and not (self.content is None or issubclass(content, str | dict | list)):
-            raise InvalidValueError(
-                f"content must be text, an object or a list of blocks, not {content.__name__}"
-            )
+            raise InvalidValueError(f"content must be text, an object or a list of blocks, not {content.__name__}")
         if content is list:
             _check_blocks(self.content)
         if self.metadata.__class__ is not dict:
@@ -416,9 +408,7 @@ def texts_in(value: Any, depth: int = MAX_JSON_DEPTH) -> Iterator[str]:
         for item in value:
             yield from texts_in(item, depth - 1)
     elif isinstance(value, dict) and depth:
-        seen = (
-            ("text", "content", "input", "thinking") if isinstance(value.get("type"), str) else tuple(value)
-        )
+        seen = ("text", "content", "input", "thinking") if isinstance(value.get("type"), str) else tuple(value)
         for key in seen:
             yield from texts_in(value.get(key), depth - 1)
 

@@ -120,11 +120,7 @@ class AsyncScope:
         )
 
     async def remember_many(
-        self,
-        items: Iterable[str | MemoryItem],
-        *,
-        once: str | None = None,
-        duplicates: Duplicates = "keep",
+        self, items: Iterable[str | MemoryItem], *, once: str | None = None, duplicates: Duplicates = "keep"
     ) -> list[MemoryItem]:
         """Remember texts in this scope, all or none; shortcut for `memories.add_many`."""
         return await self.memories.add_many(items, once=once, duplicates=duplicates)
@@ -173,10 +169,7 @@ class AsyncScope:
             diverse=diverse,
             traffic=traffic or roles is not None,
             exclude=tuple(
-                [
-                    await find_ref(self._store, self.path, one, MEMORY)
-                    for one in check_several(exclude, "exclude")
-                ]
+                [await find_ref(self._store, self.path, one, MEMORY) for one in check_several(exclude, "exclude")]
             ),
             uses=uses,
         )
@@ -335,9 +328,7 @@ class AsyncScope:
         """
         return await list_scopes(self._store, self.path, limit)
 
-    async def export_to(
-        self, path: FileOrPath, *, progress: Callable[[int, int], object] | None = None
-    ) -> Exported:
+    async def export_to(self, path: FileOrPath, *, progress: Callable[[int, int], object] | None = None) -> Exported:
         """Export everything here and below to a JSON Lines file, which is replaced atomically.
 
         Vectors are not exported, since they can be recomputed. The file is not encrypted, even if the store is.
@@ -347,11 +338,7 @@ class AsyncScope:
         return await export_file(self._store, self.path, path, progress)
 
     async def import_from(
-        self,
-        path: FileOrPath,
-        *,
-        overwrite: bool = False,
-        progress: Callable[[int, int], object] | None = None,
+        self, path: FileOrPath, *, overwrite: bool = False, progress: Callable[[int, int], object] | None = None
     ) -> Imported:
         """Import a file that `export_to` wrote into this scope; existing records are kept.
 

@@ -212,9 +212,7 @@ class Session:
         """Add messages if the session has none except system messages; return whether it did."""
         return self._driver.run(self._twin.prefill(messages))
 
-    def window(
-        self, max_tokens: int, *, interrupted: str | None = None, partial: bool = False
-    ) -> list[Message]:
+    def window(self, max_tokens: int, *, interrupted: str | None = None, partial: bool = False) -> list[Message]:
         """Return the newest messages that fit into `max_tokens`, oldest first.
 
         Always included are the system messages and the user's last message, and a running summary if there is
@@ -625,9 +623,7 @@ class Facts:
         By default those valid now; with `as_of`, those valid then; with `history`, all. Sorted by start of
         validity; `limit` keeps the first that were added.
         """
-        return self._driver.run(
-            self._twin.ask(subject, predicate, object, as_of=as_of, history=history, limit=limit)
-        )
+        return self._driver.run(self._twin.ask(subject, predicate, object, as_of=as_of, history=history, limit=limit))
 
     def neighbors(
         self,
@@ -658,20 +654,14 @@ class Facts:
         Raises LimitError if it would have to read more than `max_facts` facts.
         """
         return self._driver.run(
-            self._twin.path(
-                start, end, max_depth=max_depth, predicates=predicates, as_of=as_of, max_facts=max_facts
-            )
+            self._twin.path(start, end, max_depth=max_depth, predicates=predicates, as_of=as_of, max_facts=max_facts)
         )
 
-    def to_networkx(
-        self, *, as_of: datetime | None = None, history: bool = False
-    ) -> networkx.MultiDiGraph[str]:
+    def to_networkx(self, *, as_of: datetime | None = None, history: bool = False) -> networkx.MultiDiGraph[str]:
         """Return the facts of this scope as a networkx graph; raises MissingExtraError if networkx is not installed."""
         return self._driver.run(self._twin.to_networkx(as_of=as_of, history=history))
 
-    def save_graphml(
-        self, path: str | PathLike[str], *, as_of: datetime | None = None, history: bool = False
-    ) -> int:
+    def save_graphml(self, path: str | PathLike[str], *, as_of: datetime | None = None, history: bool = False) -> int:
         """Write the facts of this scope to a GraphML file; return how many. Raises as `to_networkx` does."""
         return self._driver.run(self._twin.save_graphml(path, as_of=as_of, history=history))
 
@@ -716,9 +706,7 @@ class Memory:
         """
         return self._driver.run(self._twin.scopes(limit=limit))
 
-    def export_to(
-        self, path: FileOrPath, *, progress: Callable[[int, int], object] | None = None
-    ) -> Exported:
+    def export_to(self, path: FileOrPath, *, progress: Callable[[int, int], object] | None = None) -> Exported:
         """Export everything to a JSON Lines file, which is replaced atomically.
 
         Vectors are not exported, since they can be recomputed. The file is not encrypted, even if the store is.
@@ -728,11 +716,7 @@ class Memory:
         return self._driver.run(self._twin.export_to(path, progress=progress))
 
     def import_from(
-        self,
-        path: FileOrPath,
-        *,
-        overwrite: bool = False,
-        progress: Callable[[int, int], object] | None = None,
+        self, path: FileOrPath, *, overwrite: bool = False, progress: Callable[[int, int], object] | None = None
     ) -> Imported:
         """Import a file that `export_to` wrote, into the original scopes; existing records are kept.
 
@@ -746,9 +730,7 @@ class Memory:
         """Delete expired records from the store, which reads already hide; return how many."""
         return self._driver.run(self._twin.compact())
 
-    def reembed(
-        self, embedder: Embedder | str, *, progress: Callable[[int, int], object] | None = None
-    ) -> int:
+    def reembed(self, embedder: Embedder | str, *, progress: Callable[[int, int], object] | None = None) -> int:
         """Recompute all vectors with another embedder, then switch to it; return the number of texts.
 
         Recall uses the old vectors until all new ones exist. If interrupted, it resumes when called again.
@@ -772,9 +754,7 @@ class Memory:
         """
         return self._driver.run(self._twin.reindex(progress=progress))
 
-    def rotate(
-        self, *, archives: Sequence[str] = (), progress: Callable[[int, int], object] | None = None
-    ) -> int:
+    def rotate(self, *, archives: Sequence[str] = (), progress: Callable[[int, int], object] | None = None) -> int:
         """Re-encrypt everything with the first key; return how many records changed.
 
         Covers the store, the audit log that this memory was opened with if it has its own URL, and the
@@ -786,9 +766,7 @@ class Memory:
         """
         return self._driver.run(self._twin.rotate(archives=archives, progress=progress))
 
-    def acting(
-        self, *, actor: str | None = None, session: str | None = None, address: str | None = None
-    ) -> Acting:
+    def acting(self, *, actor: str | None = None, session: str | None = None, address: str | None = None) -> Acting:
         """Return a context manager that sets the actor for the audit log.
 
         Omitted fields keep their outer values. It applies to the current thread or task, and to tasks that it
@@ -1032,9 +1010,7 @@ class Scope:
         `memories.update` changes more fields of a memory. Raises NotFoundError if it does not exist,
         ConflictError if concurrent writes win every attempt.
         """
-        return self._driver.run(
-            self._twin.update(item, importance=importance, metadata=metadata, pinned=pinned)
-        )
+        return self._driver.run(self._twin.update(item, importance=importance, metadata=metadata, pinned=pinned))
 
     def used(self, *hits: Reference) -> int:
         """Report hits, here or below, as useful, so that they fade more slowly; return how many still exist.
@@ -1137,9 +1113,7 @@ class Scope:
         """
         return self._driver.run(self._twin.scopes(limit=limit))
 
-    def export_to(
-        self, path: FileOrPath, *, progress: Callable[[int, int], object] | None = None
-    ) -> Exported:
+    def export_to(self, path: FileOrPath, *, progress: Callable[[int, int], object] | None = None) -> Exported:
         """Export everything here and below to a JSON Lines file, which is replaced atomically.
 
         Vectors are not exported, since they can be recomputed. The file is not encrypted, even if the store is.
@@ -1149,11 +1123,7 @@ class Scope:
         return self._driver.run(self._twin.export_to(path, progress=progress))
 
     def import_from(
-        self,
-        path: FileOrPath,
-        *,
-        overwrite: bool = False,
-        progress: Callable[[int, int], object] | None = None,
+        self, path: FileOrPath, *, overwrite: bool = False, progress: Callable[[int, int], object] | None = None
     ) -> Imported:
         """Import a file that `export_to` wrote into this scope; existing records are kept.
 

@@ -14,14 +14,7 @@ from .errors import InvalidValueError
 from .images import ImageInfo, image_in, image_info
 from .records import Message
 
-__all__ = [
-    "DEFAULT_ENCODING",
-    "ENVELOPE",
-    "TokenCounter",
-    "count_message",
-    "counter",
-    "encoding",
-]
+__all__ = ["DEFAULT_ENCODING", "ENVELOPE", "TokenCounter", "count_message", "counter", "encoding"]
 
 DEFAULT_ENCODING = "o200k_base"
 """The encoding of OpenAI's models since GPT-4o."""

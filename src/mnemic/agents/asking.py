@@ -65,9 +65,7 @@ def wants_text(function: Callable[..., Any]) -> bool:
 def as_prompt(messages: list[Message]) -> str:
     """Return messages as one text: who said what."""
     return "\n\n".join(
-        (message.text or "")
-        if message.role == "system"
-        else f"{message.name or message.role}: {message.text or ''}"
+        (message.text or "") if message.role == "system" else f"{message.name or message.role}: {message.text or ''}"
         for message in messages
     )
 
@@ -94,9 +92,7 @@ async def ask_for(answer: type[Answer], model: Asked, task: str, material: str) 
             return msgspec.convert(_parsed(text), answer, strict=False)
         except (ValueError, msgspec.ValidationError) as error:
             if attempt + 1 == ATTEMPTS:
-                raise InvalidValueError(
-                    f"the model did not answer with the JSON it was asked for: {error}"
-                ) from None
+                raise InvalidValueError(f"the model did not answer with the JSON it was asked for: {error}") from None
             again = f"That cannot be read ({error}). Answer with the JSON alone."
             messages = [*messages, Message("assistant", text), Message("user", again)]
     raise AssertionError("unreachable")

@@ -55,9 +55,7 @@ def _fitted(item: Any, tokens: TokenCounter, room: int) -> Any:
         return item
     if not isinstance(item, dict) or room < LEAST:
         return None
-    name = max(
-        (n for n, value in item.items() if isinstance(value, str)), key=lambda n: len(item[n]), default=None
-    )
+    name = max((n for n, value in item.items() if isinstance(value, str)), key=lambda n: len(item[n]), default=None)
     if name is None:
         return None
     left = room - tokens.count(as_text({**item, name: ""})) - 2

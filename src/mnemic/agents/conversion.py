@@ -263,10 +263,7 @@ def _item(block: Any) -> UserContent:
     match block:
         case {"type": "text", "text": str(text)}:
             return text
-        case {"type": "image_url", "image_url": {"url": str(url)}} | {
-            "type": "image_url",
-            "image_url": str(url),
-        }:
+        case {"type": "image_url", "image_url": {"url": str(url)}} | {"type": "image_url", "image_url": str(url)}:
             return _image(url)
         case {"type": "image", "source": {"type": "url", "url": str(url)}}:
             return _image(url)
@@ -291,9 +288,7 @@ def _tool_return(message: Message, named: dict[str, str]) -> ToolReturnPart:
     outcome = _ours(message).get("outcome")
     if outcome is None:
         flags = message.metadata
-        outcome = (
-            "interrupted" if flags.get("interrupted") else "failed" if flags.get("is_error") else "success"
-        )
+        outcome = "interrupted" if flags.get("interrupted") else "failed" if flags.get("is_error") else "success"
     call = message.tool_call_id or ""
     name = message.name or named.get(call) or "tool"
     fields: dict[str, Any] = {
@@ -348,9 +343,7 @@ def _response(message: Message, agent: str | None) -> ModelResponse:
     )
 
 
-def _in_order(
-    parts: list[ModelResponsePart], calls: list[ToolCallPart], order: str
-) -> list[ModelResponsePart]:
+def _in_order(parts: list[ModelResponsePart], calls: list[ToolCallPart], order: str) -> list[ModelResponsePart]:
     if order.count("b") != len(parts) or order.count("c") != len(calls):
         return [*parts, *calls]
     rest = {"b": iter(parts), "c": iter(calls)}

@@ -131,9 +131,7 @@ class AsyncJournal:
                 raise InvalidValueError(f"{shown(change.key)} was too large for its former value to be kept")
             if not force and _mark(record) != change.after:
                 version = record.version if record is not None else 0
-                told = (
-                    f"{shown(' '.join(change.names) or change.key)} was changed again since act {done.id!r}"
-                )
+                told = f"{shown(' '.join(change.names) or change.key)} was changed again since act {done.id!r}"
                 raise ConflictError(f"{told}: undo that first, or use force", key=change.key, current=version)
             ops += self._restored(change, record)
         return (await self._journaling("undo", Provenance(agent=by), done.id).written(ops)) or done
@@ -159,9 +157,7 @@ class AsyncJournal:
     async def _find(self, id: str) -> Act:
         (record,) = await self._store.read([Ref(self.scope, JOURNAL, check_name(id, "act"))])
         if record is None:
-            raise NotFoundError(
-                f"the journal of {self.scope.path!r} has no act {shown(id)}; only so many are kept"
-            )
+            raise NotFoundError(f"the journal of {self.scope.path!r} has no act {shown(id)}; only so many are kept")
         return _act(record)
 
     def _restored(self, change: Change, present: Record | None) -> list[Op]:
@@ -231,9 +227,7 @@ class _Journaling(Layer):
         data = to_builtins(act)
         labels = {} if act.undoes is None else {"undoes": act.undoes}
         size = len(json.encode(data))
-        return Record(
-            scope=self._home, kind=JOURNAL, key=act.id, title=act.what, data=data, labels=labels, weight=size
-        )
+        return Record(scope=self._home, kind=JOURNAL, key=act.id, title=act.what, data=data, labels=labels, weight=size)
 
     async def _trim(self, held: Outcome) -> None:
         """Drop the oldest acts once there are too many, a tenth at a time."""
@@ -285,18 +279,9 @@ def _changes(ops: list[Op], before: dict[Ref, Record | None]) -> list[Change]:
         lost = kept is not None and len(json.encode(kept)) > MAX_BEFORE
         record = new if new is not None else old
         assert record is not None
-        names = (
-            [record.labels[name] for name in ("subject", "predicate", "object")] if ref.kind == FACT else []
-        )
+        names = [record.labels[name] for name in ("subject", "predicate", "object")] if ref.kind == FACT else []
         found.append(
-            Change(
-                kind=ref.kind,
-                key=ref.key,
-                before=None if lost else kept,
-                after=_mark(new),
-                lost=lost,
-                names=names,
-            )
+            Change(kind=ref.kind, key=ref.key, before=None if lost else kept, after=_mark(new), lost=lost, names=names)
         )
     return found
 

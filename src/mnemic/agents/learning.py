@@ -139,9 +139,7 @@ class AsyncLearner:
             spoken = [record for record in fresh if record.text and _role(record) in SPEAKERS]
             found = await ask_for(Found, model, EXTRACT, numbered(_lines(spoken))) if spoken else Found()
             facts, links, skipped = await self._keep(chat, spoken, found)
-            total = Extracted(
-                facts=total.facts + facts, links=total.links + links, skipped=total.skipped + skipped
-            )
+            total = Extracted(facts=total.facts + facts, links=total.links + links, skipped=total.skipped + skipped)
             data = {"seq": fresh[-1].seq}
             put = Put(Record(scope=chat.scope, kind=PROGRESS, key="extract", data=data), version)
             try:
@@ -169,11 +167,7 @@ class AsyncLearner:
                 if isinstance(item, FoundFact):
                     meta = {"confidence": confidence, "session": chat.name}
                     work = writer.remember(
-                        item.text,
-                        source=source.key,
-                        metadata=meta,
-                        valid_from=source.created,
-                        duplicates="skip",
+                        item.text, source=source.key, metadata=meta, valid_from=source.created, duplicates="skip"
                     )
                     facts.append(await self.home.run(work))
                 else:
@@ -193,9 +187,7 @@ class AsyncLearner:
 
     # ------------------------------------------------------------ insights
 
-    async def reflect(
-        self, period: timedelta | tuple[datetime, datetime] = timedelta(days=1)
-    ) -> list[MemoryItem]:
+    async def reflect(self, period: timedelta | tuple[datetime, datetime] = timedelta(days=1)) -> list[MemoryItem]:
         """Derive insights from everything said and remembered in a period; store and return them.
 
         The period is a duration up to now, or a start and an end. Each insight has its sources in its metadata.
@@ -220,9 +212,7 @@ class AsyncLearner:
                 "sources": [[r.scope.path, r.kind, r.key] for r in sources],
             }
             importance = min(10.0, max(0.0, insight.importance))
-            writer = AsyncJournal(space).writer(
-                "reflect", Provenance(agent=self.name, model=self._model_name)
-            )
+            writer = AsyncJournal(space).writer("reflect", Provenance(agent=self.name, model=self._model_name))
             work = writer.remember(insight.text, importance=importance, metadata=meta, duplicates="merge")
             kept.append(await self.home.run(work))
         return kept
@@ -261,9 +251,7 @@ class AsyncLearner:
             said = "\n".join(f"{m.name or m.role}: {m.text or ''}"[:500] for m in messages)
             answer = await self._model([Message("system", TITLE_TASK), Message("user", said)])
             made = " ".join(answer.strip().strip("\"'*#").split())[:120] or made
-        record = Record(
-            scope=chat.scope, kind=TITLE, key=TITLE, title=made, meta={WRITTEN_BY: self._by(chat, None)}
-        )
+        record = Record(scope=chat.scope, kind=TITLE, key=TITLE, title=made, meta={WRITTEN_BY: self._by(chat, None)})
         await self.home.run(chat._store.write(Write((Put(record),))))
         return made
 
@@ -311,9 +299,7 @@ class AsyncLearner:
 
     def _needed(self, what: str) -> Asked:
         if self._model is None:
-            raise InvalidValueError(
-                f"{what} needs a model, and this learner has none: give it one as `model`"
-            )
+            raise InvalidValueError(f"{what} needs a model, and this learner has none: give it one as `model`")
         return self._model
 
     async def _read(self, ref: Ref) -> Record | None:
@@ -387,9 +373,7 @@ def _lines(records: Sequence[Record]) -> list[str]:
     for record in records:
         message = decode(record) if record.kind == MESSAGE else None
         said = f"{message.name or message.role}: " if message is not None else ""
-        lines.append(
-            f"({record.created:%Y-%m-%d}) {said}{record.text}" if record.created else f"{said}{record.text}"
-        )
+        lines.append(f"({record.created:%Y-%m-%d}) {said}{record.text}" if record.created else f"{said}{record.text}")
     return lines
 
 

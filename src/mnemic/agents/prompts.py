@@ -22,9 +22,7 @@ from ..scope import AsyncScope
 from ..store.query import Scan
 from ..tokens import TokenCounter
 
-INTERRUPTED = (
-    "No result: this call was interrupted, or is still under way. It may or may not have had its effect."
-)
+INTERRUPTED = "No result: this call was interrupted, or is still under way. It may or may not have had its effect."
 """Placeholder for a missing tool result in a prompt."""
 NOTES = "Your notes, by key (read_note shows what is in one):"
 """Heading of the list of notes."""

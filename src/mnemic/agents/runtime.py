@@ -103,12 +103,7 @@ class Runtime:
         return (await agent._ask(request, calling, options)).output
 
     def call_sync(
-        self,
-        name: str,
-        request: str | Sequence[UserContent],
-        *,
-        session: AnySession | None = None,
-        **options: Any,
+        self, name: str, request: str | Sequence[UserContent], *, session: AnySession | None = None, **options: Any
     ) -> Any:
         """Call an agent synchronously, like `call`; a running event loop is blocked meanwhile."""
         if self._portal is None:
@@ -116,12 +111,7 @@ class Runtime:
         return self._portal.run(self.call(name, request, session=session, **options))
 
     async def stream(
-        self,
-        name: str,
-        request: str | Sequence[UserContent],
-        *,
-        session: AnySession | None = None,
-        **options: Any,
+        self, name: str, request: str | Sequence[UserContent], *, session: AnySession | None = None, **options: Any
     ) -> AsyncIterator[str]:
         """Call an agent, yielding its answer as it is written; raises NotFoundError as `call` does."""
         async for text in self._find(name).run_stream(request, session=session, **options):
@@ -165,9 +155,7 @@ class Runtime:
     def others(self, agent: Agent, calls: Collection[str] | None) -> list[Agent]:
         """Return the agents that an agent may call."""
         return [
-            other
-            for other in self._agents.values()
-            if other is not agent and (calls is None or other.name in calls)
+            other for other in self._agents.values() if other is not agent and (calls is None or other.name in calls)
         ]
 
     async def pass_on(
@@ -195,9 +183,7 @@ class Runtime:
     def _find(self, name: str) -> Agent:
         found = self._agents.get(name)
         if found is None:
-            raise NotFoundError(
-                f"there is no agent {shown(name)}; there are {', '.join(self._agents) or 'none'}"
-            )
+            raise NotFoundError(f"there is no agent {shown(name)}; there are {', '.join(self._agents) or 'none'}")
         return found
 
 

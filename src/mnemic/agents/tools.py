@@ -47,16 +47,10 @@ class _Tools:
         """
         turn = self._turn(ctx)
         value = await turn.home.run(self._space(ctx).notes.read(key))
-        return (
-            page(as_text(value), max(start, 0), turn.home.space._tokens, turn.max_answer) if start else value
-        )
+        return page(as_text(value), max(start, 0), turn.home.space._tokens, turn.max_answer) if start else value
 
     async def write_note(
-        self,
-        ctx: RunContext[Any],
-        key: str,
-        value: dict[str, Any] | list[Any] | str,
-        description: str | None = None,
+        self, ctx: RunContext[Any], key: str, value: dict[str, Any] | list[Any] | str, description: str | None = None
     ) -> str:
         """Write a note under a key, in place of the one before.
 
@@ -82,9 +76,7 @@ class _Tools:
             importance: 1 for most things, up to 10 for what must not be forgotten.
         """
         turn = self._turn(ctx)
-        work = self._writer(ctx).remember(
-            text, importance=importance, source=turn.prompt_id, duplicates="merge"
-        )
+        work = self._writer(ctx).remember(text, importance=importance, source=turn.prompt_id, duplicates="merge")
         item = await turn.home.run(work)
         return f"Remembered, under the key {item.id}."
 
@@ -104,9 +96,7 @@ class _Tools:
     async def forget(self, ctx: RunContext[Any], key: str) -> str:
         """Forget what is remembered under a key, which recall shows."""
         # Not a hit in a session: only records in the agent's own scope are journaled.
-        gone = await self._turn(ctx).home.run(
-            self._writer(ctx).forget(Ref(self._space(ctx).path, MEMORY, key))
-        )
+        gone = await self._turn(ctx).home.run(self._writer(ctx).forget(Ref(self._space(ctx).path, MEMORY, key)))
         return "Forgotten." if gone.deleted else f"Nothing is remembered under {key!r}."
 
     async def assert_fact(
@@ -127,11 +117,7 @@ class _Tools:
         return f"Stated: {link.subject} {link.predicate} {link.object}."
 
     async def ask_facts(
-        self,
-        ctx: RunContext[Any],
-        subject: str | None = None,
-        predicate: str | None = None,
-        object: str | None = None,
+        self, ctx: RunContext[Any], subject: str | None = None, predicate: str | None = None, object: str | None = None
     ) -> list[dict[str, Any]]:
         """Ask which facts are true, by any of subject, predicate and object."""
         facts = self._space(ctx).facts

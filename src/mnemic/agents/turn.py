@@ -134,9 +134,7 @@ class Turn:
         if failed:
             for call, name in self._open.items():
                 flags = self._stamped({"interrupted": True})
-                self._unsaved.append(
-                    Message("tool", INTERRUPTED, self._id(), name, tool_call_id=call, metadata=flags)
-                )
+                self._unsaved.append(Message("tool", INTERRUPTED, self._id(), name, tool_call_id=call, metadata=flags))
             self._open = {}
         await self._saved()
 

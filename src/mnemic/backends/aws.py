@@ -49,12 +49,7 @@ def _endpoint(text: str) -> str:
     return text
 
 
-OPTIONS: dict[str, Callable[[str], object]] = {
-    "region": str,
-    "endpoint": _endpoint,
-    "profile": str,
-    "timeout": seconds,
-}
+OPTIONS: dict[str, Callable[[str], object]] = {"region": str, "endpoint": _endpoint, "profile": str, "timeout": seconds}
 """URL options that `connect` reads, for StoreURL.take."""
 
 
@@ -350,12 +345,7 @@ _CODES: dict[str, tuple[type[Exception], str]] = {
         (StoreFullError, _FULL),
     ),
     **dict.fromkeys(
-        (
-            "NoSuchBucket",
-            "ResourceNotFoundException",
-            "TableNotFoundException",
-        ),
-        (UnreadableStoreError, _GONE),
+        ("NoSuchBucket", "ResourceNotFoundException", "TableNotFoundException"), (UnreadableStoreError, _GONE)
     ),
     **dict.fromkeys(
         ("InternalError", "InternalFailure", "InternalServerError", "ServiceUnavailable", "RequestTimeout"),

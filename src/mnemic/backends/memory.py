@@ -22,20 +22,7 @@ from ..records import Match, Record, Ref, ScopePath, Stream, known_scope, now
 from ..store.matching import Position, from_cursor, in_reach, seen, to_cursor
 from ..store.once import note_of, note_ref, outcomes_in
 from ..store.protocol import Capability, Page
-from ..store.query import (
-    Delete,
-    Derive,
-    Expect,
-    Op,
-    Outcome,
-    Purge,
-    Put,
-    Scan,
-    Search,
-    StreamScan,
-    Touch,
-    Write,
-)
+from ..store.query import Delete, Derive, Expect, Op, Outcome, Purge, Put, Scan, Search, StreamScan, Touch, Write
 from ..store.registry import Backend, StoreURL
 from ..store.rules import check_expected, check_limit, check_version, over_limit
 

@@ -44,10 +44,7 @@ class Commands(click.Group):
         for title, commands in SECTIONS.items():
             with formatter.section(title):
                 rows = [
-                    (
-                        (command.name or "").ljust(width),
-                        command.get_short_help_str(formatter.width - width - 4),
-                    )
+                    ((command.name or "").ljust(width), command.get_short_help_str(formatter.width - width - 4))
                     for command in commands
                 ]
                 formatter.write_dl(rows)

@@ -73,9 +73,7 @@ def remember(
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @filter_options
 @click.option("--older-than", type=DURATION, help="Only what is older than this.")
-@click.option(
-    "--faded-below", type=float, metavar="N", help="Only memories with less than N of importance left."
-)
+@click.option("--faded-below", type=float, metavar="N", help="Only memories with less than N of importance left.")
 @click.option("--source", metavar="NAME", help="Only what is from this source.")
 @click.option("--archive", type=STORE, help="Another store, to which it is moved instead of deleted.")
 @dry_run_option
@@ -152,9 +150,7 @@ def erase(store: StoreChoice, scope: ScopePath, yes: bool, dry_run: bool, as_jso
         if not dry_run:
             if not yes:
                 click.confirm(
-                    f"Erase {count(records, 'record')} in {path(scope)} of {memory.url}?",
-                    abort=True,
-                    err=True,
+                    f"Erase {count(records, 'record')} in {path(scope)} of {memory.url}?", abort=True, err=True
                 )
             records = place.erase()
     if as_json:

@@ -20,15 +20,11 @@ if TYPE_CHECKING:
 
 @click.command("eval")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option(
-    "--categories", callback=names_option, metavar="1,2,…", help="Ask the questions of these alone."
-)
+@click.option("--categories", callback=names_option, metavar="1,2,…", help="Ask the questions of these alone.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Take the first N conversations.")
 @click.option("--compare", callback=names_option, metavar="SIGNAL,…", help="Ask with one signal alone too.")
 @click.option("--embedder", metavar="NAME", help="What makes vectors: auto, static, transformer or none.")
-@click.option(
-    "--store", "-s", type=STORE, help="Where to store the conversations, instead of a temporary file."
-)
+@click.option("--store", "-s", type=STORE, help="Where to store the conversations, instead of a temporary file.")
 @click.option("--keep", is_flag=True, help="Leave the conversations in the store, under 'eval'.")
 @json_option
 @debug_option
@@ -66,9 +62,7 @@ def evaluation(
         update_min_steps=20,
     )
     with _url(store) as url, open(url, **options) as memory, bar:
-        report = evaluate(
-            memory, conversations, compare=compare, keep=keep or store is None, progress=bar.update
-        )
+        report = evaluate(memory, conversations, compare=compare, keep=keep or store is None, progress=bar.update)
     if as_json:
         print_json(to_builtins(report))
     else:
@@ -156,7 +150,5 @@ def _percent(share: float) -> str:
 def _grouped(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """Yield the lines of a table in which a first cell that repeats the one above is left blank."""
     firsts = ["", *(row[0] for row in rows)]
-    blanked = [
-        ["" if row[0] == before else row[0], *row[1:]] for before, row in zip(firsts, rows, strict=False)
-    ]
+    blanked = [["" if row[0] == before else row[0], *row[1:]] for before, row in zip(firsts, rows, strict=False)]
     return table(head, blanked)

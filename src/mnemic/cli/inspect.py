@@ -107,10 +107,7 @@ def _listed(contents: dict[str, Any]) -> Iterator[str]:
             "memories",
             stats.memories,
             ["id", "importance", "created", "text"],
-            [
-                [one.id, f"{one.importance:.2f}", time(one.created), brief(one.text)]
-                for one in contents["memories"]
-            ],
+            [[one.id, f"{one.importance:.2f}", time(one.created), brief(one.text)] for one in contents["memories"]],
             (0, 2, 3),
         ),
         (
@@ -118,12 +115,7 @@ def _listed(contents: dict[str, Any]) -> Iterator[str]:
             stats.facts,
             ["id", "from", "until", "fact"],
             [
-                [
-                    one.id,
-                    time(one.valid_from),
-                    time(one.valid_to),
-                    brief(f"{one.subject} {one.predicate} {one.object}"),
-                ]
+                [one.id, time(one.valid_from), time(one.valid_to), brief(f"{one.subject} {one.predicate} {one.object}")]
                 for one in contents["facts"]
             ],
             (0, 1, 2, 3),
@@ -188,16 +180,12 @@ def stats(store: StoreChoice, scope: ScopePath, as_json: bool) -> None:
 @click.command()
 @click.argument("scope", type=SCOPE)
 @click.argument("query")
-@click.option(
-    "-k", type=click.IntRange(min=1), default=5, show_default=True, help="Return at most this many."
-)
+@click.option("-k", type=click.IntRange(min=1), default=5, show_default=True, help="Return at most this many.")
 @filter_options
 @click.option("--role", "roles", multiple=True, type=click.Choice(ROLES), help="Only messages of this role.")
 @click.option("--as-of", type=TIME, help="Only what was true at this time, instead of now.")
 @click.option("--min-score", type=float, metavar="SCORE", help="Leave out what answers less well.")
-@click.option(
-    "--neighbors", type=click.IntRange(min=0), default=0, metavar="N", help="Show N turns around each."
-)
+@click.option("--neighbors", type=click.IntRange(min=0), default=0, metavar="N", help="Show N turns around each.")
 @json_option
 @store_options
 def recall(

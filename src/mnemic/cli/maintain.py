@@ -34,9 +34,7 @@ def migrate(store: StoreChoice, as_json: bool) -> None:
 
 
 @click.command()
-@click.option(
-    "--embedder", required=True, metavar="NAME", help="The embedder that computes vectors from now on."
-)
+@click.option("--embedder", required=True, metavar="NAME", help="The embedder that computes vectors from now on.")
 @json_option
 @store_options
 def reembed(store: StoreChoice, embedder: str, as_json: bool) -> None:
@@ -53,9 +51,7 @@ def reembed(store: StoreChoice, embedder: str, as_json: bool) -> None:
 
 
 @click.command()
-@click.option(
-    "--index", required=True, metavar="URL", help="The companion index, such as qdrant://host/name."
-)
+@click.option("--index", required=True, metavar="URL", help="The companion index, such as qdrant://host/name.")
 @json_option
 @store_options
 def reindex(store: StoreChoice, index: str, as_json: bool) -> None:
@@ -89,15 +85,11 @@ def rotate(store: StoreChoice, archives: tuple[str, ...], as_json: bool) -> None
     from ..store.registry import StoreURL
 
     if store.keys is None:
-        raise click.UsageError(
-            "rotate needs keys: the new one first, then the old, by --key-file or --key-env."
-        )
+        raise click.UsageError("rotate needs keys: the new one first, then the old, by --key-file or --key-env.")
     with open_store(store) as memory, progress("rotate") as show:
         changed = memory.rotate(archives=archives, progress=show)
     covered = [str(StoreURL.parse(url)) for url in (store.url, *archives)]
     if as_json:
         print_json({"records": changed, "stores": covered})
     else:
-        click.echo(
-            f"{count(changed, 'record')} encrypted again; only the first key is needed for {', '.join(covered)}"
-        )
+        click.echo(f"{count(changed, 'record')} encrypted again; only the first key is needed for {', '.join(covered)}")

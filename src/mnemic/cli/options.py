@@ -111,9 +111,7 @@ def _debug(ctx: click.Context, param: click.Parameter, value: bool) -> None:
 debug_option: Callable[[Decorated], Decorated] = click.option(
     "--debug", is_flag=True, expose_value=False, callback=_debug, help="Show where an error came from."
 )
-json_option: Callable[[Decorated], Decorated] = click.option(
-    "--json", "as_json", is_flag=True, help="Print JSON."
-)
+json_option: Callable[[Decorated], Decorated] = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 dry_run_option: Callable[[Decorated], Decorated] = click.option(
     "--dry-run", is_flag=True, help="Count what it would delete, and delete nothing."
 )
@@ -134,12 +132,7 @@ def key_options(prefix: str = "", whose: str = "an encrypted store") -> Callable
             metavar="FILE",
             help=f"A file with the key of {whose}, - for stdin. Given again, a further key to read with.",
         )
-        @click.option(
-            f"--{prefix}key-env",
-            multiple=True,
-            metavar="NAME",
-            help="The same, in an environment variable.",
-        )
+        @click.option(f"--{prefix}key-env", multiple=True, metavar="NAME", help="The same, in an environment variable.")
         @functools.wraps(command)
         def run(*arguments: Any, **options: Any) -> Any:
             sources: dict[str, Callable[[Any], str | bytes]] = {

@@ -80,9 +80,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int
 @contextmanager
 def progress(label: str) -> Iterator[Callable[[int, int], None]]:
     """Give a function that shows how many of how many are done, on stderr if it is a terminal."""
-    bar = click.progressbar(
-        length=0, label=label, file=sys.stderr, hidden=not sys.stderr.isatty(), update_min_steps=20
-    )
+    bar = click.progressbar(length=0, label=label, file=sys.stderr, hidden=not sys.stderr.isatty(), update_min_steps=20)
 
     def show(done: int, total: int) -> None:
         bar.length = total

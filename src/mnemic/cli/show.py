@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("scope", type=SCOPE)
 @click.argument("item")
-@click.option(
-    "--kind", type=click.Choice(["session", "note", "memory", "fact", "message"]), help="What it is."
-)
+@click.option("--kind", type=click.Choice(["session", "note", "memory", "fact", "message"]), help="What it is.")
 @click.option(
     "--limit",
     type=click.IntRange(min=0),
@@ -38,13 +36,7 @@ if TYPE_CHECKING:
 @json_option
 @store_options
 def show(
-    store: StoreChoice,
-    scope: ScopePath,
-    item: str,
-    kind: str | None,
-    limit: int,
-    archived: bool,
-    as_json: bool,
+    store: StoreChoice, scope: ScopePath, item: str, kind: str | None, limit: int, archived: bool, as_json: bool
 ) -> None:
     """Show a session as a chat, or a note, memory, fact or message.
 
@@ -61,9 +53,7 @@ def show(
         if not found and kind in (None, "fact") and (about := _facts_about(place, item)):
             found = {"fact": about}
         if not found:
-            raise NotFoundError(
-                f"{path(scope)} has no {kind or 'session, note, memory, fact or message'} {item!r}"
-            )
+            raise NotFoundError(f"{path(scope)} has no {kind or 'session, note, memory, fact or message'} {item!r}")
         if len(found) > 1:
             raise click.UsageError(f"{item!r} is a {' and a '.join(found)}: say which with --kind.")
         ((what, value),) = found.items()
@@ -141,9 +131,7 @@ def _message(message: Message, mark: str = "") -> Iterator[str]:
     for call in message.tool_calls:
         yield indented(f"→ {call.name}({call.arguments})")
     for image in message.images:
-        yield indented(
-            f"[image {image if len(image) <= 100 else f'{image[:40]}…, {len(image):,} characters'}]"
-        )
+        yield indented(f"[image {image if len(image) <= 100 else f'{image[:40]}…, {len(image):,} characters'}]")
 
 
 def _fields(**fields: Any) -> Iterator[str]:

@@ -18,13 +18,7 @@ import pyarrow as pa
 from lancedb.index import FTS, BTree
 
 from ..driving import off_loop, pause
-from ..errors import (
-    StoreBusyError,
-    StoreError,
-    StoreFullError,
-    StorePermissionError,
-    UnreadableStoreError,
-)
+from ..errors import StoreBusyError, StoreError, StoreFullError, StorePermissionError, UnreadableStoreError
 from ..store.nearest import CompanionMaker
 from ..store.registry import StoreURL
 from .places import Place, check_folder, place_of
@@ -141,8 +135,7 @@ class LanceEngine:
                 return []
             wanted, chosen = vector.astype("float32"), [*columns, "_distance"]
             return await self._found(
-                table,
-                lambda held: asked(held.query().nearest_to(wanted).distance_type("cosine")).select(chosen),
+                table, lambda held: asked(held.query().nearest_to(wanted).distance_type("cosine")).select(chosen)
             )
 
         async def by_terms() -> list[Point]:
@@ -150,8 +143,7 @@ class LanceEngine:
                 return []
             wanted, chosen = spelled(terms), [*columns, "_score"]
             return await self._found(
-                table,
-                lambda held: asked(held.query().nearest_to_text(wanted, columns=["words"])).select(chosen),
+                table, lambda held: asked(held.query().nearest_to_text(wanted, columns=["words"])).select(chosen)
             )
 
         return await both(by_vector(), by_terms())

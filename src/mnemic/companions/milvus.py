@@ -121,8 +121,7 @@ class MilvusEngine:
     async def fetch(self, table: str, ids: Sequence[str]) -> list[Point]:
         columns = [*_PLAIN, "body"]
         rows = await self._on(
-            table,
-            lambda client, name: client.get(name, ids=list(ids), output_fields=columns, timeout=SECONDS),
+            table, lambda client, name: client.get(name, ids=list(ids), output_fields=columns, timeout=SECONDS)
         )
         return [_point(row) for row in rows]
 
@@ -152,9 +151,7 @@ class MilvusEngine:
     async def close(self) -> None:
         await off_loop(self._let_go)
 
-    async def _search(
-        self, table: str, field: str, wanted: list[Any], condition: str, limit: int
-    ) -> list[Point]:
+    async def _search(self, table: str, field: str, wanted: list[Any], condition: str, limit: int) -> list[Point]:
         def search(client: Any, name: str) -> list[Point]:
             (hits,) = client.search(
                 name,
@@ -330,15 +327,9 @@ def _schema(dimensions: int) -> Any:
     schema.add_field("key", DataType.VARCHAR, max_length=4_000)
     schema.add_field("chunk", DataType.INT16)
     schema.add_field("dense", DataType.BOOL)
+    schema.add_field("body", DataType.ARRAY, element_type=DataType.VARCHAR, max_capacity=PIECES, max_length=65_000)
     schema.add_field(
-        "body", DataType.ARRAY, element_type=DataType.VARCHAR, max_capacity=PIECES, max_length=65_000
-    )
-    schema.add_field(
-        "words",
-        DataType.VARCHAR,
-        max_length=65_535,
-        enable_analyzer=True,
-        analyzer_params={"tokenizer": "standard"},
+        "words", DataType.VARCHAR, max_length=65_535, enable_analyzer=True, analyzer_params={"tokenizer": "standard"}
     )
     schema.add_field("terms", DataType.SPARSE_FLOAT_VECTOR)
     bm25 = Function(

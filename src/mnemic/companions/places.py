@@ -55,21 +55,15 @@ def place_of(url: StoreURL, port: int | None = None, suffix: str = "") -> Place:
         name = unquote(split.path[1:])
         if not name.strip("/") or not name.endswith(suffix):
             example = f"{url.scheme}:///index{suffix}"
-            raise InvalidValueError(
-                f"{url} names no place: use {example}, or with four slashes an absolute path"
-            )
+            raise InvalidValueError(f"{url} names no place: use {example}, or with four slashes an absolute path")
         # Absolute, because the working directory may change later.
         return Place(url=str(url), path=Path(name).absolute())
     if port is None:
-        raise InvalidValueError(
-            f"{url} names a server, and {url.scheme} is a folder: use {url.scheme}:///index"
-        )
+        raise InvalidValueError(f"{url} names a server, and {url.scheme} is a folder: use {url.scheme}:///index")
     options = url.take(tls=_flag)
     collection = unquote(split.path.strip("/")) or COLLECTION
     if _COLLECTION.fullmatch(collection) is None:
-        raise InvalidValueError(
-            f"{url} names no collection: its name is made of letters, digits and '_', 100 at most"
-        )
+        raise InvalidValueError(f"{url} names no collection: its name is made of letters, digits and '_', 100 at most")
     try:
         number = split.port or port
     except ValueError:

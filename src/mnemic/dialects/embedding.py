@@ -47,9 +47,7 @@ def embedder_from(model: Any) -> Embedder:
     for function in (getattr(model, "embed", None), getattr(model, "encode", None), model):
         if callable(function) and not isinstance(function, type):
             return _OneByOne(function, _name(model))
-    raise InvalidValueError(
-        f"an embedding model has embed or encode, from a text to a vector: {shown(model)}"
-    )
+    raise InvalidValueError(f"an embedding model has embed or encode, from a text to a vector: {shown(model)}")
 
 
 def _name(model: Any) -> str:

@@ -64,9 +64,7 @@ class UrlStore(MemoryStore[str]):
 
     signals: tuple[str, ...] | None = None
 
-    def __init__(
-        self, url: str, name: str = "memories", *, ttl: timedelta | None = None, **options: Any
-    ) -> None:
+    def __init__(self, url: str, name: str = "memories", *, ttl: timedelta | None = None, **options: Any) -> None:
         """`options` are those of `mnemic.open`, such as `encryption_key` and `embedder`."""
         self.ttl = ttl
         self.memory: mnemic.Memory = mnemic.open(url, **options)
@@ -94,9 +92,7 @@ class UrlStore(MemoryStore[str]):
         hits = self.space.recall(query, top_k, kinds="memory", signals=self.signals)
         found = {hit.record.key: (hit.record.key, hit.record.text or "", hit.score) for hit in hits}
         if len(found) < top_k and self.signals is None:
-            held = [
-                (k, v, 1.0) for k, v in self.data.items() if k not in found and query.lower() in v.lower()
-            ]
+            held = [(k, v, 1.0) for k, v in self.data.items() if k not in found and query.lower() in v.lower()]
             found |= {key: (key, value, score) for key, value, score in held}
         return list(found.values())[:top_k]
 
@@ -127,9 +123,7 @@ class InMemoryStore(UrlStore):
 class SqliteStore(UrlStore):
     """Texts in a SQLite file, with automatic schema migration."""
 
-    def __init__(
-        self, path: str | PathLike[str] = "agent_memory.db", name: str = "memories", **options: Any
-    ) -> None:
+    def __init__(self, path: str | PathLike[str] = "agent_memory.db", name: str = "memories", **options: Any) -> None:
         super().__init__(sqlite_url(path), name, **options)
 
 
@@ -137,11 +131,7 @@ class RedisStore(UrlStore):
     """Texts on a Redis or Valkey server, each expiring `ttl` seconds after it was added."""
 
     def __init__(
-        self,
-        url: str = "redis://localhost:6379",
-        ttl: float | None = None,
-        name: str = "memories",
-        **options: Any,
+        self, url: str = "redis://localhost:6379", ttl: float | None = None, name: str = "memories", **options: Any
     ) -> None:
         super().__init__(url, name, ttl=None if ttl is None else timedelta(seconds=ttl), **options)
 
@@ -152,11 +142,7 @@ class VectorMemoryStore(UrlStore):
     signals: tuple[str, ...] = ("dense",)
 
     def __init__(
-        self,
-        model_name: Any = "all-MiniLM-L6-v2",
-        url: str = "memory://",
-        name: str = "vectors",
-        **options: Any,
+        self, model_name: Any = "all-MiniLM-L6-v2", url: str = "memory://", name: str = "vectors", **options: Any
     ) -> None:
         """Take a model's name, or an object with `encode` or `embed`, or an Embedder.
 
@@ -211,16 +197,11 @@ class EnhancedAgentMemory:
             "working", max_messages=max_messages, overflow="drop"
         )
         if long_term is None:
-            options: dict[str, Any] = {
-                "embedder": "auto" if vector else None,
-                "encryption_key": encryption_key,
-            }
+            options: dict[str, Any] = {"embedder": "auto" if vector else None, "encryption_key": encryption_key}
             long_term = SqliteStore(path, **options) if persistent else InMemoryStore(**options)
         self.long_term = long_term
         # One store compares words and meaning, so nothing is stored twice.
-        self.vector: SqliteStore | InMemoryStore | MemoryStore[str] | None = (
-            self.long_term if vector else None
-        )
+        self.vector: SqliteStore | InMemoryStore | MemoryStore[str] | None = self.long_term if vector else None
         self.tool_call_history: list[dict[str, Any]] = []
 
     def add_experience(self, text: str, importance: int = 1) -> str:

@@ -40,9 +40,7 @@ class BaseMemory:
 
     session: mnemic.Session | None = None
 
-    def __init__(
-        self, url: str, name: str, *scope: str, encryption_key: EncryptionKeys | None = None
-    ) -> None:
+    def __init__(self, url: str, name: str, *scope: str, encryption_key: EncryptionKeys | None = None) -> None:
         """`url` is any Mnemic URL; `encryption_key` encrypts all content."""
         open_ = mnemic.open if url == "memory://" else shared
         memory = open_(url, encryption_key=encryption_key)
@@ -52,9 +50,7 @@ class BaseMemory:
     @property
     def _session(self) -> mnemic.Session:
         if self.session is None:
-            raise NotImplementedError(
-                f"{type(self).__name__} has no session: it must say how it keeps messages"
-            )
+            raise NotImplementedError(f"{type(self).__name__} has no session: it must say how it keeps messages")
         return self.session
 
     def add_message(self, role: Any, content: str) -> None:
@@ -102,11 +98,7 @@ class SQLiteMemory(BaseMemory):
     """A conversation in a file."""
 
     def __init__(
-        self,
-        db_path: str | os.PathLike[str],
-        session_id: str,
-        *,
-        encryption_key: EncryptionKeys | None = None,
+        self, db_path: str | os.PathLike[str], session_id: str, *, encryption_key: EncryptionKeys | None = None
     ) -> None:
         super().__init__(sqlite_url(db_path), session_id, encryption_key=encryption_key)
 

@@ -36,11 +36,7 @@ class UrlMemory(MemoryBackend):
     """Notes at any Mnemic URL; `prefix` separates agents."""
 
     def __init__(
-        self,
-        url: str = "memory://",
-        prefix: str = "agent_memory",
-        *,
-        encryption_key: EncryptionKeys | None = None,
+        self, url: str = "memory://", prefix: str = "agent_memory", *, encryption_key: EncryptionKeys | None = None
     ) -> None:
         self.url = url
         self.prefix = prefix
@@ -102,9 +98,7 @@ class Agent:
         `process` share nothing.
         """
         self.name = name
-        self.memory: UrlMemory | MemoryBackend | None = (
-            UrlMemory() if memory is None and enable_memory else memory
-        )
+        self.memory: UrlMemory | MemoryBackend | None = UrlMemory() if memory is None and enable_memory else memory
         given = [tool for one in tools or () for tool in (one if isinstance(one, list | tuple) else [one])]
         toolset: FunctionToolset[Any] = FunctionToolset(id="memory")
         if self.memory is not None:

@@ -51,9 +51,7 @@ class Talker:
         toolsets: Sequence[Any] = (),
     ) -> None:
         """Raise InvalidValueError for an invalid name or model, or a window below 1."""
-        self.max_tokens: int = (
-            WINDOW if max_tokens is None else check_count(max_tokens, "max_tokens", least=1)
-        )
+        self.max_tokens: int = WINDOW if max_tokens is None else check_count(max_tokens, "max_tokens", least=1)
         self._history, self._keep = history, keep
         self._portal: Portal | None = None
         given = (model, Talker.default_model, os.environ.get(MODEL) or None)
@@ -85,9 +83,7 @@ class Talker:
     async def say(self, prompt: str) -> Any:
         """Answer a prompt; raises InvalidValueError without a model, and the model's errors."""
         if not self._has_model:
-            raise mnemic.InvalidValueError(
-                f"agent {self._name!r} has no model: give it one, or name one in {MODEL}"
-            )
+            raise mnemic.InvalidValueError(f"agent {self._name!r} has no model: give it one, or name one in {MODEL}")
         if self._with_session is not None:
             return (await self._with_session.run(prompt)).output
         before = [] if self._history is None else await self._history()

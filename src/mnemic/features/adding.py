@@ -19,11 +19,7 @@ LONG = 50_000
 
 
 async def add_messages(
-    store: Store,
-    log: LimitedLog,
-    messages: list[Message],
-    encode: Callable[[Message], Record],
-    once: str | None,
+    store: Store, log: LimitedLog, messages: list[Message], encode: Callable[[Message], Record], once: str | None
 ) -> list[Message]:
     """Add messages; return them with their ids, the original ones if this is a retry.
 

@@ -88,12 +88,7 @@ async def _recent(session: AsyncSession | None, most: int, wanted: int) -> list[
 
 
 async def _fitted(
-    tokens: TokenCounter,
-    session: AsyncSession | None,
-    recent: list[Message],
-    hits: list[Hit],
-    budget: int,
-    most: int,
+    tokens: TokenCounter, session: AsyncSession | None, recent: list[Message], hits: list[Hit], budget: int, most: int
 ) -> Context:
     cost = sum(count_message(message, tokens) for message in recent)
     chosen = best_of(hits, recent, session, tokens, budget - cost)

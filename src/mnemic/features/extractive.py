@@ -93,8 +93,4 @@ def _worth(sentence: _Sentence, said: Counter[str], told: set[str]) -> float:
 def _cut(text: str, most: int) -> str:
     if len(text) <= most:
         return text
-    return (
-        text[: most - 1].rpartition(" ")[0].rstrip(" ,;:–-") + "…"
-        if " " in text[:most]
-        else text[: most - 1] + "…"
-    )
+    return text[: most - 1].rpartition(" ")[0].rstrip(" ,;:–-") + "…" if " " in text[:most] else text[: most - 1] + "…"

@@ -128,12 +128,7 @@ class AsyncFacts:
         return await retried(state, f"stating a fact of {shown(subject)} in {self.scope.path!r}")
 
     async def update(
-        self,
-        subject: str,
-        predicate: str,
-        object: str | None = None,
-        *,
-        valid_to: datetime | None = None,
+        self, subject: str, predicate: str, object: str | None = None, *, valid_to: datetime | None = None
     ) -> int:
         """End the facts of this scope that are valid at `valid_to`, by default now; return how many.
 
@@ -223,9 +218,7 @@ class AsyncFacts:
         Raises LimitError if it would have to read more than `max_facts` facts.
         """
         moment = _moment(as_of)
-        here, there = (
-            _Walk(self, check_name(name, "name"), predicates, moment, max_facts) for name in (start, end)
-        )
+        here, there = (_Walk(self, check_name(name, "name"), predicates, moment, max_facts) for name in (start, end))
         for step in range(check_count(max_depth, "max_depth", least=1) + 1):
             if met := here.distances.keys() & there.distances.keys():
                 middle = min(met)
@@ -241,9 +234,7 @@ class AsyncFacts:
                 return None
         return None
 
-    async def to_networkx(
-        self, *, as_of: datetime | None = None, history: bool = False
-    ) -> networkx.MultiDiGraph[str]:
+    async def to_networkx(self, *, as_of: datetime | None = None, history: bool = False) -> networkx.MultiDiGraph[str]:
         """Return the facts of this scope as a networkx graph; raises MissingExtraError if networkx is not installed."""
         from .graphml import build_graph
 
@@ -330,20 +321,13 @@ class _Walk:
     """A breadth-first search over facts, one step at a time."""
 
     def __init__(
-        self,
-        graph: AsyncFacts,
-        start: str,
-        predicates: Sequence[str] | str | None,
-        moment: datetime,
-        max_facts: int,
+        self, graph: AsyncFacts, start: str, predicates: Sequence[str] | str | None, moment: datetime, max_facts: int
     ) -> None:
         self.graph = graph
         self.moment = moment
         self.room = check_count(max_facts, "max_links", least=1)
         self.narrowed = (
-            ()
-            if predicates is None
-            else (Condition("labels.predicate", "in", names(predicates, "predicates")),)
+            () if predicates is None else (Condition("labels.predicate", "in", names(predicates, "predicates")),)
         )
         self.distances = {start: 0}
         self.frontier = [start]
@@ -427,7 +411,5 @@ def _where(subject: str | None, predicate: str | None, object: str | None) -> tu
     """Return the conditions, most selective first, since an index answers the first one."""
     asked = (("subject", subject), ("object", object), ("predicate", predicate))
     return tuple(
-        Condition(f"labels.{name}", "eq", check_name(value, name))
-        for name, value in asked
-        if value is not None
+        Condition(f"labels.{name}", "eq", check_name(value, name)) for name, value in asked if value is not None
     )

@@ -41,11 +41,7 @@ class Faded(Value, frozen=True, kw_only=True):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields of the memory with `strength`, `used` and `uses`, as JSON types."""
-        return self.memory.to_dict() | {
-            "strength": self.strength,
-            "used": plain(self.used),
-            "uses": self.uses,
-        }
+        return self.memory.to_dict() | {"strength": self.strength, "used": plain(self.used), "uses": self.uses}
 
     def __repr__(self) -> str:
         """Return the decayed importance and the memory."""
@@ -115,18 +111,7 @@ async def restore(store: Store, scope: ScopePath, id: str) -> Record:
     return stored(put.record, did)
 
 
-_KEPT = (
-    "text",
-    "title",
-    "data",
-    "meta",
-    "labels",
-    "importance",
-    "expires",
-    "valid_from",
-    "valid_to",
-    "created",
-)
+_KEPT = ("text", "title", "data", "meta", "labels", "importance", "expires", "valid_from", "valid_to", "created")
 
 
 def to_archive(record: Record) -> Record:

@@ -49,9 +49,7 @@ def write_graphml(graph: networkx.MultiDiGraph[str], path: str | PathLike[str]) 
     plain: Any = networkx.MultiDiGraph()
     plain.add_nodes_from(graph.nodes)
     for subject, object, attributes in graph.edges(data=True):
-        plain.add_edge(
-            subject, object, **{n: _plain(v) for n, v in attributes.items() if v not in (None, {})}
-        )
+        plain.add_edge(subject, object, **{n: _plain(v) for n, v in attributes.items() if v not in (None, {})})
     content = BytesIO()
     networkx.write_graphml(plain, content)
     replace_file(path, content.getvalue())

@@ -145,9 +145,7 @@ async def import_file(
         return await import_lines(store, file, into, total, overwrite=overwrite, progress=progress)
 
 
-async def export_file(
-    store: Store, scope: ScopePath, path: FileOrPath, progress: Progress | None = None
-) -> Exported:
+async def export_file(store: Store, scope: ScopePath, path: FileOrPath, progress: Progress | None = None) -> Exported:
     """Write an export of a scope and below to a file, which is replaced atomically.
 
     A file object is written to directly. Raises StorePermissionError or StoreFullError if it cannot be written.
@@ -195,13 +193,7 @@ def check_export_file(path: str | PathLike[str]) -> None:
 
 
 async def import_lines(
-    store: Store,
-    file: IO[bytes],
-    into: ScopePath | None,
-    total: int,
-    *,
-    overwrite: bool,
-    progress: Progress | None,
+    store: Store, file: IO[bytes], into: ScopePath | None, total: int, *, overwrite: bool, progress: Progress | None
 ) -> Imported:
     """Write the records of an export; existing records are kept.
 
@@ -274,9 +266,7 @@ def _parsed(file: IO[bytes]) -> Iterator[tuple[Header, Line]]:
             if text.startswith(b'{"records":'):
                 ended = True
                 if (said := _end(text).records) != count:
-                    raise InvalidValueError(
-                        f"line {number:,}: {said:,} records were exported, {count:,} are here"
-                    )
+                    raise InvalidValueError(f"line {number:,}: {said:,} records were exported, {count:,} are here")
                 continue
             line = _line(text)
             if line.key is not None:

@@ -82,16 +82,10 @@ class AsyncMemories:
         return (await self.add_many([item], once=once, duplicates=duplicates))[0]
 
     async def add_many(
-        self,
-        items: Iterable[str | MemoryItem],
-        *,
-        once: str | None = None,
-        duplicates: Duplicates = "keep",
+        self, items: Iterable[str | MemoryItem], *, once: str | None = None, duplicates: Duplicates = "keep"
     ) -> list[MemoryItem]:
         """Remember texts in this scope, all or none, as `add` does."""
-        return [
-            to_item(record) for record in await self._add(check_several(items, "items"), once, duplicates)
-        ]
+        return [to_item(record) for record in await self._add(check_several(items, "items"), once, duplicates)]
 
     async def get(self, id: Reference) -> MemoryItem:
         """Return the current memory by its id, a hit or an item, of this scope or below.
@@ -230,9 +224,7 @@ class AsyncMemories:
 
         # The memory to merge with may change meanwhile.
         return await retried(
-            add_distinct,
-            f"remembering texts in {self.scope.path!r}",
-            retry_on=lambda error: error.key in merging,
+            add_distinct, f"remembering texts in {self.scope.path!r}", retry_on=lambda error: error.key in merging
         )
 
     async def _put(self, puts: Sequence[Put], once: str | None, said: str | None) -> Sequence[Record]:

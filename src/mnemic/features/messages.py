@@ -42,9 +42,7 @@ def one_message(
             raise InvalidValueError(both)
         return whole
     if role not in ROLES:
-        raise InvalidValueError(
-            f"{TAKEN}: {'there is no role' if role is None else f'the role is {shown(role)}'}"
-        )
+        raise InvalidValueError(f"{TAKEN}: {'there is no role' if role is None else f'the role is {shown(role)}'}")
     if fields:
         check_fields(fields)
     return Message(role, content, **fields)
@@ -69,9 +67,7 @@ async def take_messages(
     return await off_loop(lambda: [with_data(message, kept) for message in messages])
 
 
-def encode(
-    message: Message, scope: ScopePath, tokens: TokenCounter, *, expires: datetime | None = None
-) -> Record:
+def encode(message: Message, scope: ScopePath, tokens: TokenCounter, *, expires: datetime | None = None) -> Record:
     """Return a message as a record; raises InvalidValueError or TooLargeError.
 
     Plain text is only in the record's text, so it is stored once. The system role is also a label, so that system
@@ -142,9 +138,7 @@ def decode(record: Record) -> Message:
     assert record.created is not None, "a stored record has the time of its creation"
     if len(data) == 1:
         # A fast path: most messages have only a role and a text.
-        return Message(
-            data["role"], record.text, record.key, None, [], [], None, [], None, record.meta, record.created
-        )
+        return Message(data["role"], record.text, record.key, None, [], [], None, [], None, record.meta, record.created)
     return Message(
         role=data["role"],
         content=data.get("content", record.text),

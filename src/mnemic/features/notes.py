@@ -13,20 +13,7 @@ from ..checks import JSON, MAX_TTL, check_count, check_json, check_name, check_t
 from ..errors import ConflictError, InvalidValueError, LimitError, NotFoundError, SettingsChangedError
 from ..records import Record, Ref, ScopePath, Value, now, texts_in
 from ..store.protocol import Store, scan_all
-from ..store.query import (
-    Condition,
-    Delete,
-    Expect,
-    Limit,
-    Op,
-    Outcome,
-    Purge,
-    Put,
-    Scan,
-    StreamScan,
-    Touch,
-    Write,
-)
+from ..store.query import Condition, Delete, Expect, Limit, Op, Outcome, Purge, Put, Scan, StreamScan, Touch, Write
 from ..store.retry import ATTEMPTS, retried
 from .filters import conditions, names
 from .kinds import NOTE as NOTE
@@ -102,12 +89,7 @@ class AsyncNotes:
             text = None if changed == NoteSettings() else json.encode(changed).decode()
             try:
                 await self._store.write(
-                    Write(
-                        (
-                            Expect(self.scope, NOTE, settings=self._settings),
-                            Touch(self.scope, NOTE, settings=text),
-                        )
-                    )
+                    Write((Expect(self.scope, NOTE, settings=self._settings), Touch(self.scope, NOTE, settings=text)))
                 )
             except SettingsChangedError as error:
                 self._settings = error.settings
@@ -146,9 +128,7 @@ class AsyncNotes:
             return await self._put(note, kept.version if if_version is None else if_version, old)
 
         return await retried(
-            replace_note,
-            f"writing the note {shown(key)} in {self.scope.path!r}",
-            retry_on=lambda _: if_version is None,
+            replace_note, f"writing the note {shown(key)} in {self.scope.path!r}", retry_on=lambda _: if_version is None
         )
 
     async def read(self, key: str) -> JSON:
@@ -191,9 +171,7 @@ class AsyncNotes:
             return await self._put(replace(old, key=to), 0, old, Delete(old.ref, old.version))
 
         return await retried(
-            move,
-            f"renaming the note {shown(key)} in {self.scope.path!r}",
-            retry_on=lambda error: error.key != to,
+            move, f"renaming the note {shown(key)} in {self.scope.path!r}", retry_on=lambda error: error.key != to
         )
 
     async def stale(self, older_than: timedelta) -> list[NoteInfo]:
@@ -220,8 +198,7 @@ class AsyncNotes:
         title = None if note.title is None else check_text(note.title, "description")
         seen = [check_name(note.key, "key"), title or "", *texts_in(value)]
         put = Put(
-            replace(note, data=value, text="\n".join(filter(None, seen)), weight=len(json.encode(value))),
-            if_version,
+            replace(note, data=value, text="\n".join(filter(None, seen)), weight=len(json.encode(value))), if_version
         )
         for _ in range(ATTEMPTS):
             try:
@@ -229,9 +206,7 @@ class AsyncNotes:
             except SettingsChangedError as error:
                 self._settings = error.settings
             else:
-                return to_info(
-                    replace(put.record, version=did.version, created=did.created, updated=did.updated)
-                )
+                return to_info(replace(put.record, version=did.version, created=did.created, updated=did.updated))
         raise ConflictError(f"the settings of the notes of {self.scope.path!r} changed at every attempt")
 
     async def _put_within(self, put: Put, old: Record | None, before: tuple[Op, ...]) -> Outcome:

@@ -14,17 +14,7 @@ from ..errors import ConflictError, LimitError, SettingsChangedError
 from ..recall.entry import RECALL
 from ..records import Record, Ref, ScopePath, now
 from ..store.protocol import Store
-from ..store.query import (
-    Delete,
-    Expect,
-    Limit,
-    Op,
-    Outcome,
-    Put,
-    Scan,
-    StreamScan,
-    Write,
-)
+from ..store.query import Delete, Expect, Limit, Op, Outcome, Put, Scan, StreamScan, Write
 from ..store.rules import over_limit
 from ..tokens import TokenCounter
 from .kinds import LEASE as LEASE
@@ -61,12 +51,7 @@ class LimitedLog:
         """Number of messages and tokens after the last write that reported them."""
 
     async def write(
-        self,
-        ops: list[Op],
-        added: list[Record],
-        once: str | None = None,
-        *,
-        after: list[Record] | None = None,
+        self, ops: list[Op], added: list[Record], once: str | None = None, *, after: list[Record] | None = None
     ) -> list[Outcome]:
         """Run `ops`, which add the records `added`, and evict if necessary; return their outcomes.
 
@@ -115,9 +100,7 @@ class LimitedLog:
             guard = self._guard(adding, groups)
             evict = tuple([group.keys for group in groups])
             try:
-                outcomes = await self._store.write(
-                    adding.write(*guard, self._limit(adding.settings, evict, strict))
-                )
+                outcomes = await self._store.write(adding.write(*guard, self._limit(adding.settings, evict, strict)))
             except LimitError as error:
                 groups, strict = await self._plan(adding, error.count, error.weight)
             except ConflictError as error:
@@ -133,10 +116,7 @@ class LimitedLog:
         groups = self._next_to_go if adding.after is None else []
         count, weight = self._held
         going = _first(
-            groups,
-            adding.settings,
-            count + len(adding.added),
-            weight + sum(record.weight for record in adding.added),
+            groups, adding.settings, count + len(adding.added), weight + sum(record.weight for record in adding.added)
         )
         strict = True
         for _ in range(ATTEMPTS):
@@ -241,13 +221,7 @@ class LimitedLog:
     # ------------------------------------------------------------ planning
 
     async def _plan(
-        self,
-        adding: _Adding,
-        count: int,
-        weight: int,
-        share: float = 1.0,
-        *,
-        derived: tuple[str, ...] = (),
+        self, adding: _Adding, count: int, weight: int, share: float = 1.0, *, derived: tuple[str, ...] = ()
     ) -> tuple[list[Leaving], bool]:
         """Return the groups to evict, oldest first, and whether evicting them is enough.
 
@@ -281,9 +255,7 @@ class LimitedLog:
                 return left, held is not None
             scan = replace(scan, cursor=page.cursor, limit=2 * scan.limit)
 
-    def _limit(
-        self, settings: SessionSettings, evict: tuple[tuple[str, ...], ...], strict: bool = True
-    ) -> Limit:
+    def _limit(self, settings: SessionSettings, evict: tuple[tuple[str, ...], ...], strict: bool = True) -> Limit:
         return Limit(self._scope, MESSAGE, settings.max_messages, settings.max_tokens, evict, strict)
 
     def _entry(self, record: Record) -> Entry:

@@ -45,9 +45,7 @@ def ref_of(given: Hit | Faded | MemoryItem | Record | Ref, scope: ScopePath) -> 
     elif isinstance(given, Hit | Faded):
         given = given.record
     if not isinstance(given, Record | Ref):
-        raise InvalidValueError(
-            f"a record is named by a hit, an item, a record, a ref or an id: {shown(given)}"
-        )
+        raise InvalidValueError(f"a record is named by a hit, an item, a record, a ref or an id: {shown(given)}")
     ref = given if isinstance(given, Ref) else given.ref
     check_name(ref.key, "id")
     check_choice(ref.kind, "kind", RECALLED)

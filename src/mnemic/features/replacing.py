@@ -14,9 +14,7 @@ from .messages import decode
 Encode: TypeAlias = Callable[[Message, datetime | None], Record]
 
 
-def difference(
-    stored: list[Record], messages: list[Message], encode: Encode
-) -> tuple[list[Op], list[Record]]:
+def difference(stored: list[Record], messages: list[Message], encode: Encode) -> tuple[list[Op], list[Record]]:
     """Return the operations that turn `stored` into `messages`, and the resulting records.
 
     A new record goes to the end of its stream, so everything after the first new or moved message is deleted and

@@ -22,16 +22,7 @@ from ..store.retry import retried
 from ..tokens import TokenCounter
 from .adding import add_messages
 from .filters import conditions
-from .messages import (
-    ARCHIVED,
-    MESSAGE,
-    SYSTEM_ID,
-    MessageLike,
-    decode,
-    encode,
-    one_message,
-    take_messages,
-)
+from .messages import ARCHIVED, MESSAGE, SYSTEM_ID, MessageLike, decode, encode, one_message, take_messages
 from .overflow import ATTEMPTS, LimitedLog
 from .replacing import difference
 from .session_list import SessionInfo, session_info
@@ -54,11 +45,7 @@ class AsyncSession:
     scope: ScopePath
 
     def __init__(
-        self,
-        store: Store,
-        scope: ScopePath,
-        tokens: TokenCounter,
-        given: GivenSettings | None = None,
+        self, store: Store, scope: ScopePath, tokens: TokenCounter, given: GivenSettings | None = None
     ) -> None:
         """Use the `given` settings from the next write on; others stay unchanged."""
         self.scope = scope
@@ -206,11 +193,7 @@ class AsyncSession:
 
     async def clear(self, *, keep_system: bool = False) -> None:
         """Delete all messages, the archive and the summary; with `keep_system`, keep the system messages."""
-        keep = (
-            tuple(record.key for record in await system_records(self._store, self.scope))
-            if keep_system
-            else ()
-        )
+        keep = tuple(record.key for record in await system_records(self._store, self.scope)) if keep_system else ()
         await self._store.write(Write((Purge(self.scope, MESSAGE, keep), *self._purge_kept())))
 
     async def delete(self, *messages: Message | str) -> int:
@@ -297,9 +280,7 @@ class AsyncSession:
 
         return await retried(fill, f"filling session {self.scope.path!r}")
 
-    async def window(
-        self, max_tokens: int, *, interrupted: str | None = None, partial: bool = False
-    ) -> list[Message]:
+    async def window(self, max_tokens: int, *, interrupted: str | None = None, partial: bool = False) -> list[Message]:
         """Return the newest messages that fit into `max_tokens`, oldest first.
 
         Always included are the system messages and the user's last message, and a running summary if there is
@@ -379,9 +360,7 @@ class AsyncSession:
         if await self._retention() != "persistent":
             await self.clear(keep_system=True)
 
-    async def _add(
-        self, messages: list[Message], once: str | None, expires: datetime | None = None
-    ) -> list[Message]:
+    async def _add(self, messages: list[Message], once: str | None, expires: datetime | None = None) -> list[Message]:
         return await add_messages(
             self._store, self._log, messages, lambda message: self._encode(message, expires), once
         )

@@ -52,9 +52,7 @@ class SessionSettings(Value, frozen=True, kw_only=True, omit_defaults=True):
         if not 0 < check_number(self.keep, "keep") <= 1:
             raise InvalidValueError(f"keep is a share of the limit, above 0 and up to 1: {self.keep}")
         if self.retention not in RETENTIONS:
-            raise InvalidValueError(
-                f"retention must be one of {', '.join(RETENTIONS)}: {shown(self.retention)}"
-            )
+            raise InvalidValueError(f"retention must be one of {', '.join(RETENTIONS)}: {shown(self.retention)}")
         if self.ttl is not None:
             check_ttl(self.ttl)
 
@@ -88,9 +86,7 @@ class GivenSettings:
         elif callable(overflow):
             self.handler, stored = overflow, "function"
         elif overflow is not UNSET and overflow not in ("drop", "archive"):
-            raise InvalidValueError(
-                f"overflow is 'drop', 'archive', a function or Summarize(…): {shown(overflow)}"
-            )
+            raise InvalidValueError(f"overflow is 'drop', 'archive', a function or Summarize(…): {shown(overflow)}")
         named = {
             "max_messages": max_messages,
             "max_tokens": max_tokens,
@@ -106,17 +102,13 @@ class GivenSettings:
         """Return settings, with the given ones replaced."""
         if not self.changes:
             return settings
-        return SessionSettings(
-            **{name: getattr(settings, name) for name in settings.__struct_fields__} | self.changes
-        )
+        return SessionSettings(**{name: getattr(settings, name) for name in settings.__struct_fields__} | self.changes)
 
 
 class SettingsView:
     """Settings for a write: the stored text, its meaning, and the new settings."""
 
-    def __init__(
-        self, home: ScopePath, stored: str | None, before: SessionSettings, settings: SessionSettings
-    ) -> None:
+    def __init__(self, home: ScopePath, stored: str | None, before: SessionSettings, settings: SessionSettings) -> None:
         self.stored = stored
         self.before = before
         self.limited: bool = settings.limited
@@ -174,9 +166,7 @@ class KnownSettings:
         if "overflow" in given.changes:
             self._given.handler = given.handler
         self._given.changes |= given.changes
-        self.view = SettingsView(
-            self._home, self.view.stored, self.view.before, given.over(self.view.settings)
-        )
+        self.view = SettingsView(self._home, self.view.stored, self.view.before, given.over(self.view.settings))
         return self.view
 
     def given(self) -> GivenSettings:

@@ -126,9 +126,7 @@ def fitting(messages: Sequence[AnyMessage], max_tokens: int, tokens: TokenCounte
 
     Messages that are too long for it are skipped.
     """
-    entries = [
-        Entry(str(n), n, message, count_message(message, tokens)) for n, message in enumerate(messages, 1)
-    ]
+    entries = [Entry(str(n), n, message, count_message(message, tokens)) for n, message in enumerate(messages, 1)]
     required = [entry for entry in entries if entry.message.role == "system"]
     required += [entry for entry in entries if spoken(entry.message)][-1:]
     present = {entry.key for entry in required}

@@ -16,13 +16,7 @@ from .turns import Entry, Window, spoken
 
 
 async def read_window(
-    store: Store,
-    scope: ScopePath,
-    tokens: TokenCounter,
-    max_tokens: int,
-    *,
-    interrupted: str | None,
-    partial: bool,
+    store: Store, scope: ScopePath, tokens: TokenCounter, max_tokens: int, *, interrupted: str | None, partial: bool
 ) -> list[Message]:
     """Return the newest messages of a session that fit, as `AsyncSession.window` does; raises BudgetError."""
 

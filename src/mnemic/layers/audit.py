@@ -28,19 +28,7 @@ from ..errors import (
 from ..records import AUDIT_KIND, Record, Ref, ScopePath, Stream, new_id, now
 from ..store.batches import write_each
 from ..store.protocol import Page, Store, scan_all
-from ..store.query import (
-    Condition,
-    Delete,
-    Limit,
-    Op,
-    Outcome,
-    Purge,
-    Put,
-    Scan,
-    StreamScan,
-    Touch,
-    Write,
-)
+from ..store.query import Condition, Delete, Limit, Op, Outcome, Purge, Put, Scan, StreamScan, Touch, Write
 from .acting import Audit, AuditEntry, AuditFlags, Who, acting
 from .layer import Layer
 from .sifting import sifted
@@ -141,9 +129,7 @@ class AuditLayer(Layer):
         scan = Scan(scope=scope, kinds=(AUDIT_KIND,), below=True, where=tuple(where))
         store = self._below if self._apart is None else self._apart
         found = [_entry(record) async for record in scan_all(store, scan)]
-        return sorted(
-            (entry for entry in found if flag is None or flag in entry.flags), key=lambda entry: entry.time
-        )
+        return sorted((entry for entry in found if flag is None or flag in entry.flags), key=lambda entry: entry.time)
 
     def _told(self, op: Op, outcome: Outcome | None, who: Who) -> tuple[Op, dict[str, Any]]:
         """Return the content of an entry for an operation."""
@@ -205,8 +191,7 @@ class AuditLayer(Layer):
         if self._held_back:
             entries, self._held_back = self._held_back, []
             await self._add(
-                entries,
-                "nothing was changed, since audit entries of earlier changes could not be written yet",
+                entries, "nothing was changed, since audit entries of earlier changes could not be written yet"
             )
 
 
@@ -245,9 +230,7 @@ def _changed(op: Op, outcome: Outcome) -> bool:
 
 
 def _name_of(op: Op) -> str:
-    return (
-        "expire" if isinstance(op, Purge) and op.expired_only and not op.drop else type(op).__name__.lower()
-    )
+    return "expire" if isinstance(op, Purge) and op.expired_only and not op.drop else type(op).__name__.lower()
 
 
 def _stream_of(op: Op) -> tuple[ScopePath, str]:
@@ -269,11 +252,7 @@ def _entry(record: Record) -> AuditEntry:
 def _flags(flags: AuditFlags, record: Record) -> list[str]:
     """Return the flags of a record, computed on a copy; raises InvalidValueError if they are not names."""
     twin = replace(
-        record,
-        data=copy_json(record.data),
-        meta=copy_json(record.meta),
-        labels=dict(record.labels),
-        derived={},
+        record, data=copy_json(record.data), meta=copy_json(record.meta), labels=dict(record.labels), derived={}
     )
     found = flags(twin)
     if isinstance(found, str) or not all(isinstance(flag, str) for flag in found):

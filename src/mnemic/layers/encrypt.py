@@ -87,9 +87,7 @@ class EncryptLayer(Layer):
 
     async def scan(self, scan: Scan) -> Page[Record]:
         """Pass on the conditions that the store below can evaluate, decrypt, and evaluate the others."""
-        held = (
-            await self._lock.look() if any(test.field.startswith("labels.") for test in scan.where) else None
-        )
+        held = await self._lock.look() if any(test.field.startswith("labels.") for test in scan.where) else None
         below, here = _split(scan, held)
         bodies = scan.bodies or any(test.field.startswith("data.") for test in here)
         asked = replace(scan, where=tuple(below), bodies=bodies)

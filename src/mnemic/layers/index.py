@@ -88,9 +88,7 @@ class IndexLayer(Layer):
         texts = [
             n
             for n, op in enumerate(write.ops)
-            if isinstance(op, Put)
-            and (op.record.text or op.record.title)
-            and (not write.lazy or op.record.derived)
+            if isinstance(op, Put) and (op.record.text or op.record.title) and (not write.lazy or op.record.derived)
         ]
         if not texts:
             if write.ops and all(isinstance(o, Derive) and o.value in (ONE_MORE, OF_USE) for o in write.ops):
@@ -196,9 +194,7 @@ class IndexLayer(Layer):
         await self._companion.reset()
         return await self._afar.catch_up(ScopePath(), await self._owner.maker(writing=True), progress)
 
-    async def move(
-        self, embedder: Embedder | str | None, progress: Callable[[int, int], object] | None = None
-    ) -> int:
+    async def move(self, embedder: Embedder | str | None, progress: Callable[[int, int], object] | None = None) -> int:
         """Compute all entries with another embedder, then switch to it; return how many were computed.
 
         Until then, searches use the old one. If interrupted, it resumes when called again.
@@ -271,9 +267,7 @@ class IndexLayer(Layer):
             if len(chosen) < search.limit and start > 500 and answer.rest and not narrowed:
                 # So few match that it is cheaper to ask the store which.
                 narrowed = True
-                passing = Scan(
-                    scope=search.scope, kinds=search.kinds, below=True, where=answer.rest, bodies=False
-                )
+                passing = Scan(scope=search.scope, kinds=search.kinds, below=True, where=answer.rest, bodies=False)
                 places = [(r.scope.path, r.kind, r.seq) async for r in scan_all(self._below, passing)]
                 answer.narrow(index.documents(places), after=start)
         results = chosen
@@ -285,20 +279,14 @@ class IndexLayer(Layer):
                     index.use(n, moment)
         return list(results.values())
 
-    async def _matches(
-        self, index: Index, answer: Answer, search: Search, batch: list[int]
-    ) -> dict[int, Match]:
+    async def _matches(self, index: Index, answer: Answer, search: Search, batch: list[int]) -> dict[int, Match]:
         """Return the matches among some documents, with neighbors if requested."""
         here = search.neighbors if not index.shard.sparse else 0
         around = {n: index.around(n, here) for n in batch} if here else {}
         wanted = dict.fromkeys([*batch, *(m for pair in around.values() for side in pair for m in side)])
         refs = {n: index.shard.ref(n) for n in wanted}
         unread = [ref for ref in refs.values() if ref not in index.texts]
-        read = (
-            index.texts | dict(zip(unread, await self._below.read(unread), strict=True))
-            if unread
-            else index.texts
-        )
+        read = index.texts | dict(zip(unread, await self._below.read(unread), strict=True)) if unread else index.texts
         records = {n: read[ref] for n, ref in refs.items()}
         found: dict[int, Match] = {}
         for n in batch:

@@ -103,9 +103,7 @@ class Lock:
         wrapped = b64encode(self._keys.seal(secret, _BOUND)).decode()
         data = {"format": 1, "labels": wrapped, "derived": sorted(names)}
         try:
-            await self._store.write(
-                Write((Put(Record(LOCK.scope, LOCK.kind, LOCK.key, data=data), version),))
-            )
+            await self._store.write(Write((Put(Record(LOCK.scope, LOCK.kind, LOCK.key, data=data), version),)))
         except ConflictError:
             return
 

@@ -73,9 +73,7 @@ class Owner:
             log.warning("recall compares words alone: %s", why)
         return embedder
 
-    async def move(
-        self, embedder: Embedder | str | None, progress: Callable[[int, int], object] | None
-    ) -> int:
+    async def move(self, embedder: Embedder | str | None, progress: Callable[[int, int], object] | None) -> int:
         """Compute all entries with another embedder, beside the old ones, then switch to it."""
         check_callable(progress, "progress")
         target = Maker(find_embedder(embedder))

@@ -28,9 +28,7 @@ PASSES = 10
 class Rotation:
     """One rotation; each envelope names its key, so finished records are skipped."""
 
-    def __init__(
-        self, store: Store, sealer: Sealer, lock: Lock, progress: Callable[[int, int], object] | None
-    ) -> None:
+    def __init__(self, store: Store, sealer: Sealer, lock: Lock, progress: Callable[[int, int], object] | None) -> None:
         self._store = store
         self._sealer = sealer
         self._lock = lock
@@ -67,9 +65,7 @@ class Rotation:
         total = sum(stream.count for stream in streams)
         done, clean = 0, True
         for stream in streams:
-            scan = Scan(
-                scope=stream.scope, kinds=(stream.kind,), bodies=False, derived=self._names, limit=PAGE
-            )
+            scan = Scan(scope=stream.scope, kinds=(stream.kind,), bodies=False, derived=self._names, limit=PAGE)
             while True:
                 page = await self._store.scan(scan)
                 clean = await self._renew(page.items) and clean

@@ -167,9 +167,7 @@ class Shards:
         finally:
             index.release(stream)
 
-    async def _add(
-        self, index: Index, stream: Stream, page: Page[Record], maker: Maker, *, first: bool
-    ) -> None:
+    async def _add(self, index: Index, stream: Stream, page: Page[Record], maker: Maker, *, first: bool) -> None:
         records = list(page.items)
         entries = [_entry(record, maker.name) for record in records]
         missing = [n for n, entry in enumerate(entries) if entry is None]
@@ -187,9 +185,7 @@ class Shards:
         else:
             await off_loop(add)
 
-    async def _fill(
-        self, records: list[Record], entries: list[Entry | None], missing: list[int], maker: Maker
-    ) -> None:
+    async def _fill(self, records: list[Record], entries: list[Entry | None], missing: list[int], maker: Maker) -> None:
         """Compute and store missing entries; vectors only if that is fast."""
         for start in range(0, len(missing), AT_ONCE):
             some = missing[start : start + AT_ONCE]
@@ -197,9 +193,7 @@ class Shards:
             texts = {
                 n: record
                 for n, record in zip(some, read, strict=True)
-                if record is not None
-                and record.version == records[n].version
-                and (record.text or record.title)
+                if record is not None and record.version == records[n].version and (record.text or record.title)
             }
             found = list(texts.values())
             made = await aside(maker, len(found), lambda found=found: _made(found, maker))  # type: ignore[misc]

@@ -24,9 +24,7 @@ else:
         return vectors
 
 
-__all__ = [
-    "Embedder",
-]
+__all__ = ["Embedder"]
 
 
 @runtime_checkable

@@ -82,14 +82,7 @@ class FastEmbedEmbedder:
     A model given by name is loaded on first use, and downloaded if the library does not have it.
     """
 
-    def __init__(
-        self,
-        model: str | object,
-        *,
-        id: str | None = None,
-        batch_size: int = 1,
-        **options: Any,
-    ) -> None:
+    def __init__(self, model: str | object, *, id: str | None = None, batch_size: int = 1, **options: Any) -> None:
         """Take a model's name or a TextEmbedding; `options` are passed to the library.
 
         They include `specific_model_path`, a folder with the model, and `local_files_only`. Many of these models
@@ -135,9 +128,7 @@ def _named(name: str, truncate_dim: int | None) -> str:
 def _id_of_object(model: object, id: str | None, options: dict[str, Any]) -> str:
     """Return the id of a loaded model; it must be given, without options."""
     if options:
-        raise InvalidValueError(
-            f"options are for a model given by name, not an object: {shown(sorted(options))}"
-        )
+        raise InvalidValueError(f"options are for a model given by name, not an object: {shown(sorted(options))}")
     if id is None:
         raise InvalidValueError(f"a model given as an object needs an id: {shown(model)}")
     return check_name(id, "id")

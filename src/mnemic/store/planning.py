@@ -19,13 +19,7 @@ from .once import ONCE_MICROSECONDS, DoneBeforeError, note_of, note_ref
 from .query import Delete, Derive, Expect, Limit, Outcome, Purge, Put, Touch, Write, place_of
 from .rules import check_expected, check_limit, check_version, over_limit
 
-__all__ = [
-    "Ground",
-    "Head",
-    "Name",
-    "Plan",
-    "Slot",
-]
+__all__ = ["Ground", "Head", "Name", "Plan", "Slot"]
 
 Name = tuple[str, str]
 """Scope path and kind of a stream."""
@@ -239,9 +233,7 @@ class Plan(ABC):
 
     def changed(self) -> list[tuple[Any, Slot]]:
         """Return the slots to put, each with its head's id."""
-        return [
-            (at[0], slot) for at, slot in self.slots.items() if slot is not None and slot.payload is not None
-        ]
+        return [(at[0], slot) for at, slot in self.slots.items() if slot is not None and slot.payload is not None]
 
     def _do(self, op: Any, payload: Any) -> Outcome:
         if isinstance(op, Put):

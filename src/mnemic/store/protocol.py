@@ -12,15 +12,7 @@ from msgspec.structs import replace
 from ..records import Match, Record, Ref, Stream
 from .query import Outcome, Scan, Search, StreamScan, Write
 
-__all__ = [
-    "Capability",
-    "Page",
-    "Scrubbing",
-    "Store",
-    "all_streams",
-    "scan_all",
-    "scrub",
-]
+__all__ = ["Capability", "Page", "Scrubbing", "Store", "all_streams", "scan_all", "scrub"]
 
 Item = TypeVar("Item")
 

@@ -248,9 +248,7 @@ class Condition(Struct, frozen=True):
                 check_number(value, f"the filter on {self.field}")
             elif isinstance(value, int):
                 if abs(value) >= 2**63:
-                    raise InvalidValueError(
-                        f"the filter on {self.field} has more than 64 bits: {shown(value)}"
-                    )
+                    raise InvalidValueError(f"the filter on {self.field} has more than 64 bits: {shown(value)}")
             elif isinstance(value, str):
                 check_text(value, f"the filter on {self.field}")
 
@@ -408,9 +406,7 @@ def checked(record: Record) -> Record:
     title = None if record.title is None else check_text(record.title, "title")
     size = len(text or "") + len(title or "") + data_size + meta_size
     if size > MAX_SIZE:
-        raise TooLargeError(
-            f"{record.kind} {shown(record.key)} holds {size:,} characters, more than {MAX_SIZE:,}"
-        )
+        raise TooLargeError(f"{record.kind} {shown(record.key)} holds {size:,} characters, more than {MAX_SIZE:,}")
     # Positional arguments take a quarter of the time of keywords, and this runs for every record written.
     return Record(
         record.scope,

@@ -19,18 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from urllib.parse import SplitResult
 
-__all__ = [
-    "GROUP",
-    "TRIALS",
-    "Backend",
-    "StoreURL",
-    "Trial",
-    "find",
-    "found_in",
-    "register",
-    "schemes",
-    "trials",
-]
+__all__ = ["GROUP", "TRIALS", "Backend", "StoreURL", "Trial", "find", "found_in", "register", "schemes", "trials"]
 
 GROUP = "mnemic.backends"
 """Entry point group of back-ends: the name is the URL scheme, the object a `Backend`."""
@@ -69,9 +58,7 @@ class StoreURL(Struct, frozen=True):
         try:
             split = urlsplit(url, allow_fragments=False)
         except ValueError:
-            raise InvalidValueError(
-                f"cannot read the store URL {shown(safe)}: its host is not valid"
-            ) from None
+            raise InvalidValueError(f"cannot read the store URL {shown(safe)}: its host is not valid") from None
         try:
             pairs = parse_qsl(split.query, keep_blank_values=True, strict_parsing=bool(split.query))
         except ValueError:
@@ -183,9 +170,7 @@ def found_in(group: str, url: str) -> tuple[StoreURL, Any]:
                 name=error.name,
             ) from error
     what = "back-end" if group == GROUP else "index"
-    raise UnknownSchemeError(
-        f"no installed {what} serves {parsed.scheme}://; there are: {', '.join(schemes(group))}"
-    )
+    raise UnknownSchemeError(f"no installed {what} serves {parsed.scheme}://; there are: {', '.join(schemes(group))}")
 
 
 def schemes(group: str = GROUP) -> list[str]:

@@ -22,10 +22,7 @@ Result = TypeVar("Result")
 
 
 async def retried(
-    step: Callable[[], Awaitable[Result]],
-    what: str,
-    *,
-    retry_on: Callable[[ConflictError], bool] = lambda error: True,
+    step: Callable[[], Awaitable[Result]], what: str, *, retry_on: Callable[[ConflictError], bool] = lambda error: True
 ) -> Result:
     """Run `step` and return its result; run it again while it raises ConflictError.
 
@@ -45,9 +42,7 @@ async def retried(
                     key=error.key,
                     current=error.current,
                 ) from error
-        log.debug(
-            "retry %d of %s", attempt, getattr(step, "__qualname__", "a write").partition(".<locals>")[0]
-        )
+        log.debug("retry %d of %s", attempt, getattr(step, "__qualname__", "a write").partition(".<locals>")[0])
         if attempt >= AT_ONCE:
             import random
 

@@ -15,11 +15,7 @@ def check_version(ref: Ref, expected: int | None, current: int) -> None:
         return
     state = f"is at version {current}" if current else "is not there"
     wanted = f"version {expected}" if expected else "it to be new"
-    raise ConflictError(
-        f"{_named(ref)} {state}; the writer expected {wanted}",
-        key=ref.key,
-        current=current,
-    )
+    raise ConflictError(f"{_named(ref)} {state}; the writer expected {wanted}", key=ref.key, current=current)
 
 
 def check_expected(op: Expect, current: int, settings: str | None) -> None:
@@ -48,9 +44,7 @@ def check_expected(op: Expect, current: int, settings: str | None) -> None:
 
 def over_limit(op: Limit, count: int, weight: int) -> bool:
     """Return whether this count and weight exceed the limit."""
-    return (op.max_count is not None and count > op.max_count) or (
-        op.max_weight is not None and weight > op.max_weight
-    )
+    return (op.max_count is not None and count > op.max_count) or (op.max_weight is not None and weight > op.max_weight)
 
 
 def check_limit(op: Limit, count: int, weight: int) -> None:

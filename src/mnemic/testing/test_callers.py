@@ -148,12 +148,7 @@ def test_a_closed_store_says_so(lab: Lab) -> None:
     lab.put("a")
     lab.run(lab.store.close())
     lab.run(lab.store.close())
-    for call in (
-        lambda: lab.put("b"),
-        lambda: lab.get("a"),
-        lambda: lab.scan(),
-        lambda: lab.streams(),
-    ):
+    for call in (lambda: lab.put("b"), lambda: lab.get("a"), lambda: lab.scan(), lambda: lab.streams()):
         for _ in range(3):
             with pytest.raises(ClosedError):
                 call()

@@ -175,9 +175,7 @@ def test_a_record_comes_back_as_it_was_put(desk: Desk) -> None:
 
 def test_the_nearest_by_vector_come_first_found_or_not_by_words(desk: Desk) -> None:
     desk.put(
-        entered("near", [pointing(100, 10)]),
-        entered("far", [pointing(-100)]),
-        entered("between", [pointing(100, 100)]),
+        entered("near", [pointing(100, 10)]), entered("far", [pointing(-100)]), entered("between", [pointing(100, 100)])
     )
     assert keys_of(desk.near(EAST, limit=2)) == ["near", "between"]
     assert keys_of(desk.near(EAST, limit=10)) == ["near", "between", "far"]
@@ -255,18 +253,7 @@ def test_kinds_and_scopes_hold_and_scopes_by_whole_segments(desk: Desk) -> None:
 
 
 def test_names_may_hold_anything(desk: Desk) -> None:
-    odd = [
-        "it's",
-        'say "x"',
-        "back\\slash",
-        "%_*?[a-z]",
-        "a b",
-        "né 中文",
-        "{x}",
-        "' OR '1'='1",
-        "a\\'",
-        "-- x",
-    ]
+    odd = ["it's", 'say "x"', "back\\slash", "%_*?[a-z]", "a b", "né 中文", "{x}", "' OR '1'='1", "a\\'", "-- x"]
     for name in odd:
         desk.put(entered(name, [EAST], scope=ScopePath("acme") / name))
         desk.mark(Mark(1, 1, 1), (f"acme/{name}", KIND))
@@ -413,9 +400,7 @@ def test_filters_cost_no_recall(desk: Desk) -> None:
     vectors = generator.integers(-127, 128, (2_000, WIDTH)).astype(np.int8)
     scopes = [f"acme/u{n % 50}" for n in range(2_000)]
     kinds = [KIND if n % 3 else "fact" for n in range(2_000)]
-    records = [
-        entered(f"k{n}", [vectors[n]], scope=scopes[n], kind=kinds[n], seq=n + 1) for n in range(2_000)
-    ]
+    records = [entered(f"k{n}", [vectors[n]], scope=scopes[n], kind=kinds[n], seq=n + 1) for n in range(2_000)]
     for scope, kind in sorted(set(zip(scopes, kinds, strict=True))):
         desk.put(*(record for record in records if (record.scope.path, record.kind) == (scope, kind)))
     whole = vectors.astype(np.float64)

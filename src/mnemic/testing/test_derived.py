@@ -86,9 +86,6 @@ def test_a_failed_write_leaves_the_values_as_they_were(lab: Lab) -> None:
     lab.put("a", derived={"x": b"1"})
     with pytest.raises(ConflictError):
         lab.write(
-            Derive(A, "x", b"2"),
-            Put(record("a", derived={"x": b"3"})),
-            Delete(A),
-            Put(record("b"), if_version=7),
+            Derive(A, "x", b"2"), Put(record("a", derived={"x": b"3"})), Delete(A), Put(record("b"), if_version=7)
         )
     assert derived(lab, "x") == {"a": {"x": b"1"}}

@@ -124,9 +124,7 @@ def test_streams_are_listed_to_the_end(lab: Lab) -> None:
     lab.write(*(Put(record("k", scope=ScopePath.of("u", f"s{n:04}"))) for n in range(603)))
 
     async def listed(limit: int) -> list[str]:
-        return [
-            s.scope.name async for s in all_streams(lab.store, StreamScan(scope=ScopePath("u"), limit=limit))
-        ]
+        return [s.scope.name async for s in all_streams(lab.store, StreamScan(scope=ScopePath("u"), limit=limit))]
 
     for limit in (10, 500, 5000):
         assert lab.run(listed(limit)) == [f"s{n:04}" for n in range(603)]

@@ -23,18 +23,12 @@ from .lab import KIND, Lab, without_times
 EXAMPLES = "MNEMIC_TEST_EXAMPLES"
 """Number of examples per back-end; the default is lower for remote ones."""
 
-scopes: st.SearchStrategy[ScopePath] = st.sampled_from(
-    [ScopePath(path) for path in ("a", "a/b", "a/b/c", "a/bc", "d")]
-)
+scopes: st.SearchStrategy[ScopePath] = st.sampled_from([ScopePath(path) for path in ("a", "a/b", "a/b/c", "a/bc", "d")])
 kinds: st.SearchStrategy[str] = st.sampled_from([KIND, "note"])
 keys: st.SearchStrategy[str] = st.sampled_from(["k", "l", "m", "K", "é", "a/b"])
 names: st.SearchStrategy[str] = st.sampled_from(["x", "y", 'q"', "a.b"])
 scalars: st.SearchStrategy[bool | int | float | str | None] = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(-3, 3),
-    st.sampled_from([0.5, 1.0, -2.0]),
-    st.sampled_from(["", "a", "é"]),
+    st.none(), st.booleans(), st.integers(-3, 3), st.sampled_from([0.5, 1.0, -2.0]), st.sampled_from(["", "a", "é"])
 )
 long_ago: datetime = datetime(2001, 1, 1, tzinfo=UTC)
 far_off: datetime = datetime(2901, 1, 1, tzinfo=UTC)
@@ -74,9 +68,7 @@ operations: st.SearchStrategy[Any] = st.one_of(
     st.builds(Derive, refs, st.sampled_from(["x", "y"]), st.none() | values, versions),
     st.builds(Limit, scopes, kinds, counts, counts, groups, st.booleans()),
     st.builds(Purge, scopes, kinds, st.lists(keys, max_size=2).map(tuple), st.booleans(), rarely),
-    st.builds(
-        Touch, scopes, kinds, st.sampled_from([None, timedelta(days=1), timedelta(days=2)]), stream_settings
-    ),
+    st.builds(Touch, scopes, kinds, st.sampled_from([None, timedelta(days=1), timedelta(days=2)]), stream_settings),
     st.builds(Expect, scopes, kinds, st.integers(0, 6)),
     st.builds(Expect, scopes, kinds, st.none() | st.integers(0, 6), keys),
     st.builds(Expect, scopes, kinds, settings=stream_settings),
@@ -87,10 +79,7 @@ fields: st.SearchStrategy[str] = st.one_of(
 )
 conditions: st.SearchStrategy[Condition] = st.one_of(
     st.builds(
-        Condition,
-        fields,
-        st.sampled_from(["eq", "ne", "lt", "le", "gt", "ge"]),
-        scalars | moments | st.just("1"),
+        Condition, fields, st.sampled_from(["eq", "ne", "lt", "le", "gt", "ge"]), scalars | moments | st.just("1")
     ),
     st.builds(Condition, fields, st.just("in"), st.lists(scalars | st.just("1"), max_size=3).map(tuple)),
 )
@@ -152,17 +141,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert [without_times(item) for item in everything[0]] == [without_times(i) for i in everything[1]]
         totals = [
             [
-                (
-                    s.scope,
-                    s.kind,
-                    s.count,
-                    s.weight,
-                    s.last_seq,
-                    s.version,
-                    s.ttl,
-                    s.expires is None,
-                    s.settings,
-                )
+                (s.scope, s.kind, s.count, s.weight, s.last_seq, s.version, s.ttl, s.expires is None, s.settings)
                 for s in lab.streams(empty=True)
             ]
             for lab in self.both

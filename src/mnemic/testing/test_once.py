@@ -41,8 +41,7 @@ def test_a_failed_write_with_an_id_may_be_tried_again(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize(
-    "other",
-    [ScopePath("acme/bob/monday"), ScopePath("other/alice/monday"), ScopePath("acme/alice"), HOME / "b"],
+    "other", [ScopePath("acme/bob/monday"), ScopePath("other/alice/monday"), ScopePath("acme/alice"), HOME / "b"]
 )
 def test_an_id_belongs_to_its_scope(lab: Lab, other: ScopePath) -> None:
     lab.write(Put(record("a", text="1"), 0), id="welcome")
@@ -60,9 +59,7 @@ def test_a_write_belongs_to_the_scope_of_its_first_operation(lab: Lab) -> None:
         lab.write(Put(record("d", kind="note", text="more"), 0), id="w")
 
 
-@pytest.mark.parametrize(
-    "more", [{"text": "2"}, {"meta": {"a": 1}}, {"labels": {"a": "b"}}, {"pinned": True}]
-)
+@pytest.mark.parametrize("more", [{"text": "2"}, {"meta": {"a": 1}}, {"labels": {"a": "b"}}, {"pinned": True}])
 def test_another_content_under_the_same_id_is_a_conflict(lab: Lab, more: dict[str, Any]) -> None:
     lab.write(Put(record("a", text="1"), 0), id="w")
     with pytest.raises(ConflictError, match="'w'") as caught:

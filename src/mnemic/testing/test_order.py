@@ -111,9 +111,7 @@ def test_values_come_back_as_they_were(lab: Lab, fields: dict[str, Any]) -> None
             assert repr(read) == repr(value)
 
 
-@pytest.mark.parametrize(
-    "name", ["a b", "%", "_", "*?[a]", "{x}", "'", '"', "\\", "a:b", "#", "é", "💡", ".."]
-)
+@pytest.mark.parametrize("name", ["a b", "%", "_", "*?[a]", "{x}", "'", '"', "\\", "a:b", "#", "é", "💡", ".."])
 def test_names_are_only_names(lab: Lab, name: str) -> None:
     scope = ScopePath.of("acme", name)
     lab.put(name, scope=scope, labels={name: name})
@@ -212,9 +210,7 @@ def test_a_scan_of_the_root_finds_every_tenant_in_order(lab: Lab, at_once: int) 
 
 
 def test_the_longest_scope_path_is_the_same_in_every_store(lab: Lab) -> None:
-    path = "/".join(
-        "".join(chr(0x4E00 + (97 * n + 31 * part) % 20_000) for n in range(200)) for part in range(5)
-    )
+    path = "/".join("".join(chr(0x4E00 + (97 * n + 31 * part) % 20_000) for n in range(200)) for part in range(5))
     path = path.encode()[:MAX_PATH].decode(errors="ignore")
     path += "x" * (MAX_PATH - len(path.encode()))
     longest = ScopePath(path)

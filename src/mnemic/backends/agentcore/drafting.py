@@ -155,9 +155,7 @@ class Drafting:
             going.update(event for event in line.events.values() if self._is_old(event))
         moved: list[Content] = []
         for event in sorted(going, key=lambda event: event.order):
-            moved += [
-                thing.content() for thing in sorted(event.live - self._lost, key=lambda one: one.order())
-            ]
+            moved += [thing.content() for thing in sorted(event.live - self._lost, key=lambda one: one.order())]
             moved += [gone for twin, gone in event.twins.items() if line.waste.get(twin) is event]
             told = [gone for at, gone in event.gone.items() if line.gone.get(at) is event]
             moved += [gone for gone in told if gone.kind not in self._dropped]

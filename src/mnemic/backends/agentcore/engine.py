@@ -53,9 +53,7 @@ class AgentCoreEngine:
     expires_streams = False
     spans = True
 
-    def __init__(
-        self, service: Service, *, branch: str | None = None, recall: bool = True, renew: int = RENEW
-    ) -> None:
+    def __init__(self, service: Service, *, branch: str | None = None, recall: bool = True, renew: int = RENEW) -> None:
         self.url: str = service.url
         self.service = service
         self._branch = branch

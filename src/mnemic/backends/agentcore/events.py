@@ -126,12 +126,7 @@ def turns_of(held: Held) -> list[dict[str, Any]]:
     role = data.get("role") if isinstance(data, dict) else None
     size = MOST_TEXT if text.isascii() else MOST_TEXT // 4
     return [
-        {
-            "conversational": {
-                "role": _ROLES.get(str(role), "OTHER"),
-                "content": {"text": text[at : at + size]},
-            }
-        }
+        {"conversational": {"role": _ROLES.get(str(role), "OTHER"), "content": {"text": text[at : at + size]}}}
         for at in range(0, len(text), size)
     ]
 
@@ -209,9 +204,7 @@ def parse(event: dict[str, Any], url: str) -> Body | None:
     Raises NewerSchemaError or UnreadableStoreError.
     """
     parts = event.get("payload") or ()
-    blob = next(
-        (p["blob"] for p in parts if isinstance(p.get("blob"), str) and p["blob"].startswith(_MARK)), None
-    )
+    blob = next((p["blob"] for p in parts if isinstance(p.get("blob"), str) and p["blob"].startswith(_MARK)), None)
     if blob is None:
         return None
     where = f"{url}: event {event['eventId']} of session {event['sessionId']!r}"

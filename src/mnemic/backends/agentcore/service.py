@@ -74,9 +74,7 @@ class Service:
         except MissingError as error:
             raise self._gone(error) from error
 
-    async def create_event(
-        self, place: Place, payload: list[Answer], *, branch: Answer | None, said: bool
-    ) -> str:
+    async def create_event(self, place: Place, payload: list[Answer], *, branch: Answer | None, said: bool) -> str:
         """Create an event and return its id; a retried request creates it once.
 
         Text that was `said` before must not be extracted as a memory again.
@@ -204,9 +202,7 @@ class Service:
         ):
             yield page
 
-    async def _pages(
-        self, operation: str, field: str, **arguments: Any
-    ) -> AsyncGenerator[list[Answer], None]:
+    async def _pages(self, operation: str, field: str, **arguments: Any) -> AsyncGenerator[list[Answer], None]:
         token: Answer = {}
         while True:
             try:

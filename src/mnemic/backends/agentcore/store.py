@@ -53,9 +53,7 @@ class AgentCoreStore(KeyValueStore):
                 for name, value in op.record.derived.items():
                     check_size(Extra(op.record.kind, op.record.key, 0, name, 0, value), f"{name} of {what}")
             elif isinstance(op, Derive) and op.value is not None:
-                check_size(
-                    Extra(op.ref.kind, op.ref.key, 0, op.name, 0, op.value), f"{op.name} of {op.ref.key}"
-                )
+                check_size(Extra(op.ref.kind, op.ref.key, 0, op.name, 0, op.value), f"{op.name} of {op.ref.key}")
         return await super().write(write)
 
     async def read(self, refs: Sequence[Ref]) -> list[Record | None]:

@@ -61,9 +61,7 @@ class TwinKeeper:
             failed = await self._service.update_records([(old, text) for _, old, _, text in updates], moment)
             creates += [(scope, at, text) for scope, old, at, text in updates if old in failed]
         if creates:
-            made = await self._service.create_records(
-                [(namespace(scope), text) for scope, _, text in creates], moment
-            )
+            made = await self._service.create_records([(namespace(scope), text) for scope, _, text in creates], moment)
             for (scope, at, _), id in zip(creates, made, strict=True):
                 found[scope][at] = id
         return found

@@ -89,9 +89,7 @@ class Draft:
             at = addresses.record(name, key)
             self.records[at] = {"ConditionCheck": {"Key": layout.key(at), **expected(None, layout)}}
 
-    def _put(
-        self, change: Change, kept: Kept, derived: list[tuple[str, int, bytes | None]], *, new: bool
-    ) -> None:
+    def _put(self, change: Change, kept: Kept, derived: list[tuple[str, int, bytes | None]], *, new: bool) -> None:
         layout = self._layout
         at = addresses.record(change.name, kept.key)
         attributes, before = items.put_record(kept, self._chunks)
@@ -111,9 +109,7 @@ class Draft:
                 label = {**layout.key(place), **({} if ttl is None else {"ttl": ttl})}
                 self.records[place] = {"Put": {"Item": {**label, "key": {"S": kept.key}}}}
 
-    def _derived(
-        self, values: list[tuple[str, int, bytes | None]], ttl: Item | None
-    ) -> tuple[Item, list[str]]:
+    def _derived(self, values: list[tuple[str, int, bytes | None]], ttl: Item | None) -> tuple[Item, list[str]]:
         """Return derived values as attributes, and the names of those to remove."""
         kept: Item = {}
         removed = []
@@ -132,10 +128,7 @@ class Draft:
 def expected(revision: int | None, layout: Layout) -> Item:
     """Return the condition that a stream has a revision, or does not exist if that is None."""
     if revision is None:
-        return {
-            "ConditionExpression": "attribute_not_exists(#p)",
-            "ExpressionAttributeNames": {"#p": layout.partition},
-        }
+        return {"ConditionExpression": "attribute_not_exists(#p)", "ExpressionAttributeNames": {"#p": layout.partition}}
     return {
         "ConditionExpression": "#revision = :revision",
         "ExpressionAttributeNames": {"#revision": "revision"},

@@ -36,9 +36,7 @@ NOTE = Fields("value", "digest")
 class DynamoEngine:
     """Stores streams in a table."""
 
-    capabilities: frozenset[Capability] = frozenset(
-        {Capability.DURABLE, Capability.SHARED, Capability.ATOMIC}
-    )
+    capabilities: frozenset[Capability] = frozenset({Capability.DURABLE, Capability.SHARED, Capability.ATOMIC})
     expires_streams = False
     spans = True
 
@@ -140,9 +138,7 @@ class DynamoEngine:
             head, guards = guards[0], [addresses.guard(change.name, n) for n in range(LANES)]
             at = [self._layout.key(guard) for guard in guards]
             held = {"revision": {"N": str(change.expected)}}
-            if await self._table.transact(
-                [self._check(head, change), *({"Put": {"Item": key | held}} for key in at)]
-            ):
+            if await self._table.transact([self._check(head, change), *({"Put": {"Item": key | held}} for key in at)]):
                 return
             last += [{"Delete": {"Key": key}} for key in at]
 
@@ -158,12 +154,7 @@ class DynamoEngine:
             await self._table.write(deletes=stale)
 
     def _check(self, address: Address, change: Change) -> Item:
-        return {
-            "ConditionCheck": {
-                "Key": self._layout.key(address),
-                **expected(change.expected, self._layout),
-            }
-        }
+        return {"ConditionCheck": {"Key": self._layout.key(address), **expected(change.expected, self._layout)}}
 
     async def _stale(self, draft: Draft) -> list[Item]:
         """Return the keys of parts of large values that are unreferenced after a draft."""

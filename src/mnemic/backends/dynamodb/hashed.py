@@ -91,14 +91,8 @@ class HashedLayout(Layout):
         return {
             "Key": self.key(_part(part)),
             "UpdateExpression": "ADD #names :names, #size :size SET #part = :part",
-            "ConditionExpression": "attribute_not_exists(#split)"
-            " AND (attribute_not_exists(#size) OR #size < :room)",
-            "ExpressionAttributeNames": {
-                "#names": "names",
-                "#size": "size",
-                "#split": "split",
-                "#part": "part",
-            },
+            "ConditionExpression": "attribute_not_exists(#split) AND (attribute_not_exists(#size) OR #size < :room)",
+            "ExpressionAttributeNames": {"#names": "names", "#size": "size", "#split": "split", "#part": "part"},
             "ExpressionAttributeValues": {
                 ":names": {"SS": _texts(names)},
                 ":size": {"N": str(_size(names))},
@@ -112,10 +106,7 @@ class HashedLayout(Layout):
             "Key": self.key(_part(part)),
             "UpdateExpression": "DELETE #names :names ADD #size :size",
             "ExpressionAttributeNames": {"#names": "names", "#size": "size"},
-            "ExpressionAttributeValues": {
-                ":names": {"SS": _texts(names)},
-                ":size": {"N": str(-_size(names))},
-            },
+            "ExpressionAttributeValues": {":names": {"SS": _texts(names)}, ":size": {"N": str(-_size(names))}},
         }
 
     async def _listing(self, names: Sequence[Name]) -> dict[str, list[Name]]:
@@ -168,9 +159,7 @@ class HashedLayout(Layout):
             self._runs.popitem(last=False)
 
     def places(self, change: Change) -> dict[Address, Item | None]:
-        items: dict[Address, Item | None] = {
-            addresses.place(change.name, seq): None for seq, _ in change.removed
-        }
+        items: dict[Address, Item | None] = {addresses.place(change.name, seq): None for seq, _ in change.removed}
         for kept in change.put:
             ttl = expiry(kept.expires)
             place = {"key": {"S": kept.key}, **({} if ttl is None else {"ttl": ttl})}

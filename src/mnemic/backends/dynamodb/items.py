@@ -45,9 +45,7 @@ def record_fields(derived: tuple[str, ...] = ()) -> Fields:
 def check(kept: Kept) -> None:
     """Raise TooLargeError if a record's labels do not fit into an item."""
     if kept.labels and (size := len(encode(kept.labels))) > MOST_LABELS:
-        raise TooLargeError(
-            f"the labels of {kept.key!r} take {size:,} bytes; DynamoDB can keep {MOST_LABELS:,}"
-        )
+        raise TooLargeError(f"the labels of {kept.key!r} take {size:,} bytes; DynamoDB can keep {MOST_LABELS:,}")
 
 
 def put_record(kept: Kept, chunks: Chunks) -> tuple[Item, list[Item]]:

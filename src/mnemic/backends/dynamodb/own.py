@@ -86,9 +86,7 @@ class OwnLayout(Layout):
 
     async def labeled(self, name: Name, label: str, values: Sequence[str]) -> list[int] | None:
         found = await together(
-            self.table.query(
-                {self._partition: {"S": addresses.label(name, label, value)}}, None, self._labelled
-            )
+            self.table.query({self._partition: {"S": addresses.label(name, label, value)}}, None, self._labelled)
             for value in set(values)
         )
         seqs: list[int] = []
@@ -146,9 +144,7 @@ class OwnLayout(Layout):
         within, between = {self._partition: {"S": part}}, (self._sort, {"S": first}, {"S": last})
         at_once = max(reach.limit, LISTED_AT_ONCE)
         run: list[Name] = []
-        async with aclosing(
-            self.table.pages(within, between, LISTED, reverse=reach.reverse, at_once=at_once)
-        ) as pages:
+        async with aclosing(self.table.pages(within, between, LISTED, reverse=reach.reverse, at_once=at_once)) as pages:
             async for page in pages:
                 for item in page:
                     name = (item["scope"]["S"], item["kind"]["S"])

@@ -134,15 +134,11 @@ class Table:
 
         Each request has an idempotency token, so a retry after a lost answer runs once.
         """
-        named = [
-            {kind: {"TableName": self.name, **action}} for one in actions for kind, action in one.items()
-        ]
+        named = [{kind: {"TableName": self.name, **action}} for one in actions for kind, action in one.items()]
         for attempt in range(TRIES):
             try:
                 token = uuid4().hex
-                await self.requests.send(
-                    "transact_write_items", TransactItems=named, ClientRequestToken=token
-                )
+                await self.requests.send("transact_write_items", TransactItems=named, ClientRequestToken=token)
             except boto.ClientError as error:
                 if aws.code_of(error) != "TransactionCanceledException":
                     raise self.explain(error) from error
@@ -174,9 +170,7 @@ class Table:
 
     def _cancelled(self, error: Any) -> Exception:
         """Return the error for a transaction that can never succeed."""
-        reasons = [
-            reason for reason in error.response.get("CancellationReasons", ()) if reason.get("Message")
-        ]
+        reasons = [reason for reason in error.response.get("CancellationReasons", ()) if reason.get("Message")]
         text = "; ".join(f"{reason.get('Code')}: {reason['Message']}" for reason in reasons)
         if "item size" in text.lower():
             return TooLargeError(f"{self.url}: what is kept of a record does not fit an item ({text})")
@@ -198,13 +192,7 @@ class Fields:
             self.projection["ExpressionAttributeNames"] = held
 
 
-_PASSING = {
-    None,
-    "None",
-    "ProvisionedThroughputExceeded",
-    "ThrottlingError",
-    "TransactionConflict",
-}
+_PASSING = {None, "None", "ProvisionedThroughputExceeded", "ThrottlingError", "TransactionConflict"}
 """Retryable reasons of cancelled transactions."""
 
 

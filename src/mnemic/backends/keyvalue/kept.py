@@ -16,10 +16,7 @@ from ...store.planning import Head, Name, Slot
 
 Moment = Annotated[
     int,
-    Meta(
-        ge=to_microseconds(datetime.min.replace(tzinfo=UTC)),
-        le=to_microseconds(datetime.max.replace(tzinfo=UTC)),
-    ),
+    Meta(ge=to_microseconds(datetime.min.replace(tzinfo=UTC)), le=to_microseconds(datetime.max.replace(tzinfo=UTC))),
 ]
 """A time in microseconds since 1970."""
 
@@ -66,9 +63,7 @@ class Kept(Struct, array_like=True):
             _micro(record.valid_to),
         )
 
-    def record(
-        self, scope: ScopePath, kind: str, derived: dict[str, bytes], *, bodies: bool = True
-    ) -> Record:
+    def record(self, scope: ScopePath, kind: str, derived: dict[str, bytes], *, bodies: bool = True) -> Record:
         """Return the record."""
         return Record(
             scope,

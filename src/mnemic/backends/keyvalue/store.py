@@ -212,13 +212,7 @@ class KeyValueStore:
         return [row for row in found if _beyond(row.kept.seq, after, scan.reverse)]
 
     async def _at(
-        self,
-        name: Name,
-        scan: Scan,
-        after: int | None,
-        seqs: list[int],
-        derived: tuple[str, ...],
-        revision: int | None,
+        self, name: Name, scan: Scan, after: int | None, seqs: list[int], derived: tuple[str, ...], revision: int | None
     ) -> AsyncGenerator[Row, None]:
         """Yield the rows of some seqs, in the order of a scan."""
         wanted = [seq for seq in sorted(set(seqs), reverse=scan.reverse) if _beyond(seq, after, scan.reverse)]
@@ -261,9 +255,7 @@ class KeyValueStore:
                     yield fresh
             if len(heads) < reach.limit:
                 return
-            reach = Reach(
-                reach.scope, reach.below, reach.kinds, reach.reverse, heads[-1].name, STREAMS_AT_ONCE
-            )
+            reach = Reach(reach.scope, reach.below, reach.kinds, reach.reverse, heads[-1].name, STREAMS_AT_ONCE)
 
 
 def _position(record: Record) -> Position:

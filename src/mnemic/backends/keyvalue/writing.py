@@ -140,9 +140,7 @@ class Writer:
             log.debug("%s: retry %d (another writer was faster)", self._engine.url, attempt + 1)
             if attempt:
                 await asyncio.sleep(random.uniform(0, min(0.002 * 2**attempt, 0.25)))  # noqa: S311
-        raise StoreBusyError(
-            f"{self._engine.url}: concurrent writers won every attempt on the same stream; try again"
-        )
+        raise StoreBusyError(f"{self._engine.url}: concurrent writers won every attempt on the same stream; try again")
 
     async def _divided(self, group: list[Pending]) -> list[list[Outcome] | Exception]:
         """Run writes that are too many for one commit, in several."""
@@ -227,9 +225,7 @@ class _Ground:
         self.heads: dict[Name, KeptHead | None] = dict(self.held)
         heads = {name: None if head is None else head.head() for name, head in self.heads.items()}
         # A missing or empty stream has no slots to load.
-        self.found = Found(
-            heads, whole={name for name, head in heads.items() if head is None or not head.count}
-        )
+        self.found = Found(heads, whole={name for name, head in heads.items() if head is None or not head.count})
         self.guessed: dict[Name, set[str]] = {}
         self.loaded: LoadedGround | None = None
 
@@ -304,10 +300,7 @@ class _Ground:
             {seq for seq, slot in changes.put.get(name, {}).items() if not slot.stored},
             [(seq, slot.key) for seq, slot in changes.removed.get(name, {}).items()],
             changes.lost_labels.get(name, []),
-            [
-                (seq, n, version, value)
-                for (seq, n), (version, value) in changes.derived.get(name, {}).items()
-            ],
+            [(seq, n, version, value) for (seq, n), (version, value) in changes.derived.get(name, {}).items()],
             sorted(self.guessed.get(name, ())),
             {slot.seq: key for key, slot in slots.items() if slot is not None and slot.seq in derived},
         )

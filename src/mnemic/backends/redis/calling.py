@@ -61,9 +61,7 @@ async def _before_sending(work: Awaitable[None]) -> None:
 class Server:
     """A server or a cluster; maps every driver error to a Mnemic error."""
 
-    def __init__(
-        self, url: str, connect: Callable[[], Redis | RedisCluster], connections: int, timeout: float
-    ) -> None:
+    def __init__(self, url: str, connect: Callable[[], Redis | RedisCluster], connections: int, timeout: float) -> None:
         """Take a client factory, the maximum number of concurrent calls, and their timeout in seconds."""
 
         async def connected() -> Line:

@@ -200,6 +200,4 @@ class RedisEngine:
             raise self._unreadable(error) from error
 
     def _unreadable(self, error: Exception) -> UnreadableStoreError:
-        return UnreadableStoreError(
-            f"{self.url}: the keys with this prefix are not Mnemic's, or are damaged ({error})"
-        )
+        return UnreadableStoreError(f"{self.url}: the keys with this prefix are not Mnemic's, or are damaged ({error})")

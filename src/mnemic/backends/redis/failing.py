@@ -40,11 +40,7 @@ _BY_TEXT: tuple[tuple[str, type[StoreError], str], ...] = (
     ("max number of clients", StoreBusyError, "the server has too many clients"),
     ("Cluster mode is not enabled", UnreadableStoreError, "this is not a cluster: use redis:// instead"),
     ("cluster support disabled", UnreadableStoreError, "this is not a cluster: use redis:// instead"),
-    (
-        "compiling script",
-        UnreadableStoreError,
-        "the server is too old: Redis 7.0 or newer, or Valkey, is needed",
-    ),
+    ("compiling script", UnreadableStoreError, "the server is too old: Redis 7.0 or newer, or Valkey, is needed"),
     (
         "certificate verify failed",
         StorePermissionError,
@@ -62,11 +58,7 @@ _BY_CLASS: tuple[tuple[type[BaseException], type[StoreError], str], ...] = (
     (driver.OutOfMemoryError, StoreFullError, "the server's memory is full"),
     (driver.MaxConnectionsError, StoreBusyError, "all connections are in use"),
     (driver.BusyLoadingError, StoreUnavailableError, "the server is still loading its data"),
-    (
-        driver.ReadOnlyError,
-        StoreUnavailableError,
-        "this is a replica, which cannot be written; name the primary",
-    ),
+    (driver.ReadOnlyError, StoreUnavailableError, "this is a replica, which cannot be written; name the primary"),
     (driver.MovedError, UnreadableStoreError, "this is part of a cluster: use redis+cluster:// instead"),
     (driver.AskError, UnreadableStoreError, "this is part of a cluster: use redis+cluster:// instead"),
     (driver.ClusterDownError, StoreUnavailableError, "the cluster, or a part of it, is down"),

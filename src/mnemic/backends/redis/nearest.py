@@ -68,9 +68,7 @@ class RedisIndex:
 
     tidy = False
 
-    def __init__(
-        self, server: Server, keys: Keys, engine: RedisEngine, moment: Callable[[], int], large: int
-    ) -> None:
+    def __init__(self, server: Server, keys: Keys, engine: RedisEngine, moment: Callable[[], int], large: int) -> None:
         self.url: str = server.url
         self.large = large
         self._server = server
@@ -108,9 +106,7 @@ class RedisIndex:
     async def marks(self, name: str, scope: ScopePath) -> dict[Name, Mark]:
         """Return how far the index has followed the streams of a scope and below."""
         near = Near(scope=scope, name=name)
-        asked: list[Command] = [
-            ("HGETALL", self._place(tenant, name, "marks")) for tenant in await self._tenants(near)
-        ]
+        asked: list[Command] = [("HGETALL", self._place(tenant, name, "marks")) for tenant in await self._tenants(near)]
         found: dict[Name, Mark] = {}
         for answer in await self._server.read_all(asked):
             for stream, mark in answer.items():
@@ -134,9 +130,7 @@ class RedisIndex:
                 vectors = unpack(record.derived[name]).vectors
                 if vectors is None:
                     continue
-                told = json.encode(
-                    {"w": within, "s": within[-1], "p": stream[0], "k": stream[1], "q": record.seq}
-                )
+                told = json.encode({"w": within, "s": within[-1], "p": stream[0], "k": stream[1], "q": record.seq})
                 commands += [
                     (
                         "VADD",

@@ -47,9 +47,7 @@ async def collect_in(engine: S3Engine, older: timedelta = DAY) -> int:
     old = [item.key async for item in engine.bucket.list(names.notes) if now - item.modified > MONTH]
     removed += await _remove(engine, old)
     if engine.bucket.deletes:
-        manifests = [
-            item async for item in engine.bucket.list(names.manifests) if now - item.modified > older
-        ]
+        manifests = [item async for item in engine.bucket.list(names.manifests) if now - item.modified > older]
         for item in manifests:
             removed += await _remove_tenant(engine, item)
     return removed

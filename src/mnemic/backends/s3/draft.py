@@ -20,19 +20,7 @@ from ...store.planning import Name
 from ..keyvalue.engine import Batch, Change
 from .library import Library
 from .manifest import TURNS, Directory, Entry, Part, Segment, Tail, Tenant, write_directory, write_manifest
-from .segment import (
-    Index,
-    Item,
-    Mark,
-    Place,
-    Run,
-    copy_run,
-    read_run,
-    read_table,
-    size_of,
-    write_run,
-    write_segment,
-)
+from .segment import Index, Item, Mark, Place, Run, copy_run, read_run, read_table, size_of, write_run, write_segment
 
 INLINE = 256 * 1024
 """Maximum size of a manifest, before compression."""
@@ -220,8 +208,7 @@ class Draft:
     async def _repack(self, new: dict[Name, Content]) -> None:
         """Write the necessary segments, and merge small ones."""
         groups = [
-            Group([slot], segment.raw, changes=slot in self._victims)
-            for slot, segment in self.tenant.segments.items()
+            Group([slot], segment.raw, changes=slot in self._victims) for slot, segment in self.tenant.segments.items()
         ]
         changed = [group for group in joined([*groups, *split(new)]) if group.changes]
         free = max(self.tenant.segments, default=0) + 1
@@ -250,9 +237,7 @@ class Draft:
                     items, marks = self._read(segments[old], read_run, sources[old], tables[old][name])
                     dead = self._victims.get(old, {}).get(name, Dead())
                     content.items += [item for item in items if dead.spares(item)]
-                    content.marks += [
-                        mark for mark in marks if dead.spares_mark(mark.seq, mark.name, mark.version)
-                    ]
+                    content.marks += [mark for mark in marks if dead.spares_mark(mark.seq, mark.name, mark.version)]
                 if name in group.new:
                     content.items += group.new[name].items
                     content.marks += group.new[name].marks

@@ -111,9 +111,7 @@ class S3Engine:
         return await self.read(self.partition(name), work)
 
     async def labeled(self, name: Name, label: str, values: Sequence[str]) -> list[int] | None:
-        return await self.read(
-            self.partition(name), lambda tenant: self._reader(tenant, name).labeled(label, values)
-        )
+        return await self.read(self.partition(name), lambda tenant: self._reader(tenant, name).labeled(label, values))
 
     async def heads(self, reach: Reach) -> list[KeptHead]:
         if reach.scope or not reach.below:
@@ -141,12 +139,7 @@ class S3Engine:
         await self.bucket.close()
 
     async def read(
-        self,
-        part: str,
-        work: Callable[[Tenant], Awaitable[Result]],
-        *,
-        etag: str | None = None,
-        fresh: bool = True,
+        self, part: str, work: Callable[[Tenant], Awaitable[Result]], *, etag: str | None = None, fresh: bool = True
     ) -> Result:
         """Run `work` on the current state of a tenant.
 
@@ -208,9 +201,7 @@ class S3Engine:
     async def _publish(self, draft: Draft, manifest: bytes) -> bool:
         """Upload a draft; return False if another writer was faster."""
         tenant = draft.tenant
-        await asyncio.gather(
-            *(self.bucket.put_new(self._at(tenant, id), data) for id, data in draft.objects.items())
-        )
+        await asyncio.gather(*(self.bucket.put_new(self._at(tenant, id), data) for id, data in draft.objects.items()))
         try:
             etag = await self.bucket.put(self.names.manifest(tenant.name), manifest, over=tenant.etag)
         except StoreUnavailableError as error:

@@ -112,9 +112,7 @@ class Library:
                 missing[-1].append((number, spot))
             else:
                 missing.append([(number, spot)])
-        for found in await asyncio.gather(
-            *(self._blocks(tenant, segment, name, of_marks, spots) for spots in missing)
-        ):
+        for found in await asyncio.gather(*(self._blocks(tenant, segment, name, of_marks, spots) for spots in missing)):
             blocks += found
         held = {spot.first + at: body for spot, block in blocks for at, body in enumerate(block)}
         return {place: held[place] for place in wanted}
@@ -147,9 +145,7 @@ class Library:
         for number, spot in spots:
             at = spot.offset - start
             block = self.read(tenant, segment, read_block, data[at : at + spot.size])
-            self._cache.put(
-                (segment.id, name, of_marks, number), block, sum(map(len, block)) + 50 * len(block)
-            )
+            self._cache.put((segment.id, name, of_marks, number), block, sum(map(len, block)) + 50 * len(block))
             found.append((spot, block))
         return found
 

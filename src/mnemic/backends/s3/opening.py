@@ -31,9 +31,7 @@ async def open_engine(url: StoreURL) -> S3Engine:
     if not bucket_name or "@" in bucket_name or ":" in bucket_name:
         raise InvalidValueError(f"{url} names no bucket: use s3://bucket/prefix?region=…")
     if bucket_name.endswith("--x-s3"):
-        raise InvalidValueError(
-            f"{url}: a directory bucket does not list its objects in order; use another one"
-        )
+        raise InvalidValueError(f"{url}: a directory bucket does not list its objects in order; use another one")
     if len(prefix.encode()) > LONGEST:
         raise InvalidValueError(f"{url}: the prefix has more than {LONGEST} bytes: {shown(prefix)}")
     names = Names(prefix)

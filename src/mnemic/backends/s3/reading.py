@@ -50,11 +50,7 @@ class Reader:
         wanted = set(values)
         found = [item.seq for item in self._tail.rows.values() if item.labels.get(label) in wanted]
         for _, index in await self._indexes(self._parts):
-            found += [
-                seq
-                for seq, labels in zip(index.seqs, index.labels, strict=True)
-                if labels.get(label) in wanted
-            ]
+            found += [seq for seq, labels in zip(index.seqs, index.labels, strict=True) if labels.get(label) in wanted]
         return found
 
     async def find(self, keys: Sequence[str]) -> list[Row]:
@@ -85,9 +81,7 @@ class Reader:
                 not found or (part.last < found[-1] if span.reverse else part.first > found[-1])
             ):
                 break  # all that follows is beyond what was found already
-            if span.after is not None and (
-                part.first >= span.after if span.reverse else part.last <= span.after
-            ):
+            if span.after is not None and (part.first >= span.after if span.reverse else part.last <= span.after):
                 continue
             index = await self._index(part)
             found = sorted((*found, *_next(index.seqs, span)), reverse=span.reverse)[: span.limit]
@@ -107,9 +101,7 @@ class Reader:
             found |= some
         return found
 
-    async def _values(
-        self, seqs: Collection[int], names: Sequence[str]
-    ) -> dict[int, dict[str, tuple[int, bytes]]]:
+    async def _values(self, seqs: Collection[int], names: Sequence[str]) -> dict[int, dict[str, tuple[int, bytes]]]:
         """Return derived values by seq and name."""
         found: dict[int, dict[str, tuple[int, bytes]]] = {}
         for mark in self._tail.marks.values():

@@ -46,31 +46,13 @@ class Item(Struct):
     @classmethod
     def of(cls, kept: Kept) -> Item:
         """Return a record to be stored."""
-        return cls(
-            kept.seq,
-            kept.key,
-            kept.version,
-            kept.created,
-            kept.weight,
-            kept.labels,
-            kept.expires,
-            encode(kept),
-        )
+        return cls(kept.seq, kept.key, kept.version, kept.created, kept.weight, kept.labels, kept.expires, encode(kept))
 
     @classmethod
     def read(cls, body: bytes) -> Item:
         """Parse the record of a body."""
         known = _sketch(body)
-        return cls(
-            known.seq,
-            known.key,
-            known.version,
-            known.created,
-            known.weight,
-            known.labels,
-            known.expires,
-            body,
-        )
+        return cls(known.seq, known.key, known.version, known.created, known.weight, known.labels, known.expires, body)
 
     def slot(self) -> Slot:
         """Return the state that the write path needs."""

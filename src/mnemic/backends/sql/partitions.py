@@ -25,6 +25,5 @@ def create_table(name: str, *columns: Any, **options: Any) -> None:
     op.create_table(name, *columns, **options, postgresql_partition_by="HASH (stream_id)")
     for part in range(parts):
         op.execute(
-            f"CREATE TABLE {name}_{part} PARTITION OF {name} "
-            f"FOR VALUES WITH (MODULUS {parts}, REMAINDER {part})"
+            f"CREATE TABLE {name}_{part} PARTITION OF {name} FOR VALUES WITH (MODULUS {parts}, REMAINDER {part})"
         )

@@ -45,9 +45,7 @@ Work = Callable[[Connection], Coroutine[Any, Any, Result]]
 class SqlReads(ABC):
     """Reads records from a database."""
 
-    capabilities: frozenset[Capability] = frozenset(
-        {Capability.DURABLE, Capability.SHARED, Capability.ATOMIC}
-    )
+    capabilities: frozenset[Capability] = frozenset({Capability.DURABLE, Capability.SHARED, Capability.ATOMIC})
 
     def __init__(self, statements: Statements, clock: Callable[[], datetime] = now) -> None:
         self._sql = statements
@@ -155,9 +153,7 @@ class SqlReads(ABC):
         values["stream_id"], values["skip"], values["limit"], values["at_seq"] = head.id, 0, room + 1, after
         return self._sql.scan(shape), values
 
-    async def _streams(
-        self, connection: Connection, scan: StreamScan, start: Position | None
-    ) -> Page[Stream]:
+    async def _streams(self, connection: Connection, scan: StreamScan, start: Position | None) -> Page[Stream]:
         moment = self._moment()
         found: list[Stream] = []
         at, past = start[:2] if start else None, start is not None
@@ -174,14 +170,10 @@ class SqlReads(ABC):
                 return Page(tuple(found))
             at, past = (heads[-1].scope, heads[-1].kind), True
 
-    async def _totals(
-        self, connection: Connection, heads: list[Head], moment: int
-    ) -> list[tuple[Head, int, int]]:
+    async def _totals(self, connection: Connection, heads: list[Head], moment: int) -> list[tuple[Head, int, int]]:
         """Return heads with their unexpired totals."""
         late = {
-            head.id
-            for head in heads
-            if head.soonest is not None and head.soonest <= moment and not head.ended(moment)
+            head.id for head in heads if head.soonest is not None and head.soonest <= moment and not head.ended(moment)
         }
         asked = [(self._sql.expired_totals, {"stream_id": id, "now": moment}) for id in late]
         gone = dict(zip(late, await connection.each(asked), strict=True)) if asked else {}

@@ -56,9 +56,7 @@ class Prepared:
         constants = {name: value for name, value in compiled.params.items() if value is not None}
         self.arguments: Callable[[Parameters], Any]
         if constants or len(names) < 2:
-            self.arguments = lambda given: tuple(
-                given[name] if name in given else constants[name] for name in names
-            )
+            self.arguments = lambda given: tuple(given[name] if name in given else constants[name] for name in names)
         else:
             self.arguments = itemgetter(*names)
 
@@ -83,9 +81,7 @@ class Statements:
         place = and_(same(records.c.stream_id), same(records.c.seq))
         of_stream = same(records.c.stream_id)
         past = records.c.expires <= bindparam("now")
-        totals = select(
-            func.count(), func.coalesce(func.sum(records.c.weight), 0), func.min(records.c.expires)
-        )
+        totals = select(func.count(), func.coalesce(func.sum(records.c.weight), 0), func.min(records.c.expires))
         self.head: Prepared = prepared(select(streams).where(stream))
         self.add_head: Prepared = prepared(insert(streams).values(_parameters(streams, but=("id",))))
         self.set_head: Prepared = prepared(
@@ -111,9 +107,7 @@ class Statements:
             )
         )
         self.keep_derived: Prepared = prepared(_replacing(derived, flavor))
-        self.remove_derived: Prepared = prepared(
-            delete(derived).where(same(derived.c.stream_id), same(derived.c.seq))
-        )
+        self.remove_derived: Prepared = prepared(delete(derived).where(same(derived.c.stream_id), same(derived.c.seq)))
         self.remove_one_derived: Prepared = prepared(
             delete(derived).where(same(derived.c.stream_id), same(derived.c.seq), same(derived.c.name))
         )
@@ -136,22 +130,17 @@ class Statements:
     def _slots(self, count: int) -> Prepared:
         """Select the write-path state of `count` keys of one stream."""
         columns = (records.c[name] for name in SLOT)
-        return Prepared(
-            select(*columns).where(same(records.c.stream_id), _one_of(records.c.key, count)), self.dialect
-        )
+        return Prepared(select(*columns).where(same(records.c.stream_id), _one_of(records.c.key, count)), self.dialect)
 
     def _find(self, count: int) -> Prepared:
         """Select `count` keys of one stream, if they have not expired."""
         return Prepared(
-            select(records).where(_live_stream(), _one_of(records.c.key, count), _live(records)),
-            self.dialect,
+            select(records).where(_live_stream(), _one_of(records.c.key, count), _live(records)), self.dialect
         )
 
     def _purge(self, keep: int) -> Prepared:
         """Delete a stream's records, except `keep` keys."""
-        return Prepared(
-            delete(records).where(same(records.c.stream_id), ~_one_of(records.c.key, keep)), self.dialect
-        )
+        return Prepared(delete(records).where(same(records.c.stream_id), ~_one_of(records.c.key, keep)), self.dialect)
 
     def _reach(self, where: Reach, kinds: int, reverse: bool, onward: bool) -> Prepared:
         """List streams in order, forward or backward, `onward` from an inclusive position."""
@@ -160,9 +149,7 @@ class Statements:
         if where == "here":
             query = query.where(same(scope))
         elif where == "below":
-            query = query.where(
-                or_(same(scope), and_(scope >= bindparam("first"), scope < bindparam("beyond")))
-            )
+            query = query.where(or_(same(scope), and_(scope >= bindparam("first"), scope < bindparam("beyond"))))
         notes: ColumnElement[str] = literal_column(f"'{ONCE_KIND}'")
         query = query.where(_one_of(kind, kinds) if kinds else kind != notes)
         if onward:
@@ -228,10 +215,7 @@ def scan_statement(shape: Shape, flavor: Flavor) -> Select[Any]:
         query = query.where(_derived(here, "lacking").is_(None))
     query = query.where(same(here.c.stream_id) if by_id else _live_stream(here))
     query = query.where(_live(here))
-    driver = next(
-        (n for n, (field, op, kinds) in enumerate(where) if drives(field, op, kinds)),
-        None,
-    )
+    driver = next((n for n, (field, op, kinds) in enumerate(where) if drives(field, op, kinds)), None)
     for n, (field, op, kinds) in enumerate(where):
         if n == driver:
             found = labels.alias(f"l{n}")

@@ -26,11 +26,7 @@ class SqlStore(SqlReads):
     """Stores records in a file; runs in the caller's thread, or in threads of its own on an event loop."""
 
     def __init__(
-        self,
-        file: SqliteFile,
-        statements: Statements,
-        threads: Threads,
-        clock: Callable[[], datetime] = now,
+        self, file: SqliteFile, statements: Statements, threads: Threads, clock: Callable[[], datetime] = now
     ) -> None:
         super().__init__(statements, clock)
         self._file = file

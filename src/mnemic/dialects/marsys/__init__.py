@@ -1,12 +1,6 @@
 """The conversation memory of MARSYS: `ConversationMemory`, `MemoryManager`, and messages."""
 
-from .memories import (
-    ConversationMemory,
-    ConversationTracker,
-    MemoryManager,
-    PersistentMemory,
-    SummarizingMemory,
-)
+from .memories import ConversationMemory, ConversationTracker, MemoryManager, PersistentMemory, SummarizingMemory
 from .messages import (
     AgentCallMsg,
     AnthropicMessages,

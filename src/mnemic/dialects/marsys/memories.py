@@ -233,9 +233,7 @@ class PersistentMemory:
         self.save()
 
 
-def _session(
-    memory: mnemic.Memory, scope: tuple[str, ...], max_messages: int | None, policy: str
-) -> mnemic.Session:
+def _session(memory: mnemic.Memory, scope: tuple[str, ...], max_messages: int | None, policy: str) -> mnemic.Session:
     # `max_messages` is a retention limit, so the rest is not archived.
     return memory.scope(SCOPE, *scope).session(
         "chat", max_messages=max_messages, overflow="drop", retention=_policy(policy)

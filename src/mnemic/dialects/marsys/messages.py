@@ -41,9 +41,7 @@ class ToolCallMsg:
             call_id, kind = data.get("call_id") or data["id"], data.get("type", "function")
             return cls(data["id"], call_id, kind, held["name"], held["arguments"])
         except (AttributeError, KeyError, TypeError):
-            raise mnemic.InvalidValueError(
-                f"a tool call has an id, a name and arguments: {shown(data)}"
-            ) from None
+            raise mnemic.InvalidValueError(f"a tool call has an id, a name and arguments: {shown(data)}") from None
 
 
 @dataclass
@@ -136,9 +134,7 @@ class Message:
         """Return the message of a `to_dict` dict; raises InvalidValueError for an unknown field, or without a role."""
         if not isinstance(data, dict) or "role" not in data or set(data) - set(cls.__dataclass_fields__):
             known = ", ".join(cls.__dataclass_fields__)
-            raise mnemic.InvalidValueError(
-                f"a message has a role, and of {known} what it needs: {shown(data)}"
-            )
+            raise mnemic.InvalidValueError(f"a message has a role, and of {known} what it needs: {shown(data)}")
         return cls(**{name: value for name, value in data.items() if value is not None})
 
 
@@ -159,9 +155,7 @@ def encode(message: Message, known: Mapping[str, mnemic.Message] | None = None) 
         raise mnemic.InvalidValueError(f"a memory holds messages, not {shown(message)}")
     role: Any = message.role
     before = (known or {}).get(message.message_id)
-    more: dict[str, Any] = (
-        {} if before is None else {"metadata": before.metadata, "timestamp": before.timestamp}
-    )
+    more: dict[str, Any] = {} if before is None else {"metadata": before.metadata, "timestamp": before.timestamp}
     return mnemic.Message(
         role,
         message.content,

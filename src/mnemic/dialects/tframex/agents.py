@@ -106,7 +106,5 @@ def find_agent(name: str) -> LLMAgent:
     if not found:
         raise mnemic.NotFoundError(f"there is no agent {shown(name)}")
     if len(found) > 1:
-        raise mnemic.InvalidValueError(
-            f"{len(found)} apps have an agent {shown(name)}: ask it through one of them"
-        )
+        raise mnemic.InvalidValueError(f"{len(found)} apps have an agent {shown(name)}: ask it through one of them")
     return found[0]

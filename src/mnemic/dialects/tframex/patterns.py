@@ -47,11 +47,7 @@ class ScopedMemoryStore(BaseMemoryStore):
         return task
 
     async def get_history(
-        self,
-        limit: int | None = None,
-        offset: int = 0,
-        roles: list[Any] | None = None,
-        scope: str = "default",
+        self, limit: int | None = None, offset: int = 0, roles: list[Any] | None = None, scope: str = "default"
     ) -> list[Message]:
         await self._settled()
         return await self.get_scope(scope).get_history(limit, offset, roles)
@@ -86,20 +82,13 @@ class SummaryMemory(InMemoryMemoryStore):
     """Summarizes messages when there are too many; what is summarized is archived."""
 
     def __init__(
-        self,
-        summarizer_agent: str | Callable[[str], Any],
-        threshold: int = 50,
-        keep: int = 10,
-        **options: Any,
+        self, summarizer_agent: str | Callable[[str], Any], threshold: int = 50, keep: int = 10, **options: Any
     ) -> None:
         """`summarizer_agent` is the name of an agent, or a function from a text to its summary."""
         self.summarizer_agent: str | Callable[[str], Any] = summarizer_agent
         self.threshold: int = threshold
         super().__init__(
-            max_messages=threshold,
-            overflow=mnemic.Summarize(self._summarize),
-            keep=keep / threshold,
-            **options,
+            max_messages=threshold, overflow=mnemic.Summarize(self._summarize), keep=keep / threshold, **options
         )
 
     async def get_summaries(self) -> list[Message]:
@@ -148,9 +137,7 @@ class FilterableMemoryStore(InMemoryMemoryStore):
 class AutoCleanupMemory(FilterableMemoryStore):
     """Deletes old messages; those with the metadata `important` are archived first."""
 
-    def __init__(
-        self, max_age_days: float = 30, archive: BaseMemoryStore | None = None, **options: Any
-    ) -> None:
+    def __init__(self, max_age_days: float = 30, archive: BaseMemoryStore | None = None, **options: Any) -> None:
         super().__init__(**options)
         self.max_age: timedelta = timedelta(days=max_age_days)
         self.archive_store: InMemoryMemoryStore | BaseMemoryStore = (
@@ -160,9 +147,7 @@ class AutoCleanupMemory(FilterableMemoryStore):
     async def cleanup(self) -> int:
         session = await self.session()
         old = await session.messages(until=now() - self.max_age)
-        await self.archive(
-            [from_core(message) for message in old if message.metadata.get("important", False)]
-        )
+        await self.archive([from_core(message) for message in old if message.metadata.get("important", False)])
         return await session.delete(*old)
 
     async def archive(self, messages: list[Message]) -> None:
@@ -173,9 +158,7 @@ class AutoCleanupMemory(FilterableMemoryStore):
 class SafeMemoryStore(InMemoryMemoryStore):
     """Messages up to a limit; a handler receives those that leave, a fifth at a time."""
 
-    def __init__(
-        self, max_size: int, overflow_handler: Callable[[list[Message]], Any], **options: Any
-    ) -> None:
+    def __init__(self, max_size: int, overflow_handler: Callable[[list[Message]], Any], **options: Any) -> None:
         super().__init__(max_messages=max_size, overflow=self._overflow, keep=0.8, **options)
         self.max_size: int = max_size
         self.overflow_handler: Callable[[list[Message]], Any] = overflow_handler
@@ -240,11 +223,7 @@ class EncryptedMemoryStore(UrlMemoryStore):
     """Encrypted messages; filters, limits and search work as usual."""
 
     def __init__(
-        self,
-        encryption_key: EncryptionKeys,
-        url: str = "memory://",
-        session_id: str = "default",
-        **options: Any,
+        self, encryption_key: EncryptionKeys, url: str = "memory://", session_id: str = "default", **options: Any
     ) -> None:
         """Take a Fernet key, or 32 bytes."""
         super().__init__(url, session_id, encryption_key=encryption_key, **options)

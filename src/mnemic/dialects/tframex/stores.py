@@ -116,9 +116,7 @@ class InMemoryMemoryStore(UrlMemoryStore):
         **options: Any,
     ) -> None:
         if eviction_strategy not in ("fifo", "archive"):
-            raise mnemic.InvalidValueError(
-                f"eviction_strategy is fifo or archive, not {shown(eviction_strategy)}"
-            )
+            raise mnemic.InvalidValueError(f"eviction_strategy is fifo or archive, not {shown(eviction_strategy)}")
         overflow = {"overflow": "archive" if eviction_strategy == "archive" else "drop"}
         super().__init__(max_messages=max_messages, max_tokens=max_tokens, **(overflow | options))
 
@@ -154,9 +152,7 @@ class RedisMemoryStore(UrlMemoryStore):
         **options: Any,
     ) -> None:
         ttl = timedelta(hours=ttl_hours)
-        super().__init__(
-            redis_url, session_id, ttl=ttl, max_messages=max_messages, overflow="drop", **options
-        )
+        super().__init__(redis_url, session_id, ttl=ttl, max_messages=max_messages, overflow="drop", **options)
 
 
 class S3MemoryStore(UrlMemoryStore):

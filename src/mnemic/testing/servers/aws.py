@@ -20,11 +20,7 @@ S3_VARIABLE = "MNEMIC_TEST_S3_URL"
 AGENTCORE_VARIABLE = "MNEMIC_TEST_AGENTCORE_URL"
 REGION = "us-east-1"
 _BUCKET = "mnemic-trials"
-_IDENTITY = {
-    "AWS_ACCESS_KEY_ID": "test",
-    "AWS_SECRET_ACCESS_KEY": "test",
-    "AWS_EC2_METADATA_DISABLED": "true",
-}
+_IDENTITY = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_EC2_METADATA_DISABLED": "true"}
 
 
 class Emulator:
@@ -93,9 +89,7 @@ def empty_table(
 
 
 @contextmanager
-def empty_prefix(
-    _folder: Path | None = None, *, emulator: Callable[[], Emulator] = ministack
-) -> Iterator[str]:
+def empty_prefix(_folder: Path | None = None, *, emulator: Callable[[], Emulator] = ministack) -> Iterator[str]:
     """Provide the URL of an empty prefix in a bucket; it is emptied afterwards."""
     own = _own(S3_VARIABLE)
     place, options = own or (emulator().bucket, _options(emulator()))

@@ -25,9 +25,7 @@ class KeyServer:
         self.port: int = free_port(10000) if bus else free_port()
         folder = new_folder("keys")
         flags = ["--port", str(self.port), "--bind", HOST, "--save", "", "--dir", str(folder), *options]
-        self.process: Process = Process(
-            [program, *flags], folder=folder, ready=self._is_ready, environment=environment
-        )
+        self.process: Process = Process([program, *flags], folder=folder, ready=self._is_ready, environment=environment)
         self.process.start()
 
     @property

@@ -167,9 +167,7 @@ def installed(module: str) -> Path:
 
 def _missing(module: str) -> MissingExtraError:
     install = "pip install 'mnemic[testing-servers]'"
-    return MissingExtraError(
-        f"this trial needs the package {module}; install it with: {install}", name=module
-    )
+    return MissingExtraError(f"this trial needs the package {module}; install it with: {install}", name=module)
 
 
 def _is_free(port: int) -> bool:

@@ -37,9 +37,7 @@ def server8() -> KeyServer:
 
 
 @contextmanager
-def empty_keyspace(
-    _folder: Path | None = None, *, server: Callable[[], KeyServer] = server7
-) -> Iterator[str]:
+def empty_keyspace(_folder: Path | None = None, *, server: Callable[[], KeyServer] = server7) -> Iterator[str]:
     """Provide the URL of an unused key prefix; its keys are deleted afterwards."""
     with own_prefix(os.environ.get(VARIABLE) or server().url) as url:
         yield url
@@ -96,7 +94,5 @@ def _download(folder: Path, *options: str) -> None:
 
 
 def _run(*command: str, folder: Path) -> str:
-    done = subprocess.run(
-        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True
-    )
+    done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True)
     return done.stdout

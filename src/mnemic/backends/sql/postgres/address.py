@@ -103,9 +103,7 @@ class Address(Struct, frozen=True):
 
 
 def _libpq(url: StoreURL, shown: str, timeout: float) -> dict[str, Any]:
-    query = "&".join(
-        part for part in url.split.query.split("&") if part and part.partition("=")[0] not in _OWN
-    )
+    query = "&".join(part for part in url.split.query.split("&") if part and part.partition("=")[0] not in _OWN)
     _, _, rest = url.text.partition("://")
     text = f"postgresql://{rest.partition('?')[0]}" + (f"?{query}" if query else "")
     try:

@@ -79,10 +79,7 @@ def meaning(error: Exception) -> tuple[type[MnemicError], str]:
         if _REFUSAL.search(str(error)):
             return StorePermissionError, "the server rejects this user, or has no such database"
         if isinstance(error, psycopg.errors.ConnectionTimeout):
-            return (
-                StoreUnavailableError,
-                "there was no answer to a new connection; this can safely be retried",
-            )
+            return (StoreUnavailableError, "there was no answer to a new connection; this can safely be retried")
         return StoreUnavailableError, "the server cannot be reached"
     if isinstance(error, psycopg.DataError):
         return InvalidValueError, "PostgreSQL cannot hold this value"

@@ -22,9 +22,7 @@ def json_value(value: Scalar) -> Any:
     return _encode(value).decode() if isinstance(value, bool | int | float) else value
 
 
-def test_json(
-    here: FromClause, group: str, n: int, op: Operator, kind: str, places: list[int]
-) -> ColumnElement[bool]:
+def test_json(here: FromClause, group: str, n: int, op: Operator, kind: str, places: list[int]) -> ColumnElement[bool]:
     """Return a JSON test by value, which the metadata index can answer."""
     object = cast(here.c[group], JSONB)
     name = bindparam(f"name_{n}", type_=Text)

@@ -148,9 +148,7 @@ class ThreadLink:
             **address.parameters,
         )
         raw.seconds = address.timeout
-        raw.adapters.register_dumper(
-            int, Int8Dumper
-        )  # otherwise each integer size would be another statement
+        raw.adapters.register_dumper(int, Int8Dumper)  # otherwise each integer size would be another statement
         return cls(raw)
 
     @property

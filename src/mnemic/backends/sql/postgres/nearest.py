@@ -94,8 +94,7 @@ class PostgresIndex:
     async def put(self, name: str, records: Sequence[Record]) -> None:
         """Add records, replacing older versions."""
         columns: dict[str, list[Any]] = {
-            column: []
-            for column in ("scopes", "kinds", "keys", "pieces", "seqs", "versions", "words", "vectors")
+            column: [] for column in ("scopes", "kinds", "keys", "pieces", "seqs", "versions", "words", "vectors")
         }
         width = 0
         for record in records:
@@ -149,9 +148,7 @@ class PostgresIndex:
 
     async def explain(self, near: Near) -> str:
         """Return the query plan, for a person to read."""
-        found = self._sql.near(
-            near.name, len(near.vector or b""), bool(near.terms), _reach(near), bool(near.kinds)
-        )
+        found = self._sql.near(near.name, len(near.vector or b""), bool(near.terms), _reach(near), bool(near.kinds))
         values = _values(near.scope, near.kinds) | {"entry": near.name, "now": self._moment()}
         values |= {"limit": near.limit, "use": USE, "words": " | ".join(_word(term) for term in near.terms)}
         values["vector"] = _vector(near.vector or b"")
@@ -164,9 +161,7 @@ class PostgresIndex:
     async def _make(self, entry: str, width: int) -> None:
         """Create the tables, and the index of an embedder's vectors, unless they exist."""
         if not self._there:
-            await self._each(
-                [(self._sql.begin, {}), *((s, {}) for s in self._sql.tables), (self._sql.commit, {})]
-            )
+            await self._each([(self._sql.begin, {}), *((s, {}) for s in self._sql.tables), (self._sql.commit, {})])
             self._there = True
         if width and (entry, width) not in self._made:
             graph = self._sql.graph(entry, width)

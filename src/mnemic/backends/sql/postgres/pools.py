@@ -123,9 +123,7 @@ class Pool(ABC):
             link.abort()
 
     def _is_closed(self) -> ClosedError:
-        return ClosedError(
-            f"{self._address.shown} is closed; a write under way may or may not have been done"
-        )
+        return ClosedError(f"{self._address.shown} is closed; a write under way may or may not have been done")
 
     async def _take(self) -> Link:
         if self._closed:

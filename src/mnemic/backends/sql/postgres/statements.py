@@ -106,9 +106,7 @@ class PostgresStatements(Statements):
             .order_by(streams.c.scope, streams.c.kind)
             .with_for_update()
         )
-        self.slots_of: Prepared = prepared(
-            slot.where(records.c.stream_id == named, _one_of(records.c.key, "keys"))
-        )
+        self.slots_of: Prepared = prepared(slot.where(records.c.stream_id == named, _one_of(records.c.key, "keys")))
         self.all_slots_of: Prepared = prepared(slot.where(records.c.stream_id == named))
         self.claim_head: Prepared = prepared(
             insert_or(streams)
@@ -202,9 +200,7 @@ class PostgresStatements(Statements):
         given: dict[str, Any] = {c.name: cast(bindparam(c.name), c.type) for c in records.columns}
         given |= {"stream_id": head.c.id, "seq": head.c.last_seq, "version": head.c.version}
         added = insert(records).from_select(list(given), select(*given.values()))
-        query = select(head.c.last_seq, head.c.version, head.c.count, head.c.weight).add_cte(
-            added.cte("added")
-        )
+        query = select(head.c.last_seq, head.c.version, head.c.count, head.c.weight).add_cte(added.cte("added"))
         if shape.labeled:
             names, values = _array("label_names", Text), _array("label_values", Text)
             given_labels = func.unnest(names, values).table_valued("name", "value").render_derived()
@@ -215,12 +211,8 @@ class PostgresStatements(Statements):
         if shape.deriving:
             names, values = _array("derived_names", Text), _array("derived_values", LargeBinary)
             given_values = func.unnest(names, values).table_valued("name", "value").render_derived()
-            kept = select(
-                head.c.id, head.c.last_seq, given_values.c.name, head.c.version, given_values.c.value
-            )
+            kept = select(head.c.id, head.c.last_seq, given_values.c.name, head.c.version, given_values.c.value)
             query = query.add_cte(
-                insert(derived)
-                .from_select(["stream_id", "seq", "name", "version", "value"], kept)
-                .cte("deriving")
+                insert(derived).from_select(["stream_id", "seq", "name", "version", "value"], kept).cte("deriving")
             )
         return Prepared(query, self.dialect)

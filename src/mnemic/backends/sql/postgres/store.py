@@ -55,9 +55,7 @@ class PostgresStore(SqlReads):
     _sql: PostgresStatements
     index: PostgresIndex
 
-    def __init__(
-        self, address: Address, statements: PostgresStatements, clock: Callable[[], datetime] = now
-    ) -> None:
+    def __init__(self, address: Address, statements: PostgresStatements, clock: Callable[[], datetime] = now) -> None:
         super().__init__(statements, clock)
         self._address = address
         self._committer = Committer(statements, address, self._moment)

@@ -85,9 +85,7 @@ class Flush:
     async def claim(self, link: Link) -> None:
         """Drop and create streams; raises LostRaceError if another writer created one meanwhile."""
         heads = [head for head in self.ground.heads.values() if head is not None]
-        new = sorted(
-            (head for head in heads if isinstance(head.id, New)), key=lambda head: (head.scope, head.kind)
-        )
+        new = sorted((head for head in heads if isinstance(head.id, New)), key=lambda head: (head.scope, head.kind))
         self.ids = {(head.scope, head.kind): head.id for head in heads if not isinstance(head.id, New)}
         # Drops first: a stream may be dropped and recreated in one write.
         gone = [(self.sql.remove_head, {"id": id}) for id in self.dropped]

@@ -16,10 +16,10 @@ from alembic.migration import MigrationContext
 from sqlalchemy import create_engine
 
 import mnemic
+from mnemic.backends.postgres.address import Address
+from mnemic.backends.postgres.database import PostgresDatabase
 from mnemic.backends.sql import migrate as migrating
 from mnemic.backends.sql.migrate import migrate, revisions
-from mnemic.backends.sql.postgres.address import Address
-from mnemic.backends.sql.postgres.database import PostgresDatabase
 from mnemic.backends.sql.schema import HEAD, VERSION_TABLE, metadata
 from mnemic.backends.sql.sqlite import SqliteFile
 from mnemic.store.registry import StoreURL

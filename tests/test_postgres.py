@@ -19,10 +19,10 @@ import pytest
 from msgspec.structs import force_setattr
 
 import mnemic
-from mnemic.backends.sql.postgres import pools
-from mnemic.backends.sql.postgres.address import Address
-from mnemic.backends.sql.postgres.errors import STATES, explain, meaning
-from mnemic.backends.sql.postgres.store import PostgresStore
+from mnemic.backends.postgres import pools
+from mnemic.backends.postgres.address import Address
+from mnemic.backends.postgres.errors import STATES, explain, meaning
+from mnemic.backends.postgres.store import PostgresStore
 from mnemic.backends.sql.schema import HEAD, VERSION_TABLE
 from mnemic.driving import step
 from mnemic.errors import MnemicError, StoreError

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 import mnemic
-from mnemic.backends.sql.postgres.store import PostgresStore
+from mnemic.backends.postgres.store import PostgresStore
 from mnemic.records import ScopePath
 from mnemic.store import registry
 from mnemic.store.nearest import Near
@@ -80,7 +80,7 @@ def test_it_is_one_round_trip_when_nothing_is_new(server: str, monkeypatch: pyte
         alice = memory.scope("alice")
         alice.remember("Alice loves green tea")
         assert alice.recall("tea")
-        from mnemic.backends.sql.postgres.links import ThreadLink
+        from mnemic.backends.postgres.links import ThreadLink
 
         trips = []
         each, every = ThreadLink.each, ThreadLink.all

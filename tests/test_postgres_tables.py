@@ -16,8 +16,8 @@ import psycopg
 import pytest
 
 import mnemic
-from mnemic.backends.sql.postgres.links import ThreadLink
-from mnemic.backends.sql.postgres.writing import MANY
+from mnemic.backends.postgres.links import ThreadLink
+from mnemic.backends.postgres.writing import MANY
 from mnemic.records import Ref, ScopePath
 from mnemic.store.query import Condition, Delete, Derive, Limit, Op, Purge, Put, Scan, Write
 from mnemic.testing import test_derived, test_expiry, test_scans, test_writes

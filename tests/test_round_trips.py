@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import mnemic
+from mnemic.backends.postgres.links import LoopLink, ThreadLink
 from mnemic.backends.redis.calling import Wire
-from mnemic.backends.sql.postgres.links import LoopLink, ThreadLink
 from mnemic.testing.servers import postgres, valkey
 
 ADDS = 150

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import text
 
-from ....recall.entry import unpack
-from ....recall.strength import USE
-from ....records import Record, ScopePath, known_scope
-from ....store.nearest import Mark, Near, Nearby
-from ....store.planning import Head, Name
-from ..rows import COLUMNS, to_record
-from ..schema import records, streams
-from ..statements import Prepared
+from ...recall.entry import unpack
+from ...recall.strength import USE
+from ...records import Record, ScopePath, known_scope
+from ...store.nearest import Mark, Near, Nearby
+from ...store.planning import Head, Name
+from ..sql.rows import COLUMNS, to_record
+from ..sql.schema import records, streams
+from ..sql.statements import Prepared
 from .flavor import FLAVOR
 from .links import Link
 

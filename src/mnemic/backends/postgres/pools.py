@@ -17,11 +17,11 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from sqlalchemy import text
 
-from ....driving import pause
-from ....errors import ClosedError, StoreBusyError, StoreUnavailableError
-from ....store.availability import Availability
-from ...calls import GRACE, overdue
-from ..statements import Prepared
+from ...driving import pause
+from ...errors import ClosedError, StoreBusyError, StoreUnavailableError
+from ...store.availability import Availability
+from ..calls import GRACE, overdue
+from ..sql.statements import Prepared
 from .address import Address
 from .errors import STALE, meaning, state_of
 from .flavor import FLAVOR

@@ -7,9 +7,9 @@ from typing import TypeVar
 
 import psycopg
 
-from ..migrate import Engine
-from ..partitions import PARTITIONS
-from ..schema import VERSION_TABLE
+from ..sql.migrate import Engine
+from ..sql.partitions import PARTITIONS
+from ..sql.schema import VERSION_TABLE
 from .address import Address
 from .errors import explain
 

@@ -32,8 +32,8 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import insert as insert_or
 from sqlalchemy.sql.expression import Executable, FromClause
 
-from ..schema import VERSION_TABLE, derived, labels, records, streams
-from ..statements import SLOT, Prepared, Statements, same
+from ..sql.schema import VERSION_TABLE, derived, labels, records, streams
+from ..sql.statements import SLOT, Prepared, Statements, same
 from .flavor import FLAVOR
 
 _HEAD = tuple(c.name for c in streams.columns)

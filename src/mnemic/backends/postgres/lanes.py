@@ -7,10 +7,10 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ....driving import step
-from ....errors import StoreError
-from ....store.loaded import MOST_OPS, MOST_WRITES
-from ....store.query import Outcome, Write
+from ...driving import step
+from ...errors import StoreError
+from ...store.loaded import MOST_OPS, MOST_WRITES
+from ...store.query import Outcome, Write
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Task

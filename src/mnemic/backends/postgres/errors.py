@@ -6,7 +6,7 @@ import re
 
 import psycopg
 
-from ....errors import (
+from ...errors import (
     InvalidValueError,
     MnemicError,
     StoreBusyError,

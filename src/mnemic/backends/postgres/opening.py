@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import cache
 
-from ....driving import off_loop
-from ....store.registry import Backend, StoreURL
-from ..migrate import migrate
-from ..schema import HEAD
+from ...driving import off_loop
+from ...store.registry import Backend, StoreURL
+from ..sql.migrate import migrate
+from ..sql.schema import HEAD
 from .address import Address
 from .database import PostgresDatabase
 from .statements import PostgresStatements
@@ -38,4 +38,4 @@ async def _exists(url: StoreURL) -> bool:
         await store.close()
 
 
-POSTGRESQL = Backend(open=open_postgres, inline=True, exists=_exists)
+BACKEND = Backend(open=open_postgres, inline=True, exists=_exists)

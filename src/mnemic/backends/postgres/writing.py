@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator
 from operator import itemgetter
 from typing import Any
 
-from ....store.loaded import Found, LoadedGround, Needs, New
-from ....store.planning import Head, Name, Slot
-from ..schema import derived as derived_table
-from ..schema import labels as labels_table
-from ..schema import records as records_table
-from ..statements import Parameters, Prepared
-from ..writing import to_slot
+from ...store.loaded import Found, LoadedGround, Needs, New
+from ...store.planning import Head, Name, Slot
+from ..sql.schema import derived as derived_table
+from ..sql.schema import labels as labels_table
+from ..sql.schema import records as records_table
+from ..sql.statements import Parameters, Prepared
+from ..sql.writing import to_slot
 from .links import Link
 from .statements import PostgresStatements
 

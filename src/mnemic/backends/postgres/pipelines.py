@@ -16,7 +16,7 @@ from psycopg.pq import ConnStatus, ExecStatus
 from psycopg.pq.abc import PGresult
 from psycopg.waiting import Ready, Wait
 
-from ..statements import Parameters, Prepared
+from ..sql.statements import Parameters, Prepared
 
 MOST_KEPT = 200
 """Maximum number of prepared statements per connection; others are sent in full each time."""

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import psycopg
 from msgspec import Struct
 
-from ....driving import running_loop
-from ....errors import ClosedError, UnreadableStoreError
-from ....forking import leave_alone, mind_forks
-from ....records import Record, Ref, ScopePath, now
-from ....store.once import write_once
-from ....store.protocol import Capability
-from ....store.query import Outcome, Put, Write, place_of
-from ...calls import elsewhere
-from ..reading import Connection, SqlReads
-from ..reading import Work as ReadWork
-from ..rows import to_record, to_row
+from ...driving import running_loop
+from ...errors import ClosedError, UnreadableStoreError
+from ...forking import leave_alone, mind_forks
+from ...records import Record, Ref, ScopePath, now
+from ...store.once import write_once
+from ...store.protocol import Capability
+from ...store.query import Outcome, Put, Write, place_of
+from ..calls import elsewhere
+from ..sql.reading import Connection, SqlReads
+from ..sql.reading import Work as ReadWork
+from ..sql.rows import to_record, to_row
 from .address import Address
 from .committing import Committer
 from .errors import explain

@@ -19,9 +19,9 @@ from psycopg.pq.abc import PGconn
 from psycopg.types.numeric import Int8Dumper
 from sqlalchemy import text
 
-from ....driving import step
-from ...calls import TIMEOUT
-from ..statements import Parameters, Prepared
+from ...driving import step
+from ..calls import TIMEOUT
+from ..sql.statements import Parameters, Prepared
 from .address import Address
 from .flavor import FLAVOR
 from .pipelines import Pipeline

@@ -1,5 +1,5 @@
 """`postgresql://user:password@host:port/database`: records in PostgreSQL."""
 
-from .opening import POSTGRESQL
+from .opening import BACKEND
 
-__all__ = ["POSTGRESQL"]
+__all__ = ["BACKEND"]

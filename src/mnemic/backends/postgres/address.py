@@ -19,9 +19,9 @@ import psycopg
 from msgspec import Struct
 from psycopg.conninfo import conninfo_to_dict
 
-from ....errors import InvalidValueError
-from ....store.registry import StoreURL
-from ...calls import TIMEOUT, seconds
+from ...errors import InvalidValueError
+from ...store.registry import StoreURL
+from ..calls import TIMEOUT, seconds
 
 CONNECT_SECONDS = (2, 5)
 """Bounds of the connect timeout, which is half of a request's unless the URL sets it.

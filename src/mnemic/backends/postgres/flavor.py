@@ -10,9 +10,9 @@ from sqlalchemy.dialects.postgresql import JSONB, insert
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.sql.expression import FromClause
 
-from ....store.query import Operator, Scalar
-from ..conditions import EQUAL, OPERATORS
-from ..flavor import Flavor
+from ...store.query import Operator, Scalar
+from ..sql.conditions import EQUAL, OPERATORS
+from ..sql.flavor import Flavor
 
 _encode = json.Encoder().encode
 

@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 import psycopg
 from msgspec import UNSET, Struct
 
-from ....checks import MICROSECOND, from_microseconds
-from ....driving import off_loop, pause
-from ....errors import LimitError, StoreBusyError, StoreUnavailableError
-from ....store.loaded import LoadedGround, Needs, UnknownError
-from ....store.planning import Name
-from ....store.query import Expect, Limit, Outcome, Put, Touch, Write
-from ..rows import to_row
+from ...checks import MICROSECOND, from_microseconds
+from ...driving import off_loop, pause
+from ...errors import LimitError, StoreBusyError, StoreUnavailableError
+from ...store.loaded import LoadedGround, Needs, UnknownError
+from ...store.planning import Name
+from ...store.query import Expect, Limit, Outcome, Put, Touch, Write
+from ..sql.rows import to_row
 from .address import Address
 from .errors import RETRYABLE, STALE, explain, state_of
 from .lanes import Pending

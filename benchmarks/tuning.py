@@ -36,7 +36,7 @@ def cases(memory: Memory, conversation: Conversation) -> list[Case]:
     for session, messages in conversation.sessions.items():
         space.session(session).add_many(messages)
     space.recall("nothing", 1)
-    layer = memory._twin._index
+    layer = memory._async._index
     assert layer is not None
     index = layer._shards._indexes[f"tuning/{conversation.id}"]
     shard = index.shard

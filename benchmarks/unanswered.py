@@ -83,7 +83,7 @@ def measure(conversations: Sequence[Conversation], embedder: str) -> Scores:
 
 def _asked(memory: mnemic.Memory, scope: mnemic.Scope, text: str) -> tuple[float, tuple[float, float, float]]:
     hits = scope.recall(text, 1, uses=False)
-    layer = memory._twin._index
+    layer = memory._async._index
     assert isinstance(layer, IndexLayer)
     maker = layer._owner._maker
     assert maker is not None

@@ -18,7 +18,7 @@ from agent_script import Script, call
 from mnemic import Message, ToolCall
 from mnemic.agents import INTERRUPTED, Agent, Budget, MemoryCapability, from_pydantic_ai
 from mnemic.agents.versions import known_outcome
-from mnemic.driving import Portal
+from mnemic.event_loop import Portal
 from mnemic.layers.layer import Layer
 from mnemic.records import Record
 from mnemic.store.protocol import Page
@@ -447,7 +447,7 @@ def test_a_store_that_lives_on_a_loop_of_its_own_is_called_there(alice: mnemic.S
 
     portal = Portal()
     memory = mnemic.Memory(portal.run(opened()), portal)
-    memory._twin._store = Watching(memory._twin._store)
+    memory._async._store = Watching(memory._async._store)
     space = memory.scope("acme")
     steps: list[Any] = [call("write_note", key="a", value="1"), "Done.", "Done.", "Done."]
     with Agent("Bot", model=Script(*steps), memory=space, learn=True) as agent:

@@ -12,7 +12,7 @@ from pydantic_ai.messages import ToolReturnPart
 import mnemic
 from agent_script import Script, call
 from mnemic.agents import Act, Agent, AsyncJournal, Provenance
-from mnemic.driving import Portal
+from mnemic.event_loop import Portal
 
 
 class Told:
@@ -209,7 +209,7 @@ def test_history_is_by_key_agent_session_and_kind(told: Told) -> None:
 def test_the_journal_is_bounded(alice: mnemic.Scope, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mnemic.agents.journal.MAX_ACTS", 20)
     portal = Portal()
-    book = AsyncJournal(alice._twin)
+    book = AsyncJournal(alice._async)
     for n in range(60):
         portal.run(book.writer("write_note", Provenance(agent="Bot")).notes.write("plan", n))
     acts = portal.run(book.history())
@@ -224,7 +224,7 @@ def test_a_value_that_is_too_large_to_keep_is_said_to_be_lost(
 ) -> None:
     monkeypatch.setattr("mnemic.agents.journal.MAX_BEFORE", 100)
     portal = Portal()
-    book = AsyncJournal(alice._twin)
+    book = AsyncJournal(alice._async)
     alice.notes.write("plan", "x" * 1000)
     portal.run(book.writer("write_note", Provenance()).notes.write("plan", "short"))
     (act,) = portal.run(book.history("plan"))
@@ -235,7 +235,7 @@ def test_a_value_that_is_too_large_to_keep_is_said_to_be_lost(
 
 def test_writers_at_once_leave_a_journal_that_is_true(alice: mnemic.Scope) -> None:
     async def main() -> list[Act]:
-        book = AsyncJournal(alice._twin)
+        book = AsyncJournal(alice._async)
 
         async def write(n: int) -> None:
             await book.writer("write_note", Provenance(agent=f"a{n}")).notes.write("plan", n)

@@ -15,7 +15,7 @@ import mnemic
 from agent_script import Script
 from mnemic import Message, ToolCall
 from mnemic.agents import Agent, AsyncLearner, extractive
-from mnemic.driving import Portal
+from mnemic.event_loop import Portal
 
 
 @pytest.fixture

@@ -100,7 +100,7 @@ def texts(hits: list[mnemic.Hit]) -> list[str]:
 
 
 def companion_of(memory: mnemic.Memory) -> PointIndex:
-    index = memory._twin._index
+    index = memory._async._index
     assert index is not None
     assert isinstance(index._companion, PointIndex)
     return index._companion

@@ -14,8 +14,7 @@ import mnemic
 import mnemic.tokens
 from mnemic import Message, ToolCall
 from mnemic.features.context import HEADING, MEMORY_ID
-from mnemic.features.quoting import quoted
-from mnemic.features.summary import SUMMARY_ID
+from mnemic.features.summary import SUMMARY_ID, quoted
 from mnemic.tokens import count_message, encoding
 
 START = datetime(2026, 1, 5, 12, tzinfo=UTC)

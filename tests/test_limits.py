@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import mnemic
 from mnemic import AgentCall, Message, Summarize, ToolCall
-from mnemic.features.quoting import quoted
+from mnemic.features.summary import quoted
 from mnemic.tokens import count_message, encoding
 
 

@@ -118,7 +118,7 @@ def test_a_lost_server_is_logged_once_and_so_is_its_return(
             else:
                 with mnemic.open(url) as memory:
                     caplog.clear()
-                    memory._driver.run(calls(memory._twin))
+                    memory._driver.run(calls(memory._async))
 
 
 def test_a_server_that_is_not_there_is_logged_without_its_password(caplog: pytest.LogCaptureFixture) -> None:

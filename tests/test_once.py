@@ -10,7 +10,7 @@ import pytest
 import mnemic
 from layered import KEY
 from mnemic import ConflictError, Message
-from mnemic.features.duplicates import Duplicates
+from mnemic.features.memory_items import Duplicates
 
 
 def test_a_name_in_one_scope_says_nothing_of_another(memory: mnemic.Memory) -> None:

@@ -24,8 +24,8 @@ from mnemic.backends.postgres.address import Address
 from mnemic.backends.postgres.errors import STATES, explain, meaning
 from mnemic.backends.postgres.store import PostgresStore
 from mnemic.backends.sql.schema import HEAD, VERSION_TABLE
-from mnemic.driving import step
 from mnemic.errors import MnemicError, StoreError
+from mnemic.event_loop import step
 from mnemic.records import ScopePath
 from mnemic.store import registry
 from mnemic.store.query import Purge, Put, Scan, Write

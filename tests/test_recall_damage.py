@@ -44,11 +44,11 @@ async def entries(store: Store, names: tuple[str, ...]) -> list[Record]:
 
 def changed(memory: mnemic.Memory, change: Callable[[bytes], bytes]) -> int:
     """Damage what recall keeps beside every other record, in the back-end itself."""
-    layer = memory._twin._index
+    layer = memory._async._index
     assert layer is not None
 
     async def work() -> int:
-        name, backend = (await layer._owner.maker()).name, memory._twin._layers.backend
+        name, backend = (await layer._owner.maker()).name, memory._async._layers.backend
         ops = [
             Derive(record.ref, name, change(record.derived[name]), record.version)
             for record in (await entries(backend, (name,)))[::2]
@@ -74,7 +74,7 @@ def test_a_damaged_value_is_made_again(file_url: str, damage: str, key: bytes | 
         for text in TEXTS:
             assert alice.recall(text, k=1)[0].record.text == text
     with opened(file_url, key, embedder) as memory:
-        layer = memory._twin._index
+        layer = memory._async._index
         assert layer is not None
         name = asyncio.run(layer._owner.maker()).name
         kept = asyncio.run(entries(layer._below, (name,)))

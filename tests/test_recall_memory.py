@@ -25,7 +25,7 @@ def memory() -> Iterator[mnemic.Memory]:
 
 
 def shards(memory: mnemic.Memory) -> Shards:
-    layer = memory._twin._index
+    layer = memory._async._index
     assert layer is not None
     return layer._shards
 

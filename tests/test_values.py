@@ -137,7 +137,7 @@ def test_handles_say_what_they_are_of() -> None:
         assert [repr(part) for part in parts] == [
             f"<{name} of 'acme/alice'>" for name in ("Sessions", "Notes", "Memories", "Facts")
         ]
-        assert repr(alice._twin) == "<AsyncScope 'acme/alice'>"
+        assert repr(alice._async) == "<AsyncScope 'acme/alice'>"
         assert repr(mnemic.agents.open_journal(alice)) == "<Journal of 'acme/alice'>"
         with mnemic.agents.open_learner(alice, name="night") as learner:
             assert repr(learner) == "<Learner 'night'>"

@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parent.parent / "src" / "mnemic"
 TARGET = PACKAGE / "sync.py"
 SOURCES = [
     "features/sessions.py",
-    "features/session_list.py",
+    "features/listing.py",
     "features/notes.py",
     "features/memories.py",
     "features/facts.py",
@@ -20,7 +20,7 @@ SOURCES = [
     "scope.py",
 ]
 
-HEADER = '''"""The sync API: each class drives its async twin. Made by tools/generate_sync.py; do not edit."""
+HEADER = '''"""The sync API: each class wraps an async object. Made by tools/generate_sync.py; do not edit."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def copy(
 AGENTS = '''
 def open_journal(space: Scope) -> Journal:
     """Open the journal of agents' writes in a scope, to list and undo them."""
-    return Journal(AsyncJournal(space._twin), space._driver)
+    return Journal(AsyncJournal(space._async), space._driver)
 
 
 def open_learner(memory: Scope | Memory | str | None, model: Any = None, *, name: str = "learner") -> Learner:
@@ -147,7 +147,7 @@ MODULES = [
     Module(
         PACKAGE / "agents" / "sync.py",
         ["agents/journal.py", "agents/learning.py"],
-        HEADER.replace("The sync API: each class drives its async twin", "The sync API of the journal and the learner"),
+        HEADER.replace("The sync API: each class wraps an async object", "The sync API of the journal and the learner"),
         AGENTS,
     ),
 ]
@@ -189,14 +189,14 @@ def generate(made: Module) -> str:
     names |= {found.id for found in ast.walk(ast.parse(body)) if isinstance(found, ast.Name)}
     needed = {
         **known,
-        "Driver": (".driving", "Driver"),
+        "Driver": (".event_loop", "Driver"),
         "Auditing": (".layers.acting", "Auditing"),
         "Copied": (".copying", "Copied"),
         "copy_async": (".copying", "copy_async"),
-        "Inline": (".driving", "Inline"),
-        "Portal": (".driving", "Portal"),
-        "open_async": (".opening", "open_async"),
-        "audits_inline": (".opening", "audits_inline"),
+        "Inline": (".event_loop", "Inline"),
+        "Portal": (".event_loop", "Portal"),
+        "open_async": (".memory", "open_async"),
+        "audits_inline": (".memory", "audits_inline"),
         "INDEX_BYTES": (".recall.entry", "INDEX_BYTES"),
         "registry": (".store", "registry"),
         "contextmanager": ("contextlib", "contextmanager"),
@@ -236,14 +236,14 @@ def _seen_from(folder: Path, module: str) -> str:
 
 
 def sync_class(node: ast.ClassDef) -> str:
-    """Return the sync twin of an async class."""
+    """Return the sync class that wraps an async one."""
     name = _sync_name(node.name)
     bases = [_sync_name(ast.unparse(base)) for base in node.bases]
     lines = [f"class {name}{f'({bases[0]})' if bases else ''}:", _doc(node, 1)]
     lines += [
-        f"    def __init__(self, twin: {node.name}, driver: Driver) -> None:",
-        *(["        super().__init__(twin, driver)"] if bases else ["        self._driver = driver"]),
-        f"        self._twin{f': {node.name}' if bases else ''} = twin",
+        f"    def __init__(self, wrapped: {node.name}, driver: Driver) -> None:",
+        *(["        super().__init__(wrapped, driver)"] if bases else ["        self._driver = driver"]),
+        f"        self._async{f': {node.name}' if bases else ''} = wrapped",
         "",
     ]
     for item in node.body:
@@ -255,10 +255,10 @@ def sync_class(node: ast.ClassDef) -> str:
 
 
 def property_(item: ast.AnnAssign, annotation: str) -> list[str]:
-    """Return a property that reads the twin's attribute, itself wrapped if it is async."""
+    """Return a property that reads an attribute, itself wrapped if it is async."""
     assert isinstance(item.target, ast.Name)
     name, returned = item.target.id, _sync_names(annotation)
-    read = f"self._twin.{name}"
+    read = f"self._async.{name}"
     return [
         "    @property",
         f"    def {name}(self) -> {returned}:",
@@ -268,7 +268,7 @@ def property_(item: ast.AnnAssign, annotation: str) -> list[str]:
 
 
 def method(node: ast.FunctionDef | ast.AsyncFunctionDef, owner: str) -> list[str]:
-    """Return the sync twin of a method, or nothing if it is not public."""
+    """Return the sync form of a method, or nothing if it is not public."""
     if node.name == "__repr__":  # which reads only what both have
         return [*(f"    {line}" for line in ast.unparse(node).splitlines()), ""]
     name = {"__aenter__": "__enter__", "__aexit__": "__exit__"}.get(node.name, node.name)
@@ -282,21 +282,21 @@ def method(node: ast.FunctionDef | ast.AsyncFunctionDef, owner: str) -> list[str
     doc = [text] if (text := _doc(node, 2)) else []
     if name == "__enter__":
         return [f"    def {name}{signature}:", "        return self", ""]
-    called = f"self._twin.{node.name}({_passed(node.args)})"
+    called = f"self._async.{node.name}({_passed(node.args)})"
     if "property" in decorators:
-        return ["    @property", f"    def {name}{signature}:", *doc, f"        return self._twin.{name}", ""]
+        return ["    @property", f"    def {name}{signature}:", *doc, f"        return self._async.{name}", ""]
     if "asynccontextmanager" in decorators:
         signature = signature.replace("AsyncIterator[", "Iterator[")
         return [
             "    @contextmanager",
             f"    def {name}{signature}:",
             *doc,
-            f"        twin = {called}",
-            "        self._driver.run(twin.__aenter__())",
+            f"        context = {called}",
+            "        self._driver.run(context.__aenter__())",
             "        try:",
             "            yield self",
             "        finally:",
-            "            self._driver.run(twin.__aexit__(None, None, None))",
+            "            self._driver.run(context.__aexit__(None, None, None))",
             "",
         ]
     run = f"self._driver.run({called})" if isinstance(node, ast.AsyncFunctionDef) else called
@@ -305,7 +305,7 @@ def method(node: ast.FunctionDef | ast.AsyncFunctionDef, owner: str) -> list[str
     lines = [f"    def {name}{signature}:", *doc]
     lines.append(f"        {'return ' if returned != 'None' else ''}{run}")
     if owner in ("Memory", "Learner") and name == "close":
-        lines[-1] = "        self._driver.close(self._twin.close())"
+        lines[-1] = "        self._driver.close(self._async.close())"
     if owner in ("Memory", "Learner") and name == "__exit__":
         lines[-1] = "        self.close()"
     return [*lines, ""]

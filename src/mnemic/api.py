@@ -29,19 +29,16 @@ from .errors import (
     UnreadableStoreError,
 )
 from .features.context import Context
-from .features.duplicates import Duplicates
+from .features.export import Exported, FileOrPath, Imported
 from .features.facts import AsyncFacts, Fact, Neighborhood
 from .features.fading import Faded
 from .features.forgetting import Forgotten
-from .features.hits import Hit, Item
-from .features.jsonl import Exported, FileOrPath, Imported
+from .features.hits import Hit, Item, Reference
+from .features.listing import AsyncSessions, SessionInfo, Stats
 from .features.memories import AsyncMemories
-from .features.memory_items import MemoryItem
+from .features.memory_items import Duplicates, MemoryItem
 from .features.messages import MessageLike
 from .features.notes import AsyncNotes, Note, NoteInfo, NoteSettings
-from .features.overview import Stats
-from .features.references import Reference
-from .features.session_list import AsyncSessions, SessionInfo
 from .features.sessions import AsyncSession
 from .features.settings import Overflow, Retention, SessionSettings
 from .features.summary import Summarize
@@ -49,9 +46,8 @@ from .formats import AnthropicMessage, OpenAIMessage, from_anthropic, from_opena
 from .images import ImageInfo
 from .layers.acting import Acting, Audit, AuditEntry, AuditFlags, Auditing
 from .layers.sealing import EncryptionKeys
-from .memory import AsyncMemory, Tokens
+from .memory import AsyncMemory, Opening, Tokens, open_async
 from .models.embedder import Embedder
-from .opening import Opening, open_async
 from .recall.meter import Metrics, MetricsPeriod
 from .records import AgentCall, Content, Message, Record, Ref, Role, ScopePath, ToolCall
 from .scope import AsyncScope

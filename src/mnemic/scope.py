@@ -11,19 +11,15 @@ from msgspec import UNSET, UnsetType
 from .checks import check_count, check_several, check_time, shown
 from .errors import InvalidValueError, NotFoundError
 from .features.context import Context, build_context
-from .features.duplicates import Duplicates
+from .features.export import Exported, FileOrPath, Imported, export_file, import_file
 from .features.facts import AsyncFacts
-from .features.filters import conditions, names
 from .features.forgetting import Filters, Forgetting, Forgotten
-from .features.hits import Hit, Item, to_hit, to_item_of
-from .features.jsonl import Exported, FileOrPath, Imported, export_file, import_file
-from .features.kinds import MEMORY, recalled_kinds
+from .features.hits import Hit, Item, Reference, delete_refs, find_ref, to_hit, to_item_of
+from .features.kinds import MEMORY, conditions, names, recalled_kinds
+from .features.listing import AsyncSessions, SessionInfo, Stats, list_scopes, scope_stats, session_path
 from .features.memories import AsyncMemories
-from .features.memory_items import MemoryItem
+from .features.memory_items import Duplicates, MemoryItem
 from .features.notes import AsyncNotes
-from .features.overview import Stats, list_scopes, scope_stats
-from .features.references import Reference, delete_refs, find_ref
-from .features.session_list import AsyncSessions, SessionInfo, session_path
 from .features.sessions import AsyncSession
 from .features.settings import GivenSettings, Overflow, Retention
 from .records import AUDIT_KIND, EMBEDDER_KIND, ONCE_KIND, Role, ScopePath, now

@@ -1,4 +1,4 @@
-"""The sync API: each class drives its async twin. Made by tools/generate_sync.py; do not edit."""
+"""The sync API: each class wraps an async object. Made by tools/generate_sync.py; do not edit."""
 
 from __future__ import annotations
 
@@ -12,29 +12,25 @@ from msgspec import UNSET, UnsetType
 
 from .checks import JSON
 from .copying import Copied, copy_async
-from .driving import Driver, Inline, Portal
+from .event_loop import Driver, Inline, Portal
 from .features.context import Context
-from .features.duplicates import Duplicates
+from .features.export import Exported, FileOrPath, Imported
 from .features.facts import MAX_FACTS, AsyncFacts, Fact, Neighborhood
 from .features.fading import Faded
 from .features.forgetting import Forgotten
-from .features.hits import Hit, Item
-from .features.jsonl import Exported, FileOrPath, Imported
+from .features.hits import Hit, Item, Reference
+from .features.listing import AsyncSessions, SessionInfo, Stats
 from .features.memories import AsyncMemories
-from .features.memory_items import MemoryItem
+from .features.memory_items import Duplicates, MemoryItem
 from .features.messages import MessageLike
 from .features.notes import AsyncNotes, Note, NoteInfo, NoteSettings
-from .features.overview import Stats
-from .features.references import Reference
-from .features.session_list import AsyncSessions, SessionInfo
 from .features.sessions import AsyncSession
 from .features.settings import Overflow, Retention, SessionSettings
 from .layers.acting import Acting, AuditEntry, Auditing
 from .layers.sealing import EncryptionKeys
-from .memory import AsyncMemory, Tokens
+from .memory import AsyncMemory, Tokens, audits_inline, open_async
 from .models.embedder import Embedder
 from .models.finding import AUTO
-from .opening import audits_inline, open_async
 from .recall.entry import INDEX_BYTES
 from .recall.likeness import NEAR
 from .recall.meter import Metrics
@@ -57,13 +53,13 @@ class Session:
     a `with`, or never.
     """
 
-    def __init__(self, twin: AsyncSession, driver: Driver) -> None:
+    def __init__(self, wrapped: AsyncSession, driver: Driver) -> None:
         self._driver = driver
-        self._twin = twin
+        self._async = wrapped
 
     @property
     def scope(self) -> ScopePath:
-        return self._twin.scope
+        return self._async.scope
 
     def __repr__(self) -> str:
         """Return the class and the path of the scope."""
@@ -72,7 +68,7 @@ class Session:
     @property
     def name(self) -> str:
         """The last segment of the session's scope."""
-        return self._twin.name
+        return self._async.name
 
     def add(
         self,
@@ -93,7 +89,7 @@ class Session:
         InvalidValueError for a value that cannot be stored; NotFoundError for a missing image file, TooLargeError
         for one that is too large.
         """
-        return self._driver.run(self._twin.add(message, content, role=role, ttl=ttl, once=once, **fields))
+        return self._driver.run(self._async.add(message, content, role=role, ttl=ttl, once=once, **fields))
 
     def add_many(
         self, messages: Iterable[MessageLike], *, once: str | None = None, open_images: bool = True
@@ -103,7 +99,7 @@ class Session:
         `once` and errors are as in `add`. Without `open_images`, for messages from an untrusted source, image
         paths stay paths and are never opened.
         """
-        return self._driver.run(self._twin.add_many(messages, once=once, open_images=open_images))
+        return self._driver.run(self._async.add_many(messages, once=once, open_images=open_images))
 
     def messages(
         self,
@@ -121,32 +117,32 @@ class Session:
         `since` and `until` are inclusive.
         """
         return self._driver.run(
-            self._twin.messages(limit, offset, roles=roles, metadata=metadata, since=since, until=until)
+            self._async.messages(limit, offset, roles=roles, metadata=metadata, since=since, until=until)
         )
 
     def recent(self, limit: int = 10) -> list[Message]:
         """Return the newest `limit` messages, oldest first."""
-        return self._driver.run(self._twin.recent(limit))
+        return self._driver.run(self._async.recent(limit))
 
     def transcript(self, limit: int = 10) -> str:
         """Return the newest `limit` messages as text, one line each: who said what."""
-        return self._driver.run(self._twin.transcript(limit))
+        return self._driver.run(self._async.transcript(limit))
 
     def get(self, id: str) -> Message:
         """Return one message; raises NotFoundError."""
-        return self._driver.run(self._twin.get(id))
+        return self._driver.run(self._async.get(id))
 
     def system(self) -> Message | None:
         """Return the system message: the one that was set, or else the newest that was added."""
-        return self._driver.run(self._twin.system())
+        return self._driver.run(self._async.system())
 
     def set_system(self, content: str) -> Message:
         """Set the system message, replacing the previous one; limits never evict it."""
-        return self._driver.run(self._twin.set_system(content))
+        return self._driver.run(self._async.set_system(content))
 
     def settings(self) -> SessionSettings:
         """Return the session's settings: the stored ones, with those this handle was opened with."""
-        return self._driver.run(self._twin.settings())
+        return self._driver.run(self._async.settings())
 
     def configure(
         self,
@@ -164,7 +160,7 @@ class Session:
         InvalidValueError for an invalid value, ConflictError if concurrent changes win every attempt.
         """
         return self._driver.run(
-            self._twin.configure(
+            self._async.configure(
                 max_messages=max_messages,
                 max_tokens=max_tokens,
                 overflow=overflow,
@@ -176,14 +172,14 @@ class Session:
 
     def clear(self, *, keep_system: bool = False) -> None:
         """Delete all messages, the archive and the summary; with `keep_system`, keep the system messages."""
-        self._driver.run(self._twin.clear(keep_system=keep_system))
+        self._driver.run(self._async.clear(keep_system=keep_system))
 
     def delete(self, *messages: Message | str) -> int:
         """Delete messages, given as such or by id, in one write; return how many existed.
 
         Raises InvalidValueError for anything else.
         """
-        return self._driver.run(self._twin.delete(*messages))
+        return self._driver.run(self._async.delete(*messages))
 
     def replace(
         self,
@@ -198,7 +194,7 @@ class Session:
         ones are not. Raises InvalidValueError for duplicate ids, ConflictError if concurrent writes win every
         attempt; the session is then unchanged.
         """
-        return self._driver.run(self._twin.replace(messages, open_images=open_images))
+        return self._driver.run(self._async.replace(messages, open_images=open_images))
 
     def fork(self, name: str, at: str | None = None) -> Session:
         """Copy the session, up to the message `at` or all of it, to a new session beside it.
@@ -206,11 +202,11 @@ class Session:
         The archive, summary and settings are copied too. Raises NotFoundError if there is no such message,
         ConflictError if the new session has messages.
         """
-        return Session(self._driver.run(self._twin.fork(name, at)), self._driver)
+        return Session(self._driver.run(self._async.fork(name, at)), self._driver)
 
     def prefill(self, messages: Iterable[MessageLike]) -> bool:
         """Add messages if the session has none except system messages; return whether it did."""
-        return self._driver.run(self._twin.prefill(messages))
+        return self._driver.run(self._async.prefill(messages))
 
     def window(self, max_tokens: int, *, interrupted: str | None = None, partial: bool = False) -> list[Message]:
         """Return the newest messages that fit into `max_tokens`, oldest first.
@@ -220,19 +216,19 @@ class Session:
         `interrupted`, shown with that text as the missing result. Raises BudgetError if the required messages do
         not fit; with `partial`, they are skipped instead.
         """
-        return self._driver.run(self._twin.window(max_tokens, interrupted=interrupted, partial=partial))
+        return self._driver.run(self._async.window(max_tokens, interrupted=interrupted, partial=partial))
 
     def archived(self) -> list[Message]:
         """Return the archived messages, oldest first."""
-        return self._driver.run(self._twin.archived())
+        return self._driver.run(self._async.archived())
 
     def summary(self) -> str | None:
         """Return the running summary of evicted messages; None if there is none."""
-        return self._driver.run(self._twin.summary())
+        return self._driver.run(self._async.summary())
 
     def info(self) -> SessionInfo | None:
         """Return counts, tokens and last activity; None if the session is empty."""
-        return self._driver.run(self._twin.info())
+        return self._driver.run(self._async.info())
 
     def save(self, path: str | PathLike[str]) -> int:
         """Save the session to a JSON file, which is replaced atomically; return the number of messages.
@@ -240,7 +236,7 @@ class Session:
         Includes the archive and the summary. Raises StorePermissionError or StoreFullError if the file cannot be
         written.
         """
-        return self._driver.run(self._twin.save(path))
+        return self._driver.run(self._async.save(path))
 
     def load(self, path: str | PathLike[str]) -> int:
         """Replace the session by a saved one, within its limits; return the number of messages.
@@ -248,35 +244,35 @@ class Session:
         Raises NotFoundError if the file does not exist, InvalidValueError if it is not a saved session; the
         session is then unchanged.
         """
-        return self._driver.run(self._twin.load(path))
+        return self._driver.run(self._async.load(path))
 
     @contextmanager
     def run(self) -> Iterator[Session]:
         """Mark one run of an agent; a single-run session is cleared before and after it."""
-        twin = self._twin.run()
-        self._driver.run(twin.__aenter__())
+        context = self._async.run()
+        self._driver.run(context.__aenter__())
         try:
             yield self
         finally:
-            self._driver.run(twin.__aexit__(None, None, None))
+            self._driver.run(context.__aexit__(None, None, None))
 
     def __enter__(self) -> Session:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._driver.run(self._twin.__aexit__(*error))
+        self._driver.run(self._async.__aexit__(*error))
 
 
 class Sessions:
     """The sessions of one scope; the scope's `session` opens one."""
 
-    def __init__(self, twin: AsyncSessions, driver: Driver) -> None:
+    def __init__(self, wrapped: AsyncSessions, driver: Driver) -> None:
         self._driver = driver
-        self._twin = twin
+        self._async = wrapped
 
     @property
     def scope(self) -> ScopePath:
-        return self._twin.scope
+        return self._async.scope
 
     def __repr__(self) -> str:
         """Return the class and the path of the scope."""
@@ -287,18 +283,18 @@ class Sessions:
 
         Raises NotFoundError if it is empty or does not exist, InvalidValueError if it is in another scope.
         """
-        return self._driver.run(self._twin.get(session))
+        return self._driver.run(self._async.get(session))
 
     def delete(self, session: SessionInfo | str) -> bool:
         """Delete a session of this scope by name, or a listed one, with its archive, summary and settings.
 
         Returns whether it existed. Raises InvalidValueError if it is in another scope.
         """
-        return self._driver.run(self._twin.delete(session))
+        return self._driver.run(self._async.delete(session))
 
     def list(self) -> list[SessionInfo]:
         """List the sessions here and below, with counts, tokens and last activity."""
-        return self._driver.run(self._twin.list())
+        return self._driver.run(self._async.list())
 
 
 class Notes:
@@ -308,13 +304,13 @@ class Notes:
     changes nothing.
     """
 
-    def __init__(self, twin: AsyncNotes, driver: Driver) -> None:
+    def __init__(self, wrapped: AsyncNotes, driver: Driver) -> None:
         self._driver = driver
-        self._twin = twin
+        self._async = wrapped
 
     @property
     def scope(self) -> ScopePath:
-        return self._twin.scope
+        return self._async.scope
 
     def __repr__(self) -> str:
         """Return the class and the path of the scope."""
@@ -322,7 +318,7 @@ class Notes:
 
     def settings(self) -> NoteSettings:
         """Return the limits of this scope's notes."""
-        return self._driver.run(self._twin.settings())
+        return self._driver.run(self._async.settings())
 
     def configure(
         self, *, max_notes: int | None | UnsetType = UNSET, max_bytes: int | None | UnsetType = UNSET
@@ -332,7 +328,7 @@ class Notes:
         None removes a limit. Existing notes stay. Returns all settings. Raises InvalidValueError for a limit
         below 1, ConflictError if concurrent changes win every attempt.
         """
-        return self._driver.run(self._twin.configure(max_notes=max_notes, max_bytes=max_bytes))
+        return self._driver.run(self._async.configure(max_notes=max_notes, max_bytes=max_bytes))
 
     def write(
         self,
@@ -351,63 +347,63 @@ class Notes:
         InvalidValueError if the value is not JSON.
         """
         return self._driver.run(
-            self._twin.write(key, value, description=description, metadata=metadata, if_version=if_version)
+            self._async.write(key, value, description=description, metadata=metadata, if_version=if_version)
         )
 
     def read(self, key: str) -> JSON:
         """Return the value under a key of this scope; raises NotFoundError."""
-        return self._driver.run(self._twin.read(key))
+        return self._driver.run(self._async.read(key))
 
     def read_many(self, keys: Sequence[str]) -> dict[str, JSON]:
         """Return the values of those of these keys that exist in this scope."""
-        return self._driver.run(self._twin.read_many(keys))
+        return self._driver.run(self._async.read_many(keys))
 
     def read_all(self) -> dict[str, JSON]:
         """Return all values of this scope by key, in order of creation."""
-        return self._driver.run(self._twin.read_all())
+        return self._driver.run(self._async.read_all())
 
     def get(self, key: str) -> Note:
         """Return a note of this scope with its value, description and version; raises NotFoundError."""
-        return self._driver.run(self._twin.get(key))
+        return self._driver.run(self._async.get(key))
 
     def delete(self, key: str) -> bool:
         """Delete a note of this scope; return whether it existed."""
-        return self._driver.run(self._twin.delete(key))
+        return self._driver.run(self._async.delete(key))
 
     def rename(self, key: str, to: str) -> NoteInfo:
         """Change the key of a note of this scope.
 
         Raises NotFoundError if it does not exist, ConflictError if the new key is taken.
         """
-        return self._driver.run(self._twin.rename(key, to))
+        return self._driver.run(self._async.rename(key, to))
 
     def stale(self, older_than: timedelta) -> list[NoteInfo]:
         """Return the notes of this scope that were last written longer ago than this."""
-        return self._driver.run(self._twin.stale(older_than))
+        return self._driver.run(self._async.stale(older_than))
 
     def usage(self) -> tuple[int, int]:
         """Return the number of notes of this scope, and the bytes of their values as JSON."""
-        return self._driver.run(self._twin.usage())
+        return self._driver.run(self._async.usage())
 
     def clear(self) -> None:
         """Delete all notes of this scope."""
-        self._driver.run(self._twin.clear())
+        self._driver.run(self._async.clear())
 
     def list(self, metadata: Mapping[str, Any] | None = None) -> list[NoteInfo]:
         """List the notes of this scope without values, in order of creation."""
-        return self._driver.run(self._twin.list(metadata))
+        return self._driver.run(self._async.list(metadata))
 
 
 class Memories:
     """The memories of one scope."""
 
-    def __init__(self, twin: AsyncMemories, driver: Driver) -> None:
+    def __init__(self, wrapped: AsyncMemories, driver: Driver) -> None:
         self._driver = driver
-        self._twin = twin
+        self._async = wrapped
 
     @property
     def scope(self) -> ScopePath:
-        return self._twin.scope
+        return self._async.scope
 
     def __repr__(self) -> str:
         """Return the class and the path of the scope."""
@@ -438,7 +434,7 @@ class Memories:
         memory), or "refuse" with a ConflictError. Raises InvalidValueError for a value that cannot be stored.
         """
         return self._driver.run(
-            self._twin.add(
+            self._async.add(
                 text,
                 id=id,
                 importance=importance,
@@ -458,14 +454,14 @@ class Memories:
         self, items: Iterable[str | MemoryItem], *, once: str | None = None, duplicates: Duplicates = "keep"
     ) -> list[MemoryItem]:
         """Remember texts in this scope, all or none, as `add` does."""
-        return self._driver.run(self._twin.add_many(items, once=once, duplicates=duplicates))
+        return self._driver.run(self._async.add_many(items, once=once, duplicates=duplicates))
 
     def get(self, id: Reference) -> MemoryItem:
         """Return the current memory by its id, a hit or an item, of this scope or below.
 
         Raises NotFoundError if it does not exist, InvalidValueError if the id is ambiguous.
         """
-        return self._driver.run(self._twin.get(id))
+        return self._driver.run(self._async.get(id))
 
     def update(
         self,
@@ -484,7 +480,7 @@ class Memories:
         Raises as `get` does, and ConflictError if concurrent writes win every attempt.
         """
         return self._driver.run(
-            self._twin.update(
+            self._async.update(
                 id,
                 text=text,
                 importance=importance,
@@ -498,7 +494,7 @@ class Memories:
 
     def delete(self, *ids: Reference) -> int:
         """Delete memories of this scope or below, each given as in `get`; return how many existed."""
-        return self._driver.run(self._twin.delete(*ids))
+        return self._driver.run(self._async.delete(*ids))
 
     def similar(self, text: str, *, min_score: float = NEAR, k: int = 5) -> list[Hit]:
         """Return the memories of this scope that duplicate `text`, most similar first.
@@ -506,7 +502,7 @@ class Memories:
         A score of 1 means the same words in the same order. Texts that differ in a number or a negation are never
         similar.
         """
-        return self._driver.run(self._twin.similar(text, min_score=min_score, k=k))
+        return self._driver.run(self._async.similar(text, min_score=min_score, k=k))
 
     def used(self, *hits: Reference) -> int:
         """Report hits of this scope or below as useful, so that they fade more slowly; return how many still exist.
@@ -514,7 +510,7 @@ class Memories:
         Each is given as in `get`, of any kind that recall finds. It also counts as a success in the recall
         metrics.
         """
-        return self._driver.run(self._twin.used(*hits))
+        return self._driver.run(self._async.used(*hits))
 
     def fading(
         self, below: float | None = None, *, limit: int = 100, half_life: timedelta | None = None
@@ -523,7 +519,7 @@ class Memories:
 
         Pinned memories do not decay. Importance halves after each `half_life` without use.
         """
-        return self._driver.run(self._twin.fading(below, limit=limit, half_life=half_life))
+        return self._driver.run(self._async.fading(below, limit=limit, half_life=half_life))
 
     def decay(self, *, half_life: timedelta | None = None) -> int:
         """Write the decayed importance of the memories of this scope to the store; return how many changed.
@@ -531,31 +527,31 @@ class Memories:
         Calling it often or rarely makes no difference. Recall uses the decayed importance in any case;
         `min_importance` filters see the stored one.
         """
-        return self._driver.run(self._twin.decay(half_life=half_life))
+        return self._driver.run(self._async.decay(half_life=half_life))
 
     def archived(self) -> list[MemoryItem]:
         """Return the archived memories of this scope, oldest first."""
-        return self._driver.run(self._twin.archived())
+        return self._driver.run(self._async.archived())
 
     def restore(self, id: str) -> MemoryItem:
         """Restore an archived memory of this scope, counted as used now; raises NotFoundError or ConflictError."""
-        return self._driver.run(self._twin.restore(id))
+        return self._driver.run(self._async.restore(id))
 
     def list(self, *, limit: int | None = None) -> list[MemoryItem]:
         """Return the memories of this scope, oldest first; with `limit`, only the newest."""
-        return self._driver.run(self._twin.list(limit=limit))
+        return self._driver.run(self._async.list(limit=limit))
 
 
 class Facts:
     """The facts of one scope. Queries use indexes, and graph searches are bounded."""
 
-    def __init__(self, twin: AsyncFacts, driver: Driver) -> None:
+    def __init__(self, wrapped: AsyncFacts, driver: Driver) -> None:
         self._driver = driver
-        self._twin = twin
+        self._async = wrapped
 
     @property
     def scope(self) -> ScopePath:
-        return self._twin.scope
+        return self._async.scope
 
     def __repr__(self) -> str:
         """Return the class and the path of the scope."""
@@ -581,7 +577,7 @@ class Facts:
         numbers, ConflictError if concurrent writes win every attempt.
         """
         return self._driver.run(
-            self._twin.add(
+            self._async.add(
                 subject,
                 predicate,
                 object,
@@ -602,11 +598,11 @@ class Facts:
         With `object`, only facts with that object. Ended facts stay as history. Raises ConflictError if
         concurrent writes win every attempt.
         """
-        return self._driver.run(self._twin.update(subject, predicate, object, valid_to=valid_to))
+        return self._driver.run(self._async.update(subject, predicate, object, valid_to=valid_to))
 
     def delete(self, subject: str, predicate: str, object: str | None = None) -> int:
         """Delete facts of this scope with their history; return how many."""
-        return self._driver.run(self._twin.delete(subject, predicate, object))
+        return self._driver.run(self._async.delete(subject, predicate, object))
 
     def ask(
         self,
@@ -623,7 +619,7 @@ class Facts:
         By default those valid now; with `as_of`, those valid then; with `history`, all. Sorted by start of
         validity; `limit` keeps the first that were added.
         """
-        return self._driver.run(self._twin.ask(subject, predicate, object, as_of=as_of, history=history, limit=limit))
+        return self._driver.run(self._async.ask(subject, predicate, object, as_of=as_of, history=history, limit=limit))
 
     def neighbors(
         self,
@@ -636,7 +632,7 @@ class Facts:
     ) -> Neighborhood:
         """Return everything in this scope that is connected with a name, in either direction, within `depth` steps."""
         return self._driver.run(
-            self._twin.neighbors(name, depth, predicates=predicates, as_of=as_of, max_facts=max_facts)
+            self._async.neighbors(name, depth, predicates=predicates, as_of=as_of, max_facts=max_facts)
         )
 
     def path(
@@ -654,28 +650,28 @@ class Facts:
         Raises LimitError if it would have to read more than `max_facts` facts.
         """
         return self._driver.run(
-            self._twin.path(start, end, max_depth=max_depth, predicates=predicates, as_of=as_of, max_facts=max_facts)
+            self._async.path(start, end, max_depth=max_depth, predicates=predicates, as_of=as_of, max_facts=max_facts)
         )
 
     def to_networkx(self, *, as_of: datetime | None = None, history: bool = False) -> networkx.MultiDiGraph[str]:
         """Return the facts of this scope as a networkx graph; raises MissingExtraError if networkx is not installed."""
-        return self._driver.run(self._twin.to_networkx(as_of=as_of, history=history))
+        return self._driver.run(self._async.to_networkx(as_of=as_of, history=history))
 
     def save_graphml(self, path: str | PathLike[str], *, as_of: datetime | None = None, history: bool = False) -> int:
         """Write the facts of this scope to a GraphML file; return how many. Raises as `to_networkx` does."""
-        return self._driver.run(self._twin.save_graphml(path, as_of=as_of, history=history))
+        return self._driver.run(self._async.save_graphml(path, as_of=as_of, history=history))
 
 
 class Memory:
     """Everything stored at one URL."""
 
-    def __init__(self, twin: AsyncMemory, driver: Driver) -> None:
+    def __init__(self, wrapped: AsyncMemory, driver: Driver) -> None:
         self._driver = driver
-        self._twin = twin
+        self._async = wrapped
 
     @property
     def url(self) -> str:
-        return self._twin.url
+        return self._async.url
 
     def __repr__(self) -> str:
         """Return the class and the URL, without its password."""
@@ -686,25 +682,25 @@ class Memory:
 
         Raises InvalidValueError for a segment that is empty or too long, or has '/' or control characters.
         """
-        return Scope(self._twin.scope(*segments), self._driver)
+        return Scope(self._async.scope(*segments), self._driver)
 
     def ping(self) -> timedelta:
         """Check that the store answers; return the round-trip time.
 
         Raises StoreUnavailableError, or another StoreError, if it does not.
         """
-        return self._driver.run(self._twin.ping())
+        return self._driver.run(self._async.ping())
 
     def stats(self) -> Stats:
         """Count what is stored: sessions, messages, tokens, memories, notes and facts."""
-        return self._driver.run(self._twin.stats())
+        return self._driver.run(self._async.stats())
 
     def scopes(self, *, limit: int | None = None) -> list[Stats]:
         """List all scopes that are not empty, in order of their paths, each with its own counts.
 
         A session counts for the scope that it was opened in.
         """
-        return self._driver.run(self._twin.scopes(limit=limit))
+        return self._driver.run(self._async.scopes(limit=limit))
 
     def export_to(self, path: FileOrPath, *, progress: Callable[[int, int], object] | None = None) -> Exported:
         """Export everything to a JSON Lines file, which is replaced atomically.
@@ -713,7 +709,7 @@ class Memory:
         `progress` is called with the number of records done and the total. Raises StorePermissionError or
         StoreFullError if the file cannot be written.
         """
-        return self._driver.run(self._twin.export_to(path, progress=progress))
+        return self._driver.run(self._async.export_to(path, progress=progress))
 
     def import_from(
         self, path: FileOrPath, *, overwrite: bool = False, progress: Callable[[int, int], object] | None = None
@@ -724,11 +720,11 @@ class Memory:
         done and the total. Raises InvalidValueError, with the line number, if the file is not a complete export,
         ConflictError if a record exists with different content, unless `overwrite` is true.
         """
-        return self._driver.run(self._twin.import_from(path, overwrite=overwrite, progress=progress))
+        return self._driver.run(self._async.import_from(path, overwrite=overwrite, progress=progress))
 
     def compact(self) -> int:
         """Delete expired records from the store, which reads already hide; return how many."""
-        return self._driver.run(self._twin.compact())
+        return self._driver.run(self._async.compact())
 
     def reembed(self, embedder: Embedder | str, *, progress: Callable[[int, int], object] | None = None) -> int:
         """Recompute all vectors with another embedder, then switch to it; return the number of texts.
@@ -737,14 +733,14 @@ class Memory:
         `progress` is called with the number of records done and the total. Other processes must then reopen the
         store: their calls raise EmbedderError. Raises EmbedderError if the embedder fails.
         """
-        return self._driver.run(self._twin.reembed(embedder, progress=progress))
+        return self._driver.run(self._async.reembed(embedder, progress=progress))
 
     def warm(self, *segments: ScopePath | str) -> int:
         """Compute and load the index of a scope, so that the first recall is fast.
 
         Returns the number of searchable texts; 0 if the store searches by itself.
         """
-        return self._driver.run(self._twin.warm(*segments))
+        return self._driver.run(self._async.warm(*segments))
 
     def reindex(self, *, progress: Callable[[int, int], object] | None = None) -> int:
         """Rebuild the companion index from the records; return the number of texts in it.
@@ -752,7 +748,7 @@ class Memory:
         `progress` is called with the number of records done and the total. Raises InvalidValueError if the memory
         was opened without one.
         """
-        return self._driver.run(self._twin.reindex(progress=progress))
+        return self._driver.run(self._async.reindex(progress=progress))
 
     def rotate(self, *, archives: Sequence[str] = (), progress: Callable[[int, int], object] | None = None) -> int:
         """Re-encrypt everything with the first key; return how many records changed.
@@ -764,7 +760,7 @@ class Memory:
         of records done and the total. Raises InvalidValueError if the memory was opened without a key,
         NotFoundError for an empty archive, StoreError if others keep writing with another key.
         """
-        return self._driver.run(self._twin.rotate(archives=archives, progress=progress))
+        return self._driver.run(self._async.rotate(archives=archives, progress=progress))
 
     def acting(self, *, actor: str | None = None, session: str | None = None, address: str | None = None) -> Acting:
         """Return a context manager that sets the actor for the audit log.
@@ -772,7 +768,7 @@ class Memory:
         Omitted fields keep their outer values. It applies to the current thread or task, and to tasks that it
         starts. Raises InvalidValueError for an invalid name.
         """
-        return self._twin.acting(actor=actor, session=session, address=address)
+        return self._async.acting(actor=actor, session=session, address=address)
 
     def audit_trail(
         self,
@@ -794,7 +790,7 @@ class Memory:
         memory was opened without audit.
         """
         return self._driver.run(
-            self._twin.audit_trail(
+            self._async.audit_trail(
                 scope,
                 since=since,
                 until=until,
@@ -813,11 +809,11 @@ class Memory:
 
         Raises EmbedderError if the store searches by itself.
         """
-        return self._driver.run(self._twin.metrics())
+        return self._driver.run(self._async.metrics())
 
     def close(self) -> None:
         """Close files, connections and threads; later calls raise ClosedError."""
-        self._driver.close(self._twin.close())
+        self._driver.close(self._async.close())
 
     def __enter__(self) -> Memory:
         return self
@@ -833,29 +829,29 @@ class Scope:
     scope alone. Each method says what it covers.
     """
 
-    def __init__(self, twin: AsyncScope, driver: Driver) -> None:
+    def __init__(self, wrapped: AsyncScope, driver: Driver) -> None:
         self._driver = driver
-        self._twin = twin
+        self._async = wrapped
 
     @property
     def path(self) -> ScopePath:
-        return self._twin.path
+        return self._async.path
 
     @property
     def sessions(self) -> Sessions:
-        return Sessions(self._twin.sessions, self._driver)
+        return Sessions(self._async.sessions, self._driver)
 
     @property
     def notes(self) -> Notes:
-        return Notes(self._twin.notes, self._driver)
+        return Notes(self._async.notes, self._driver)
 
     @property
     def memories(self) -> Memories:
-        return Memories(self._twin.memories, self._driver)
+        return Memories(self._async.memories, self._driver)
 
     @property
     def facts(self) -> Facts:
-        return Facts(self._twin.facts, self._driver)
+        return Facts(self._async.facts, self._driver)
 
     def __repr__(self) -> str:
         """Return the class and the path of the scope."""
@@ -863,7 +859,7 @@ class Scope:
 
     def scope(self, *segments: ScopePath | str) -> Scope:
         """Return the scope at a path below this one; raises InvalidValueError for an invalid segment."""
-        return Scope(self._twin.scope(*segments), self._driver)
+        return Scope(self._async.scope(*segments), self._driver)
 
     def session(
         self,
@@ -888,7 +884,7 @@ class Scope:
         invalid name or value.
         """
         return Session(
-            self._twin.session(
+            self._async.session(
                 name,
                 max_messages=max_messages,
                 max_tokens=max_tokens,
@@ -918,7 +914,7 @@ class Scope:
     ) -> MemoryItem:
         """Remember a text in this scope, replacing the text with the same `id`; shortcut for `memories.add`."""
         return self._driver.run(
-            self._twin.remember(
+            self._async.remember(
                 text,
                 id=id,
                 importance=importance,
@@ -938,7 +934,7 @@ class Scope:
         self, items: Iterable[str | MemoryItem], *, once: str | None = None, duplicates: Duplicates = "keep"
     ) -> list[MemoryItem]:
         """Remember texts in this scope, all or none; shortcut for `memories.add_many`."""
-        return self._driver.run(self._twin.remember_many(items, once=once, duplicates=duplicates))
+        return self._driver.run(self._async.remember_many(items, once=once, duplicates=duplicates))
 
     def recall(
         self,
@@ -970,7 +966,7 @@ class Scope:
         memory, unless `uses` is false. Raises InvalidValueError for an unknown kind, role or signal.
         """
         return self._driver.run(
-            self._twin.recall(
+            self._async.recall(
                 query,
                 k,
                 kinds=kinds,
@@ -995,7 +991,7 @@ class Scope:
 
         Raises NotFoundError if it does not exist, InvalidValueError if the id is ambiguous.
         """
-        return self._driver.run(self._twin.get(item))
+        return self._driver.run(self._async.get(item))
 
     def update(
         self,
@@ -1010,14 +1006,14 @@ class Scope:
         `memories.update` changes more fields of a memory. Raises NotFoundError if it does not exist,
         ConflictError if concurrent writes win every attempt.
         """
-        return self._driver.run(self._twin.update(item, importance=importance, metadata=metadata, pinned=pinned))
+        return self._driver.run(self._async.update(item, importance=importance, metadata=metadata, pinned=pinned))
 
     def used(self, *hits: Reference) -> int:
         """Report hits, here or below, as useful, so that they fade more slowly; return how many still exist.
 
         It also counts as a success in the recall metrics.
         """
-        return self._driver.run(self._twin.used(*hits))
+        return self._driver.run(self._async.used(*hits))
 
     def forget(
         self,
@@ -1044,7 +1040,7 @@ class Scope:
         archive fails.
         """
         return self._driver.run(
-            self._twin.forget(
+            self._async.forget(
                 *items,
                 older_than=older_than,
                 faded_below=faded_below,
@@ -1085,7 +1081,7 @@ class Scope:
         Raises BudgetError if the system message and the last turn do not fit.
         """
         return self._driver.run(
-            self._twin.context(
+            self._async.context(
                 query,
                 max_tokens,
                 session=session,
@@ -1104,14 +1100,14 @@ class Scope:
 
     def stats(self) -> Stats:
         """Count what is stored here and below: sessions, messages, tokens, memories, notes and facts."""
-        return self._driver.run(self._twin.stats())
+        return self._driver.run(self._async.stats())
 
     def scopes(self, *, limit: int | None = None) -> list[Stats]:
         """List the non-empty scopes here and below, in order of their paths, each with its own counts.
 
         A session counts for the scope that it was opened in.
         """
-        return self._driver.run(self._twin.scopes(limit=limit))
+        return self._driver.run(self._async.scopes(limit=limit))
 
     def export_to(self, path: FileOrPath, *, progress: Callable[[int, int], object] | None = None) -> Exported:
         """Export everything here and below to a JSON Lines file, which is replaced atomically.
@@ -1120,7 +1116,7 @@ class Scope:
         `progress` is called with the number of records done and the total. Raises StorePermissionError or
         StoreFullError if the file cannot be written.
         """
-        return self._driver.run(self._twin.export_to(path, progress=progress))
+        return self._driver.run(self._async.export_to(path, progress=progress))
 
     def import_from(
         self, path: FileOrPath, *, overwrite: bool = False, progress: Callable[[int, int], object] | None = None
@@ -1131,7 +1127,7 @@ class Scope:
         done and the total. Raises InvalidValueError, with the line number, if the file is not a complete export,
         ConflictError if a record exists with different content, unless `overwrite` is true.
         """
-        return self._driver.run(self._twin.import_from(path, overwrite=overwrite, progress=progress))
+        return self._driver.run(self._async.import_from(path, overwrite=overwrite, progress=progress))
 
     def erase(self, *, dry_run: bool = False) -> int:
         """Delete everything here and below, of every kind, without a trace; return the number of records.
@@ -1140,7 +1136,7 @@ class Scope:
         longer contain the data. With `dry_run` it only counts. Raises StoreBusyError if another process keeps
         deleted text in SQLite's write-ahead log for too long: call it again.
         """
-        return self._driver.run(self._twin.erase(dry_run=dry_run))
+        return self._driver.run(self._async.erase(dry_run=dry_run))
 
 
 def open(

@@ -12,8 +12,8 @@ from pydantic_ai.models import Model
 from pydantic_ai.toolsets import FunctionToolset
 
 from ..checks import check_name
-from ..driving import Portal, off_loop
 from ..errors import InvalidValueError, NotFoundError
+from ..event_loop import Portal, off_loop
 from ..features.sessions import AsyncSession
 from ..sync import Session
 from .capability import MemoryCapability

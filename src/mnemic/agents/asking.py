@@ -11,8 +11,8 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 from msgspec import Struct
 
-from ..driving import call
 from ..errors import InvalidValueError
+from ..event_loop import call
 from ..records import Message
 
 Asked: TypeAlias = Callable[[list[Message]], Awaitable[str]]

@@ -8,8 +8,8 @@ from contextlib import suppress
 from typing import Any, TypeAlias, TypeVar
 
 from ..checks import shown
-from ..driving import Driver, Inline, Portal, off_loop, step
 from ..errors import InvalidValueError
+from ..event_loop import Driver, Inline, Portal, off_loop, step
 from ..features.sessions import AsyncSession
 from ..memory import AsyncMemory
 from ..scope import AsyncScope
@@ -54,7 +54,7 @@ class Home:
     @classmethod
     def around(cls, session: Session | AsyncSession) -> Home:
         """Return the scope that contains a session."""
-        twin = session._twin if isinstance(session, Session) else session
+        twin = session._async if isinstance(session, Session) else session
         space = AsyncScope(twin._store, twin.scope.parent, twin._tokens)
         return cls(Scope(space, session._driver) if isinstance(session, Session) else space)
 
@@ -93,7 +93,7 @@ class Home:
     def session(self, session: AnySession) -> AsyncSession:
         """Return the session of this name in the scope, or the given one."""
         if isinstance(session, Session):
-            return session._twin
+            return session._async
         return session if isinstance(session, AsyncSession) else self.space.session(session)
 
     async def close(self) -> None:
@@ -125,4 +125,4 @@ class Home:
         driver: Driver | None = space._driver if isinstance(space, Scope) else None
         self._portal = driver if isinstance(driver, Portal) else None
         self._inline = isinstance(driver, Inline)
-        self._space = space._twin if isinstance(space, Scope) else space
+        self._space = space._async if isinstance(space, Scope) else space

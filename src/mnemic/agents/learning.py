@@ -11,14 +11,13 @@ from msgspec.structs import replace
 
 from ..checks import check_count, check_time, shown
 from ..errors import ConflictError, InvalidValueError
-from ..features.extractive import extractive as extractive
-from ..features.extractive import title_of
 from ..features.facts import Fact
-from ..features.kinds import MEMORY, PROGRESS, TITLE
+from ..features.kinds import MEMORY, MESSAGE, PROGRESS, SUMMARY, TITLE
 from ..features.memory_items import MemoryItem
-from ..features.messages import MESSAGE, decode
+from ..features.messages import decode
 from ..features.sessions import AsyncSession
-from ..features.summary import SUMMARY, SUMMARY_KEY, Summarize, summary_record
+from ..features.summary import SUMMARY_KEY, Summarize, summary_record, title_of
+from ..features.summary import extractive as extractive
 from ..features.turns import Entry, grouped
 from ..records import Message, Record, Ref, Value, now
 from ..scope import AsyncScope

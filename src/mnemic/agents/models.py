@@ -10,8 +10,8 @@ from pydantic_ai.models import Model
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from ..checks import shown
-from ..driving import call
 from ..errors import InvalidValueError
+from ..event_loop import call
 from ..records import Message
 from .asking import as_prompt, wants_text
 from .conversion import from_pydantic_ai

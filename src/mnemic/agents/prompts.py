@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from ..checks import check_count, check_number
-from ..driving import running_loop
 from ..errors import InvalidValueError
+from ..event_loop import running_loop
 from ..features.context import best_of, lines_of
 from ..features.fading import count_use
 from ..features.hits import Hit
-from ..features.kinds import MEMORY
-from ..features.notes import NOTE, NoteInfo, to_info
-from ..features.quoting import quoted
+from ..features.kinds import MEMORY, NOTE
+from ..features.notes import NoteInfo, to_info
 from ..features.sessions import AsyncSession
+from ..features.summary import quoted
 from ..records import Message, Ref, Value
 from ..scope import AsyncScope
 from ..store.query import Scan

@@ -12,8 +12,8 @@ from pydantic_ai.messages import UserContent
 from pydantic_ai.toolsets import FunctionToolset
 
 from ..checks import check_count, shown
-from ..driving import Portal, off_loop
 from ..errors import InvalidValueError, NotFoundError
+from ..event_loop import Portal, off_loop
 from ..records import AgentCall, ToolCall
 from .agent import Agent
 from .conversion import text_of

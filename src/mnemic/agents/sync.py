@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from ..driving import Driver, Portal
+from ..event_loop import Driver, Portal
 from ..features.memory_items import MemoryItem
 from ..records import ScopePath
 from ..sync import Memory, Scope
@@ -19,13 +19,13 @@ __all__ = ["Journal", "Learner", "open_journal", "open_learner"]
 class Journal:
     """Journal of agents' writes in one scope."""
 
-    def __init__(self, twin: AsyncJournal, driver: Driver) -> None:
+    def __init__(self, wrapped: AsyncJournal, driver: Driver) -> None:
         self._driver = driver
-        self._twin = twin
+        self._async = wrapped
 
     @property
     def scope(self) -> ScopePath:
-        return self._twin.scope
+        return self._async.scope
 
     def __repr__(self) -> str:
         """Return the class and the path of the scope."""
@@ -44,7 +44,7 @@ class Journal:
 
         The keys of a fact are its subject, predicate and object. `limit` counts back from the newest.
         """
-        return self._driver.run(self._twin.history(key, agent=agent, session=session, kind=kind, limit=limit))
+        return self._driver.run(self._async.history(key, agent=agent, session=session, kind=kind, limit=limit))
 
     def undo(self, act: Act | str, *, by: str = "user", force: bool = False) -> Act:
         """Undo an act, given as such or by its id; return the new act.
@@ -53,7 +53,7 @@ class Journal:
         and reopens the fact that it replaced. Raises NotFoundError if there is no such act, ConflictError if the
         record has changed since or the act is undone already; `force` overwrites it.
         """
-        return self._driver.run(self._twin.undo(act, by=by, force=force))
+        return self._driver.run(self._async.undo(act, by=by, force=force))
 
     def undo_last(
         self, limit: int = 1, *, agent: str | None = None, session: str | None = None, by: str = "user"
@@ -62,11 +62,11 @@ class Journal:
 
         Skips acts that are undone already.
         """
-        return self._driver.run(self._twin.undo_last(limit, agent=agent, session=session, by=by))
+        return self._driver.run(self._async.undo_last(limit, agent=agent, session=session, by=by))
 
     def writer(self, what: str, by: Provenance) -> Scope:
         """Return the scope for writing on behalf of an agent: writes carry their provenance and are journaled."""
-        return Scope(self._twin.writer(what, by), self._driver)
+        return Scope(self._async.writer(what, by), self._driver)
 
 
 class Learner:
@@ -77,13 +77,13 @@ class Learner:
     InvalidValueError. What it writes names its source message and can be undone.
     """
 
-    def __init__(self, twin: AsyncLearner, driver: Driver) -> None:
+    def __init__(self, wrapped: AsyncLearner, driver: Driver) -> None:
         self._driver = driver
-        self._twin = twin
+        self._async = wrapped
 
     @property
     def name(self) -> str:
-        return self._twin.name
+        return self._async.name
 
     def __repr__(self) -> str:
         """Return the class and the name."""
@@ -95,7 +95,7 @@ class Learner:
         The messages stay. Messages added meanwhile are left for the next summary; concurrent summaries build on
         each other.
         """
-        return self._driver.run(self._twin.summarize(session, keep=keep))
+        return self._driver.run(self._async.summarize(session, keep=keep))
 
     def extract(self, session: AnySession) -> Extracted:
         """Extract facts from messages of a session that are new since the last call, and store them.
@@ -103,7 +103,7 @@ class Learner:
         Each fact is stored as a memory or a triple, with the id of its message and the model's confidence. Raises
         InvalidValueError without a model, or if its answer is invalid.
         """
-        return self._driver.run(self._twin.extract(session))
+        return self._driver.run(self._async.extract(session))
 
     def reflect(self, period: timedelta | tuple[datetime, datetime] = timedelta(days=1)) -> list[MemoryItem]:
         """Derive insights from everything said and remembered in a period; store and return them.
@@ -111,36 +111,36 @@ class Learner:
         The period is a duration up to now, or a start and an end. Each insight has its sources in its metadata.
         Raises InvalidValueError without a model, or if its answer is invalid.
         """
-        return self._driver.run(self._twin.reflect(period))
+        return self._driver.run(self._async.reflect(period))
 
     def title(self, session: AnySession, *, renew: bool = False) -> str | None:
         """Return the title of a session, created once, or again with `renew`; None while it is empty."""
-        return self._driver.run(self._twin.title(session, renew=renew))
+        return self._driver.run(self._async.title(session, renew=renew))
 
     def later(self, session: AnySession, *lessons: Lesson) -> None:
         """Learn from a session in the background, and return at once; by default, everything possible.
 
         Failures are logged, kept in `errors`, and retried when the session is next given.
         """
-        self._driver.run(self._twin.later(session, *lessons))
+        self._driver.run(self._async.later(session, *lessons))
 
     @property
     def waiting(self) -> int:
         """Number of pending background jobs."""
-        return self._twin.waiting
+        return self._async.waiting
 
     @property
     def errors(self) -> list[Exception]:
         """Errors of background jobs, newest last."""
-        return self._twin.errors
+        return self._async.errors
 
     def drain(self) -> None:
         """Wait until all background jobs are done."""
-        self._driver.run(self._twin.drain())
+        self._driver.run(self._async.drain())
 
     def close(self) -> None:
         """Finish background jobs, and close the memory, if it was opened here."""
-        self._driver.close(self._twin.close())
+        self._driver.close(self._async.close())
 
     def __enter__(self) -> Learner:
         return self
@@ -151,7 +151,7 @@ class Learner:
 
 def open_journal(space: Scope) -> Journal:
     """Open the journal of agents' writes in a scope, to list and undo them."""
-    return Journal(AsyncJournal(space._twin), space._driver)
+    return Journal(AsyncJournal(space._async), space._driver)
 
 
 def open_learner(memory: Scope | Memory | str | None, model: Any = None, *, name: str = "learner") -> Learner:

@@ -15,7 +15,7 @@ from .stores import filled_scope, open_store
 
 if TYPE_CHECKING:
     from ..features.hits import Hit
-    from ..features.overview import Stats
+    from ..features.listing import Stats
     from ..records import ScopePath
     from ..sync import Scope
 
@@ -61,7 +61,7 @@ def ls(store: StoreChoice, scope: ScopePath | None, limit: int, as_json: bool) -
 
 def _contents(scope: Scope, limit: int | None) -> dict[str, Any]:
     """Return the content of a scope: the newest of each part, and all counts."""
-    from ..features.overview import Stats
+    from ..features.listing import Stats
 
     sessions = [one for one in scope.sessions.list() if scope.path in (one.scope.parent, one.scope)]
     sessions.sort(key=lambda one: one.last_activity)

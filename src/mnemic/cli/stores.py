@@ -47,7 +47,7 @@ def filled_scope(memory: Memory, path: ScopePath) -> Scope:
 
 def run(coroutine: Coroutine[Any, Any, Result]) -> Result:
     """Return the result of a coroutine."""
-    from ..driving import Portal
+    from ..event_loop import Portal
 
     driver = Portal()
     try:

@@ -49,7 +49,7 @@ def import_(store: StoreChoice, file: str, scope: ScopePath | None, overwrite: b
     """
     source: Any = sys.stdin.buffer if file == "-" else file
     if file != "-":
-        from ..features.jsonl import check_export_file
+        from ..features.export import check_export_file
 
         check_export_file(file)
     with open_store(store, create=True) as memory, progress("import") as show:

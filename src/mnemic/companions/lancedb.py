@@ -17,8 +17,8 @@ import lancedb
 import pyarrow as pa
 from lancedb.index import FTS, BTree
 
-from ..driving import off_loop, pause
 from ..errors import StoreBusyError, StoreError, StoreFullError, StorePermissionError, UnreadableStoreError
+from ..event_loop import off_loop, pause
 from ..store.nearest import CompanionMaker
 from ..store.registry import StoreURL
 from .places import Place, check_folder, place_of

@@ -19,7 +19,6 @@ from milvus_lite.server_manager import server_manager_instance
 from pymilvus import DataType, Function, FunctionType, MilvusClient, MilvusException
 from pymilvus.exceptions import ConnectionConfigException, ParamError
 
-from ..driving import off_loop
 from ..errors import (
     InvalidValueError,
     StoreBusyError,
@@ -28,6 +27,7 @@ from ..errors import (
     StorePermissionError,
     StoreUnavailableError,
 )
+from ..event_loop import off_loop
 from ..store.availability import Availability
 from ..store.nearest import CompanionMaker
 from ..store.registry import StoreURL

@@ -18,8 +18,8 @@ from uuid import UUID, uuid5
 
 from msgspec import Struct, field, json
 
-from ..driving import off_loop
 from ..errors import ClosedError, StoreError
+from ..event_loop import off_loop
 from ..recall.entry import unpack
 from ..records import Record, ScopePath
 from ..store.nearest import Mark, Near

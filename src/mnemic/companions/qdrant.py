@@ -19,8 +19,8 @@ import grpc
 from qdrant_client import AsyncQdrantClient, QdrantClient, models
 from qdrant_client.common.client_exceptions import ResourceExhaustedResponse
 
-from ..driving import off_loop
 from ..errors import StoreBusyError, StoreError, StoreUnavailableError, UnreadableStoreError
+from ..event_loop import off_loop
 from ..store.availability import Availability
 from ..store.nearest import CompanionMaker
 from ..store.registry import StoreURL

@@ -10,8 +10,8 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from ..checks import shown
-from ..driving import Portal, running_loop
 from ..errors import InvalidValueError
+from ..event_loop import Portal, running_loop
 from ..models.embedder import Embedder
 from ..models.local import SentenceTransformerEmbedder
 

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 import mnemic
 
 from ..checks import shown
-from ..features.extractive import extractive
+from ..features.summary import extractive
 from ..layers.sealing import EncryptionKeys
 from ..models.finding import find_embedder
 from .embedding import embedder_from

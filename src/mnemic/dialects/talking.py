@@ -15,7 +15,7 @@ from ..agents.conversion import from_pydantic_ai, to_pydantic_ai
 from ..agents.models import model_of
 from ..agents.prompts import Budget
 from ..checks import check_count
-from ..driving import Portal
+from ..event_loop import Portal
 
 MODEL = "MNEMIC_MODEL"
 """Environment variable with the model of agents that have none."""

@@ -11,10 +11,9 @@ from ..store.protocol import Store
 from ..tokens import ENVELOPE, TokenCounter, count_message
 from .fading import count_use
 from .hits import Hit
-from .messages import ARCHIVED, MESSAGE
-from .quoting import quoted
+from .kinds import ARCHIVED, MESSAGE, SUMMARY
 from .sessions import AsyncSession
-from .summary import SUMMARY, SUMMARY_ID
+from .summary import SUMMARY_ID, quoted
 from .turns import spoken
 
 HEADING = "What is remembered that may bear on this:"

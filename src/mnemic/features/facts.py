@@ -11,16 +11,14 @@ from msgspec import field
 from msgspec.structs import replace
 
 from ..checks import check_count, check_name, check_number, check_time, shown, to_microseconds
-from ..driving import off_loop
 from ..errors import InvalidValueError, LimitError
+from ..event_loop import off_loop
 from ..records import Record, Ref, ScopePath, Value, now
 from ..store.matching import true_at
 from ..store.protocol import Store, scan_all
 from ..store.query import Condition, Delete, Op, Put, Scan, Write
 from ..store.retry import retried
-from .filters import names
-from .kinds import FACT as FACT
-from .kinds import GUARD as GUARD
+from .kinds import FACT, GUARD, names
 
 if TYPE_CHECKING:
     import networkx
@@ -236,7 +234,7 @@ class AsyncFacts:
 
     async def to_networkx(self, *, as_of: datetime | None = None, history: bool = False) -> networkx.MultiDiGraph[str]:
         """Return the facts of this scope as a networkx graph; raises MissingExtraError if networkx is not installed."""
-        from .graphml import build_graph
+        from .fact_graph import build_graph
 
         return build_graph(await self.ask(as_of=as_of, history=history))
 
@@ -244,7 +242,7 @@ class AsyncFacts:
         self, path: str | PathLike[str], *, as_of: datetime | None = None, history: bool = False
     ) -> int:
         """Write the facts of this scope to a GraphML file; return how many. Raises as `to_networkx` does."""
-        from .graphml import write_graphml
+        from .fact_graph import write_graphml
 
         graph = await self.to_networkx(as_of=as_of, history=history)
         await off_loop(lambda: write_graphml(graph, path))

@@ -25,10 +25,22 @@ from ..store.protocol import Store, all_streams
 from ..store.query import Condition, Delete, Op, Put, Scan, StreamScan, Write
 from ..store.retry import retried
 from .fading import faded, to_archive
-from .filters import conditions
-from .kinds import GUARD, JOURNAL, LEASE, MEMORY, MESSAGE, NOTE, PROGRESS, PRUNED, RECALLED, SUMMARY, check_kinds
+from .kinds import (
+    GUARD,
+    JOURNAL,
+    LEASE,
+    MEMORY,
+    MESSAGE,
+    NOTE,
+    PROGRESS,
+    PRUNED,
+    RECALLED,
+    SUMMARY,
+    check_kinds,
+    conditions,
+)
 from .messages import decode
-from .overflow import LEASE_TIME
+from .session_log import LEASE_TIME
 from .turns import Entry, grouped
 
 PAGE = 200

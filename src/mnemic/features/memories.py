@@ -20,12 +20,20 @@ from ..store.protocol import Store, scan_all
 from ..store.query import Condition, Outcome, Put, Scan, Search, Write, stored
 from ..store.retry import retried
 from . import fading
-from .duplicates import Duplicates, check_policy, merged
 from .fading import Faded
-from .hits import Hit
-from .kinds import MEMORY as MEMORY
-from .memory_items import MemoryItem, check_importance, check_validity, source_labels, to_item, to_record
-from .references import Reference, delete_refs, find_ref
+from .hits import Hit, Reference, delete_refs, find_ref
+from .kinds import MEMORY
+from .memory_items import (
+    Duplicates,
+    MemoryItem,
+    check_importance,
+    check_policy,
+    check_validity,
+    merged,
+    source_labels,
+    to_item,
+    to_record,
+)
 
 
 class AsyncMemories:

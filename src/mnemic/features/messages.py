@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeAlias
 
 from ..checks import MAX_SIZE, check_json, check_name, check_text, check_time, shown
-from ..driving import off_loop
 from ..errors import InvalidValueError, TooLargeError
+from ..event_loop import off_loop
 from ..images import with_data
 from ..records import ROLES, AgentCall, Content, Message, Record, Role, ScopePath, ToolCall, check_fields
+from ..store.query import Delete, Op, Put
 from ..tokens import DEFAULT_ENCODING, TokenCounter, count_message
-from .kinds import ARCHIVED as ARCHIVED
-from .kinds import MESSAGE as MESSAGE
+from .kinds import MESSAGE
 
 SYSTEM_ID = "@system"
 """Reserved id of the message that `set_system` writes."""
@@ -160,3 +160,37 @@ def tokens_of(record: Record, tokens: TokenCounter) -> int:
     if data.get("encoding", DEFAULT_ENCODING) == tokens.name:
         return record.weight
     return count_message(decode(record), tokens)
+
+
+Encode: TypeAlias = Callable[[Message, datetime | None], Record]
+
+
+def difference(stored: list[Record], messages: list[Message], encode: Encode) -> tuple[list[Op], list[Record]]:
+    """Return the operations that turn `stored` into `messages`, and the resulting records.
+
+    A new record goes to the end of its stream, so everything after the first new or moved message is deleted and
+    put again. Raises InvalidValueError for duplicate ids.
+    """
+    known = {record.key: record for record in stored}
+    ops: list[Op] = []
+    placed: list[Record] = []
+    moved: list[Record] = []
+    after: list[Record] = []
+    last = 0
+    for message in messages:
+        old = known.pop(message.id, None)
+        if old is None or decode(old) != message:
+            record = encode(message, old.expires if old is not None else None)
+        else:
+            record = old
+        after.append(record)
+        if old is None or moved or old.seq < last:
+            moved.append(record)
+            ops += [Delete(old.ref)] if old is not None else []
+        else:
+            last = old.seq
+            placed += [record] if record is not old else []
+    if len({message.id for message in messages}) < len(messages):
+        raise InvalidValueError("a session cannot hold two messages with the same id")
+    ops += [Delete(record.ref) for record in known.values()]
+    return [*ops, *map(Put, placed), *map(Put, moved)], after

@@ -15,8 +15,7 @@ from ..records import Record, Ref, ScopePath, Value, now, texts_in
 from ..store.protocol import Store, scan_all
 from ..store.query import Condition, Delete, Expect, Limit, Op, Outcome, Purge, Put, Scan, StreamScan, Touch, Write
 from ..store.retry import ATTEMPTS, retried
-from .filters import conditions, names
-from .kinds import NOTE as NOTE
+from .kinds import NOTE, conditions, names
 
 
 class NoteInfo(Value, frozen=True, kw_only=True):

@@ -12,23 +12,21 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from ..checks import check_count, check_name, check_several, check_text, check_ttl, shown
-from ..driving import off_loop
 from ..errors import ConflictError, InvalidValueError, NotFoundError, SettingsChangedError
+from ..event_loop import off_loop
 from ..recall.entry import RECALL
 from ..records import Content, Message, Record, Ref, Role, ScopePath, Stream, now
 from ..store.protocol import Store, scan_all
 from ..store.query import Delete, Expect, Op, Purge, Put, Scan, StreamScan, Write
 from ..store.retry import retried
 from ..tokens import TokenCounter
-from .adding import add_messages
-from .filters import conditions
-from .messages import ARCHIVED, MESSAGE, SYSTEM_ID, MessageLike, decode, encode, one_message, take_messages
-from .overflow import ATTEMPTS, LimitedLog
-from .replacing import difference
-from .session_list import SessionInfo, session_info
+from .kinds import ARCHIVED, MESSAGE, SUMMARY, conditions
+from .listing import SessionInfo, session_info
+from .messages import SYSTEM_ID, MessageLike, decode, difference, encode, one_message, take_messages
+from .session_log import ATTEMPTS, LimitedLog, add_messages
 from .settings import GivenSettings, KnownSettings, Overflow, Retention, SessionSettings
-from .summary import SUMMARY, SUMMARY_KEY
-from .window import read_summary, read_window, system_records
+from .summary import SUMMARY_KEY
+from .turns import read_summary, read_window, system_records
 
 COPIED_AT_ONCE = 1000
 """How many messages are read at once when copying a session."""
@@ -312,7 +310,7 @@ class AsyncSession:
         Includes the archive and the summary. Raises StorePermissionError or StoreFullError if the file cannot be
         written.
         """
-        from .transfer import Saved, write_session
+        from .export import Saved, write_session
 
         saved = Saved(await self.messages(), await self.archived(), await self.summary())
         await off_loop(lambda: write_session(path, saved))
@@ -324,7 +322,7 @@ class AsyncSession:
         Raises NotFoundError if the file does not exist, InvalidValueError if it is not a saved session; the
         session is then unchanged.
         """
-        from .transfer import read_session
+        from .export import read_session
 
         saved = await off_loop(lambda: read_session(path))
         records = [self._encode(message) for message in saved.messages]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 from msgspec.structs import replace
 
 from ..checks import check_callable, from_microseconds
-from ..driving import pause
+from ..event_loop import pause
 from ..recall.entry import Entry, intact, unpack
 from ..recall.maker import Maker
 from ..recall.question import understand

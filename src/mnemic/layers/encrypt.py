@@ -13,8 +13,8 @@ from copy import copy
 
 from msgspec.structs import force_setattr, replace
 
-from ..driving import off_loop
 from ..errors import InvalidValueError
+from ..event_loop import off_loop
 from ..records import LOCK_KIND, Match, Record, Ref, Stream
 from ..store.matching import matches
 from ..store.once import note_ref

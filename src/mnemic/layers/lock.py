@@ -14,8 +14,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from ..driving import pause
 from ..errors import ConflictError, DecryptionError
+from ..event_loop import pause
 from ..records import LOCK_KIND, Record, Ref, ScopePath
 from ..store.protocol import Store
 from ..store.query import Put, StreamScan, Write

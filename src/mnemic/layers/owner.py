@@ -10,8 +10,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from ..checks import check_callable
-from ..driving import off_loop
 from ..errors import ConflictError, EmbedderError
+from ..event_loop import off_loop
 from ..models.embedder import Embedder
 from ..models.finding import AUTO, embedder_of, find_embedder
 from ..recall.maker import TEXTS_AT_ONCE, Maker, entry_name

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
-from ..driving import Portal, running_loop
+from ..event_loop import Portal, running_loop
 from ..records import Match, Record, Ref, Stream
 from ..store import registry
 from ..store.protocol import Capability, Page, Store

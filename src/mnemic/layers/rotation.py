@@ -8,8 +8,8 @@ from typing import Any
 from msgspec.structs import force_setattr, replace
 
 from ..checks import check_callable
-from ..driving import off_loop
 from ..errors import StoreError
+from ..event_loop import off_loop
 from ..records import LOCK_KIND, Record, ScopePath
 from ..store.batches import write_each
 from ..store.protocol import Store, all_streams

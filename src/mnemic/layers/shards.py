@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..driving import off_loop, pause
 from ..errors import StoreError
+from ..event_loop import off_loop, pause
 from ..recall.entry import Entry, intact, pack, unpack
 from ..recall.maker import Maker, log
 from ..recall.strength import USE

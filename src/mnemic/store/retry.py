@@ -6,8 +6,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from ..driving import pause
 from ..errors import ConflictError
+from ..event_loop import pause
 
 log: logging.Logger = logging.getLogger("mnemic.store")
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from .. import records
-from ..driving import step
+from ..event_loop import step
 from ..records import Record, Ref, ScopePath, Stream
 from ..store import registry
 from ..store.protocol import Capability, Page, Store

@@ -12,8 +12,8 @@ import psycopg
 from msgspec import UNSET, Struct
 
 from ...checks import MICROSECOND, from_microseconds
-from ...driving import off_loop, pause
 from ...errors import LimitError, StoreBusyError, StoreUnavailableError
+from ...event_loop import off_loop, pause
 from ...store.loaded import LoadedGround, Needs, UnknownError
 from ...store.planning import Name
 from ...store.query import Expect, Limit, Outcome, Put, Touch, Write

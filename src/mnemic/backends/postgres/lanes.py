@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ...driving import step
 from ...errors import StoreError
+from ...event_loop import step
 from ...store.loaded import MOST_OPS, MOST_WRITES
 from ...store.query import Outcome, Write
 

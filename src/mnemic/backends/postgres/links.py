@@ -19,7 +19,7 @@ from psycopg.pq.abc import PGconn
 from psycopg.types.numeric import Int8Dumper
 from sqlalchemy import text
 
-from ...driving import step
+from ...event_loop import step
 from ..calls import TIMEOUT
 from ..sql.statements import Parameters, Prepared
 from .address import Address

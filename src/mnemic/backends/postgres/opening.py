@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from ...driving import off_loop
+from ...event_loop import off_loop
 from ...store.registry import Backend, StoreURL
 from ..sql.migrate import migrate
 from ..sql.schema import HEAD

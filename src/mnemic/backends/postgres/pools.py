@@ -17,8 +17,8 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from sqlalchemy import text
 
-from ...driving import pause
 from ...errors import ClosedError, StoreBusyError, StoreUnavailableError
+from ...event_loop import pause
 from ...store.availability import Availability
 from ..calls import GRACE, overdue
 from ..sql.statements import Prepared

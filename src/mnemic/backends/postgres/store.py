@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import psycopg
 from msgspec import Struct
 
-from ...driving import running_loop
 from ...errors import ClosedError, UnreadableStoreError
+from ...event_loop import running_loop
 from ...forking import leave_alone, mind_forks
 from ...records import Record, Ref, ScopePath, now
 from ...store.once import write_once

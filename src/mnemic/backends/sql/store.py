@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TypeVar
 
-from ...driving import off_loop, running_loop, step
+from ...event_loop import off_loop, running_loop, step
 from ...forking import mind_forks
 from ...records import now
 from ...store.once import write_once

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ...driving import running_loop
 from ...errors import ClosedError
+from ...event_loop import running_loop
 from .commit import GroupCommit, Pending, Tx
 
 if TYPE_CHECKING:

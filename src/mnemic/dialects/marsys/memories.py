@@ -13,8 +13,8 @@ from msgspec import DecodeError, json
 import mnemic
 
 from ...checks import check_segment, shown
-from ...features.extractive import extractive
 from ...features.settings import Retention
+from ...features.summary import extractive
 from ...layers.sealing import EncryptionKeys
 from ..live import Live, shared
 from .messages import Message, decode, encode

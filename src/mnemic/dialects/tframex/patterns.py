@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 import mnemic
 
-from ...driving import call, running_loop
+from ...event_loop import call, running_loop
 from ...features.messages import decode
 from ...layers.sealing import EncryptionKeys
 from ...records import now

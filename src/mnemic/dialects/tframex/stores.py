@@ -68,7 +68,7 @@ class UrlMemoryStore(BaseMemoryStore):
         # In-process data works on any event loop, and before there is one.
         if url == "memory://":
             self._sync = mnemic.open(url, **self._opening).scope("tframex")
-            self._space = self._sync._twin
+            self._space = self._sync._async
 
     async def initialize(self) -> None:
         if self._space is None:

@@ -1,9 +1,4 @@
-"""JSON Lines export and import of a scope: lossless, streamed, and validated before writing.
-
-The first line is a header, then there is one line per record, and the last line has the count, so that a
-truncated file is detected. Store-assigned values (seq, version, time of the last change) and vectors are not
-exported.
-"""
+"""Files: a scope as JSON Lines, lossless, streamed, and validated before writing; a session as JSON."""
 
 from __future__ import annotations
 
@@ -16,12 +11,12 @@ from typing import IO, Any, TypeAlias
 
 from msgspec import DecodeError, Struct, ValidationError, field, json
 
-from ..checks import JSON, check_callable, shown
-from ..driving import off_loop
+from ..checks import JSON, check_callable, check_text, shown
 from ..errors import ConflictError, InvalidValueError
-from ..files import check_path, reading, replacing
+from ..event_loop import off_loop
+from ..files import check_path, read_file, reading, replace_file, replacing
 from ..recall.strength import USE
-from ..records import EMBEDDER_KIND, LOCK_KIND, Record, ScopePath, Stream, Value, now
+from ..records import EMBEDDER_KIND, LOCK_KIND, Message, Record, ScopePath, Stream, Value, now
 from ..store.digest import digest
 from ..store.protocol import Store, all_streams, scan_all
 from ..store.query import Derive, Op, Put, Scan, StreamScan, Touch, Write
@@ -340,3 +335,51 @@ def _to_record(line: Line, key: str, scope: ScopePath) -> Record:
         valid_from=line.valid_from,
         valid_to=line.valid_to,
     )
+
+
+SESSION_FORMAT = "mnemic.session/1"
+
+
+class Saved(Struct, frozen=True):
+    """A saved session."""
+
+    messages: list[Message]
+    archived: list[Message]
+    summary: str | None
+
+
+def write_session(path: str | PathLike[str], saved: Saved) -> None:
+    """Write a session to a file, which is replaced atomically; raises a StoreError."""
+    content = {
+        "format": SESSION_FORMAT,
+        "messages": [message.to_dict() for message in saved.messages],
+        "archived": [message.to_dict() for message in saved.archived],
+        "summary": saved.summary,
+    }
+    replace_file(path, json.format(json.encode(content), indent=1))
+
+
+def read_session(path: str | PathLike[str]) -> Saved:
+    """Read a saved session; raises NotFoundError, or InvalidValueError if the file is invalid."""
+    name = str(check_path(path))
+    try:
+        content: Any = json.decode(read_file(path))
+    except (DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidValueError(f"{name} is not a saved session: {error}") from None
+    if not isinstance(content, dict) or content.get("format") != SESSION_FORMAT:
+        raise InvalidValueError(f"{name} is not a saved session of format {SESSION_FORMAT!r}: {shown(content)}")
+    summary = content.get("summary")
+    return Saved(
+        _saved_messages(content.get("messages"), name),
+        _saved_messages(content.get("archived", []), name),
+        None if summary is None else check_text(summary, "summary"),
+    )
+
+
+def _saved_messages(values: Any, name: str) -> list[Message]:
+    if not isinstance(values, list):
+        raise InvalidValueError(f"{name} is not a saved session: it holds no list of messages")
+    messages = [Message.from_dict(value) for value in values]
+    if len({message.id for message in messages}) != len(messages):
+        raise InvalidValueError(f"{name} is not a saved session: two of its messages have one id")
+    return messages

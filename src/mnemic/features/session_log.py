@@ -1,32 +1,31 @@
-"""Enforces the limits of a session."""
+"""Writes messages to a session, and enforces its limits."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import cached_property
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..driving import call
 from ..errors import ConflictError, LimitError, SettingsChangedError
+from ..event_loop import call, off_loop
 from ..recall.entry import RECALL
-from ..records import Record, Ref, ScopePath, now
+from ..records import Message, Record, Ref, ScopePath, now
 from ..store.protocol import Store
-from ..store.query import Delete, Expect, Limit, Op, Outcome, Put, Scan, StreamScan, Write
+from ..store.query import Delete, Expect, Limit, Op, Outcome, Put, Scan, StreamScan, Write, checked
 from ..store.rules import over_limit
 from ..tokens import TokenCounter
-from .kinds import LEASE as LEASE
-from .messages import ARCHIVED, MESSAGE, decode, tokens_of
+from .kinds import ARCHIVED, LEASE, MESSAGE, SUMMARY
+from .messages import decode, tokens_of
 from .settings import KnownSettings, SessionSettings
-from .summary import SUMMARY, SUMMARY_KEY, Summarize, summary_record
-from .turns import Entry, Group, evictable, spoken
+from .summary import SUMMARY_KEY, Summarize, summary_record
+from .turns import NEWEST, Entry, Group, evictable, spoken
 
 SPARE_MESSAGES = 64
 """How many of the oldest messages are loaded as eviction candidates, for this and the next adds."""
-LATELY = 200
-"""Number of newest messages that are searched for the user's last message."""
 AT_ONCE = 10_000
 """Maximum number of messages that one add evicts, after a limit was lowered a lot."""
 ATTEMPTS = 100
@@ -336,5 +335,63 @@ def _enough(groups: list[Group], too_many: int, too_much: int) -> int | None:
 
 async def _last_spoken(store: Store, scope: ScopePath) -> str | None:
     """Return the key of the user's newest message; None if there is none among the newest messages."""
-    page = await store.scan(Scan(scope=scope, kinds=(MESSAGE,), reverse=True, limit=LATELY))
+    page = await store.scan(Scan(scope=scope, kinds=(MESSAGE,), reverse=True, limit=NEWEST))
     return next((record.key for record in page.items if spoken(decode(record))), None)
+
+
+LONG = 50_000
+"""Number of characters from which token counting runs in a thread."""
+
+
+async def add_messages(
+    store: Store, log: LimitedLog, messages: list[Message], encode: Callable[[Message], Record], once: str | None
+) -> list[Message]:
+    """Add messages; return them with their ids, the original ones if this is a retry.
+
+    Raises ConflictError if a different message has one of the ids.
+    """
+    if any(len(message.text or "") > LONG for message in messages):
+        records = await off_loop(lambda: [encode(message) for message in messages])
+    else:
+        records = [encode(message) for message in messages]
+    while records:
+        try:
+            outcomes = await log.write([Put(record, if_version=0) for record in records], records, once)
+        except ConflictError:
+            # Some are stored already, as in a retry after a lost answer.
+            missing = await _missing(store, records)
+            if len(missing) == len(records):
+                raise
+            records = missing
+        else:
+            if once is None:
+                break
+            ids = [outcome.key for outcome in outcomes if outcome.key]
+            if len(ids) != len(messages):
+                break
+            return [
+                message if message.id == id else replace(message, id=id)
+                for message, id in zip(messages, ids, strict=True)
+            ]
+    return messages
+
+
+async def _missing(store: Store, records: list[Record]) -> list[Record]:
+    """Return the records that are not stored yet; raises ConflictError if a stored one differs."""
+    found = await store.read([record.ref for record in records])
+    missing = []
+    for record, stored in zip(records, found, strict=True):
+        if stored is None:
+            missing.append(record)
+        elif _said(checked(record)) != _said(stored):
+            raise ConflictError(
+                f"session {record.scope.path!r} has another message with the id {record.key!r}",
+                key=record.key,
+                current=stored.version,
+            )
+    return missing
+
+
+def _said(record: Record) -> tuple[Any, ...]:
+    """Return the identity of a message: everything except its times."""
+    return (record.text, record.data, record.meta, record.weight)

@@ -21,7 +21,7 @@ import pytest
 import mnemic
 from empty_stores import empty_store
 from mnemic import AsyncMemory, Message
-from mnemic.driving import Inline, Portal, call
+from mnemic.event_loop import Inline, Portal, call
 from mnemic.store.registry import Backend, StoreURL
 
 TWINS = ["Memory", "Scope", "Session", "Notes", "Facts"]

@@ -47,7 +47,7 @@ def filled(url: str = "memory://") -> mnemic.Memory:
 
 def contents(memory: mnemic.Memory, scope: str = "") -> list[tuple[str, str, bytes]]:
     async def read() -> list[tuple[str, str, bytes]]:
-        found = scan_all(memory._twin._store, Scan(scope=ScopePath(scope), below=True))
+        found = scan_all(memory._async._store, Scan(scope=ScopePath(scope), below=True))
         return [
             (record.scope.path, record.kind, digest(record)) async for record in found if record.kind != EMBEDDER_KIND
         ]
@@ -195,7 +195,7 @@ RECORDS = st.builds(
 def test_whatever_a_store_can_hold_comes_back(records: list[Record]) -> None:
     source, target = mnemic.open("memory://", embedder=None), mnemic.open("memory://", embedder=None)
     for record in records:
-        source._driver.run(source._twin._store.write(Write((Put(record),), lazy=True)))
+        source._driver.run(source._async._store.write(Write((Put(record),), lazy=True)))
     buffer = io.BytesIO()
     source.export_to(buffer)
     buffer.seek(0)

@@ -413,7 +413,7 @@ def test_memory_may_be_a_url_a_memory_a_scope_or_nothing(file_url: str, memory: 
     assert len(memory.scope("Two").session("main").messages()) == 2, "it was given open, and is open still"
     with Agent("Bot", model=lambda messages: "x") as agent:
         agent.run_sync("hi")
-        assert len(agent.drive(agent.home.space.session("main").messages())) == 2
+        assert len(agent.drive(agent.memory.scope.session("main").messages())) == 2
     with pytest.raises(mnemic.InvalidValueError, match="memory is a scope"):
         Agent("Bot", memory=3)  # type: ignore[arg-type]
 

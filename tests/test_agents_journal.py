@@ -36,7 +36,7 @@ class Told:
         return self.agent.drive(self.journal().history(*arguments, **options))
 
     def journal(self) -> AsyncJournal:
-        return AsyncJournal(self.agent.drive(self.agent.home.open()))
+        return AsyncJournal(self.agent.drive(self.agent.memory.open()))
 
     def run(self, work: Any) -> Any:
         return self.agent.drive(work)

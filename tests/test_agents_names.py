@@ -12,7 +12,7 @@ import mnemic.agents
 from mnemic.agents import Provenance, open_journal, open_learner
 
 NAMES = """
-    Act Agent AgentCalls AnyMemory AnyModel AnySession AsyncJournal AsyncLearner Budget Change Extracted Home
+    Act Agent AgentCalls AnyMemory AnyModel AnySession AsyncJournal AsyncLearner Budget Change Extracted MemoryAccess
     INTERRUPTED Journal Learner Lesson MemoryCapability Provenance Runtime Summary TOOLS WhichSession extractive
     from_pydantic_ai open_journal open_learner to_pydantic_ai
 """

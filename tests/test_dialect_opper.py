@@ -11,7 +11,7 @@ import pytest
 
 import mnemic
 from mnemic.dialects.opper import Agent, MemoryBackend, RedisMemory, UrlMemory
-from mnemic.dialects.talking import Talker
+from mnemic.dialects.prompting import PromptAgent
 from mnemic.testing.servers import valkey
 from scripted import says, tool
 
@@ -37,7 +37,7 @@ def model(monkeypatch: pytest.MonkeyPatch) -> None:
             return read.group(0) if read else [tool("read_memory", key=found.group(1))]
         return "I remember nothing."
 
-    monkeypatch.setattr(Talker, "default_model", says(answer))
+    monkeypatch.setattr(PromptAgent, "default_model", says(answer))
 
 
 def get_weather(city: str) -> str:

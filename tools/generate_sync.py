@@ -119,9 +119,9 @@ def copy(
 '''
 
 AGENTS = '''
-def open_journal(space: Scope) -> Journal:
+def open_journal(scope: Scope) -> Journal:
     """Open the journal of agents' writes in a scope, to list and undo them."""
-    return Journal(AsyncJournal(space._async), space._driver)
+    return Journal(AsyncJournal(scope._async), scope._driver)
 
 
 def open_learner(memory: Scope | Memory | str | None, model: Any = None, *, name: str = "learner") -> Learner:

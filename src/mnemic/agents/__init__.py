@@ -9,9 +9,9 @@ if TYPE_CHECKING:
     from .agent import Agent
     from .capability import MemoryCapability, WhichSession
     from .conversion import from_pydantic_ai, to_pydantic_ai
-    from .homes import AnyMemory, AnySession, Home
     from .journal import Act, AsyncJournal, Change, Provenance
     from .learning import AsyncLearner, Extracted, Lesson, Summary, extractive
+    from .memory_access import AnyMemory, AnySession, MemoryAccess
     from .models import AnyModel
     from .prompts import INTERRUPTED, Budget
     from .runtime import Runtime
@@ -23,9 +23,9 @@ _ROOMS = {
     "AgentCalls": "turn",
     "WhichSession": "capability",
     "Lesson": "learning",
-    "AnySession": "homes",
+    "AnySession": "memory_access",
     "AnyModel": "models",
-    "AnyMemory": "homes",
+    "AnyMemory": "memory_access",
     "Act": "journal",
     "Agent": "agent",
     "AsyncJournal": "journal",
@@ -33,7 +33,7 @@ _ROOMS = {
     "Budget": "prompts",
     "Change": "journal",
     "Extracted": "learning",
-    "Home": "homes",
+    "MemoryAccess": "memory_access",
     "INTERRUPTED": "prompts",
     "Journal": "sync",
     "Learner": "sync",
@@ -75,10 +75,10 @@ __all__ = [
     "Budget",
     "Change",
     "Extracted",
-    "Home",
     "Journal",
     "Learner",
     "Lesson",
+    "MemoryAccess",
     "MemoryCapability",
     "Provenance",
     "Runtime",

@@ -17,12 +17,12 @@ from ..event_loop import Portal, off_loop
 from ..features.sessions import AsyncSession
 from ..sync import Session
 from .capability import MemoryCapability
-from .homes import AnyMemory, AnySession, Home
 from .journal import Act, AsyncJournal
 from .learning import AsyncLearner, Lesson
+from .memory_access import AnyMemory, AnySession, MemoryAccess
 from .models import AnyModel, model_of
 from .prompts import Budget
-from .turn import AgentCalls, Calling
+from .turn import AgentCalls, CallContext
 from .versions import run_options
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Agent:
         tools: Sequence[Callable[..., Any] | pydantic_ai.Tool[Any]] = (),
         *,
         model: AnyModel | None = None,
-        memory: AnyMemory | Home = None,
+        memory: AnyMemory | MemoryAccess = None,
         session: AnySession = "main",
         max_tokens: int | None = None,
         budget: Budget | None = None,
@@ -85,10 +85,10 @@ class Agent:
         self._inner: pydantic_ai.Agent[Any, Any] | None = None
         self._portal: Portal | None = None
         if memory is None and isinstance(session, Session | AsyncSession):
-            self.home: Home = Home.around(session)
+            self.memory: MemoryAccess = MemoryAccess.around(session)
         else:
-            self.home = memory if isinstance(memory, Home) else Home(memory, name)
-        self._owns = not isinstance(memory, Home)
+            self.memory = memory if isinstance(memory, MemoryAccess) else MemoryAccess(memory, name)
+        self._owns = not isinstance(memory, MemoryAccess)
         self.bound: bool = memory is not None or not isinstance(session, str)
         """Whether a memory or session was given."""
 
@@ -120,9 +120,9 @@ class Agent:
         """The memory as a capability, usable with any pydantic-ai agent."""
         if self._capability is None:
             if self._learn is not None:
-                self.learner = AsyncLearner(self.home, self._learn_with, name=self.name)
+                self.learner = AsyncLearner(self.memory, self._learn_with, name=self.name)
             self._capability = MemoryCapability(
-                self.home,
+                self.memory,
                 self.session,
                 budget=self.budget,
                 tools=self._memory_tools,
@@ -142,8 +142,8 @@ class Agent:
         `options` are those of pydantic-ai's `Agent.run`. Messages are stored as they arise, also if the run fails
         or is cancelled. Raises errors of the model, a tool or the store.
         """
-        calling = Calling(session=session, run_id=options.get("run_id"))
-        return await self._ask(prompt, calling, run_options(options))
+        caller = CallContext(session=session, run_id=options.get("run_id"))
+        return await self._ask(prompt, caller, run_options(options))
 
     def run_sync(
         self, prompt: str | Sequence[UserContent] | None, *, session: AnySession | None = None, **options: Any
@@ -160,7 +160,7 @@ class Agent:
         """
         inner = self.inner
         async with AsyncExitStack() as stack:
-            with self.capability._expecting(Calling(session=session, run_id=options.get("run_id"))):
+            with self.capability._expecting(CallContext(session=session, run_id=options.get("run_id"))):
                 events = inner.run_stream_events(prompt, **run_options(options))
                 stream = await stack.enter_async_context(events)
                 event = await anext(stream, None)  # which begins the run
@@ -174,28 +174,28 @@ class Agent:
 
     async def history(self, key: str | None = None, *, limit: int | None = None) -> list[Act]:
         """Return this agent's writes, or those to a key, as `AsyncJournal.history` does."""
-        journal = AsyncJournal(await self.home.open())
-        return await self.home.run(journal.history(key, agent=self.name, limit=limit))
+        journal = AsyncJournal(await self.memory.open())
+        return await self.memory.run(journal.history(key, agent=self.name, limit=limit))
 
     async def undo(self, act: Act | str | None = None, *, by: str = "user", force: bool = False) -> Act:
         """Undo an act of the agent, by default its last, as `AsyncJournal.undo` does.
 
         Raises NotFoundError and ConflictError as that does.
         """
-        journal = AsyncJournal(await self.home.open())
+        journal = AsyncJournal(await self.memory.open())
         if act is None:
             known = [one for one in await self.history() if not one.undone]
             if not known:
                 raise NotFoundError(f"agent {self.name!r} has written nothing that could be undone")
             act = known[-1]
-        return await self.home.run(journal.undo(act, by=by, force=force))
+        return await self.memory.run(journal.undo(act, by=by, force=force))
 
     async def _ask(
-        self, prompt: str | Sequence[UserContent] | None, calling: Calling, options: dict[str, Any]
+        self, prompt: str | Sequence[UserContent] | None, caller: CallContext, options: dict[str, Any]
     ) -> AgentRunResult[Any]:
         """Answer a prompt like `run`, with information about the caller."""
         inner = self.inner
-        with self.capability._expecting(calling):
+        with self.capability._expecting(caller):
             return await inner.run(prompt, **options)
 
     def drive(self, work: Coroutine[Any, Any, Result]) -> Result:
@@ -204,17 +204,17 @@ class Agent:
             self._portal = Portal()
         return self._portal.run(work)
 
-    def bind(self, home: Home, session: AnySession | None = None) -> None:
+    def bind(self, memory: MemoryAccess, session: AnySession | None = None) -> None:
         """Move the agent to another memory; raises InvalidValueError once it has run."""
         if self._inner is not None or self._capability is not None:
             raise InvalidValueError(f"agent {self.name!r} has a memory already")
-        self.home = home
+        self.memory = memory
         self._owns = False
         self.session = self.session if session is None else session
         self.bound = True
 
     def _join(self, tools: FunctionToolset[Any], calls: AgentCalls, model: Model[Any] | str | None) -> None:
-        """Add tools for calling other agents, and a model if it has none; before its first run."""
+        """Add tools for caller other agents, and a model if it has none; before its first run."""
         if self._inner is not None or self._capability is not None:
             raise InvalidValueError(f"agent {self.name!r} has run already: add it to a runtime before that")
         self._toolsets.append(tools)
@@ -232,7 +232,7 @@ class Agent:
         if self.learner is not None and (self._portal is not None or self.learner.waiting):
             self.drive(self.learner.drain())
         if self._owns:
-            self.home.close_sync()
+            self.memory.close_sync()
         portal, self._portal = self._portal, None
         if portal is not None:
             portal.close()

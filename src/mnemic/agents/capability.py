@@ -16,11 +16,11 @@ from pydantic_ai.toolsets import FunctionToolset
 from ..errors import MnemicError
 from ..features.sessions import AsyncSession
 from .conversion import text_of
-from .homes import AnyMemory, AnySession, Home
 from .learning import AsyncLearner, Lesson
+from .memory_access import AnyMemory, AnySession, MemoryAccess
 from .prompts import Budget
 from .tools import TOOLS, memory_tools
-from .turn import AgentCalls, Calling, Turn
+from .turn import AgentCalls, CallContext, Turn
 
 if TYPE_CHECKING:
     from pydantic_ai.capabilities import WrapRunHandler
@@ -38,7 +38,7 @@ WITH_TOOLS = """\
 to date, and state facts as subject, predicate and object. Look there before you say that you do not know."""
 
 
-_EXPECTED: ContextVar[tuple[MemoryCapability, list[Calling]] | None] = ContextVar("expected", default=None)
+_EXPECTED: ContextVar[tuple[MemoryCapability, list[CallContext]] | None] = ContextVar("expected", default=None)
 """The caller of the next run of a capability, until it has started; runs within that run have callers of their own."""
 
 
@@ -54,7 +54,7 @@ class MemoryCapability(AbstractCapability[Any]):
 
     def __init__(
         self,
-        memory: AnyMemory | Home = None,
+        memory: AnyMemory | MemoryAccess = None,
         session: WhichSession = "main",
         *,
         budget: Budget | None = None,
@@ -70,7 +70,9 @@ class MemoryCapability(AbstractCapability[Any]):
         self.id = id
         self.description: None = None
         self.defer_loading = False
-        self.home: Home = memory if isinstance(memory, Home) else Home(memory, name or "agent")
+        self.memory: MemoryAccess = (
+            memory if isinstance(memory, MemoryAccess) else MemoryAccess(memory, name or "agent")
+        )
         self.session = session
         self.budget: Budget = Budget() if budget is None else budget
         self.name = name
@@ -87,9 +89,9 @@ class MemoryCapability(AbstractCapability[Any]):
         return self._turns[ctx.run_id or ""]
 
     @contextmanager
-    def _expecting(self, calling: Calling) -> Iterator[None]:
+    def _expecting(self, caller: CallContext) -> Iterator[None]:
         """Register the caller and session of the run that is started within."""
-        token = _EXPECTED.set((self, [calling]))
+        token = _EXPECTED.set((self, [caller]))
         try:
             yield
         finally:
@@ -97,7 +99,7 @@ class MemoryCapability(AbstractCapability[Any]):
 
     async def close(self) -> None:
         """Close the memory, if the capability opened it."""
-        await self.home.close()
+        await self.memory.close()
 
     # ------------------------------------------------------------ what pydantic-ai asks for
 
@@ -119,7 +121,7 @@ class MemoryCapability(AbstractCapability[Any]):
 
     async def wrap_run(self, ctx: RunContext[Any], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
         """Run, and store the turn however the run ends."""
-        await self.home.open()
+        await self.memory.open()
         turn = self._begin(ctx)
         await turn.clear()
         self._turns[ctx.run_id or ""] = turn
@@ -162,17 +164,17 @@ class MemoryCapability(AbstractCapability[Any]):
         return replace(request_context, messages=turn.prompt(request_context.messages))
 
     def _begin(self, ctx: RunContext[Any]) -> Turn:
-        expecting, callings = _EXPECTED.get() or (None, [])
-        calling = callings.pop() if expecting is self and callings else Calling()
-        session = self.session if calling.session is None else calling.session
+        expecting, contexts = _EXPECTED.get() or (None, [])
+        caller = contexts.pop() if expecting is self and contexts else CallContext()
+        session = self.session if caller.session is None else caller.session
         if callable(session) and not isinstance(session, AsyncSession):
             session = session(ctx)
         return Turn(
-            self.home,
-            self.home.session(session),
+            self.memory,
+            self.memory.session(session),
             agent=self.name or (ctx.agent.name if ctx.agent is not None else None),
             run_id=ctx.run_id,
             thinking=self.thinking,
-            calling=calling,
+            caller=caller,
             agent_calls=self.agent_calls,
         )

@@ -80,10 +80,10 @@ class AsyncJournal:
 
     scope: ScopePath
 
-    def __init__(self, space: AsyncScope) -> None:
-        self.scope = space.path
-        self._space = space
-        self._store = space._store
+    def __init__(self, scope: AsyncScope) -> None:
+        self.scope = scope.path
+        self._scope = scope
+        self._store = scope._store
 
     def __repr__(self) -> str:
         """Return the class and the path of the scope."""
@@ -149,7 +149,7 @@ class AsyncJournal:
 
     def writer(self, what: str, by: Provenance) -> AsyncScope:
         """Return the scope for writing on behalf of an agent: writes carry their provenance and are journaled."""
-        return AsyncScope(self._journaling(what, by), self.scope, self._space._tokens)
+        return AsyncScope(self._journaling(what, by), self.scope, self._scope._tokens)
 
     def _journaling(self, what: str, by: Provenance, undoes: str | None = None) -> _Journaling:
         return _Journaling(self._store, self.scope, what, by, undoes)
@@ -169,7 +169,7 @@ class AsyncJournal:
             return []
         moment = now()
         if change.kind == FACT and present.valid_to is None and _before(present.valid_from, moment):
-            return self._space.facts._close(present, moment)
+            return self._scope.facts._close(present, moment)
         return [Delete(ref, version)]
 
     def _scan(self, where: tuple[Condition, ...] = ()) -> Scan:
@@ -179,9 +179,9 @@ class AsyncJournal:
 class _Journaling(Layer):
     """Adds provenance and a journal entry with the previous values to each write."""
 
-    def __init__(self, below: Store, home: ScopePath, what: str, by: Provenance, undoes: str | None) -> None:
+    def __init__(self, below: Store, memory: ScopePath, what: str, by: Provenance, undoes: str | None) -> None:
         super().__init__(below)
-        self._home = home
+        self._home = memory
         self._what = what
         self._by = by
         self._undoes = undoes

@@ -23,11 +23,24 @@ from ..records import Message, Record, Ref, Value, now
 from ..scope import AsyncScope
 from ..store.protocol import scan_all
 from ..store.query import Condition, Put, Scan, Write
-from .asking import Asked, ask_for, asked, name_of, numbered
-from .homes import AnyMemory, AnySession, Home
+from .background import BackgroundJobs
 from .journal import WRITTEN_BY, AsyncJournal, Provenance
-from .tasks import EXTRACT, REFLECT, SUMMARIZE, TITLE_TASK, Found, FoundFact, Insights, Triple
-from .worker import Worker
+from .memory_access import AnyMemory, AnySession, MemoryAccess
+from .model_requests import (
+    EXTRACT,
+    REFLECT,
+    SUMMARIZE,
+    TITLE_TASK,
+    Asked,
+    Found,
+    FoundFact,
+    Insights,
+    Triple,
+    ask_for,
+    asked,
+    name_of,
+    numbered,
+)
 
 Lesson: TypeAlias = Literal["summarize", "extract", "title"]
 """Background jobs after a turn."""
@@ -70,13 +83,13 @@ class AsyncLearner:
 
     name: str
 
-    def __init__(self, memory: AnyMemory | Home, model: Any = None, *, name: str = "learner") -> None:
+    def __init__(self, memory: AnyMemory | MemoryAccess, model: Any = None, *, name: str = "learner") -> None:
         """Raise InvalidValueError for an invalid memory or model."""
-        self.home: Home = memory if isinstance(memory, Home) else Home(memory, name)
+        self.memory: MemoryAccess = memory if isinstance(memory, MemoryAccess) else MemoryAccess(memory, name)
         self.name = name
         self._model: Asked | None = None if model is None else asked(model)
         self._model_name = name_of(model)
-        self._worker = Worker()
+        self._jobs = BackgroundJobs()
 
     # ------------------------------------------------------------ summaries
 
@@ -90,8 +103,8 @@ class AsyncLearner:
         The messages stay. Messages added meanwhile are left for the next summary; concurrent summaries build on
         each other.
         """
-        await self.home.open()
-        chat = self.home.session(session)
+        await self.memory.open()
+        chat = self.memory.session(session)
         check_count(keep, "keep")
         ref = Ref(chat.scope, SUMMARY, SUMMARY_KEY)
         for _ in range(ATTEMPTS):
@@ -117,7 +130,7 @@ class AsyncLearner:
         put = await summary_record(Summarize(model), chat.scope, old, leaving, messages)
         meta = {WRITTEN_BY: self._by(chat, leaving[-1].key)}
         write = Write((Put(replace(put.record, meta=meta), put.if_version),))
-        await self.home.run(chat._store.write(write))
+        await self.memory.run(chat._store.write(write))
 
     # ------------------------------------------------------------ facts
 
@@ -128,8 +141,8 @@ class AsyncLearner:
         InvalidValueError without a model, or if its answer is invalid.
         """
         model = self._needed("extract")
-        await self.home.open()
-        chat = self.home.session(session)
+        await self.memory.open()
+        chat = self.memory.session(session)
         total = Extracted()
         mark = await self._read(Ref(chat.scope, PROGRESS, "extract"))
         done = mark.data["seq"] if mark is not None and isinstance(mark.data, dict) else 0
@@ -142,7 +155,7 @@ class AsyncLearner:
             data = {"seq": fresh[-1].seq}
             put = Put(Record(scope=chat.scope, kind=PROGRESS, key="extract", data=data), version)
             try:
-                (did,) = await self.home.run(chat._store.write(Write((put,))))
+                (did,) = await self.memory.run(chat._store.write(Write((put,))))
             except ConflictError:
                 return total  # another process learns from this session, and continues
             version = did.version
@@ -168,7 +181,7 @@ class AsyncLearner:
                     work = writer.remember(
                         item.text, source=source.key, metadata=meta, valid_from=source.created, duplicates="skip"
                     )
-                    facts.append(await self.home.run(work))
+                    facts.append(await self.memory.run(work))
                 else:
                     stated = writer.facts.add(
                         item.subject,
@@ -179,7 +192,7 @@ class AsyncLearner:
                         source=source.key,
                         confidence=confidence,
                     )
-                    links.append(await self.home.run(stated))
+                    links.append(await self.memory.run(stated))
             except InvalidValueError:
                 skipped += 1  # an empty name, or one that is far too long
         return facts, links, skipped
@@ -193,9 +206,9 @@ class AsyncLearner:
         Raises InvalidValueError without a model, or if its answer is invalid.
         """
         model = self._needed("reflect")
-        space = await self.home.open()
+        scope = await self.memory.open()
         since, until = _period(period)
-        material = await self.home.run(self._material(since, until))
+        material = await self.memory.run(self._material(since, until))
         if not material:
             return []
         found = await ask_for(Insights, model, REFLECT, numbered(_lines(material)))
@@ -211,18 +224,18 @@ class AsyncLearner:
                 "sources": [[r.scope.path, r.kind, r.key] for r in sources],
             }
             importance = min(10.0, max(0.0, insight.importance))
-            writer = AsyncJournal(space).writer("reflect", Provenance(agent=self.name, model=self._model_name))
+            writer = AsyncJournal(scope).writer("reflect", Provenance(agent=self.name, model=self._model_name))
             work = writer.remember(insight.text, importance=importance, metadata=meta, duplicates="merge")
-            kept.append(await self.home.run(work))
+            kept.append(await self.memory.run(work))
         return kept
 
     async def _material(self, since: datetime, until: datetime) -> list[Record]:
         where = (Condition("created", "ge", since), Condition("created", "le", until))
         found: list[Record] = []
-        space = self.home.space
+        scope = self.memory.scope
         for kind in (MEMORY, MESSAGE):
-            scan = Scan(scope=space.path, kinds=(kind,), below=True, where=where)
-            async for record in scan_all(space._store, scan):
+            scan = Scan(scope=scope.path, kinds=(kind,), below=True, where=where)
+            async for record in scan_all(scope._store, scan):
                 said = kind == MEMORY or _role(record) in SPEAKERS
                 if record.text and said and not record.meta.get("insight"):
                     found.append(record)
@@ -236,13 +249,13 @@ class AsyncLearner:
 
     async def title(self, session: AnySession, *, renew: bool = False) -> str | None:
         """Return the title of a session, created once, or again with `renew`; None while it is empty."""
-        await self.home.open()
-        chat = self.home.session(session)
+        await self.memory.open()
+        chat = self.memory.session(session)
         ref = Ref(chat.scope, TITLE, TITLE)
         old = await self._read(ref)
         if old is not None and not renew:
             return old.title
-        messages = [m for m in await self.home.run(_opening(chat)) if m.role in SPEAKERS]
+        messages = [m for m in await self.memory.run(_opening(chat)) if m.role in SPEAKERS]
         made = title_of(messages)
         if made is None:
             return None
@@ -251,7 +264,7 @@ class AsyncLearner:
             answer = await self._model([Message("system", TITLE_TASK), Message("user", said)])
             made = " ".join(answer.strip().strip("\"'*#").split())[:120] or made
         record = Record(scope=chat.scope, kind=TITLE, key=TITLE, title=made, meta={WRITTEN_BY: self._by(chat, None)})
-        await self.home.run(chat._store.write(Write((Put(record),))))
+        await self.memory.run(chat._store.write(Write((Put(record),))))
         return made
 
     # ------------------------------------------------------------ in the background
@@ -267,26 +280,26 @@ class AsyncLearner:
                 raise InvalidValueError(f"there is no lesson {shown(lesson)}: there are {', '.join(LESSONS)}")
             name = session if isinstance(session, str) else session.scope.path
             work = {"summarize": self.summarize, "extract": self.extract, "title": self.title}[lesson]
-            self._worker.give((lesson, name), lambda work=work: work(session))  # type: ignore[misc]
+            self._jobs.give((lesson, name), lambda work=work: work(session))  # type: ignore[misc]
 
     @property
     def waiting(self) -> int:
         """Number of pending background jobs."""
-        return self._worker.waiting
+        return self._jobs.waiting
 
     @property
     def errors(self) -> list[Exception]:
         """Errors of background jobs, newest last."""
-        return list(self._worker.errors)
+        return list(self._jobs.errors)
 
     async def drain(self) -> None:
         """Wait until all background jobs are done."""
-        await self._worker.drain()
+        await self._jobs.drain()
 
     async def close(self) -> None:
         """Finish background jobs, and close the memory, if it was opened here."""
         await self.drain()
-        await self.home.close()
+        await self.memory.close()
 
     async def __aenter__(self) -> AsyncLearner:
         return self
@@ -302,7 +315,7 @@ class AsyncLearner:
         return self._model
 
     async def _read(self, ref: Ref) -> Record | None:
-        (record,) = await self.home.run(self.home.space._store.read([ref]))
+        (record,) = await self.memory.run(self.memory.scope._store.read([ref]))
         return record
 
     async def _after(self, chat: AsyncSession, seq: int) -> list[Record]:
@@ -319,7 +332,7 @@ class AsyncLearner:
                     found.append(record)
             return found[::-1]
 
-        return await self.home.run(read())
+        return await self.memory.run(read())
 
     def _by(self, chat: AsyncSession, message: str | None) -> dict[str, Any]:
         by = {"agent": self.name, "session": chat.name, "message": message, "model": self._model_name}
@@ -327,7 +340,7 @@ class AsyncLearner:
 
     def _writer(self, what: str, chat: AsyncSession, message: str) -> AsyncScope:
         by = Provenance(agent=self.name, session=chat.name, message=message, model=self._model_name)
-        return AsyncJournal(self.home.space).writer(what, by)
+        return AsyncJournal(self.memory.scope).writer(what, by)
 
 
 def batched(records: list[Record]) -> Iterator[list[Record]]:

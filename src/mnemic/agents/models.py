@@ -13,8 +13,8 @@ from ..checks import shown
 from ..errors import InvalidValueError
 from ..event_loop import call
 from ..records import Message
-from .asking import as_prompt, wants_text
 from .conversion import from_pydantic_ai
+from .model_requests import as_prompt, wants_text
 
 TextModel: TypeAlias = Callable[..., str | ModelResponse | Awaitable[str | ModelResponse]]
 """A function, sync or async, from messages, or from a prompt, to text."""

@@ -64,7 +64,7 @@ class Shown(Struct, frozen=True):
 
 
 async def show(
-    space: AsyncScope,
+    scope: AsyncScope,
     session: AsyncSession,
     query: str,
     budget: Budget,
@@ -85,12 +85,12 @@ async def show(
         return await session.window(room, interrupted=INTERRUPTED, partial=True)
 
     async def notes() -> tuple[list[NoteInfo], int]:
-        return await _newest_notes(space) if budget.notes and aside else ([], 0)
+        return await _newest_notes(scope) if budget.notes and aside else ([], 0)
 
     async def found() -> list[Hit]:
         wanted = budget.recall and aside and query.strip()
         return (
-            await space.recall(query, budget.recall, min_score=budget.min_score, uses=False, exclude=exclude)
+            await scope.recall(query, budget.recall, min_score=budget.min_score, uses=False, exclude=exclude)
             if wanted
             else []
         )
@@ -99,20 +99,20 @@ async def show(
         recent, (entries, count), hits = await window(), await notes(), await found()
     else:
         recent, (entries, count), hits = await asyncio.gather(window(), notes(), found())
-    tokens = space._tokens
+    tokens = scope._tokens
     listed, cost = _listed(entries, count, tokens, aside // 2)
     picked = best_of(hits, recent, session, tokens, aside - cost) if hits else []
     if used := [hit.record.ref for hit in picked if hit.record.kind == MEMORY]:
-        await count_use(space._store, used)
+        await count_use(scope._store, used)
     lines = [*listed, *(lines_of(picked) if picked else [])]
     return Shown([] if given is not None else recent, quoted(lines) if lines else None, picked)
 
 
-async def _newest_notes(space: AsyncScope) -> tuple[list[NoteInfo], int]:
+async def _newest_notes(scope: AsyncScope) -> tuple[list[NoteInfo], int]:
     """Return the newest notes, without values, and the total number of notes."""
-    scan = Scan(scope=space.path, kinds=(NOTE,), reverse=True, limit=MAX_NOTES, bodies=False)
-    page = await space._store.scan(scan)
-    count = len(page.items) if page.cursor is None else (await space.notes.usage())[0]
+    scan = Scan(scope=scope.path, kinds=(NOTE,), reverse=True, limit=MAX_NOTES, bodies=False)
+    page = await scope._store.scan(scan)
+    count = len(page.items) if page.cursor is None else (await scope.notes.usage())[0]
     return [to_info(record) for record in page.items], count
 
 

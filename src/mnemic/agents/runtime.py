@@ -17,9 +17,9 @@ from ..event_loop import Portal, off_loop
 from ..records import AgentCall, ToolCall
 from .agent import Agent
 from .conversion import text_of
-from .homes import AnyMemory, AnySession, Home
+from .memory_access import AnyMemory, AnySession, MemoryAccess
 from .models import AnyModel, model_of
-from .turn import Calling
+from .turn import CallContext
 from .versions import refuse
 
 CALL_AGENT = "call_agent"
@@ -47,7 +47,7 @@ class Runtime:
     ) -> None:
         """Raise InvalidValueError for an invalid memory, or two agents of one name."""
         self.session = session
-        self.home: Home = Home(memory, name)
+        self.memory: MemoryAccess = MemoryAccess(memory, name)
         self._model = None if model is None else model_of(model)
         self._private = private
         self._max_depth = check_count(max_depth, "max_depth", least=1)
@@ -84,7 +84,7 @@ class Runtime:
             raise InvalidValueError(f"there is an agent {shown(agent.name)} already")
         agent._join(_tools(self, agent, calls), _agent_call, self._model)
         if not agent.bound:
-            agent.bind(self.home.room(agent.name) if self._private else self.home, self.session)
+            agent.bind(self.memory.below(agent.name) if self._private else self.memory, self.session)
         self._agents[agent.name] = agent
         return agent
 
@@ -99,8 +99,8 @@ class Runtime:
     ) -> Any:
         """Call an agent and return its answer; raises NotFoundError for an unknown name."""
         agent = self._find(name)
-        calling = Calling(session=session, speaker=speaker, call=AgentCall(name, text_of(request)))
-        return (await agent._ask(request, calling, options)).output
+        caller = CallContext(session=session, speaker=speaker, call=AgentCall(name, text_of(request)))
+        return (await agent._ask(request, caller, options)).output
 
     def call_sync(
         self, name: str, request: str | Sequence[UserContent], *, session: AnySession | None = None, **options: Any
@@ -129,7 +129,7 @@ class Runtime:
             if self._portal is not None and agent.learner is not None:
                 self._portal.run(agent.learner.drain())
             agent.close_sync()
-        self.home.close_sync()
+        self.memory.close_sync()
         portal, self._portal = self._portal, None
         if portal is not None:
             portal.close()
@@ -166,16 +166,16 @@ class Runtime:
         if name not in known:
             return refuse(f"There is no agent {name!r} to call. There are: {', '.join(known) or 'none'}.")
         turn = caller.capability._turn_of(ctx)
-        calling = turn.calling
-        if calling.depth + 1 >= self._max_depth:
+        above = turn.caller
+        if above.depth + 1 >= self._max_depth:
             return refuse(f"Calls go no deeper than {self._max_depth}: answer with what you have.")
         agent = self._agents[name]
         # All of them use the caller's session.
-        deeper = Calling(
-            session=calling.session,
+        deeper = CallContext(
+            session=above.session,
             speaker=caller.name,
             call=AgentCall(name, request),
-            depth=calling.depth + 1,
+            depth=above.depth + 1,
             within=turn.current,
         )
         return (await agent._ask(request, deeper, {"usage": ctx.usage})).output

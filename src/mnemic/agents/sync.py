@@ -9,9 +9,9 @@ from ..event_loop import Driver, Portal
 from ..features.memory_items import MemoryItem
 from ..records import ScopePath
 from ..sync import Memory, Scope
-from .homes import AnySession
 from .journal import Act, AsyncJournal, Provenance
 from .learning import AsyncLearner, Extracted, Lesson, Summary
+from .memory_access import AnySession
 
 __all__ = ["Journal", "Learner", "open_journal", "open_learner"]
 
@@ -149,9 +149,9 @@ class Learner:
         self.close()
 
 
-def open_journal(space: Scope) -> Journal:
+def open_journal(scope: Scope) -> Journal:
     """Open the journal of agents' writes in a scope, to list and undo them."""
-    return Journal(AsyncJournal(space._async), space._driver)
+    return Journal(AsyncJournal(scope._async), scope._driver)
 
 
 def open_learner(memory: Scope | Memory | str | None, model: Any = None, *, name: str = "learner") -> Learner:

@@ -14,8 +14,8 @@ from ..features.facts import Fact
 from ..features.kinds import MEMORY
 from ..records import Record, Ref
 from ..scope import AsyncScope
-from .capping import as_text, capped, page
 from .journal import WRITTEN_BY, AsyncJournal, Provenance
+from .tool_results import as_text, capped, page
 from .turn import Turn
 from .versions import refuse
 
@@ -35,7 +35,7 @@ class _Tools:
 
     async def list_notes(self, ctx: RunContext[Any]) -> list[dict[str, Any]]:
         """List your notes by key, with what they are about and their size in bytes."""
-        entries = await self._turn(ctx).home.run(self._space(ctx).notes.list())
+        entries = await self._turn(ctx).memory.run(self._scope(ctx).notes.list())
         return [{"key": entry.key, "description": entry.description, "size": entry.size} for entry in entries]
 
     async def read_note(self, ctx: RunContext[Any], key: str, start: int = 0) -> Any:
@@ -46,8 +46,8 @@ class _Tools:
             start: From which character on, for the rest of a note that was cut.
         """
         turn = self._turn(ctx)
-        value = await turn.home.run(self._space(ctx).notes.read(key))
-        return page(as_text(value), max(start, 0), turn.home.space._tokens, turn.max_answer) if start else value
+        value = await turn.memory.run(self._scope(ctx).notes.read(key))
+        return page(as_text(value), max(start, 0), turn.memory.scope._tokens, turn.max_answer) if start else value
 
     async def write_note(
         self, ctx: RunContext[Any], key: str, value: dict[str, Any] | list[Any] | str, description: str | None = None
@@ -60,12 +60,12 @@ class _Tools:
             description: What it is about, in a line; the list of notes shows it.
         """
         notes = self._writer(ctx).notes
-        await self._turn(ctx).home.run(notes.write(key, value, description=description))
+        await self._turn(ctx).memory.run(notes.write(key, value, description=description))
         return f"Noted under {key!r}."
 
     async def delete_note(self, ctx: RunContext[Any], key: str) -> str:
         """Delete the note under a key."""
-        there = await self._turn(ctx).home.run(self._writer(ctx).notes.delete(key))
+        there = await self._turn(ctx).memory.run(self._writer(ctx).notes.delete(key))
         return f"Deleted {key!r}." if there else f"There is no note {key!r}."
 
     async def remember(self, ctx: RunContext[Any], text: str, importance: float = 1.0) -> str:
@@ -77,7 +77,7 @@ class _Tools:
         """
         turn = self._turn(ctx)
         work = self._writer(ctx).remember(text, importance=importance, source=turn.prompt_id, duplicates="merge")
-        item = await turn.home.run(work)
+        item = await turn.memory.run(work)
         return f"Remembered, under the key {item.id}."
 
     async def recall(self, ctx: RunContext[Any], query: str, k: int = 5) -> list[dict[str, Any]]:
@@ -89,14 +89,14 @@ class _Tools:
         """
         turn = self._turn(ctx)
         # The turn being answered is not a memory.
-        work = self._space(ctx).recall(query, max(1, min(k, MAX_RESULTS)), exclude=turn.current)
-        hits = await turn.home.run(work)
+        work = self._scope(ctx).recall(query, max(1, min(k, MAX_RESULTS)), exclude=turn.current)
+        hits = await turn.memory.run(work)
         return [_found(hit.record) for hit in hits]
 
     async def forget(self, ctx: RunContext[Any], key: str) -> str:
         """Forget what is remembered under a key, which recall shows."""
         # Not a hit in a session: only records in the agent's own scope are journaled.
-        gone = await self._turn(ctx).home.run(self._writer(ctx).forget(Ref(self._space(ctx).path, MEMORY, key)))
+        gone = await self._turn(ctx).memory.run(self._writer(ctx).forget(Ref(self._scope(ctx).path, MEMORY, key)))
         return "Forgotten." if gone.deleted else f"Nothing is remembered under {key!r}."
 
     async def assert_fact(
@@ -113,19 +113,19 @@ class _Tools:
         turn = self._turn(ctx)
         facts = self._writer(ctx).facts
         work = facts.add(subject, predicate, object, single=single, source=turn.prompt_id)
-        link = await turn.home.run(work)
+        link = await turn.memory.run(work)
         return f"Stated: {link.subject} {link.predicate} {link.object}."
 
     async def ask_facts(
         self, ctx: RunContext[Any], subject: str | None = None, predicate: str | None = None, object: str | None = None
     ) -> list[dict[str, Any]]:
         """Ask which facts are true, by any of subject, predicate and object."""
-        facts = self._space(ctx).facts
-        links = await self._turn(ctx).home.run(facts.ask(subject, predicate, object, limit=MAX_FACTS))
+        facts = self._scope(ctx).facts
+        links = await self._turn(ctx).memory.run(facts.ask(subject, predicate, object, limit=MAX_FACTS))
         return [_fact(link) for link in links]
 
-    def _space(self, ctx: RunContext[Any]) -> AsyncScope:
-        return self._turn(ctx).home.space
+    def _scope(self, ctx: RunContext[Any]) -> AsyncScope:
+        return self._turn(ctx).memory.scope
 
     def _writer(self, ctx: RunContext[Any]) -> AsyncScope:
         turn = self._turn(ctx)
@@ -138,7 +138,7 @@ class _Tools:
             tool=ctx.tool_name,
             tool_call=ctx.tool_call_id,
         )
-        return AsyncJournal(turn.home.space).writer(ctx.tool_name or "tool", by)
+        return AsyncJournal(turn.memory.scope).writer(ctx.tool_name or "tool", by)
 
 
 class _Toolset(FunctionToolset[Any]):
@@ -164,7 +164,7 @@ class _Toolset(FunctionToolset[Any]):
         except REFUSED as error:
             return refuse(str(error))
         turn = self._turn(ctx)
-        return capped(answer, turn.home.space._tokens, turn.max_answer)
+        return capped(answer, turn.memory.scope._tokens, turn.max_answer)
 
 
 TOOLS = (

@@ -14,14 +14,14 @@ from ..features.kinds import ARCHIVED, MESSAGE
 from ..features.sessions import AsyncSession
 from ..records import AgentCall, Message, Ref, ToolCall, new_id
 from .conversion import from_pydantic_ai, from_request_part, from_response, to_pydantic_ai
-from .homes import AnySession, Home
+from .memory_access import AnySession, MemoryAccess
 from .prompts import INTERRUPTED, Budget, Shown, show
 
 AgentCalls: TypeAlias = Callable[[ToolCall], AgentCall | None]
 """Maps tool calls to agent calls, if they are such."""
 
 
-class Calling(Struct, frozen=True, kw_only=True):
+class CallContext(Struct, frozen=True, kw_only=True):
     """The session of a call, its caller, the caller's tool call, and the nesting depth."""
 
     session: AnySession | None = None
@@ -43,16 +43,16 @@ class Turn:
 
     def __init__(
         self,
-        home: Home,
+        memory: MemoryAccess,
         session: AsyncSession,
         *,
         agent: str | None = None,
         run_id: str | None = None,
         thinking: bool = False,
-        calling: Calling | None = None,
+        caller: CallContext | None = None,
         agent_calls: AgentCalls | None = None,
     ) -> None:
-        self.home = home
+        self.memory = memory
         self.session = session
         self.agent = agent
         self.run_id: str = run_id or new_id()
@@ -61,7 +61,7 @@ class Turn:
         self.asked_in: dict[str, str] = {}
         """Ids of the messages with tool calls, by tool call id."""
         self._thinking = thinking
-        self.calling: Calling = Calling() if calling is None else calling
+        self.caller: CallContext = CallContext() if caller is None else caller
         self._agent_calls = agent_calls
         self._messages: Sequence[ModelMessage] = ()
         self._kept: dict[int, Any] = {}
@@ -85,9 +85,9 @@ class Turn:
     @property
     def current(self) -> tuple[Ref, ...]:
         """Stored messages of the turn being answered, and of its callers' turns."""
-        home = self.home.space.path
+        memory = self.memory.scope.path
         own = (Ref(self.session.scope, kind, id) for id in self._stored for kind in (MESSAGE, ARCHIVED))
-        return tuple(ref for ref in (*self.calling.within, *own) if home.holds(ref.scope))
+        return tuple(ref for ref in (*self.caller.within, *own) if memory.holds(ref.scope))
 
     async def begin(self, query: str, budget: Budget, messages: Sequence[ModelMessage]) -> None:
         """Determine the memory for the prompt, and store the incoming messages.
@@ -102,11 +102,11 @@ class Turn:
 
         async def both() -> Shown:
             # The prompt is stored after the search, so that it does not find itself.
-            shown = await show(self.home.space, self.session, query, budget, given, self.current)
+            shown = await show(self.memory.scope, self.session, query, budget, given, self.current)
             await self._save()
             return shown
 
-        shown = await self.home.run(both())
+        shown = await self.memory.run(both())
         self._history = to_pydantic_ai(shown.turns, agent=self.agent)
         self._block = None if shown.block is None else ModelRequest([UserPromptPart(shown.block)])
         self.shown = shown
@@ -140,12 +140,12 @@ class Turn:
 
     async def clear(self) -> None:
         """Clear a single-run session, before and after the run."""
-        if await self.home.run(self.session._retention()) == "single_run":
-            await self.home.run(self.session.clear(keep_system=True))
+        if await self.memory.run(self.session._retention()) == "single_run":
+            await self.memory.run(self.session.clear(keep_system=True))
 
     async def _saved(self) -> None:
         if self._unsaved:
-            await self.home.run(self._save())
+            await self.memory.run(self._save())
 
     async def _save(self) -> None:
         """Store pending messages; a retry stores nothing twice."""
@@ -199,9 +199,9 @@ class Turn:
             self._open.pop(message.tool_call_id or "", None)
         elif self.prompt_id is None:
             self.prompt_id = made.id
-            made = replace(made, name=message.name or self.calling.speaker)
-            if self.calling.call is not None:
-                made = replace(made, agent_calls=[self.calling.call])
+            made = replace(made, name=message.name or self.caller.speaker)
+            if self.caller.call is not None:
+                made = replace(made, agent_calls=[self.caller.call])
         return made
 
     def _stamped(self, metadata: dict[str, Any]) -> dict[str, Any]:
@@ -209,4 +209,4 @@ class Turn:
 
     def _id(self) -> str:
         self._count += 1
-        return f"{self.calling.run_id or self.run_id}-{self._count}"
+        return f"{self.caller.run_id or self.run_id}-{self._count}"

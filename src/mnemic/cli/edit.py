@@ -15,13 +15,14 @@ from .options import (
     STORE,
     StoreChoice,
     dry_run_option,
+    filled_scope,
     filter_options,
     json_option,
     metadata_option,
+    open_store,
     store_options,
 )
 from .output import count, path, print_json
-from .stores import filled_scope, open_store
 
 if TYPE_CHECKING:
     from ..records import ScopePath

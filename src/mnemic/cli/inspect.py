@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import SCOPE, TIME, StoreChoice, filter_options, json_option, store_options
+from .options import SCOPE, TIME, StoreChoice, filled_scope, filter_options, json_option, open_store, store_options
 from .output import brief, count, indented, path, print_json, table, time
 from .show import show as show
-from .stores import filled_scope, open_store
 
 if TYPE_CHECKING:
     from ..features.hits import Hit

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import click
 
-from .options import STORE, StoreChoice, json_option, store_options
+from .options import STORE, StoreChoice, json_option, open_store, run, store_options
 from .output import count, print_json, progress
-from .stores import open_store, run
 
 
 @click.command()

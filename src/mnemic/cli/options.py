@@ -1,25 +1,28 @@
-"""Options and arguments that commands share, and how their values are read."""
+"""Options and arguments that commands share, and how commands open stores."""
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import click
 
-from ..errors import InvalidValueError
+from ..errors import InvalidValueError, NotFoundError
 
 if TYPE_CHECKING:
     from ..records import ScopePath
+    from ..sync import Memory, Scope
 
     _Type = click.ParamType[Any]  # at run time generic only since click 8.4
 else:
     _Type = click.ParamType
 
 Decorated: TypeAlias = Callable[..., Any]
+Result = TypeVar("Result")
 
 DEBUG = "mnemic.debug"
 """Where a click context keeps whether errors show where they came from."""
@@ -233,3 +236,41 @@ def _key_in_variable(variable: str) -> str:
     if not environ.get(variable):
         raise InvalidValueError(f"the environment variable {variable} is not set; it should hold a key")
     return environ[variable]
+
+
+@contextmanager
+def open_store(store: StoreChoice, *, create: bool = False, **options: Any) -> Iterator[Memory]:
+    """Open a memory; raises NotFoundError if there is no store yet, which with `create` is made."""
+    from ..api import open
+    from ..store import registry
+
+    try:
+        run(registry.find_existing(store.url))
+    except NotFoundError:
+        if not create:
+            raise
+        click.echo(f"new store: {registry.StoreURL.parse(store.url)}", err=True)
+    with open(store.url, encryption_key=store.keys, **options) as memory:
+        yield memory
+
+
+def filled_scope(memory: Memory, path: ScopePath) -> Scope:
+    """Return a scope; raises NotFoundError if nothing is stored there: its name may be mistyped.
+
+    The root always exists.
+    """
+    scope = memory.scope(path)
+    if path.path and not scope.erase(dry_run=True):
+        raise NotFoundError(f"nothing is stored in the scope {path.path!r}")
+    return scope
+
+
+def run(coroutine: Coroutine[Any, Any, Result]) -> Result:
+    """Return the result of a coroutine."""
+    from ..event_loop import Portal
+
+    driver = Portal()
+    try:
+        return driver.run(coroutine)
+    finally:
+        driver.close()

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import NotFoundError
-from .options import SCOPE, StoreChoice, json_option, store_options
+from .options import SCOPE, StoreChoice, filled_scope, json_option, open_store, store_options
 from .output import count, indented, path, print_json, printable, table, time
-from .stores import filled_scope, open_store
 
 if TYPE_CHECKING:
     from ..features.facts import Fact

@@ -8,9 +8,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import NotFoundError
-from .options import SCOPE, STORE, StoreChoice, debug_option, json_option, key_options, store_options
+from .options import (
+    SCOPE,
+    STORE,
+    StoreChoice,
+    debug_option,
+    filled_scope,
+    json_option,
+    key_options,
+    open_store,
+    store_options,
+)
 from .output import count, print_json, progress
-from .stores import filled_scope, open_store
 
 if TYPE_CHECKING:
     from ..records import ScopePath

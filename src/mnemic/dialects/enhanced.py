@@ -17,7 +17,7 @@ from ..features.summary import extractive
 from ..layers.sealing import EncryptionKeys
 from ..models.finding import find_embedder
 from .embedding import embedder_from
-from .live import sqlite_url
+from .message_list import sqlite_url
 
 __all__ = [
     "AgentMemory",
@@ -68,28 +68,28 @@ class UrlStore(MemoryStore[str]):
         """`options` are those of `mnemic.open`, such as `encryption_key` and `embedder`."""
         self.ttl = ttl
         self.memory: mnemic.Memory = mnemic.open(url, **options)
-        self.space: mnemic.Scope = self.memory.scope("enhanced", name)
+        self.scope: mnemic.Scope = self.memory.scope("enhanced", name)
 
     def add(self, key: str, value: str, meta: dict[str, Any] | None = None) -> None:
         """Store a value under a key; without `meta`, keep that of the previous value."""
         known = meta or self._meta_of(key)
         weight = float(known.get("importance", 1))
-        self.space.remember(value, id=key, importance=weight, metadata=known, ttl=self.ttl)
+        self.scope.remember(value, id=key, importance=weight, metadata=known, ttl=self.ttl)
 
     def _meta_of(self, key: str) -> dict[str, Any]:
         try:
-            return dict(self.space.memories.get(key).metadata)
+            return dict(self.scope.memories.get(key).metadata)
         except mnemic.NotFoundError:
             return {}
 
     def get(self, key: str) -> str | None:
         try:
-            return self.space.memories.get(key).text
+            return self.scope.memories.get(key).text
         except mnemic.NotFoundError:
             return None
 
     def search(self, query: str, top_k: int = 5) -> list[tuple[str, str, float]]:
-        hits = self.space.recall(query, top_k, kinds="memory", signals=self.signals)
+        hits = self.scope.recall(query, top_k, kinds="memory", signals=self.signals)
         found = {hit.record.key: (hit.record.key, hit.record.text or "", hit.score) for hit in hits}
         if len(found) < top_k and self.signals is None:
             held = [(k, v, 1.0) for k, v in self.data.items() if k not in found and query.lower() in v.lower()]
@@ -97,17 +97,17 @@ class UrlStore(MemoryStore[str]):
         return list(found.values())[:top_k]
 
     def forget(self, key: str) -> bool:
-        return self.space.memories.delete(key) > 0
+        return self.scope.memories.delete(key) > 0
 
     @property
     def data(self) -> Mapping[str, str]:
         """All values by key, read-only; use `add` and `forget` to change them."""
-        return MappingProxyType({item.id: item.text for item in self.space.memories.list()})
+        return MappingProxyType({item.id: item.text for item in self.scope.memories.list()})
 
     @property
     def meta(self) -> Mapping[str, dict[str, Any]]:
         """Metadata of all values by key, read-only."""
-        return MappingProxyType({item.id: dict(item.metadata) for item in self.space.memories.list()})
+        return MappingProxyType({item.id: dict(item.metadata) for item in self.scope.memories.list()})
 
     def close(self) -> None:
         self.memory.close()

@@ -16,8 +16,8 @@ from ..features.turns import fitting
 from ..layers.sealing import EncryptionKeys
 from ..records import now
 from ..tokens import encoding
-from .live import shared, sqlite_url
-from .talking import Talker
+from .message_list import shared, sqlite_url
+from .prompting import PromptAgent
 
 __all__ = [
     "Agent",
@@ -44,8 +44,8 @@ class BaseMemory:
         """`url` is any Mnemic URL; `encryption_key` encrypts all content."""
         open_ = mnemic.open if url == "memory://" else shared
         memory = open_(url, encryption_key=encryption_key)
-        self.space: mnemic.Scope = memory.scope("fence", *scope)
-        self.session = self.space.session(name)
+        self.scope: mnemic.Scope = memory.scope("fence", *scope)
+        self.session = self.scope.session(name)
 
     @property
     def _session(self) -> mnemic.Session:
@@ -169,7 +169,7 @@ class Agent:
         self.role = role
         self._prefill = prefill
         session = getattr(self.memory, "session", None)
-        self._talker = Talker(
+        self._agent = PromptAgent(
             identifier,
             role,
             model,
@@ -183,12 +183,12 @@ class Agent:
     def run(self, prompt: str) -> str:
         if self._prefill is not None and not [m for m in self.memory.get_messages() if m.role != "system"]:
             self.memory.add_message(role="assistant", content=self._prefill)
-        answer: str = self._talker.drive(self._talker.say(prompt))
+        answer: str = self._agent.drive(self._agent.say(prompt))
         return answer
 
     async def _history(self) -> list[Message]:
         held = [Message(one.role, one.content) for one in self.memory.get_messages()]
-        return fitting(held, self._talker.max_tokens, encoding())
+        return fitting(held, self._agent.max_tokens, encoding())
 
     async def _keep(self, message: Message) -> None:
         self.memory.add_message(role=message.role, content=message.text or "")
@@ -197,7 +197,7 @@ class Agent:
 def cleanup_old_sessions(memory: BaseMemory, max_age_days: float) -> int:
     """Clear the sessions beside this one without activity for that long; return how many."""
     oldest = now() - timedelta(days=max_age_days)
-    old = [info for info in memory.space.sessions.list() if info.last_activity < oldest]
+    old = [info for info in memory.scope.sessions.list() if info.last_activity < oldest]
     for info in old:
-        memory.space.session(info.name).clear()
+        memory.scope.session(info.name).clear()
     return len(old)

@@ -11,7 +11,7 @@ import mnemic
 from mnemic import AsyncMemory, AsyncNotes
 
 from ..layers.sealing import EncryptionKeys
-from .talking import Talker
+from .prompting import PromptAgent
 
 __all__ = ["Agent", "MemoryBackend", "RedisMemory", "UrlMemory"]
 
@@ -105,7 +105,7 @@ class Agent:
             for own in (self.list_memories, self.read_memory, self.write_memory, self.delete_memory):
                 toolset.add_function(own)
             toolset.instructions(self._note_list)
-        self._talker = Talker(
+        self._agent = PromptAgent(
             name,
             instructions,
             model,
@@ -116,7 +116,7 @@ class Agent:
         )
 
     async def process(self, input: str) -> Any:
-        return await self._talker.say(input)
+        return await self._agent.say(input)
 
     async def list_memories(self) -> list[str]:
         """List the keys of your memories."""

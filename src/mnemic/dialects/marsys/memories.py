@@ -16,7 +16,7 @@ from ...checks import check_segment, shown
 from ...features.settings import Retention
 from ...features.summary import extractive
 from ...layers.sealing import EncryptionKeys
-from ..live import Live, shared
+from ..message_list import MessageList, shared
 from .messages import Message, decode, encode
 
 KEPT = "sqlite:///agent_memory.db"
@@ -43,8 +43,8 @@ class ConversationMemory:
         self.session = session
 
     @property
-    def messages(self) -> Live[Message]:
-        return Live(lambda: self.session, encode, decode)
+    def messages(self) -> MessageList[Message]:
+        return MessageList(lambda: self.session, encode, decode)
 
     @messages.setter
     def messages(self, messages: Iterable[Message]) -> None:

@@ -1,7 +1,6 @@
 """The memory stores of TFrameX, its messages, its agent and its app."""
 
 from .agents import LLMAgent, TFrameXApp
-from .messages import Message
 from .patterns import (
     AuditMemoryStore,
     AutoCleanupMemory,
@@ -17,6 +16,7 @@ from .patterns import (
 from .stores import (
     BaseMemoryStore,
     InMemoryMemoryStore,
+    Message,
     PostgresMemoryStore,
     RedisMemoryStore,
     S3MemoryStore,

@@ -11,9 +11,8 @@ from weakref import WeakSet
 import mnemic
 
 from ...checks import check_name, shown
-from ..talking import Talker
-from .messages import from_core
-from .stores import BaseMemoryStore, InMemoryMemoryStore
+from ..prompting import PromptAgent
+from .stores import BaseMemoryStore, InMemoryMemoryStore, from_core
 
 _unregistered: dict[str, LLMAgent] = {}
 """Agents that belong to no app, by name; every app finds them."""
@@ -41,11 +40,11 @@ class LLMAgent:
             InMemoryMemoryStore() if memory_store is None else memory_store
         )
         self.max_context_tokens = max_context_tokens
-        self._talker = Talker(name, system_prompt, llm, tools, history=self._history, keep=self._keep)
+        self._agent = PromptAgent(name, system_prompt, llm, tools, history=self._history, keep=self._keep)
         _unregistered[name] = self
 
     async def ask(self, message: str) -> Any:
-        return await self._talker.say(message)
+        return await self._agent.say(message)
 
     async def _history(self) -> list[mnemic.Message]:
         return [*await self.memory_store.get_context_window(self.max_context_tokens)]

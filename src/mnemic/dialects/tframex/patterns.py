@@ -17,8 +17,7 @@ from ...layers.sealing import EncryptionKeys
 from ...records import now
 from ..embedding import embedder_from, embedding_here
 from .agents import find_agent
-from .messages import Message, from_core
-from .stores import BaseMemoryStore, InMemoryMemoryStore, UrlMemoryStore
+from .stores import BaseMemoryStore, InMemoryMemoryStore, Message, UrlMemoryStore, from_core
 
 SUMMARY = "Previous conversation summary: "
 
@@ -115,9 +114,9 @@ class SemanticMemoryStore(InMemoryMemoryStore):
         super().__init__(embedder=model if isinstance(model, str) else embedder_from(model), **options)
 
     async def search(self, query: str, top_k: int = 5) -> list[Message]:
-        assert self._space is not None
+        assert self._scope is not None
         with embedding_here():
-            hits = await self._space.recall(query, top_k, kinds="message")
+            hits = await self._scope.recall(query, top_k, kinds="message")
         return [from_core(decode(hit.record)) for hit in hits]
 
 

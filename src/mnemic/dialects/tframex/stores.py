@@ -1,21 +1,79 @@
-"""TFrameX stores over a session at a URL, and their interface."""
+"""TFrameX messages, and its stores over a session at a URL."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
+
+from msgspec.structs import asdict, force_setattr
 
 import mnemic
 from mnemic import AsyncScope, AsyncSession
 
-from ...checks import check_count, shown
+from ...checks import check_count, check_time, shown
 from ...features.turns import fitting
 from ...layers.sealing import EncryptionKeys
 from ...tokens import encoding
-from ..live import Live
-from .messages import Message, from_core, to_core
+from ..message_list import MessageList
+
+
+def _aware(other: Any) -> Any:
+    return other.astimezone() if isinstance(other, datetime) and other.tzinfo is None else other
+
+
+class LocalTime(datetime):
+    """An aware datetime that can be compared with naive ones, which are local time."""
+
+    @classmethod
+    def of(cls, moment: datetime) -> LocalTime:
+        """Convert a datetime; a naive one is local time. Raises InvalidValueError for anything else."""
+        here = check_time(moment, "timestamp").astimezone()
+        return cls.combine(here.date(), here.timetz())
+
+    def __lt__(self, other: Any) -> bool:
+        return super().__lt__(_aware(other))
+
+    def __le__(self, other: Any) -> bool:
+        return super().__le__(_aware(other))
+
+    def __gt__(self, other: Any) -> bool:
+        return super().__gt__(_aware(other))
+
+    def __ge__(self, other: Any) -> bool:
+        return super().__ge__(_aware(other))
+
+    def __sub__(self, other: Any) -> Any:
+        return super().__sub__(_aware(other))
+
+    def __rsub__(self, other: Any) -> Any:
+        return datetime.__sub__(_aware(other), self)
+
+
+class Message(mnemic.Message, frozen=True):
+    """One message; its `timestamp` can be compared with naive and aware datetimes."""
+
+    def __post_init__(self) -> None:
+        """Raise InvalidValueError for an unknown role, or a field of the wrong type."""
+        mnemic.Message.__post_init__(self)
+        force_setattr(self, "timestamp", LocalTime.of(self.timestamp))
+
+
+def to_core(message: mnemic.Message) -> mnemic.Message:
+    """Return a Mnemic message; raises InvalidValueError for anything else."""
+    if not isinstance(message, mnemic.Message):
+        raise mnemic.InvalidValueError(f"a store holds messages, not {shown(message)}")
+    if not isinstance(message, Message):
+        return message
+    moment = message.timestamp
+    fields = {**asdict(message), "timestamp": datetime.combine(moment.date(), moment.timetz())}
+    return mnemic.Message(**fields)
+
+
+def from_core(message: mnemic.Message) -> Message:
+    """Return a TFrameX message from a Mnemic message."""
+    return Message(**asdict(message))
 
 
 class BaseMemoryStore:
@@ -63,26 +121,26 @@ class UrlMemoryStore(BaseMemoryStore):
         self._opening: dict[str, Any] = {"embedder": embedder, "encryption_key": encryption_key}
         # A limit of these stores defines how much they retain.
         self._limits = {"overflow": "drop", **limits}
-        self._space: AsyncScope | None = None
+        self._scope: AsyncScope | None = None
         self._memory: mnemic.AsyncMemory | None = None
         # In-process data works on any event loop, and before there is one.
         if url == "memory://":
             self._sync = mnemic.open(url, **self._opening).scope("tframex")
-            self._space = self._sync._async
+            self._scope = self._sync._async
 
     async def initialize(self) -> None:
-        if self._space is None:
+        if self._scope is None:
             memory = await mnemic.open_async(self.url, **self._opening)
             if self._memory is not None:
                 await memory.close()  # another task was faster
                 return
             self._memory = memory
-            self._space = memory.scope("tframex")
+            self._scope = memory.scope("tframex")
 
     async def session(self) -> AsyncSession:
         await self.initialize()
-        assert self._space is not None
-        return self._space.session(self.session_id, **self._limits)
+        assert self._scope is not None
+        return self._scope.session(self.session_id, **self._limits)
 
     async def add_message(self, message: Message) -> None:
         await (await self.session()).add(to_core(message))
@@ -121,8 +179,8 @@ class InMemoryMemoryStore(UrlMemoryStore):
         super().__init__(max_messages=max_messages, max_tokens=max_tokens, **(overflow | options))
 
     @property
-    def messages(self) -> Live[Message]:
-        return Live(lambda: self._sync.session(self.session_id, **self._limits), _encode, from_core)
+    def messages(self) -> MessageList[Message]:
+        return MessageList(lambda: self._sync.session(self.session_id, **self._limits), _encode, from_core)
 
     @messages.setter
     def messages(self, messages: Sequence[Message]) -> None:

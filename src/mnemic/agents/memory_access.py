@@ -25,7 +25,7 @@ OWN = "memory://"
 """Default memory of an agent, gone with the process."""
 
 
-class Home:
+class MemoryAccess:
     """A scope of a memory.
 
     A memory given as a URL is opened on first use and closed here; one given open stays open. A scope of an async
@@ -38,44 +38,44 @@ class Home:
         self._name = name
         self._opened: Memory | None = None
         self._lock = threading.Lock()
-        self._space: AsyncScope | None = None
+        self._scope: AsyncScope | None = None
         self._portal: Portal | None = None
         self._inline = False
-        self._of: Home | None = None
+        self._of: MemoryAccess | None = None
         if memory is None or isinstance(memory, str):
             self._url = OWN if memory is None else memory
         elif isinstance(memory, Memory | AsyncMemory):
-            self._settle(memory.scope(name))
+            self._use(memory.scope(name))
         elif isinstance(memory, Scope | AsyncScope):
-            self._settle(memory)
+            self._use(memory)
         else:
             raise InvalidValueError(f"an agent's memory is a scope, a memory or a URL: {shown(memory)}")
 
     @classmethod
-    def around(cls, session: Session | AsyncSession) -> Home:
+    def around(cls, session: Session | AsyncSession) -> MemoryAccess:
         """Return the scope that contains a session."""
-        twin = session._async if isinstance(session, Session) else session
-        space = AsyncScope(twin._store, twin.scope.parent, twin._tokens)
-        return cls(Scope(space, session._driver) if isinstance(session, Session) else space)
+        wrapped = session._async if isinstance(session, Session) else session
+        scope = AsyncScope(wrapped._store, wrapped.scope.parent, wrapped._tokens)
+        return cls(Scope(scope, session._driver) if isinstance(session, Session) else scope)
 
-    def room(self, name: str) -> Home:
+    def below(self, name: str) -> MemoryAccess:
         """Return a scope below this one, opened and closed with it."""
-        found = Home(name=name)
+        found = MemoryAccess(name=name)
         found._of = self
         return found
 
     @property
-    def space(self) -> AsyncScope:
+    def scope(self) -> AsyncScope:
         """The scope, once it is open."""
-        assert self._space is not None, "a home is opened before it is used"
-        return self._space
+        assert self._scope is not None, "the memory is opened before it is used"
+        return self._scope
 
     async def open(self) -> AsyncScope:
         """Open the memory if necessary, and return the scope; raises as `mnemic.open` does."""
-        if self._space is None:
+        if self._scope is None:
             # In a thread, so that a sync memory can be opened in any context.
             await off_loop(self._open)
-        return self.space
+        return self.scope
 
     async def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Run a call to the memory on the event loop of its connections."""
@@ -94,7 +94,7 @@ class Home:
         """Return the session of this name in the scope, or the given one."""
         if isinstance(session, Session):
             return session._async
-        return session if isinstance(session, AsyncSession) else self.space.session(session)
+        return session if isinstance(session, AsyncSession) else self.scope.session(session)
 
     async def close(self) -> None:
         """Close the memory, if it was opened here."""
@@ -105,24 +105,24 @@ class Home:
         with self._lock:
             opened, self._opened = self._opened, None
             if opened is not None:
-                self._space = self._portal = None
+                self._scope = self._portal = None
                 opened.close()
 
     def _open(self) -> None:
         with self._lock:
-            if self._space is not None:
+            if self._scope is not None:
                 return
             if self._of is not None:
                 self._of._open()
-                self._space = self._of.space.scope(self._name)
+                self._scope = self._of.scope.scope(self._name)
                 self._portal, self._inline = self._of._portal, self._of._inline
             else:
                 assert self._url is not None
                 self._opened = open(self._url)
-                self._settle(self._opened.scope(self._name))
+                self._use(self._opened.scope(self._name))
 
-    def _settle(self, space: Scope | AsyncScope) -> None:
-        driver: Driver | None = space._driver if isinstance(space, Scope) else None
+    def _use(self, scope: Scope | AsyncScope) -> None:
+        driver: Driver | None = scope._driver if isinstance(scope, Scope) else None
         self._portal = driver if isinstance(driver, Portal) else None
         self._inline = isinstance(driver, Inline)
-        self._space = space._async if isinstance(space, Scope) else space
+        self._scope = scope._async if isinstance(scope, Scope) else scope

@@ -15,7 +15,7 @@ MAX_ERRORS = 100
 """Maximum number of errors kept."""
 
 
-class Worker:
+class BackgroundJobs:
     """Runs jobs in order, on the event loop on which they were submitted.
 
     A job submitted again while it waits runs once. If the loop ends first, the remaining jobs run when the worker

@@ -26,7 +26,7 @@ History = Callable[[], Awaitable[list[mnemic.Message]]]
 Keep = Callable[[mnemic.Message], Awaitable[object]]
 
 
-class Talker:
+class PromptAgent:
     """An agent that answers prompts.
 
     With a `session`, or its name, the prompt contains up to `max_tokens` of that conversation, and the turn is
@@ -54,7 +54,7 @@ class Talker:
         self.max_tokens: int = WINDOW if max_tokens is None else check_count(max_tokens, "max_tokens", least=1)
         self._history, self._keep = history, keep
         self._portal: Portal | None = None
-        given = (model, Talker.default_model, os.environ.get(MODEL) or None)
+        given = (model, PromptAgent.default_model, os.environ.get(MODEL) or None)
         chosen = next((one for one in given if one is not None), None)
         self._name, self._has_model = name, chosen is not None
         self._with_session: Agent | None = None

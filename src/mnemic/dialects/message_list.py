@@ -31,7 +31,7 @@ def _shared(url: str, key: Any) -> mnemic.Memory:
     return mnemic.open(url, encryption_key=key)
 
 
-class Live(MutableSequence[Item], Generic[Item]):
+class MessageList(MutableSequence[Item], Generic[Item]):
     """A session's messages as a list: each operation reads once, and writes atomically.
 
     Returned messages are copies: to change one, assign it.
@@ -83,7 +83,7 @@ class Live(MutableSequence[Item], Generic[Item]):
         return [*other, *self]
 
     def __eq__(self, other: object) -> bool:
-        return self.copy() == list(other) if isinstance(other, list | Live) else NotImplemented
+        return self.copy() == list(other) if isinstance(other, list | MessageList) else NotImplemented
 
     __hash__: None = None  # type: ignore[assignment]
 
@@ -125,7 +125,7 @@ class Live(MutableSequence[Item], Generic[Item]):
 
     def replace(self, values: Iterable[Item]) -> None:
         """Replace all messages; does nothing if given a list of the same session."""
-        if not isinstance(values, Live) or values._session().scope != self._session().scope:
+        if not isinstance(values, MessageList) or values._session().scope != self._session().scope:
             given = list(values)
             self._change(lambda items: items.__setitem__(slice(None), given))
 

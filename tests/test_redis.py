@@ -21,8 +21,8 @@ import pytest
 import redis
 from redis.crc import key_slot
 
-from mnemic.backends.redis import calling
-from mnemic.backends.redis.failing import UnsentError, explain
+from mnemic.backends.redis import client as redis_client
+from mnemic.backends.redis.client import NotSentError, explain
 from mnemic.backends.redis.keys import Keys
 from mnemic.backends.redis.scripts import WRITE
 from mnemic.errors import (
@@ -85,7 +85,7 @@ DRIVER_ERRORS = [
 ]
 
 
-@pytest.mark.parametrize("cls", [*DRIVER_ERRORS, UnsentError, OSError, AttributeError])
+@pytest.mark.parametrize("cls", [*DRIVER_ERRORS, NotSentError, OSError, AttributeError])
 def test_every_error_of_the_driver_becomes_one_of_ours(cls: type[Exception]) -> None:
     told = "1 host:1" if issubclass(cls, redis.exceptions.AskError) else "why"
     for lost in (False, True):
@@ -142,7 +142,7 @@ def test_why_a_cluster_cannot_be_reached_is_told() -> None:
     ],
 )
 def test_a_url_that_leads_nowhere_says_why(url: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calling, "RETRIES", 0)
+    monkeypatch.setattr(redis_client, "RETRIES", 0)
     with pytest.raises(error):
         open_and_close(url)
 
@@ -200,7 +200,7 @@ def test_a_server_that_is_full_refuses_what_is_new_and_can_be_emptied() -> None:
 
 
 def test_a_replica_is_read_but_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calling, "RETRIES", 1)
+    monkeypatch.setattr(redis_client, "RETRIES", 1)
     with own_server("--repl-diskless-sync-delay", "0") as primary, own_server() as replica:
         with Lab(primary.url, on_loop=True) as lab:
             lab.put("a")
@@ -223,7 +223,7 @@ def test_what_was_acknowledged_survives_and_the_next_call_works(end: str, monkey
             lab.write(Put(record("a", labels={"x": "y"}, derived={"v": b"1"})), Put(record("b", scope=ScopePath("c"))))
             getattr(server.process, end)()
             with monkeypatch.context() as patch:
-                patch.setattr(calling, "RETRIES", 0)
+                patch.setattr(redis_client, "RETRIES", 0)
                 for call in (lambda: lab.put("c"), lambda: lab.keys(), lambda: lab.get("a")):
                     with pytest.raises(StoreUnavailableError):
                         call()
@@ -413,7 +413,7 @@ def test_ten_thousand_records_in_one_write(lab: Lab) -> None:
 
 
 def test_a_write_that_is_too_large_is_refused_before_it_is_sent(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calling, "LARGEST", 100_000)
+    monkeypatch.setattr(redis_client, "LARGEST", 100_000)
     with pytest.raises(TooLargeError):
         lab.write(*(Put(record(f"k{n}", text="x" * 1000)) for n in range(100)))
     assert lab.keys() == []
@@ -431,7 +431,7 @@ def test_more_callers_than_connections() -> None:
 
 
 def test_a_server_that_does_not_answer_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calling, "RETRIES", 1)
+    monkeypatch.setattr(redis_client, "RETRIES", 1)
     with own_server() as server, Lab(f"{server.url}?timeout=0.2", on_loop=True) as lab:
         lab.put("a")
         server.ask("CLIENT", "PAUSE", "1500", "ALL")

@@ -16,8 +16,9 @@ from redis.crc import key_slot
 from mnemic.backends.keyvalue import journal
 from mnemic.backends.keyvalue.engine import Batch, Change
 from mnemic.backends.keyvalue.store import KeyValueStore
-from mnemic.backends.redis import calling, engine
-from mnemic.backends.redis.calling import Wire
+from mnemic.backends.redis import client as redis_client
+from mnemic.backends.redis import engine
+from mnemic.backends.redis.client import Connection
 from mnemic.backends.redis.engine import RedisEngine
 from mnemic.backends.redis.keys import Keys
 from mnemic.errors import ConflictError, StoreUnavailableError
@@ -125,19 +126,17 @@ def test_a_write_over_several_sessions_that_is_broken_off_anywhere(
 
 def test_an_append_is_one_round_trip(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     lab.put("a", if_version=0)
-    sent: list[Any] = []
-    line = engine_of(lab.store)._server._calls.client
-    assert line is not None
-    send = line.send
+    sent: list[bytes] = []
+    send = Connection.send_packed_command
 
-    async def counted(command: Any) -> Any:
-        sent.append(command[0])
-        return await send(command)
+    async def counted(connection: Connection, command: Any, check_health: bool = True) -> None:
+        sent.append(b"EVALSHA" if b"EVALSHA" in b"".join(command) else b"".join(command))
+        await send(connection, command, check_health)
 
-    monkeypatch.setattr(line, "send", counted)
+    monkeypatch.setattr(Connection, "send_packed_command", counted)
     lab.put("b", if_version=0)
     lab.page(reverse=True, limit=10)
-    assert sent == ["EVALSHA", "EVALSHA"]
+    assert sent == [b"EVALSHA", b"EVALSHA"]
 
 
 def test_what_is_dropped_leaves_no_name_behind(lab: Lab, client: redis.RedisCluster) -> None:
@@ -306,9 +305,9 @@ def test_a_replica_takes_over_and_a_node_comes_back(
                 time.sleep(0.05)
         scopes = [ScopePath(f"s{n}") for n in range(40)]
         with Lab(f"redis+cluster://{HOST}:{own_cluster[1].port},{HOST}:{first.port}", on_loop=True) as lab:
-            line: Any = engine_of(lab.store)._server._calls.client
-            nodes = line._client.get_nodes()
-            assert all(node.connection_class is Wire for node in nodes)
+            client: Any = engine_of(lab.store)._server._calls.client
+            nodes = client.get_nodes()
+            assert all(node.connection_class is Connection for node in nodes)
             for scope in scopes:
                 lab.put("a", scope=scope)
             while "master_link_status:up" not in str(replica.ask("INFO", "replication")).replace("': '", ":"):
@@ -322,7 +321,7 @@ def test_a_replica_takes_over_and_a_node_comes_back(
             assert len(lab.keys(scope=ScopePath(), below=True)) == 80
             own_cluster[1].process.kill()
             with monkeypatch.context() as patch:
-                patch.setattr(calling, "RETRIES", 1)
+                patch.setattr(redis_client, "RETRIES", 1)
                 with pytest.raises(StoreUnavailableError):
                     lab.keys(scope=ScopePath(), below=True)
             own_cluster[1].process.start()

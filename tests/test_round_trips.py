@@ -12,7 +12,7 @@ import pytest
 
 import mnemic
 from mnemic.backends.postgres.links import LoopLink, ThreadLink
-from mnemic.backends.redis.calling import Wire
+from mnemic.backends.redis.client import Connection
 from mnemic.testing.servers import postgres, valkey
 
 ADDS = 150
@@ -50,7 +50,7 @@ def trips(monkeypatch: pytest.MonkeyPatch) -> Trips:
     for link in (ThreadLink, LoopLink):
         for name in ("all", "each", "copy"):
             monkeypatch.setattr(link, name, found.counted(getattr(link, name)))
-    monkeypatch.setattr(Wire, "send_packed_command", found.counted(Wire.send_packed_command))
+    monkeypatch.setattr(Connection, "send_packed_command", found.counted(Connection.send_packed_command))
     return found
 
 

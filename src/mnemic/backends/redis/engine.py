@@ -13,7 +13,7 @@ from ...store.planning import Name, Slot
 from ...store.protocol import Capability
 from ..keyvalue.engine import Batch, Loaded, Reach, Span
 from ..keyvalue.kept import KeptHead, Row, decode_head, decode_kept
-from .calling import Command, Server, evalsha
+from .client import Command, RedisClient, evalsha
 from .keys import Keys
 from .listing import IN_VAIN, Listing
 from .scripts import FREE, READ, WRITE
@@ -28,7 +28,7 @@ class RedisEngine:
     capabilities: frozenset[Capability] = frozenset({Capability.DURABLE, Capability.SHARED})
     expires_streams = True
 
-    def __init__(self, server: Server, keys: Keys) -> None:
+    def __init__(self, server: RedisClient, keys: Keys) -> None:
         self.url: str = server.url
         self._server = server
         self._keys = keys

@@ -16,7 +16,7 @@ from contextlib import suppress
 from ...errors import StoreError
 from ...store.planning import Name
 from ..keyvalue.engine import Reach
-from .calling import Command, Server
+from .client import Command, RedisClient
 from .keys import SHELVES, Keys, shelf_of
 from .scripts import FREE, WRITE
 from .steps import Step
@@ -30,7 +30,7 @@ IN_VAIN = 60_000_000
 class Listing:
     """Names of all streams, in the order of scope and kind."""
 
-    def __init__(self, server: Server, keys: Keys) -> None:
+    def __init__(self, server: RedisClient, keys: Keys) -> None:
         self._server = server
         self._keys = keys
 
@@ -53,7 +53,7 @@ class Listing:
         for name in names:
             self.add(listed, name)
             listed.do("HSET", listed.key(self._keys.added(shelf)), _member(name), added.encode())
-        await self._server.write(WRITE, listed.keys, listed.arguments(), twice=True)
+        await self._server.write(WRITE, listed.keys, listed.arguments(), repeatable=True)
 
     async def retract(self, names: Iterable[Name], *, longer_than: int = 0) -> None:
         """Remove dropped streams that have been listed longer than this, in microseconds.

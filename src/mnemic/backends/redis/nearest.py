@@ -23,7 +23,7 @@ from ...store.protocol import Capability
 from ..keyvalue.engine import Reach, Span
 from ..keyvalue.kept import KeptHead
 from ..keyvalue.store import KeyValueStore
-from .calling import Command, Server
+from .client import Command, RedisClient
 from .engine import RedisEngine
 from .keys import Keys
 
@@ -52,7 +52,7 @@ class RedisStore(KeyValueStore):
         found = {Capability.NEAREST} if hasattr(self, "index") else set()
         return super().capabilities | found
 
-    async def look_for_vectors(self, server: Server, keys: Keys, large: int) -> None:
+    async def look_for_vectors(self, server: RedisClient, keys: Keys, large: int) -> None:
         """Use the server's index if it has vector sets."""
         try:
             await server.read("VCARD", keys.of("vectors", ":none"))
@@ -68,7 +68,9 @@ class RedisIndex:
 
     tidy = False
 
-    def __init__(self, server: Server, keys: Keys, engine: RedisEngine, moment: Callable[[], int], large: int) -> None:
+    def __init__(
+        self, server: RedisClient, keys: Keys, engine: RedisEngine, moment: Callable[[], int], large: int
+    ) -> None:
         self.url: str = server.url
         self.large = large
         self._server = server

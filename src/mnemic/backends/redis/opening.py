@@ -33,9 +33,8 @@ from redis.backoff import NoBackoff
 from ...errors import InvalidValueError, MnemicError, NewerSchemaError
 from ...store.registry import Backend, StoreURL
 from ..calls import TIMEOUT, seconds
-from .calling import SecureWire, Server, Wire
+from .client import Connection, RedisClient, SecureConnection, explain
 from .engine import RedisEngine
-from .failing import explain
 from .keys import Keys
 from .nearest import LARGE, RedisStore
 from .scripts import WRITE
@@ -74,17 +73,21 @@ async def open_store(url: StoreURL) -> RedisStore:
         "retry": Retry(NoBackoff(), 0),
         **given,
     }
-    wire = SecureWire if secure else Wire
+    connection_class = SecureConnection if secure else Connection
 
     def connect() -> Redis | RedisCluster:
         try:
-            return _cluster(url, wire, settings) if "cluster" in url.scheme else _single(url, wire, settings)
+            return (
+                _cluster(url, connection_class, settings)
+                if "cluster" in url.scheme
+                else _single(url, connection_class, settings)
+            )
         except MnemicError:
             raise
         except Exception as error:  # such as a missing TLS file
             raise explain(str(url), error) from error
 
-    server = Server(str(url), connect, connections, timeout)
+    server = RedisClient(str(url), connect, connections, timeout)
     store = RedisStore(RedisEngine(server, keys))
     try:
         await _check_format(server, keys)
@@ -95,29 +98,29 @@ async def open_store(url: StoreURL) -> RedisStore:
     return store
 
 
-def _single(url: StoreURL, wire: type[Wire], settings: dict[str, Any]) -> Redis:
+def _single(url: StoreURL, connection_class: type[Connection], settings: dict[str, Any]) -> Redis:
     ((host, port),) = _hosts(url, most=1)
     path = url.split.path.strip("/")
     if not (path.isdecimal() or not path):
         raise InvalidValueError(f"{url} names no database: it is a number, as in redis://localhost:6379/0")
-    pool = ConnectionPool(connection_class=wire, host=host, port=port, db=int(path or 0), **settings)
+    pool = ConnectionPool(connection_class=connection_class, host=host, port=port, db=int(path or 0), **settings)
     return Redis.from_pool(pool)
 
 
-def _cluster(url: StoreURL, wire: type[Wire], settings: dict[str, Any]) -> RedisCluster:
+def _cluster(url: StoreURL, connection_class: type[Connection], settings: dict[str, Any]) -> RedisCluster:
     if url.split.path.strip("/") not in ("", "0"):
         raise InvalidValueError(f"{url} names a database, but a cluster has only one")
     client = RedisCluster(
         startup_nodes=[ClusterNode(host, port) for host, port in _hosts(url)],
-        ssl=issubclass(wire, SecureWire),
+        ssl=issubclass(connection_class, SecureConnection),
         require_full_coverage=False,
         # Reloading the whole map would interrupt concurrent calls.
         reinitialize_steps=0,
         **settings,
     )
-    client.connection_kwargs["connection_class"] = wire
+    client.connection_kwargs["connection_class"] = connection_class
     for node in client.nodes_manager.startup_nodes.values():
-        node.connection_class = wire
+        node.connection_class = connection_class
     return client
 
 
@@ -134,7 +137,7 @@ def _hosts(url: StoreURL, most: int | None = None) -> list[tuple[str, int]]:
     return hosts
 
 
-async def _check_format(server: Server, keys: Keys) -> None:
+async def _check_format(server: RedisClient, keys: Keys) -> None:
     """Check that the store's format is readable, and record it in an empty one."""
     found = await server.read("GET", keys.format)
     if found is None:
@@ -142,7 +145,7 @@ async def _check_format(server: Server, keys: Keys) -> None:
         place = step.key(keys.format)
         step.check(place, b"")
         step.do("SET", place, FORMAT)
-        if not await server.write(WRITE, step.keys, step.arguments(), twice=True):
+        if not await server.write(WRITE, step.keys, step.arguments(), repeatable=True):
             found = await server.read("GET", keys.format)
     if found not in (None, FORMAT):
         raise NewerSchemaError(

@@ -19,7 +19,7 @@ import simsimd
 
 import mnemic
 from mnemic.models.static import StaticEmbedder
-from mnemic.recall.entry import quantized
+from mnemic.recall.index_entry import quantized
 
 from .measuring import Result, Work, in_turns, per_call, rate_share, time_ratio
 

@@ -16,8 +16,8 @@ from msgspec.structs import fields, replace
 from numpy.typing import NDArray
 
 import mnemic
-from mnemic.recall.maker import Maker
-from mnemic.recall.question import understand
+from mnemic.recall.index_entry import EntryBuilder
+from mnemic.recall.question import analyze_question
 from mnemic.recall.scoring import View, Weights, signals
 from mnemic.recallset import Conversation, read_recall_set
 from mnemic.sync import Memory
@@ -42,7 +42,7 @@ def cases(memory: Memory, conversation: Conversation) -> list[Case]:
     shard = index.shard
     view = View(shard)
     maker = layer._owner._maker
-    assert isinstance(maker, Maker)
+    assert isinstance(maker, EntryBuilder)
     places = {(shard.ref(n).scope.name, shard.keys[n]): n for n in range(len(shard))}
     nothing = replace(Weights(), **dict.fromkeys(NAMES, 0.0))
     found: list[Case] = []
@@ -50,7 +50,7 @@ def cases(memory: Memory, conversation: Conversation) -> list[Case]:
         evidence = [places[place] for place in asked.evidence if place in places]
         if not evidence or str(asked.category) == ADVERSARIAL:
             continue
-        question = understand(asked.text, shard.speakers)
+        question = analyze_question(asked.text, shard.speakers)
         plain, masked = maker.question(question.text), maker.question(question.masked)
         assert plain is not None
         assert masked is not None

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mnemic.layers.audit import AuditLayer
-from mnemic.layers.encrypt import EncryptLayer
+from mnemic.layers.encryption import EncryptLayer
 from mnemic.store import registry
 from mnemic.store.protocol import Store
 from mnemic.store.registry import Backend, StoreURL

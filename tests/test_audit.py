@@ -22,8 +22,7 @@ from mnemic.errors import (
     StorePermissionError,
     StoreUnavailableError,
 )
-from mnemic.layers.acting import Audit, AuditEntry
-from mnemic.layers.audit import AuditLayer
+from mnemic.layers.audit import Audit, AuditEntry, AuditLayer
 from mnemic.layers.layer import Layer
 from mnemic.records import AUDIT_KIND, Message, Record, Ref, ScopePath
 from mnemic.store.protocol import Store

@@ -25,10 +25,6 @@ import pytest
 
 import mnemic
 from mnemic import MemoryItem, Message
-from mnemic.companions import lancedb as lance
-from mnemic.companions import milvus, qdrant
-from mnemic.companions.places import STATUSES, place_of
-from mnemic.companions.points import LAST, MARK, MissingTableError, Point, PointIndex, Where
 from mnemic.errors import (
     InvalidValueError,
     MnemicError,
@@ -39,7 +35,19 @@ from mnemic.errors import (
     StoreUnavailableError,
     UnreadableStoreError,
 )
-from mnemic.layers import owner as owning
+from mnemic.indexes import lancedb as lance
+from mnemic.indexes import milvus, qdrant
+from mnemic.indexes.companion_index import (
+    LAST,
+    MARK,
+    STATUSES,
+    CompanionIndex,
+    MissingTableError,
+    Point,
+    Where,
+    place_of,
+)
+from mnemic.layers import store_embedder
 from mnemic.records import ScopePath
 from mnemic.store import registry
 from mnemic.store.analysis import terms
@@ -72,7 +80,7 @@ def beside(file_url: str, index_url: str) -> Iterator[mnemic.Memory]:
 
 @pytest.fixture(autouse=True)
 def _looked_up_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(owning, "LOOKED_AGAIN", 0.0)
+    monkeypatch.setattr(store_embedder, "LOOKED_AGAIN", 0.0)
 
 
 class Words:
@@ -99,10 +107,10 @@ def texts(hits: list[mnemic.Hit]) -> list[str]:
     return [hit.record.text or "" for hit in hits]
 
 
-def companion_of(memory: mnemic.Memory) -> PointIndex:
+def companion_of(memory: mnemic.Memory) -> CompanionIndex:
     index = memory._async._index
     assert index is not None
-    assert isinstance(index._companion, PointIndex)
+    assert isinstance(index._companion, CompanionIndex)
     return index._companion
 
 
@@ -245,13 +253,13 @@ def test_what_has_expired_is_not_found_and_goes_with_a_sweep(beside: mnemic.Memo
 def test_a_crash_before_the_mark_costs_nothing_but_work(beside: mnemic.Memory, monkeypatch: pytest.MonkeyPatch) -> None:
     alice = beside.scope("alice")
     alice.remember_many([f"note {n} about rivers" for n in range(5)])
-    marked = PointIndex.mark
+    marked = CompanionIndex.mark
 
-    async def broken(self: PointIndex, name: str, stream: Any, mark: Mark) -> None:
-        monkeypatch.setattr(PointIndex, "mark", marked)
+    async def broken(self: CompanionIndex, name: str, stream: Any, mark: Mark) -> None:
+        monkeypatch.setattr(CompanionIndex, "mark", marked)
         raise StoreUnavailableError("gone")
 
-    monkeypatch.setattr(PointIndex, "mark", broken)
+    monkeypatch.setattr(CompanionIndex, "mark", broken)
     with pytest.raises(StoreUnavailableError):
         alice.recall("rivers")
     hits = alice.recall("rivers", k=20)
@@ -308,13 +316,13 @@ def test_many_searches_at_once_take_records_in_once(beside: mnemic.Memory, monke
     alice = beside.scope("alice")
     alice.remember_many([f"note {n} about rivers" for n in range(50)])
     given: list[str] = []
-    put = PointIndex.put
+    put = CompanionIndex.put
 
-    async def counted(self: PointIndex, name: str, records: Sequence[mnemic.Record]) -> None:
+    async def counted(self: CompanionIndex, name: str, records: Sequence[mnemic.Record]) -> None:
         given.extend(record.key for record in records)
         await put(self, name, records)
 
-    monkeypatch.setattr(PointIndex, "put", counted)
+    monkeypatch.setattr(CompanionIndex, "put", counted)
     with ThreadPoolExecutor(8) as threads:
         found = list(threads.map(lambda _: len(alice.recall("rivers", k=50)), range(8)))
     assert found == [50] * 8
@@ -627,8 +635,8 @@ def test_a_server_of_qdrant_is_asked_as_its_local_mode_is() -> None:
 
     async def use() -> None:
         client = AsyncQdrantClient(":memory:")
-        ours = PointIndex(qdrant.QdrantEngine("qdrant://host/a", client, "a_"))
-        theirs = PointIndex(qdrant.QdrantEngine("qdrant://host/a_b", client, "a_b_"))
+        ours = CompanionIndex(qdrant.QdrantEngine("qdrant://host/a", client, "a_"))
+        theirs = CompanionIndex(qdrant.QdrantEngine("qdrant://host/a_b", client, "a_b_"))
         await theirs.put(NOTE, [entered("theirs", [EAST])])
         await ours.put(NOTE, [entered("a", [EAST, NORTH], "zeppelin"), entered("b", [NORTH])])
         await ours.mark(NOTE, ("acme/alice/monday", "message"), Mark(1, 1, 1))
@@ -642,7 +650,7 @@ def test_a_server_of_qdrant_is_asked_as_its_local_mode_is() -> None:
         assert [record.key for record in await theirs.near(near)] == ["theirs"]
         # What another process drops is made again.
         await ours.put(NOTE, [entered("c", [EAST])])
-        await PointIndex(qdrant.QdrantEngine("qdrant://host/a", client, "a_")).reset()
+        await CompanionIndex(qdrant.QdrantEngine("qdrant://host/a", client, "a_")).reset()
         assert await ours.near(near) == []
         await ours.put(NOTE, [entered("d", [EAST])])
         assert [record.key for record in await ours.near(near)] == ["d"]
@@ -688,7 +696,7 @@ def test_nothing_of_it_is_imported_before_it_is_asked_for() -> None:
         import mnemic
         with mnemic.open("memory://") as memory:
             memory.scope("a").remember("x")
-        heavy = {"lancedb", "pyarrow", "pymilvus", "qdrant_client", "grpc", "mnemic.companions"}
+        heavy = {"lancedb", "pyarrow", "pymilvus", "qdrant_client", "grpc", "mnemic.indexes"}
         print(sorted(heavy & set(sys.modules)))
     """
     out, errors = start(program).communicate(timeout=60)

@@ -20,7 +20,7 @@ from mnemic.dialects.enhanced import (
     VectorMemoryStore,
     open_store,
 )
-from mnemic.models.finding import find_embedder
+from mnemic.models.embedder import find_embedder
 from mnemic.testing.servers import valkey
 
 

@@ -11,7 +11,7 @@ import pytest
 import mnemic
 from mnemic import MemoryItem
 from mnemic.features.memories import AsyncMemories
-from mnemic.recall.likeness import NEAR, likeness
+from mnemic.recall.similarity import NEAR, similarity
 
 PLAN = "Anna will meet the new tenants at the old house near the harbour"
 
@@ -31,7 +31,7 @@ PLAN = "Anna will meet the new tenants at the old house near the harbour"
     ],
 )
 def test_alike(one: str, other: str) -> None:
-    assert likeness(one, other) == likeness(other, one) >= NEAR
+    assert similarity(one, other) == similarity(other, one) >= NEAR
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_alike(one: str, other: str) -> None:
     ],
 )
 def test_not_alike(one: str, other: str) -> None:
-    assert likeness(one, other) == likeness(other, one) < NEAR
+    assert similarity(one, other) == similarity(other, one) < NEAR
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_not_alike(one: str, other: str) -> None:
     ],
 )
 def test_other_numbers_are_never_alike(one: str, other: str) -> None:
-    assert likeness(one, other) < NEAR
+    assert similarity(one, other) < NEAR
 
 
 @pytest.mark.parametrize(
@@ -71,13 +71,13 @@ def test_other_numbers_are_never_alike(one: str, other: str) -> None:
     ],
 )
 def test_who_does_what_to_whom_matters(one: str, other: str) -> None:
-    assert likeness(one, other) < NEAR
+    assert similarity(one, other) < NEAR
 
 
 @pytest.mark.parametrize(("one", "other"), [("👍", "👎"), ("I like C++", "I like C#"), ("?", "🎉")])
 def test_what_is_not_written_in_letters_matters(one: str, other: str) -> None:
-    assert likeness(one, other) < NEAR
-    assert likeness(one, one) == 1
+    assert similarity(one, other) < NEAR
+    assert similarity(one, one) == 1
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_what_is_not_written_in_letters_matters(one: str, other: str) -> None:
     ids=["nicht", "kein", "pas", "не"],
 )
 def test_other_languages_deny_as_well(one: str, other: str) -> None:
-    assert likeness(one, other) < NEAR
+    assert similarity(one, other) < NEAR
 
 
 @pytest.mark.parametrize(
@@ -111,13 +111,13 @@ def test_other_languages_deny_as_well(one: str, other: str) -> None:
 )
 def test_another_day_or_name_is_another_plan(one: str, other: str) -> None:
     first, second = (f"{PLAN} in {word}" for word in (one, other))
-    assert likeness(first, second) < NEAR
+    assert similarity(first, second) < NEAR
 
 
 def test_texts_without_end_are_compared_in_no_time() -> None:
-    assert likeness("tea " * 100_000, "tea " * 100_000) == 1
-    assert likeness("", "") == 1
-    assert likeness("", "tea") == 0
+    assert similarity("tea " * 100_000, "tea " * 100_000) == 1
+    assert similarity("", "") == 1
+    assert similarity("", "tea") == 0
 
 
 # ---------------------------------------------------------------- found
@@ -245,7 +245,7 @@ def test_two_texts_that_are_each_like_a_third(alice: mnemic.Scope, monkeypatch: 
     """Neither is like the other, and both are to be merged with the same record."""
     plan = "Anna will meet tenants"
     one, two = f"then {plan}", f"{plan} again"
-    assert likeness(one, two) < NEAR <= min(likeness(one, plan), likeness(plan, two))
+    assert similarity(one, two) < NEAR <= min(similarity(one, plan), similarity(plan, two))
     alice.remember(plan, id="plan")
     plain = AsyncMemories._distinct
     calls: list[int] = []

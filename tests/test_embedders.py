@@ -21,10 +21,9 @@ import pytest
 
 from mnemic.errors import ClosedError, EmbedderError, InvalidValueError, MissingExtraError
 from mnemic.models import transformer
-from mnemic.models.embedder import Embedder
-from mnemic.models.loading import Once
+from mnemic.models.embedder import Embedder, Once
 from mnemic.models.local import FastEmbedEmbedder, SentenceTransformerEmbedder
-from mnemic.models.remote import OpenAIEmbedder
+from mnemic.models.openai import OpenAIEmbedder
 from mnemic.models.transformer import TransformerEmbedder
 
 TEXTS = [

@@ -24,11 +24,10 @@ from layered import KEY
 from mnemic.backends.memory import MemoryStore
 from mnemic.cli import main
 from mnemic.errors import ConflictError, DecryptionError, InvalidValueError, MissingExtraError, StoreError
-from mnemic.layers.encrypt import EncryptLayer
+from mnemic.layers.cipher import HEAD
+from mnemic.layers.encryption import LOCK, EncryptLayer
 from mnemic.layers.layer import Layer
-from mnemic.layers.lock import LOCK
-from mnemic.layers.sealing import HEAD
-from mnemic.recall.maker import entry_name
+from mnemic.recall.index_entry import entry_name
 from mnemic.records import Record, Ref, ScopePath
 from mnemic.store import registry
 from mnemic.store.protocol import Capability, Page, Store, scan_all
@@ -391,9 +390,9 @@ def test_a_store_that_is_not_encrypted_is_not_mixed(file_url: str) -> None:
 
 
 def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    from mnemic.models import loading
+    from mnemic import checks
 
-    monkeypatch.setattr(loading, "find_spec", lambda name: None)
+    monkeypatch.setattr(checks, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"pip install 'mnemic\[encryption\]'"):
         mnemic.open("memory://", encryption_key=KEY)
 

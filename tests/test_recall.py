@@ -17,8 +17,8 @@ import pytest
 import mnemic
 from mnemic import MemoryItem, Message
 from mnemic.backends.memory import MemoryStore
-from mnemic.recall import searching
-from mnemic.recall.question import understand
+from mnemic.recall import scope_index
+from mnemic.recall.question import analyze_question
 from mnemic.records import Record
 from mnemic.store.analysis import terms
 from mnemic.store.protocol import Page
@@ -622,7 +622,7 @@ def test_copies_stay_out_where_a_filter_leaves_hits_out(alice: mnemic.Scope) -> 
 
 
 def test_a_thousand_copies_hide_nothing(alice: mnemic.Scope, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(searching, "RANKED", 50)
+    monkeypatch.setattr(scope_index, "RANKED", 50)
     alice.remember_many(["tea is ready"] * 120 + ["the tea shop", "tea in a cup"])
     assert len(set(found(alice.recall("tea is ready", k=3)))) == 3
 
@@ -685,7 +685,7 @@ def test_facts_that_were_rewritten_lead_on(file_url: str, rewrites: int) -> None
 
 
 def test_a_session_that_ended_by_itself_hides_nothing(alice: mnemic.Scope, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(searching, "RANKED", 20)
+    monkeypatch.setattr(scope_index, "RANKED", 20)
     chat = alice.session("short", ttl=timedelta(seconds=0.6))
     chat.add_many([Message("user", f"tea is ready {'abcdefghij'[n % 10]}{n}") for n in range(40)])
     alice.remember("tea was cold")
@@ -908,11 +908,11 @@ def test_metrics_count_what_was_found_and_what_was_used(alice: mnemic.Scope, mem
 
 
 def test_drift_compares_late_hours_with_earlier_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    from mnemic.recall import meter
+    from mnemic.recall import metrics
 
     clock = [0.0]
-    monkeypatch.setattr("mnemic.recall.meter.time.time", lambda: clock[0])
-    measured = meter.Meter()
+    monkeypatch.setattr("mnemic.recall.metrics.time.time", lambda: clock[0])
+    measured = metrics.MetricsRecorder()
     for hour in range(8):
         clock[0] = hour * 3600.0
         measured.recalled(0.9 if hour < 6 else 0.4, 0.001)
@@ -922,7 +922,7 @@ def test_drift_compares_late_hours_with_earlier_ones(monkeypatch: pytest.MonkeyP
     for hour in range(8, 1000):
         clock[0] = hour * 3600.0
         measured.recalled(None, 0.001)
-    assert len(measured.report(0).periods) == meter.KEPT_HOURS
+    assert len(measured.report(0).periods) == metrics.KEPT_HOURS
 
 
 def test_what_this_process_forgets_need_not_be_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -992,4 +992,4 @@ def test_a_name_that_is_also_a_word_is_not_always_a_name() -> None:
         ("What does May like?", {3}),
         ("Where does Jan van Dyk live?", {5}),
     ):
-        assert understand(text, speakers).speakers == named, text
+        assert analyze_question(text, speakers).speakers == named, text

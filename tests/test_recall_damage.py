@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 import mnemic
-from mnemic.recall.entry import intact
+from mnemic.recall.index_entry import intact
 from mnemic.records import Record, ScopePath
 from mnemic.store.protocol import Store, scan_all
 from mnemic.store.query import Derive, Scan, Write

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 import mnemic
-from mnemic.layers.shards import Shards
-from mnemic.recall.shard import Shard
+from mnemic.layers.index_cache import IndexCache
+from mnemic.recall.document_table import DocumentTable
 
 TEXTS = [f"the {n}th of many things that were said about tea, trains and weather" for n in range(20)]
 
@@ -24,7 +24,7 @@ def memory() -> Iterator[mnemic.Memory]:
         yield opened
 
 
-def shards(memory: mnemic.Memory) -> Shards:
+def shards(memory: mnemic.Memory) -> IndexCache:
     layer = memory._async._index
     assert layer is not None
     return layer._shards
@@ -63,9 +63,9 @@ def test_one_index_that_is_larger_than_the_bound_is_kept_alone() -> None:
 
 def test_a_recall_looks_at_no_other_users_index(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[int] = []
-    plain = Shard.__len__
+    plain = DocumentTable.__len__
 
-    def counted(shard: Shard) -> int:
+    def counted(shard: DocumentTable) -> int:
         looked.append(id(shard))
         return plain(shard)
 
@@ -73,7 +73,7 @@ def test_a_recall_looks_at_no_other_users_index(monkeypatch: pytest.MonkeyPatch)
         for n in range(50):
             memory.scope(f"user-{n}").remember_many(TEXTS)
             memory.scope(f"user-{n}").recall("tea")
-        monkeypatch.setattr(Shard, "__len__", counted)
+        monkeypatch.setattr(DocumentTable, "__len__", counted)
         (hit,) = memory.scope("user-7").recall("tea", k=1)
         memory.scope("user-7").used(hit)
         memory.scope("user-7").forget(hit.record.key)

@@ -23,9 +23,9 @@ from mnemic import MemoryItem, Message
 from mnemic.backends.memory import MemoryStore
 from mnemic.backends.sql.migrate import migrate, revisions
 from mnemic.backends.sql.sqlite import SqliteFile
-from mnemic.layers import owner as owning
+from mnemic.layers import store_embedder
 from mnemic.layers.index import IndexLayer
-from mnemic.recall.maker import TEXTS_AT_ONCE, entry_name
+from mnemic.recall.index_entry import TEXTS_AT_ONCE, entry_name
 from mnemic.store.analysis import terms
 from mnemic.store.registry import StoreURL
 
@@ -71,7 +71,7 @@ def found(hits: list[mnemic.Hit]) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def _looked_up_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(owning, "LOOKED_AGAIN", 0.0)
+    monkeypatch.setattr(store_embedder, "LOOKED_AGAIN", 0.0)
 
 
 # ---------------------------------------------------------------- once, and in batches
@@ -99,7 +99,7 @@ def test_a_text_that_does_not_change_is_not_embedded_again(how: str) -> None:
     model = Words()
     with mnemic.open("memory://", embedder=model) as memory:
         space = memory.scope("a")
-        old = mnemic.MemoryItem(text="the winter garden", id="k", created=owning_time(400), importance=1)
+        old = mnemic.MemoryItem(text="the winter garden", id="k", created=days_ago(400), importance=1)
         if how in ("archive", "fork"):
             chat = space.session("s", max_messages=4, overflow="archive")
             chat.add_many([Message("user", f"turn {WORDS[n]}") for n in range(4)])
@@ -128,7 +128,7 @@ def test_a_text_that_does_not_change_is_not_embedded_again(how: str) -> None:
         assert len(model.texts) == given
 
 
-def owning_time(days: int) -> Any:
+def days_ago(days: int) -> Any:
     from datetime import UTC, datetime, timedelta
 
     return datetime.now(UTC) - timedelta(days=days)
@@ -425,13 +425,13 @@ def test_a_move_that_was_broken_off_goes_on_where_it_was(file_url: str) -> None:
 
 
 def test_old_vectors_go_though_the_last_step_was_broken_off(file_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def broken(self: owning.Owner, name: str) -> None:
+    async def broken(self: store_embedder.StoreEmbedder, name: str) -> None:
         raise KeyboardInterrupt
 
     with mnemic.open(file_url, embedder=Words("old")) as memory:
         fill(memory)
         with monkeypatch.context() as patch:
-            patch.setattr(owning.Owner, "_forget", broken)
+            patch.setattr(store_embedder.StoreEmbedder, "_forget", broken)
             with pytest.raises(KeyboardInterrupt):
                 memory.reembed(Words("new"))
         memory.reembed(Words("new"))

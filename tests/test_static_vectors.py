@@ -14,8 +14,7 @@ import pytest
 import mnemic
 from mnemic.models import static
 from mnemic.models.embedder import Embedder
-from mnemic.models.static import DIMENSIONS, StaticEmbedder
-from mnemic.models.wordpiece import WordPieces
+from mnemic.models.static import DIMENSIONS, StaticEmbedder, WordPieces
 
 TEXTS = [
     "The cat sat on the mat.",
@@ -108,7 +107,7 @@ def test_words_are_cut_into_the_longest_pieces() -> None:
 def test_a_very_long_word_and_many_words_cost_little(monkeypatch: pytest.MonkeyPatch) -> None:
     pieces = WordPieces(["a", "##a", *map(str, range(10))])
     assert len(pieces.cut("a" * 1_000_000)) == 60
-    monkeypatch.setattr("mnemic.models.wordpiece.CACHED_WORDS", 5)
+    monkeypatch.setattr("mnemic.models.static.CACHED_WORDS", 5)
     assert pieces.cut(" ".join(str(n % 10) for n in range(100))) == [2 + n % 10 for n in range(100)]
     assert len(pieces) <= 5
 

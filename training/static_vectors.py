@@ -24,7 +24,7 @@ from tokenizers import Tokenizer
 from torch.nn import functional
 from transformers import AutoModel
 
-from mnemic.models.wordpiece import WordPieces, words
+from mnemic.models.static import WordPieces, words
 
 PIECES = 36_000
 """How many rows the table has."""

@@ -44,11 +44,11 @@ from .features.settings import Overflow, Retention, SessionSettings
 from .features.summary import Summarize
 from .formats import AnthropicMessage, OpenAIMessage, from_anthropic, from_openai, to_anthropic, to_openai
 from .images import ImageInfo
-from .layers.acting import Acting, Audit, AuditEntry, AuditFlags, Auditing
-from .layers.sealing import EncryptionKeys
+from .layers.audit import Acting, Audit, AuditEntry, AuditFlags, Auditing
+from .layers.cipher import EncryptionKeys
 from .memory import AsyncMemory, Opening, Tokens, open_async
-from .models.embedder import Embedder
-from .recall.meter import Metrics, MetricsPeriod
+from .models.embedder import CombinedEmbedder, Embedder
+from .recall.metrics import Metrics, MetricsPeriod
 from .records import AgentCall, Content, Message, Record, Ref, Role, ScopePath, ToolCall
 from .scope import AsyncScope
 from .store.protocol import Store
@@ -56,17 +56,15 @@ from .sync import Facts, Memories, Memory, Notes, Scope, Session, Sessions, copy
 from .tokens import TokenCounter, token_counter
 
 if TYPE_CHECKING:
-    from .models.combined import CombinedEmbedder
     from .models.embedder import Vectors
     from .models.local import FastEmbedEmbedder, SentenceTransformerEmbedder
-    from .models.remote import OpenAIEmbedder
+    from .models.openai import OpenAIEmbedder
     from .models.static import StaticEmbedder
     from .models.transformer import TransformerEmbedder
 
 _LATER = {
-    "CombinedEmbedder": "combined",
     "FastEmbedEmbedder": "local",
-    "OpenAIEmbedder": "remote",
+    "OpenAIEmbedder": "openai",
     "SentenceTransformerEmbedder": "local",
     "StaticEmbedder": "static",
     "TransformerEmbedder": "transformer",

@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from importlib.util import find_spec
 from typing import Any, TypeAlias, TypeVar
 
-from .errors import InvalidValueError, TooLargeError
+from .errors import InvalidValueError, MissingExtraError, TooLargeError
 
 JSON: TypeAlias = Any
 """Any JSON value: text, numbers, booleans, None, lists and objects; `check_json` validates one."""
@@ -309,3 +310,13 @@ def _described(character: str) -> str:
     if 0xD800 <= code <= 0xDFFF:
         return f"the lone surrogate \\u{code:04x}"
     return "a NUL character" if code == 0 else f"the control character \\x{code:02x}"
+
+
+def check_extra(extra: str, purpose: str, *modules: str) -> None:
+    """Check that modules are installed, without importing them.
+
+    Raises MissingExtraError, with the command that installs them.
+    """
+    missing = [module for module in modules if find_spec(module) is None]
+    if missing:
+        raise MissingExtraError(f"{purpose} needs {', '.join(missing)}: pip install 'mnemic[{extra}]'")

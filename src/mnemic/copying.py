@@ -12,12 +12,11 @@ from msgspec.structs import replace
 
 from .checks import check_callable, shown
 from .errors import ConflictError, DecryptionError, EmbedderError, NotFoundError, StoreError
-from .layers.encrypt import EncryptLayer
-from .layers.lock import LOCK
-from .layers.owner import EMBEDDER_NOTE, noted
-from .layers.sealing import EncryptionKeys
-from .models.finding import AUTO
-from .recall.maker import entry_name
+from .layers.cipher import EncryptionKeys
+from .layers.encryption import LOCK, EncryptLayer
+from .layers.store_embedder import EMBEDDER_REF, noted
+from .models.embedder import AUTO
+from .recall.index_entry import entry_name
 from .recall.strength import USE
 from .records import EMBEDDER_KIND, LOCK_KIND, Record, ScopePath, Stream, Value
 from .store import registry
@@ -152,8 +151,8 @@ class _Copy:
 
     async def _embedder(self, reembed: bool) -> tuple[str, ...]:
         """Return which derived values to copy; raises EmbedderError if the target has another embedder."""
-        ours = noted((await self.source.read([EMBEDDER_NOTE]))[0])
-        theirs = noted((await self.target.read([EMBEDDER_NOTE]))[0])
+        ours = noted((await self.source.read([EMBEDDER_REF]))[0])
+        theirs = noted((await self.target.read([EMBEDDER_REF]))[0])
         if reembed:
             return (USE,)
         if ours is not None and theirs is not None and ours != theirs:
@@ -162,7 +161,7 @@ class _Copy:
                 "compared: copy with reembed, so that the target's embedder makes its own"
             )
         if ours is not None and theirs is None:
-            note = Record(EMBEDDER_NOTE.scope, EMBEDDER_NOTE.kind, EMBEDDER_NOTE.key, data={"id": ours})
+            note = Record(EMBEDDER_REF.scope, EMBEDDER_REF.kind, EMBEDDER_REF.key, data={"id": ours})
             await self.target.write(Write((Put(note, 0),)))
         return (USE, entry_name(ours))
 

@@ -15,13 +15,12 @@ from .errors import EmbedderError, InvalidValueError, NotFoundError
 from .features.export import Exported, FileOrPath, Imported, export_file, import_file
 from .features.kinds import AUDITED
 from .features.listing import Stats, list_scopes, scope_stats
-from .layers.acting import OPERATIONS, Acting, Audit, AuditEntry, Auditing, audit_of
-from .layers.lock import check_plain
-from .layers.sealing import EncryptionKeys, Keyring
-from .models.embedder import Embedder
-from .models.finding import AUTO, find_embedder
-from .recall.entry import INDEX_BYTES
-from .recall.meter import Metrics
+from .layers.audit import OPERATIONS, Acting, Audit, AuditEntry, Auditing, audit_of
+from .layers.cipher import EncryptionKeys, Keyring
+from .layers.encryption import check_plain
+from .models.embedder import AUTO, Embedder, find_embedder
+from .recall.index_entry import INDEX_BYTES
+from .recall.metrics import Metrics
 from .records import Ref, ScopePath
 from .scope import AsyncScope, purge_all
 from .store import registry
@@ -33,7 +32,7 @@ from .tokens import DEFAULT_ENCODING, TokenCounter, counter
 
 if TYPE_CHECKING:
     from .layers.audit import AuditLayer
-    from .layers.encrypt import EncryptLayer
+    from .layers.encryption import EncryptLayer
     from .layers.index import IndexLayer
 
 
@@ -83,7 +82,7 @@ class Layers:
         self.encrypt: EncryptLayer | None = None
         self.audit: AuditLayer | None = None
         if keys is not None:
-            from .layers.encrypt import EncryptLayer
+            from .layers.encryption import EncryptLayer
 
             if companion is not None:
                 raise in_clear()
@@ -215,7 +214,7 @@ class AsyncMemory:
         """
         if self._layers.encrypt is None:
             raise InvalidValueError("rotate needs a memory that was opened with encryption_key")
-        from .layers.encrypt import EncryptLayer
+        from .layers.encryption import EncryptLayer
 
         urls = check_several(archives, "archives")
         changed = await self._layers.encrypt.rotate(progress)
@@ -227,8 +226,8 @@ class AsyncMemory:
         return changed
 
     async def _rotate_archive(self, url: str, progress: Callable[[int, int], object] | None) -> int:
-        from .layers.encrypt import EncryptLayer
-        from .layers.ported import open_beside
+        from .layers.encryption import EncryptLayer
+        from .layers.secondary_store import open_beside
 
         archive = await open_beside(self._store, url)
         try:
@@ -372,8 +371,8 @@ class Opening:
 
 async def _open_trail(store: Store, keys: Keyring | None, url: str) -> Store:
     """Open the store of an audit log, encrypted if the memory is."""
-    from .layers.encrypt import EncryptLayer
-    from .layers.ported import open_beside
+    from .layers.encryption import EncryptLayer
+    from .layers.secondary_store import open_beside
 
     return await open_beside(store if keys is None else EncryptLayer(store, keys), url)
 

@@ -251,7 +251,7 @@ class AsyncScope:
             return await forgetting.delete()
         if archive is True:
             return await forgetting.archive_beside()
-        from .layers.ported import open_beside
+        from .layers.secondary_store import open_beside
 
         store = await open_beside(self._store, archive)
         try:

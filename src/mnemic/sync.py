@@ -26,14 +26,13 @@ from .features.messages import MessageLike
 from .features.notes import AsyncNotes, Note, NoteInfo, NoteSettings
 from .features.sessions import AsyncSession
 from .features.settings import Overflow, Retention, SessionSettings
-from .layers.acting import Acting, AuditEntry, Auditing
-from .layers.sealing import EncryptionKeys
+from .layers.audit import Acting, AuditEntry, Auditing
+from .layers.cipher import EncryptionKeys
 from .memory import AsyncMemory, Tokens, audits_inline, open_async
-from .models.embedder import Embedder
-from .models.finding import AUTO
-from .recall.entry import INDEX_BYTES
-from .recall.likeness import NEAR
-from .recall.meter import Metrics
+from .models.embedder import AUTO, Embedder
+from .recall.index_entry import INDEX_BYTES
+from .recall.metrics import Metrics
+from .recall.similarity import NEAR
 from .records import Content, Message, Role, ScopePath
 from .scope import AsyncScope
 from .store import registry

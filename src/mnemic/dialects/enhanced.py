@@ -14,8 +14,8 @@ import mnemic
 
 from ..checks import shown
 from ..features.summary import extractive
-from ..layers.sealing import EncryptionKeys
-from ..models.finding import find_embedder
+from ..layers.cipher import EncryptionKeys
+from ..models.embedder import find_embedder
 from .embedding import embedder_from
 from .message_list import sqlite_url
 

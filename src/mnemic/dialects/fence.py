@@ -13,7 +13,7 @@ from mnemic import Message
 
 from ..features.messages import SYSTEM_ID
 from ..features.turns import fitting
-from ..layers.sealing import EncryptionKeys
+from ..layers.cipher import EncryptionKeys
 from ..records import now
 from ..tokens import encoding
 from .message_list import shared, sqlite_url

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import mnemic
 
-from ..layers.sealing import EncryptionKeys
+from ..layers.cipher import EncryptionKeys
 
 Result = TypeVar("Result")
 Item = TypeVar("Item")

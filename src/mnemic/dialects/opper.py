@@ -10,7 +10,7 @@ from pydantic_ai.toolsets import FunctionToolset
 import mnemic
 from mnemic import AsyncMemory, AsyncNotes
 
-from ..layers.sealing import EncryptionKeys
+from ..layers.cipher import EncryptionKeys
 from .prompting import PromptAgent
 
 __all__ = ["Agent", "MemoryBackend", "RedisMemory", "UrlMemory"]

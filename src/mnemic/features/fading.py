@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from ..checks import check_name, from_microseconds, shown, to_microseconds
 from ..errors import InvalidValueError, NotFoundError
-from ..recall.entry import RECALL
+from ..recall.index_entry import RECALL
 from ..recall.strength import DAY, HALF_LIFE, ONE_MORE, USE, Use, pack_use, strength, unpack_use
 from ..records import Record, Ref, ScopePath, Value, now, plain
 from ..store.batches import write_each

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from ..checks import check_count, check_name, check_number, check_several, check_text, check_ttl, shown
 from ..errors import ConflictError, InvalidValueError, NotFoundError
-from ..recall.entry import RECALL
-from ..recall.likeness import NEAR, content_words, likeness
+from ..recall.index_entry import RECALL
+from ..recall.similarity import NEAR, content_words, similarity
 from ..recall.strength import OF_USE
 from ..records import Record, Ref, ScopePath, new_id, now
 from ..store.digest import digest_of
@@ -157,7 +157,7 @@ class AsyncMemories:
         check_number(min_score, "min_score")
         found = []
         for match in await self._store.search(search):
-            score = likeness(text, match.record.text or "")
+            score = similarity(text, match.record.text or "")
             if score >= min_score:
                 found.append(Hit(record=match.record, score=score, why={"similar": score}))
         return sorted(found, key=lambda hit: -hit.score)[:k]
@@ -304,7 +304,7 @@ class AsyncMemories:
             text = put.record.text or ""
             told = content_words(text)
             twin = places_of.get(told)
-            if twin is not None and likeness(text, distinct[twin].record.text or "") < NEAR:
+            if twin is not None and similarity(text, distinct[twin].record.text or "") < NEAR:
                 twin = None
             others = [] if twin is not None else await self.similar(text, k=2)
             known = next((hit for hit in others if hit.record.key != put.record.key), None)

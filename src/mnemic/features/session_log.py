@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from ..errors import ConflictError, LimitError, SettingsChangedError
 from ..event_loop import call, off_loop
-from ..recall.entry import RECALL
+from ..recall.index_entry import RECALL
 from ..records import Message, Record, Ref, ScopePath, now
 from ..store.protocol import Store
 from ..store.query import Delete, Expect, Limit, Op, Outcome, Put, Scan, StreamScan, Write, checked

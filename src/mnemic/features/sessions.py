@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from ..checks import check_count, check_name, check_several, check_text, check_ttl, shown
 from ..errors import ConflictError, InvalidValueError, NotFoundError, SettingsChangedError
 from ..event_loop import off_loop
-from ..recall.entry import RECALL
+from ..recall.index_entry import RECALL
 from ..records import Content, Message, Record, Ref, Role, ScopePath, Stream, now
 from ..store.protocol import Store, scan_all
 from ..store.query import Delete, Expect, Op, Purge, Put, Scan, StreamScan, Write

@@ -19,9 +19,8 @@ from ..checks import check_count, shown, to_microseconds
 from ..errors import InvalidValueError
 from ..forking import mind_forks
 from ..models.embedder import Embedder
-from ..recall.entry import INDEX_BYTES, RECALL, SPEAKING, TURNS
-from ..recall.maker import Maker
-from ..recall.meter import Meter, Metrics
+from ..recall.index_entry import INDEX_BYTES, RECALL, SPEAKING, TURNS, EntryBuilder
+from ..recall.metrics import Metrics, MetricsRecorder
 from ..recall.strength import OF_USE, ONE_MORE, USE, Use, pack_use, unpack_use
 from ..records import Match, Record, Ref, ScopePath, now
 from ..store.matching import matches, to_cursor, true_at
@@ -42,13 +41,13 @@ from ..store.query import (
     StreamScan,
     Write,
 )
-from .afar import CANDIDATES, Afar
+from .index_cache import HELD_BACK, IndexCache, aside, try_to_write
 from .layer import Layer
-from .owner import Owner
-from .shards import HELD_BACK, Shards, aside, try_to_write
+from .remote_index import CANDIDATES, RemoteIndex
+from .store_embedder import StoreEmbedder
 
 if TYPE_CHECKING:
-    from ..recall.searching import Answer, Index
+    from ..recall.scope_index import Answer, ScopeIndex
 
 Result = TypeVar("Result")
 
@@ -67,15 +66,15 @@ class IndexLayer(Layer):
         index_bytes: int = INDEX_BYTES,
     ) -> None:
         super().__init__(below)
-        self._owner = Owner(below, embedder)
-        self._shards = Shards(below, self._owner, check_count(index_bytes, "index_bytes"))
+        self._owner = StoreEmbedder(below, embedder)
+        self._shards = IndexCache(below, self._owner, check_count(index_bytes, "index_bytes"))
         self._companion = companion
         elsewhere = companion is not None or Capability.NEAREST in below.capabilities
-        self._afar = Afar(below, companion, self._shards.filled) if elsewhere else None
+        self._afar = RemoteIndex(below, companion, self._shards.filled) if elsewhere else None
         self._sizes: dict[ScopePath, tuple[float, bool]] = {}
         """Whether each scope is too large for memory, and when that was determined."""
         self._uses: dict[Ref, tuple[int, int]] = {}
-        self._meter = Meter()
+        self._meter = MetricsRecorder()
         mind_forks(self)
 
     @property
@@ -159,11 +158,11 @@ class IndexLayer(Layer):
             await self._write_uses()
         return results
 
-    async def _answered(self, index: Index, search: Search, maker: Maker) -> list[Match]:
+    async def _answered(self, index: ScopeIndex, search: Search, maker: EntryBuilder) -> list[Match]:
         answer = await aside(maker, len(index.shard), lambda: index.answer(search, maker))
         return await self._read(index, answer, search)
 
-    async def _search_afar(self, afar: Afar, search: Search, maker: Maker) -> list[Match]:
+    async def _search_afar(self, afar: RemoteIndex, search: Search, maker: EntryBuilder) -> list[Match]:
         """Rank the candidates of an external index, and fetch more if too few pass."""
         limit = max(CANDIDATES, 2 * search.limit)
         while True:
@@ -241,9 +240,9 @@ class IndexLayer(Layer):
         """Reset in a child: the parent writes the buffered data, and may hold the locks."""
         self._shards.begin()
         self._uses = {}
-        self._meter = Meter()
+        self._meter = MetricsRecorder()
 
-    async def _read(self, index: Index, answer: Answer, search: Search) -> list[Match]:
+    async def _read(self, index: ScopeIndex, answer: Answer, search: Search) -> list[Match]:
         """Read the records of an answer until there are enough that are not duplicates."""
         chosen: dict[int, Match] = {}
         start, size = 0, search.limit
@@ -279,7 +278,7 @@ class IndexLayer(Layer):
                     index.use(n, moment)
         return list(results.values())
 
-    async def _matches(self, index: Index, answer: Answer, search: Search, batch: list[int]) -> dict[int, Match]:
+    async def _matches(self, index: ScopeIndex, answer: Answer, search: Search, batch: list[int]) -> dict[int, Match]:
         """Return the matches among some documents, with neighbors if requested."""
         here = search.neighbors if not index.shard.sparse else 0
         around = {n: index.around(n, here) for n in batch} if here else {}

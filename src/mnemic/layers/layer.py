@@ -1,10 +1,14 @@
-"""The pass-through layer that the others extend."""
+"""The pass-through layer that the others extend, and scans with a filter in a layer."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeAlias
+
+from msgspec.structs import replace
 
 from ..records import Match, Record, Ref, Stream
+from ..store.matching import to_cursor
 from ..store.protocol import Capability, Page, Store, scrub
 from ..store.query import Outcome, Scan, Search, StreamScan, Write
 
@@ -56,3 +60,36 @@ class Layer:
 def beside(store: Store, other: Store) -> Store:
     """Return `other` wrapped in those layers of `store` that its data must not leave without, such as encryption."""
     return store.beside(other) if isinstance(store, Layer) else other
+
+
+LEAST, MOST = 64, 1000
+"""How many records are read from below at once."""
+
+RecordFilter: TypeAlias = Callable[[Sequence[Record]], Awaitable[list[Record | None]]]
+"""Returns each record as the caller sees it, None for a hidden one."""
+
+
+async def filtered_scan(below: Store, scan: Scan, sieve: RecordFilter) -> Page[Record]:
+    """Return the page of a scan over the records that pass the filter."""
+    if not scan.limit:
+        await below.scan(scan)  # raises for a closed store, and for an invalid cursor
+        return Page(())
+    found: list[Record] = []
+    skip, size = scan.skip, min(max(scan.skip + scan.limit, LEAST), MOST)
+    asked = replace(scan, skip=0, limit=size)
+    while True:
+        page = await below.scan(asked)
+        for n, record in enumerate(await sieve(page.items)):
+            if record is None:
+                continue
+            if skip:
+                skip -= 1
+                continue
+            found.append(record)
+            if len(found) == scan.limit:
+                last = n == len(page.items) - 1 and page.cursor is None
+                here = to_cursor((record.scope.path, record.kind, record.seq))
+                return Page(tuple(found), None if last else here)
+        if page.cursor is None:
+            return Page(tuple(found))
+        asked = replace(asked, cursor=page.cursor, limit=min(2 * asked.limit, MOST))

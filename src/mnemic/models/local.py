@@ -9,9 +9,9 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..checks import check_count, check_name, check_text, shown
+from ..checks import check_count, check_extra, check_name, check_text, shown
 from ..errors import EmbedderError, InvalidValueError
-from .loading import Once, check_extra
+from .embedder import Once
 
 if TYPE_CHECKING:
     from .embedder import Vectors

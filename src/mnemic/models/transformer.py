@@ -11,9 +11,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..checks import check_count, check_text
+from ..checks import check_count, check_extra, check_text
 from ..errors import EmbedderError
-from .loading import Once, check_extra
+from .embedder import Once
 
 if TYPE_CHECKING:
     from .embedder import Vectors

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from ..store.analysis import MONTHS, STOP_WORDS, terms
-from .entry import hashed
+from .index_entry import MAX_QUESTION, hashed
 
 _WHEN = re.compile(
     r"\b(?:when|how long|how old|what (?:date|day|month|year|time)|"
@@ -26,8 +26,6 @@ _FIRST_LOW = re.compile(r"\b(?:i|my|me|mine|i'm|i've|i'd|myself)\b")
 _SECOND = re.compile(r"\b(?:you|your|yours|you've|you'd)\b", re.IGNORECASE)
 _WORD = re.compile(r"[^\W_]+")
 
-MAX_QUESTION = 10_000
-"""How many characters of a question are used."""
 MAX_TERMS = 200
 """How many terms of a question are used."""
 
@@ -82,7 +80,7 @@ class Question(Struct, frozen=True):
     date: Date | None = None
 
 
-def understand(text: str, speakers: Mapping[str, int]) -> Question:
+def analyze_question(text: str, speakers: Mapping[str, int]) -> Question:
     """Analyze a question; `speakers` are the names of the speakers in the scope."""
     text = text[:MAX_QUESTION]
     named = _named(text, speakers)

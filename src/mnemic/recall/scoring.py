@@ -13,9 +13,9 @@ import numpy as np
 from msgspec import Struct
 
 from ..store.ranking import bm25, length_norms, rarity
-from .entry import Marks
+from .document_table import CONTEXT, NEVER, NONE, DocumentTable
+from .index_entry import Marks
 from .question import Date, Question
-from .shard import CONTEXT, NEVER, NONE, Shard
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -136,7 +136,7 @@ class Close(Struct):
 class View:
     """Data that scoring derives from a shard, valid until the shard changes."""
 
-    def __init__(self, shard: Shard) -> None:
+    def __init__(self, shard: DocumentTable) -> None:
         count = len(shard)
         self.alive: NDArray[Any] = shard.alive.values.copy()
         self.whole: bool = bool(self.alive.all())
@@ -177,7 +177,7 @@ class View:
         held = (*vars(self).values(), *self.near.values())
         return sum(values.nbytes for values in held if isinstance(values, np.ndarray))
 
-    def _measure(self, shard: Shard) -> None:
+    def _measure(self, shard: DocumentTable) -> None:
         """Compute the lengths of windows and sessions."""
         count = len(shard)
         lengths = np.append(shard.length.values, np.float32(0))
@@ -196,7 +196,7 @@ class View:
         mean = float(sessions[held].mean()) if self.sessions else 1.0
         self.session_norms: NDArray[np.float32] = length_norms(sessions, mean, k1=K1, b=SESSION_B)
 
-    def _mark(self, shard: Shard) -> None:
+    def _mark(self, shard: DocumentTable) -> None:
         """Compute the effect of the flags and lengths of turns."""
         marks = shard.marks.values
         self.asks: NDArray[np.float32] = (((marks & int(Marks.QUESTION)) > 0) & self.turn).astype(np.float32)
@@ -236,7 +236,7 @@ def _shown(found: Signals, parts: dict[str, Floats], visible: Flags | None, best
 
 
 def signals(
-    shard: Shard,
+    shard: DocumentTable,
     view: View,
     question: Question,
     vectors: tuple[NDArray[np.int8], NDArray[np.int8]] | None,
@@ -304,7 +304,7 @@ def _best(values: Floats, visible: Flags | None) -> float:
 
 
 def _lexical(
-    shard: Shard, view: View, question: Question, visible: Flags | None
+    shard: DocumentTable, view: View, question: Question, visible: Flags | None
 ) -> tuple[Floats | None, Floats | None, Flags, float]:
     """Return BM25 of each document with neighbors and of its session, and which documents contain a term.
 
@@ -376,7 +376,7 @@ def _windows(
 
 
 def _dense(
-    shard: Shard, view: View, vectors: tuple[NDArray[np.int8], NDArray[np.int8]], visible: Flags | None
+    shard: DocumentTable, view: View, vectors: tuple[NDArray[np.int8], NDArray[np.int8]], visible: Flags | None
 ) -> Close:
     """Compare the question's vector with those of all documents."""
     asked, masked = vectors
@@ -424,7 +424,7 @@ def _scaled(values: Floats, among: Flags | None, visible: Flags | None) -> Float
     return np.maximum(scaled, FARTHEST, out=scaled)
 
 
-def _cosines(shard: Shard, query: NDArray[np.int8]) -> tuple[Floats, bool]:
+def _cosines(shard: DocumentTable, query: NDArray[np.int8]) -> tuple[Floats, bool]:
     """Return the cosine of each document's closest vector; -inf where it has none."""
     cosines, owners, exact = shard.vectors.compare(query)
     close = np.full(len(shard) + 1, -np.inf, dtype=np.float32)
@@ -435,7 +435,7 @@ def _cosines(shard: Shard, query: NDArray[np.int8]) -> tuple[Floats, bool]:
     return close, exact
 
 
-def _speaker(shard: Shard, view: View, question: Question, weights: Weights) -> Floats | None:
+def _speaker(shard: DocumentTable, view: View, question: Question, weights: Weights) -> Floats | None:
     """Return a bonus for turns by the person whom the question is about."""
     if len(question.speakers) == 1:
         (speaker,) = question.speakers
@@ -471,13 +471,13 @@ def _on(date: Date, moments: NDArray[np.int64]) -> Flags:
     return found
 
 
-def _holding(shard: Shard, view: View, term: int) -> NDArray[np.int32]:
+def _holding(shard: DocumentTable, view: View, term: int) -> NDArray[np.int32]:
     """Return the live documents that contain a term and count for statistics."""
     documents, _ = shard.postings.of(term)
     return documents if view.whole and not view.any_traffic else documents[view.counted[documents]]
 
 
-def _graph(shard: Shard, view: View, question: Question, visible: Flags | None) -> Floats | None:
+def _graph(shard: DocumentTable, view: View, question: Question, visible: Flags | None) -> Floats | None:
     """Return how much a document mentions entities that facts connect with those in the question."""
     if not len(view.links) or not question.terms:
         return None

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ..errors import ClosedError, InvalidValueError, MissingExtraError
-from ..recall.entry import hashed, pack
+from ..recall.index_entry import hashed, pack
 from ..records import Record, ScopePath
 from ..store import registry
 from ..store.analysis import terms as terms_of

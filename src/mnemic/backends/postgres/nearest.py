@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import text
 
-from ...recall.entry import unpack
+from ...recall.index_entry import unpack
 from ...recall.strength import USE
 from ...records import Record, ScopePath, known_scope
 from ...store.nearest import Mark, Near, Nearby

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import json
 
 from ...errors import StoreError, StoreUnavailableError
-from ...recall.entry import unpack
+from ...recall.index_entry import unpack
 from ...recall.strength import USE
 from ...records import Record, ScopePath, known_scope
 from ...store.nearest import Mark, Near, Nearby

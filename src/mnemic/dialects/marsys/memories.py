@@ -15,7 +15,7 @@ import mnemic
 from ...checks import check_segment, shown
 from ...features.settings import Retention
 from ...features.summary import extractive
-from ...layers.sealing import EncryptionKeys
+from ...layers.cipher import EncryptionKeys
 from ..message_list import MessageList, shared
 from .messages import Message, decode, encode
 

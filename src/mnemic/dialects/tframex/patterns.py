@@ -13,7 +13,7 @@ import mnemic
 
 from ...event_loop import call, running_loop
 from ...features.messages import decode
-from ...layers.sealing import EncryptionKeys
+from ...layers.cipher import EncryptionKeys
 from ...records import now
 from ..embedding import embedder_from, embedding_here
 from .agents import find_agent

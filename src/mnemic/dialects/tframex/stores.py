@@ -14,7 +14,7 @@ from mnemic import AsyncScope, AsyncSession
 
 from ...checks import check_count, check_time, shown
 from ...features.turns import fitting
-from ...layers.sealing import EncryptionKeys
+from ...layers.cipher import EncryptionKeys
 from ...tokens import encoding
 from ..message_list import MessageList
 

@@ -31,8 +31,20 @@ from ..event_loop import off_loop
 from ..store.availability import Availability
 from ..store.nearest import CompanionMaker
 from ..store.registry import StoreURL
-from .places import Place, check_folder, own_tables, place_of, refused
-from .points import MOST, MissingTableError, Point, PointIndex, Where, both, spelled
+from .companion_index import (
+    MOST,
+    CompanionIndex,
+    MissingTableError,
+    Place,
+    Point,
+    Where,
+    both,
+    check_folder,
+    own_tables,
+    place_of,
+    refused,
+    spelled,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -265,7 +277,7 @@ _CODES: dict[int, tuple[type[StoreError], str]] = {
 """Meaning of Milvus error codes."""
 
 
-async def _opened(url: StoreURL) -> PointIndex:
+async def _opened(url: StoreURL) -> CompanionIndex:
     place = place_of(url, PORT, ".db")
     if place.path is not None:
         check_folder(place)
@@ -278,7 +290,7 @@ async def _opened(url: StoreURL) -> PointIndex:
     except BaseException:
         await engine.close()
         raise
-    return PointIndex(engine)
+    return CompanionIndex(engine)
 
 
 def _connected(place: Place) -> Any:

@@ -28,7 +28,7 @@ _TIMES = frozenset(
 )
 
 
-def likeness(one: str, other: str, *, strict: bool = True) -> float:
+def similarity(one: str, other: str, *, strict: bool = True) -> float:
     """Return the similarity of two texts, from 0 to 1 (same words in the same order).
 
     Texts that differ in a number, a sign or a day, or of which only one has a negation, have similarity 0. With

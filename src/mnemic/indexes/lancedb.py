@@ -21,8 +21,19 @@ from ..errors import StoreBusyError, StoreError, StoreFullError, StorePermission
 from ..event_loop import off_loop, pause
 from ..store.nearest import CompanionMaker
 from ..store.registry import StoreURL
-from .places import Place, check_folder, place_of
-from .points import LAST, MARK, MissingTableError, Point, PointIndex, Where, both, spelled
+from .companion_index import (
+    LAST,
+    MARK,
+    CompanionIndex,
+    MissingTableError,
+    Place,
+    Point,
+    Where,
+    both,
+    check_folder,
+    place_of,
+    spelled,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -220,9 +231,9 @@ _ERRORS: list[tuple[tuple[str, ...], type[StoreError], str]] = [
 ]
 
 
-async def _opened(url: StoreURL) -> PointIndex:
+async def _opened(url: StoreURL) -> CompanionIndex:
     place = place_of(url)
-    return PointIndex(await _connected(place))
+    return CompanionIndex(await _connected(place))
 
 
 async def _connected(place: Place) -> LanceEngine:

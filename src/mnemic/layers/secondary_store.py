@@ -11,9 +11,8 @@ from ..store import registry
 from ..store.protocol import Capability, Page, Store
 from ..store.query import Outcome, Scan, Search, StreamScan, Write
 from ..store.registry import Backend, StoreURL
-from .encrypt import EncryptLayer
+from .encryption import EncryptLayer, check_plain
 from .layer import beside
-from .lock import check_plain
 
 Result = TypeVar("Result")
 
@@ -26,7 +25,7 @@ async def open_beside(store: Store, url: str) -> Store:
     parsed, backend = registry.find(url)
     # Inline there is no event loop on which a remote store could wait.
     alone = running_loop() is None and not backend.inline
-    opened: Store = _Ported(backend, parsed) if alone else await backend.open(parsed)
+    opened: Store = _PortalStore(backend, parsed) if alone else await backend.open(parsed)
     try:
         other = beside(store, opened)
         if isinstance(other, EncryptLayer):
@@ -39,7 +38,7 @@ async def open_beside(store: Store, url: str) -> Store:
     return other
 
 
-class _Ported:
+class _PortalStore:
     """A store on a background event loop, for callers without a loop of their own."""
 
     def __init__(self, backend: Backend, url: StoreURL) -> None:

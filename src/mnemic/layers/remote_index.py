@@ -14,19 +14,18 @@ from msgspec.structs import replace
 
 from ..checks import check_callable, from_microseconds
 from ..event_loop import pause
-from ..recall.entry import Entry, intact, unpack
-from ..recall.maker import Maker
-from ..recall.question import understand
+from ..recall.index_entry import EntryBuilder, IndexEntry, intact, unpack
+from ..recall.question import analyze_question
 from ..recall.strength import USE
 from ..records import AUDIT_KIND, Record, ScopePath, Stream, known_scope
 from ..store.nearest import Companion, Mark, Near, Nearest, OwnIndex
 from ..store.planning import Name
 from ..store.protocol import Store, all_streams, scan_all
 from ..store.query import Scan, Search, StreamScan
-from .shards import Filled
+from .index_cache import Filled
 
 if TYPE_CHECKING:
-    from ..recall.searching import Index
+    from ..recall.scope_index import ScopeIndex
 
 CANDIDATES = 200
 """How many candidates are fetched first, by words and by vectors each; more if too few pass."""
@@ -35,11 +34,11 @@ MOST = 6_400
 PAGE = 1_000
 """How many records a companion gets at once."""
 
-Fill = Callable[[list[Record], Maker], Awaitable[Filled]]
+Fill = Callable[[list[Record], EntryBuilder], Awaitable[Filled]]
 """Computes missing entries of records."""
 
 
-class Afar:
+class RemoteIndex:
     """Finds candidates in an external index."""
 
     def __init__(self, below: Store, companion: Companion | None, fill: Fill) -> None:
@@ -56,9 +55,9 @@ class Afar:
         """Number of records from which a scope is searched there."""
         return 0 if self._own is None else self._own.large
 
-    async def index(self, search: Search, maker: Maker, limit: int = CANDIDATES) -> tuple[Index, bool]:
+    async def index(self, search: Search, maker: EntryBuilder, limit: int = CANDIDATES) -> tuple[ScopeIndex, bool]:
         """Return a temporary index of candidate records, and whether there may be more."""
-        from ..recall.searching import Index
+        from ..recall.scope_index import ScopeIndex
 
         near = _near(search, maker, limit)
         found = await self._near(near, maker)
@@ -66,19 +65,19 @@ class Afar:
             remade = {record.ref: record for record in (await self._fill(damaged, maker)).records}
             lost = {record.ref for record in damaged} - remade.keys()
             found = [remade.get(record.ref, record) for record in found if record.ref not in lost]
-        index = Index(maker.name, sparse=True)
+        index = ScopeIndex(maker.name, sparse=True)
         by_stream: dict[Name, list[Record]] = {}
         for record in found:
             by_stream.setdefault((record.scope.path, record.kind), []).append(record)
         for name, records in by_stream.items():
             records.sort(key=lambda record: record.seq)
-            entries: list[Entry | None] = [unpack(record.derived[maker.name]) for record in records]
+            entries: list[IndexEntry | None] = [unpack(record.derived[maker.name]) for record in records]
             index.add(_stream(name), records, entries, first=True, width=maker.dimensions, embedding=False)
             index.texts.update((record.ref, record) for record in records if record.text is not None)
         return index, len(found) >= limit and limit < MOST
 
     async def catch_up(
-        self, scope: ScopePath, maker: Maker, progress: Callable[[int, int], object] | None = None
+        self, scope: ScopePath, maker: EntryBuilder, progress: Callable[[int, int], object] | None = None
     ) -> int:
         """Bring the index up to date; return how many records were indexed.
 
@@ -116,7 +115,7 @@ class Afar:
         """Remove the data of a former embedder from the index."""
         await self._companion.reset()
 
-    async def _near(self, near: Near, maker: Maker) -> list[Record]:
+    async def _near(self, near: Near, maker: EntryBuilder) -> list[Record]:
         if self._own is None:
             await self.catch_up(near.scope, maker)
             return await self._companion.near(near)
@@ -128,7 +127,7 @@ class Afar:
             found = await self._own.nearby(near)
         return found.records
 
-    async def _take_in(self, companion: Companion, stream: Stream, mark: Mark | None, maker: Maker) -> int:
+    async def _take_in(self, companion: Companion, stream: Stream, mark: Mark | None, maker: EntryBuilder) -> int:
         """Bring the companion up to date with one stream, unless another search is doing it."""
         name = (stream.scope.path, stream.kind)
         if name in self._claimed:
@@ -143,7 +142,7 @@ class Afar:
         finally:
             self._claimed.discard(name)
 
-    async def _taken(self, companion: Companion, stream: Stream, mark: Mark | None, maker: Maker) -> int:
+    async def _taken(self, companion: Companion, stream: Stream, mark: Mark | None, maker: EntryBuilder) -> int:
         name = (stream.scope.path, stream.kind)
         if mark is not None and (mark.version > stream.version or mark.last_seq > stream.last_seq):
             # The stream was dropped and recreated.
@@ -185,8 +184,8 @@ class Afar:
             await companion.remove(name, gone)
 
 
-def _near(search: Search, maker: Maker, limit: int) -> Near:
-    question = understand(search.query, {})
+def _near(search: Search, maker: EntryBuilder, limit: int) -> Near:
+    question = analyze_question(search.query, {})
     vector = maker.question(question.text) if not search.signals or "dense" in search.signals else None
     return Near(
         scope=search.scope,

@@ -13,17 +13,28 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from hashlib import sha256
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from urllib.parse import unquote
 from uuid import UUID, uuid5
 
 from msgspec import Struct, field, json
 
-from ..errors import ClosedError, StoreError
+from ..errors import (
+    ClosedError,
+    InvalidValueError,
+    StoreBusyError,
+    StoreError,
+    StorePermissionError,
+    StoreUnavailableError,
+    UnreadableStoreError,
+)
 from ..event_loop import off_loop
-from ..recall.entry import unpack
+from ..recall.index_entry import unpack
 from ..records import Record, ScopePath
 from ..store.nearest import Mark, Near
 from ..store.planning import Name
+from ..store.registry import StoreURL
 
 if TYPE_CHECKING:
     import numpy as np
@@ -127,7 +138,7 @@ class Engine(Protocol):
         ...
 
 
-class PointIndex:
+class CompanionIndex:
     """A companion index whose points are stored by an engine."""
 
     def __init__(self, engine: Engine) -> None:
@@ -386,3 +397,115 @@ def _batches(points: Sequence[Point]) -> Iterator[list[Point]]:
 def _cut(values: Sequence[str], size: int) -> Iterator[Sequence[str]]:
     for start in range(0, len(values), size):
         yield values[start : start + size]
+
+
+COLLECTION = "mnemic"
+"""Default collection."""
+
+_COLLECTION = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+
+
+class Place(Struct, frozen=True, kw_only=True):
+    """A parsed index URL; `url` has no key."""
+
+    url: str
+    path: Path | None = None
+    """The folder, if the index is embedded."""
+    host: str = ""
+    port: int = 0
+    key: str | None = None
+    user: str | None = None
+    """User name, if the key is a password."""
+    prefix: str = ""
+    """Prefix of its collection names on the server."""
+    tls: bool = False
+
+    def __repr__(self) -> str:
+        """Return only the URL, without the key."""
+        return f"Place({self.url!r})"
+
+
+def place_of(url: StoreURL, port: int | None = None, suffix: str = "") -> Place:
+    """Parse an index URL; it names a server if there is a default `port`.
+
+    A folder's name has the `suffix`. Raises InvalidValueError for an invalid URL or unknown options.
+    """
+    split = url.split
+    if not split.netloc.rpartition("@")[2]:
+        url.take()
+        name = unquote(split.path[1:])
+        if not name.strip("/") or not name.endswith(suffix):
+            example = f"{url.scheme}:///index{suffix}"
+            raise InvalidValueError(f"{url} names no place: use {example}, or with four slashes an absolute path")
+        # Absolute, because the working directory may change later.
+        return Place(url=str(url), path=Path(name).absolute())
+    if port is None:
+        raise InvalidValueError(f"{url} names a server, and {url.scheme} is a folder: use {url.scheme}:///index")
+    options = url.take(tls=_flag)
+    collection = unquote(split.path.strip("/")) or COLLECTION
+    if _COLLECTION.fullmatch(collection) is None:
+        raise InvalidValueError(f"{url} names no collection: its name is made of letters, digits and '_', 100 at most")
+    try:
+        number = split.port or port
+    except ValueError:
+        raise InvalidValueError(f"{url} has a bad port: it is a number up to 65535") from None
+    if not split.hostname:
+        raise InvalidValueError(f"{url} names no host")
+    user, key = unquote(split.username or "") or None, unquote(split.password or "") or None
+    return Place(
+        url=str(url),
+        host=split.hostname,
+        port=number,
+        key=key or user,
+        user=user if key else None,
+        prefix=f"{collection}_",
+        tls=bool(options.get("tls")),
+    )
+
+
+def own_tables(prefix: str, names: list[str]) -> list[str]:
+    """Return the names of this index's tables among all collections of a server."""
+    return [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
+
+
+def check_folder(place: Place) -> Path:
+    """Return the folder of an embedded index; raises a StoreError if it cannot be created."""
+    path = place.path
+    assert path is not None
+    try:
+        if not path.parent.is_dir():
+            raise InvalidValueError(f"{place.url}: the folder {path.parent} does not exist")
+        if path.exists() and not path.is_dir():
+            raise UnreadableStoreError(f"{place.url}: {path} is a file, and an index is a folder")
+    except OSError as error:
+        raise StorePermissionError(f"{place.url}: the folder cannot be opened ({error})") from None
+    return path
+
+
+_UNREACHED = "the server cannot be reached, or has gone"
+_BUSY = "the server is too busy; try again later"
+_DENIED = "the server does not permit it"
+_KEY = "the server wants a key, or another one: give it in the URL, before the host and '@'"
+
+STATUSES: dict[str, tuple[type[StoreError], str]] = {
+    "UNAVAILABLE": (StoreUnavailableError, _UNREACHED),
+    "DEADLINE_EXCEEDED": (StoreUnavailableError, "the server did not answer in time"),
+    "CANCELLED": (StoreUnavailableError, _UNREACHED),
+    "UNAUTHENTICATED": (StorePermissionError, _KEY),
+    "PERMISSION_DENIED": (StorePermissionError, _DENIED),
+    "RESOURCE_EXHAUSTED": (StoreBusyError, _BUSY),
+    "ABORTED": (StoreBusyError, _BUSY),
+    "UNIMPLEMENTED": (StoreError, "the server is of a version that lacks something, or of another kind"),
+}
+"""Meaning of gRPC status codes."""
+
+
+def refused(url: str, code: str, detail: object) -> StoreError:
+    """Return the Mnemic error for a gRPC status."""
+    kind, hint = STATUSES.get(code, (StoreError, "the server refused a request"))
+    return kind(f"{url}: {hint} ({detail})")
+
+
+def _flag(text: str) -> bool:
+    flags: dict[str, bool] = {"1": True, "true": True, "0": False, "false": False}
+    return flags[text.lower()]

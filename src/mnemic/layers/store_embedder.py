@@ -12,32 +12,31 @@ from msgspec.structs import replace
 from ..checks import check_callable
 from ..errors import ConflictError, EmbedderError
 from ..event_loop import off_loop
-from ..models.embedder import Embedder
-from ..models.finding import AUTO, embedder_of, find_embedder
-from ..recall.maker import TEXTS_AT_ONCE, Maker, entry_name
+from ..models.embedder import AUTO, Embedder, embedder_of, find_embedder
+from ..recall.index_entry import TEXTS_AT_ONCE, EntryBuilder, entry_name
 from ..records import EMBEDDER_KIND, Record, Ref, ScopePath
 from ..store.protocol import Store, all_streams, scan_all
 from ..store.query import Derive, Put, Scan, StreamScan, Write
 
 log: logging.Logger = logging.getLogger("mnemic.recall")
 
-EMBEDDER_NOTE = Ref(ScopePath(), EMBEDDER_KIND, "current")
+EMBEDDER_REF = Ref(ScopePath(), EMBEDDER_KIND, "current")
 """Ref of the record that names the embedder."""
 LOOKED_AGAIN = 1.0
 """How many seconds until the record is checked again for changes by other processes."""
 
 
-class Owner:
+class StoreEmbedder:
     """Tracks the embedder of a store."""
 
     def __init__(self, store: Store, embedder: Embedder | str | None) -> None:
         self._store = store
         self._asked = embedder
-        self._maker: Maker | None = None
+        self._maker: EntryBuilder | None = None
         self._noted: str | None = None
         self._looked = 0.0
 
-    async def maker(self, *, writing: bool = False) -> Maker:
+    async def maker(self, *, writing: bool = False) -> EntryBuilder:
         """Return the entry maker for this store; with `writing`, record its embedder in the store.
 
         Raises EmbedderError if the stored vectors have another embedder than requested.
@@ -46,7 +45,7 @@ class Owner:
             self._noted = await self._read()
             self._looked = time.monotonic()
             if self._maker is None:
-                self._maker = Maker(self._find())
+                self._maker = EntryBuilder(self._find())
         maker = self._maker
         id = maker.embedder.id if maker.embedder is not None else None
         if id is not None and self._noted is None and writing:
@@ -76,10 +75,10 @@ class Owner:
     async def move(self, embedder: Embedder | str | None, progress: Callable[[int, int], object] | None) -> int:
         """Compute all entries with another embedder, beside the old ones, then switch to it."""
         check_callable(progress, "progress")
-        target = Maker(find_embedder(embedder))
+        target = EntryBuilder(find_embedder(embedder))
         if target.embedder is None:
             raise EmbedderError("reembed needs an embedder: without one there are no vectors")
-        (note,) = await self._store.read([EMBEDDER_NOTE])
+        (note,) = await self._store.read([EMBEDDER_REF])
         name = target.embedder.id
         before = _before(note)
         streams = [s async for s in all_streams(self._store, StreamScan(scope=ScopePath()))]
@@ -111,7 +110,7 @@ class Owner:
             progress(total, total)
         return made
 
-    async def _make(self, target: Maker, records: list[Record]) -> int:
+    async def _make(self, target: EntryBuilder, records: list[Record]) -> int:
         entries = await off_loop(lambda: target.make(records))
         if records and all(entry is None for entry in entries):
             raise EmbedderError(
@@ -141,7 +140,7 @@ class Owner:
             await self._store.write(Write(tuple(ops)))
 
     async def _read(self) -> str | None:
-        (note,) = await self._store.read([EMBEDDER_NOTE])
+        (note,) = await self._store.read([EMBEDDER_REF])
         return noted(note)
 
     async def _note(self, id: str) -> str:
@@ -153,7 +152,7 @@ class Owner:
         return id
 
     async def _put(self, data: dict[str, Any], version: int) -> int:
-        record = Record(EMBEDDER_NOTE.scope, EMBEDDER_NOTE.kind, EMBEDDER_NOTE.key, data=data)
+        record = Record(EMBEDDER_REF.scope, EMBEDDER_REF.kind, EMBEDDER_REF.key, data=data)
         (did,) = await self._store.write(Write((Put(record, version),)))
         return did.version
 

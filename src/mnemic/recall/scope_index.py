@@ -13,12 +13,11 @@ from msgspec.structs import replace
 from ..checks import to_microseconds
 from ..records import ROLES, Record, Ref, Stream, now
 from ..store.query import Condition, Search
-from .entry import Entry
-from .likeness import likeness
-from .maker import Maker
-from .question import Question, understand
+from .document_table import MOST, NONE, DocumentTable
+from .index_entry import EntryBuilder, IndexEntry
+from .question import Question, analyze_question
 from .scoring import Ranking, View, Weights, rank, signals
-from .shard import MOST, NONE, Shard
+from .similarity import similarity
 from .strength import USE, days_between, strength, unpack_use
 
 if TYPE_CHECKING:
@@ -71,14 +70,14 @@ class Answer(Struct):
         self.documents[after:] = [n for n in self.documents[after:] if n in passing]
 
 
-class Index:
+class ScopeIndex:
     """A shard with its lock, and data derived from it that is valid until it changes."""
 
     def __init__(self, name: str, *, sparse: bool = False) -> None:
         """`sparse` means that the index has only some records of the scope."""
         self.name = name
         self.lock: threading.Lock = threading.Lock()
-        self.shard: Shard = Shard(sparse=sparse)
+        self.shard: DocumentTable = DocumentTable(sparse=sparse)
         self.texts: dict[Ref, Record] = {}
         """Records that are already loaded."""
         self._claimed: set[tuple[str, str]] = set()
@@ -135,7 +134,7 @@ class Index:
         self,
         stream: Stream,
         records: list[Record],
-        entries: list[Entry | None],
+        entries: list[IndexEntry | None],
         *,
         first: bool,
         width: int,
@@ -208,9 +207,9 @@ class Index:
             self.shard.silent[stream.scope.path, stream.kind] = set(seqs) - set(known.tolist())
             self._view = None
 
-    def twins(self) -> Twins:
+    def twins(self) -> DuplicateFilter:
         """Return a duplicate detector for the hits of a search."""
-        return Twins(self)
+        return DuplicateFilter(self)
 
     def attach(self, document: int, vectors: NDArray[np.int8]) -> bool:
         """Add missing vectors if their dimension matches; the caller holds the lock."""
@@ -254,12 +253,12 @@ class Index:
                 found.update(held[np.isin(shard.seq.values[held], seqs)].tolist())
         return found
 
-    def answer(self, search: Search, maker: Maker) -> Answer:
+    def answer(self, search: Search, maker: EntryBuilder) -> Answer:
         """Rank all documents that the search can find."""
         shard = self.shard
         with self.lock:
             speakers = dict(shard.speakers)
-        question = understand(search.query, speakers)
+        question = analyze_question(search.query, speakers)
         both = self._vectors(question, maker) if not search.signals or "dense" in search.signals else None
         with self.lock:
             if both is not None and shard.vectors.dimensions != len(both[0]):
@@ -278,7 +277,7 @@ class Index:
             ranking = rank(said, visible, chosen)
         return self._ordered(ranking, search, rest)
 
-    def _vectors(self, question: Question, maker: Maker) -> tuple[NDArray[np.int8], NDArray[np.int8]] | None:
+    def _vectors(self, question: Question, maker: EntryBuilder) -> tuple[NDArray[np.int8], NDArray[np.int8]] | None:
         """Return the question's vectors, original and masked; the lock is not held while the model runs."""
         if not self.shard.vectors.size:
             return None
@@ -373,10 +372,10 @@ class Index:
         return Answer(order, scores, ranking, rest, others)
 
 
-class Twins:
+class DuplicateFilter:
     """Detects hits that duplicate better ones."""
 
-    def __init__(self, index: Index) -> None:
+    def __init__(self, index: ScopeIndex) -> None:
         self._index = index
         self._digests: dict[int, int] = {}
         self._units: dict[int, NDArray[np.float32]] = {}
@@ -418,7 +417,7 @@ class Twins:
 
 
 def _alike(text: str, known: str) -> bool:
-    return text == known or likeness(text, known, strict=False) >= COPY
+    return text == known or similarity(text, known, strict=False) >= COPY
 
 
 _COMPARE: dict[str, Any] = {"ge": np.greater_equal, "le": np.less_equal, "gt": np.greater, "lt": np.less}

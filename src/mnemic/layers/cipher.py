@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import json
 
-from ..checks import from_microseconds, to_microseconds
+from ..checks import check_extra, from_microseconds, to_microseconds
 from ..errors import DecryptionError, InvalidValueError
-from ..models.loading import check_extra
 from ..records import Record, Ref, ScopePath
 
 if TYPE_CHECKING:
@@ -89,7 +88,7 @@ class Keyring:
             ) from None
 
 
-class Sealer:
+class RecordCipher:
     """Encrypts and decrypts record content."""
 
     def __init__(self, keys: Keyring) -> None:

@@ -17,18 +17,17 @@ from msgspec.structs import replace
 
 from ..errors import StoreError
 from ..event_loop import off_loop, pause
-from ..recall.entry import Entry, intact, pack, unpack
-from ..recall.maker import Maker, log
+from ..recall.index_entry import EntryBuilder, IndexEntry, intact, log, pack, unpack
 from ..recall.strength import USE
 from ..records import AUDIT_KIND, Record, Ref, ScopePath, Stream
 from ..store.availability import name_of
 from ..store.planning import Name
 from ..store.protocol import Page, Store, all_streams, scan_all
 from ..store.query import Derive, Op, Scan, StreamScan, Write
-from .owner import Owner
+from .store_embedder import StoreEmbedder
 
 if TYPE_CHECKING:
-    from ..recall.searching import Index
+    from ..recall.scope_index import ScopeIndex
 
 Result = TypeVar("Result")
 
@@ -54,10 +53,10 @@ class Filled(Struct):
     failed: int
 
 
-class Shards:
+class IndexCache:
     """Provides up-to-date indexes of scopes."""
 
-    def __init__(self, below: Store, owner: Owner, max_bytes: int) -> None:
+    def __init__(self, below: Store, owner: StoreEmbedder, max_bytes: int) -> None:
         """`max_bytes` bounds all indexes together; the least recently used is evicted."""
         self._below = below
         self._owner = owner
@@ -67,7 +66,7 @@ class Shards:
     def begin(self) -> None:
         """Reset the cache."""
         self._lock = threading.Lock()
-        self._indexes: OrderedDict[str, Index] = OrderedDict()
+        self._indexes: OrderedDict[str, ScopeIndex] = OrderedDict()
         """By path, in order of their last search."""
         self._sizes: dict[str, int] = {}
         self.nbytes: int = 0
@@ -92,7 +91,7 @@ class Shards:
         for index in self._holding(ref.scope.path):
             index.use_of(ref, moment)
 
-    def _holding(self, path: str) -> list[Index]:
+    def _holding(self, path: str) -> list[ScopeIndex]:
         """Return the indexes that cover a scope: its own, and those of the scopes above."""
         if not self._indexes:
             return []
@@ -103,7 +102,7 @@ class Shards:
         with self._lock:
             return [index for one in above if (index := self._indexes.get(one)) is not None]
 
-    async def ready(self, scope: ScopePath, maker: Maker, seconds: float = REPAIR_SECONDS) -> Index:
+    async def ready(self, scope: ScopePath, maker: EntryBuilder, seconds: float = REPAIR_SECONDS) -> ScopeIndex:
         """Return the index of a scope, up to date."""
         index = self._index_of(scope, maker.name)
         known, there = set(index.shard.versions), set()
@@ -121,17 +120,17 @@ class Shards:
             await self._make_up(index, maker, seconds)
         return index
 
-    def _index_of(self, scope: ScopePath, name: str) -> Index:
-        from ..recall.searching import Index
+    def _index_of(self, scope: ScopePath, name: str) -> ScopeIndex:
+        from ..recall.scope_index import ScopeIndex
 
         with self._lock:
             index = self._indexes.get(scope.path)
             if index is None or index.name != name or index.shard.worn:
-                index = self._indexes[scope.path] = Index(name)
+                index = self._indexes[scope.path] = ScopeIndex(name)
             self._indexes.move_to_end(scope.path)
             return index
 
-    def searched(self, scope: ScopePath, index: Index) -> None:
+    def searched(self, scope: ScopePath, index: ScopeIndex) -> None:
         """Update the size of an index after a search, and evict others if necessary."""
         size = index.nbytes
         with self._lock:
@@ -143,7 +142,7 @@ class Shards:
                 oldest, _ = self._indexes.popitem(last=False)
                 self.nbytes -= self._sizes.pop(oldest, 0)
 
-    async def _take_in(self, index: Index, stream: Stream, maker: Maker) -> bool:
+    async def _take_in(self, index: ScopeIndex, stream: Stream, maker: EntryBuilder) -> bool:
         """Bring the index up to date with a stream; return False if another search is doing it."""
         since = index.shard.seen(stream)
         if since and since >= stream.version:
@@ -167,7 +166,9 @@ class Shards:
         finally:
             index.release(stream)
 
-    async def _add(self, index: Index, stream: Stream, page: Page[Record], maker: Maker, *, first: bool) -> None:
+    async def _add(
+        self, index: ScopeIndex, stream: Stream, page: Page[Record], maker: EntryBuilder, *, first: bool
+    ) -> None:
         records = list(page.items)
         entries = [_entry(record, maker.name) for record in records]
         missing = [n for n, entry in enumerate(entries) if entry is None]
@@ -185,7 +186,9 @@ class Shards:
         else:
             await off_loop(add)
 
-    async def _fill(self, records: list[Record], entries: list[Entry | None], missing: list[int], maker: Maker) -> None:
+    async def _fill(
+        self, records: list[Record], entries: list[IndexEntry | None], missing: list[int], maker: EntryBuilder
+    ) -> None:
         """Compute and store missing entries; vectors only if that is fast."""
         for start in range(0, len(missing), AT_ONCE):
             some = missing[start : start + AT_ONCE]
@@ -205,7 +208,7 @@ class Shards:
                 if len(self._made) >= HELD_BACK:
                     await self.write_made()
 
-    async def filled(self, records: list[Record], maker: Maker) -> Filled:
+    async def filled(self, records: list[Record], maker: EntryBuilder) -> Filled:
         """Return the records that have a text, each with its entry, computed if it is missing.
 
         If the embedder fails, the entry has no vectors and is not stored.
@@ -249,7 +252,7 @@ class Shards:
                 return
             await try_to_write(self._below, ops)
 
-    async def _make_up(self, index: Index, maker: Maker, seconds: float) -> None:
+    async def _make_up(self, index: ScopeIndex, maker: EntryBuilder, seconds: float) -> None:
         """Compute and store missing vectors, newest first, within the time limit of a search."""
         until = time.monotonic() + seconds
         while index.shard.lacking and time.monotonic() < until:
@@ -274,7 +277,7 @@ class Shards:
             await self.keep(tuple(ops))
 
 
-async def aside(maker: Maker, size: int, work: Callable[[], Result]) -> Result:
+async def aside(maker: EntryBuilder, size: int, work: Callable[[], Result]) -> Result:
     """Run CPU-bound work, in a thread if it would block an event loop."""
     # A model is loaded on first use, which is always slow.
     ready = maker.instant and (maker.embedder is None or maker.dimensions)
@@ -290,12 +293,12 @@ async def try_to_write(store: Store, ops: tuple[Op, ...]) -> None:
             log.warning("what was computed for recall could not be kept (%s)", name_of(error))
 
 
-def _made(records: list[Record], maker: Maker) -> list[bytes]:
+def _made(records: list[Record], maker: EntryBuilder) -> list[bytes]:
     made = maker.make(records) if maker.instant else [None] * len(records)
     return [pack(r, None) if entry is None else entry for r, entry in zip(records, made, strict=True)]
 
 
-def _entry(record: Record, name: str) -> Entry | None:
+def _entry(record: Record, name: str) -> IndexEntry | None:
     """Return the stored entry of a record; None if it is missing or damaged, so that it is recomputed."""
     value = record.derived.get(name)
     return unpack(value) if value is not None and intact(value) else None

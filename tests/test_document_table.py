@@ -19,9 +19,9 @@ from mnemic import Message
 from mnemic.backends.memory import MemoryStore
 from mnemic.layers.index import IndexLayer
 from mnemic.layers.layer import Layer
-from mnemic.recall import shard as shards
-from mnemic.recall.entry import CHUNK, MAX_CHUNKS, chunks, pack, quantized, unpack
-from mnemic.recall.shard import Column, Postings, Vectors
+from mnemic.recall import columns
+from mnemic.recall.columns import Column, Postings, Vectors
+from mnemic.recall.index_entry import CHUNK, MAX_CHUNKS, chunks, pack, quantized, unpack
 from mnemic.records import Record, Ref, ScopePath
 from mnemic.store.analysis import terms
 from mnemic.store.protocol import Page
@@ -221,8 +221,8 @@ TERMS = st.sampled_from([0, 1, 2, 7, 2**31, 2**32 - 2, 2**32 - 1])
 @given(texts=st.lists(st.lists(TERMS, max_size=8), max_size=30), every=st.integers(1, 5))
 def test_postings_tell_who_holds_what(pending: int, texts: list[list[int]], every: int) -> None:
     postings = Postings()
-    before = shards.PENDING
-    shards.PENDING = pending
+    before = columns.PENDING
+    columns.PENDING = pending
     try:
         for number, text in enumerate(texts):
             held = np.array(text, dtype=np.uint32)
@@ -236,11 +236,11 @@ def test_postings_tell_who_holds_what(pending: int, texts: list[list[int]], ever
         for number, text in enumerate(texts):
             assert set(postings.terms_of(number).tolist()) == set(text)
     finally:
-        shards.PENDING = before
+        columns.PENDING = before
 
 
 def test_settling_changes_no_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shards, "PENDING", 0)
+    monkeypatch.setattr(columns, "PENDING", 0)
     postings = Postings()
     postings.add(np.full(300, 5, dtype=np.uint32), np.zeros(300, dtype=np.int32))
     before = postings.of(5)[1].tolist()
@@ -316,7 +316,7 @@ def cosines(rows: Any, query: Any) -> Any:
 
 @pytest.mark.parametrize("parts", [[1], [8], [3, 5, 8, 1], [30, 1, 1, 40], [1] * 20])
 def test_vectors_in_blocks_are_compared_as_one(parts: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shards, "BLOCK", 8)
+    monkeypatch.setattr(columns, "BLOCK", 8)
     random = np.random.default_rng(len(parts))
     rows = random.integers(-127, 128, size=(sum(parts), 24), dtype=np.int8)
     rows[0] = 0
@@ -337,9 +337,9 @@ def test_vectors_in_blocks_are_compared_as_one(parts: list[int], monkeypatch: py
 
 
 def test_the_nearest_are_found_where_not_all_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shards, "EXACT", 1000)
-    monkeypatch.setattr(shards, "RESCORED", 400)
-    monkeypatch.setattr(shards, "BLOCK", 1024)
+    monkeypatch.setattr(columns, "EXACT", 1000)
+    monkeypatch.setattr(columns, "RESCORED", 400)
+    monkeypatch.setattr(columns, "BLOCK", 1024)
     random = np.random.default_rng(7)
     centres = random.normal(size=(60, 256))
     rows = quantized((centres[random.integers(60, size=5000)] + random.normal(size=(5000, 256))).astype(np.float32))
@@ -385,8 +385,8 @@ def test_recall_says_that_it_did_not_compare_all(monkeypatch: pytest.MonkeyPatch
         right = 0
         for query in range(20):
             with monkeypatch.context() as patch:
-                patch.setattr(shards, "EXACT", 500)
-                patch.setattr(shards, "RESCORED", 200)
+                patch.setattr(columns, "EXACT", 500)
+                patch.setattr(columns, "RESCORED", 200)
                 rough = space.recall(str(query), k=10, signals="dense")
                 for hit in rough:
                     assert hit.why == pytest.approx({"dense (approximate)": hit.score}, abs=1e-5)

@@ -24,8 +24,19 @@ from ..event_loop import off_loop
 from ..store.availability import Availability
 from ..store.nearest import CompanionMaker
 from ..store.registry import StoreURL
-from .places import Place, check_folder, own_tables, place_of, refused
-from .points import LAST, MARK, MissingTableError, Point, PointIndex, Where
+from .companion_index import (
+    LAST,
+    MARK,
+    CompanionIndex,
+    MissingTableError,
+    Place,
+    Point,
+    Where,
+    check_folder,
+    own_tables,
+    place_of,
+    refused,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -172,10 +183,10 @@ def explained(url: str) -> Iterator[None]:
         raise kind(f"{url}: {error}") from error
 
 
-async def _open(url: StoreURL) -> PointIndex:
+async def _open(url: StoreURL) -> CompanionIndex:
     place = place_of(url, PORT)
     engine = await _remote(place) if place.path is None else await off_loop(lambda: _local(place))
-    index = PointIndex(engine)
+    index = CompanionIndex(engine)
     try:
         # An unreachable server fails at once.
         await engine.tables()

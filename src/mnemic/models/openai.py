@@ -12,9 +12,8 @@ from urllib.parse import urlsplit
 
 from msgspec import MsgspecError, Struct, json
 
-from ..checks import check_count, check_name, check_number, check_text, shown
+from ..checks import check_count, check_extra, check_name, check_number, check_text, shown
 from ..errors import ClosedError, EmbedderError, InvalidValueError
-from .loading import check_extra
 
 if TYPE_CHECKING:
     import httpx

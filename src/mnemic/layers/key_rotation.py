@@ -14,8 +14,8 @@ from ..records import LOCK_KIND, Record, ScopePath
 from ..store.batches import write_each
 from ..store.protocol import Store, all_streams
 from ..store.query import Derive, Op, Put, Scan, StreamScan
-from .lock import Lock
-from .sealing import LASTING, Sealer, head_of, key_of
+from .cipher import LASTING, RecordCipher, head_of, key_of
+from .encryption import Lock
 
 PAGE = 200
 """How many records are read and written at once."""
@@ -28,7 +28,9 @@ PASSES = 10
 class Rotation:
     """One rotation; each envelope names its key, so finished records are skipped."""
 
-    def __init__(self, store: Store, sealer: Sealer, lock: Lock, progress: Callable[[int, int], object] | None) -> None:
+    def __init__(
+        self, store: Store, sealer: RecordCipher, lock: Lock, progress: Callable[[int, int], object] | None
+    ) -> None:
         self._store = store
         self._sealer = sealer
         self._lock = lock

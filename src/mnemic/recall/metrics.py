@@ -62,7 +62,7 @@ class _Hour(Struct, kw_only=True):
     score: float = 0.0
 
 
-class Meter:
+class MetricsRecorder:
     """Counts recalls per hour."""
 
     def __init__(self) -> None:

@@ -18,8 +18,10 @@ from msgspec import Struct, field
 from numpy.typing import NDArray
 
 import mnemic
+from mnemic.checks import to_microseconds
 from mnemic.layers.index import IndexLayer
 from mnemic.recallset import Conversation, read_recall_set
+from mnemic.records import now
 from mnemic.store.query import Search
 
 THRESHOLDS = (0.1, 0.2, 0.3, 0.4, 0.5)
@@ -87,7 +89,9 @@ def _asked(memory: mnemic.Memory, scope: mnemic.Scope, text: str) -> tuple[float
     assert isinstance(layer, IndexLayer)
     maker = layer._owner._maker
     assert maker is not None
-    answer = layer._shards._indexes[scope.path.path].answer(Search(scope=scope.path, query=text), maker)
+    answer = layer._shards._indexes[scope.path.path].answer(
+        Search(scope=scope.path, query=text), maker, to_microseconds(now())
+    )
     return (hits[0].score if hits else 0.0), answer.ranking.shown
 
 

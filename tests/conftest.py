@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import mnemic
+from clock import Clock
 from layered import KEY
 
 # A busy machine is slow, which says nothing about the code.
@@ -23,12 +24,18 @@ def file_url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'memory.db'}?synchronous=normal"
 
 
+@pytest.fixture
+def clock() -> Clock:
+    """The clock of `memory`."""
+    return Clock()
+
+
 @pytest.fixture(params=["memory", "sqlite", "layered"])
-def memory(request: pytest.FixtureRequest, file_url: str) -> Iterator[mnemic.Memory]:
+def memory(request: pytest.FixtureRequest, file_url: str, clock: Clock) -> Iterator[mnemic.Memory]:
     """An empty memory, over each embedded back-end, and under all layers."""
     url = file_url if request.param == "sqlite" else "memory://"
     layers: dict[str, Any] = {"encryption_key": KEY, "audit": True} if request.param == "layered" else {}
-    with mnemic.open(url, **layers) as opened:
+    with mnemic.open(url, clock=clock, **layers) as opened:
         yield opened
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mnemic
+from clock import Clock
 from mnemic import MemoryItem
 from mnemic.backends.memory import MemoryStore
 from mnemic.recall.strength import HALF_LIFE, Use, pack_use, strength, unpack_use
@@ -232,22 +232,18 @@ def test_decay_is_no_use(alice: mnemic.Scope) -> None:
     assert (faded.used, faded.uses) == (None, 0)
 
 
-def test_it_makes_no_difference_how_often_it_decays(monkeypatch: pytest.MonkeyPatch) -> None:
-    from mnemic.features import fading
-
-    start = datetime.now(UTC)
+def test_it_makes_no_difference_how_often_it_decays(clock: Clock) -> None:
     for uses in (0, 3):
-        with mnemic.open("memory://") as memory:
+        with mnemic.open("memory://", clock=clock) as memory:
             often, once = memory.scope("often"), memory.scope("once")
             for space in (often, once):
                 kept = space.remember("tea", importance=10)
                 for _ in range(uses):
                     space.used(kept)
-            for day in range(0, 101, 5):
-                monkeypatch.setattr(fading, "now", lambda day=day: start + day * DAY)
+            for _ in range(20):
+                clock.advance(days=5)
                 often.memories.decay()
             assert often.memories.fading()[0].strength == pytest.approx(once.memories.fading()[0].strength, rel=1e-3)
-            monkeypatch.undo()
 
 
 def test_many_decay_in_several_writes(alice: mnemic.Scope) -> None:
@@ -335,11 +331,11 @@ def test_no_importance_at_all_comes_back_as_such(alice: mnemic.Scope) -> None:
     assert alice.memories.restore("k").importance == 0
 
 
-def test_what_is_kept_still_ends_when_it_was_to_end(alice: mnemic.Scope) -> None:
-    alice.remember("the code is 1234", id="k", created=ago(300), ttl=timedelta(seconds=0.5))
+def test_what_is_kept_still_ends_when_it_was_to_end(alice: mnemic.Scope, clock: Clock) -> None:
+    alice.remember("the code is 1234", id="k", created=ago(300), ttl=timedelta(hours=1))
     assert alice.forget(faded_below=0.5, archive=True).deleted == 1
     assert len(alice.memories.archived()) == 1
-    time.sleep(0.6)
+    clock.advance(hours=1)
     assert alice.memories.archived() == []
     with pytest.raises(mnemic.NotFoundError):
         alice.memories.restore("k")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from datetime import timedelta
 from typing import Any
 
@@ -13,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mnemic
+from clock import Clock
 from mnemic import AgentCall, Message, Summarize, ToolCall
 from mnemic.features.summary import quoted
 from mnemic.tokens import count_message, encoding
@@ -282,24 +282,24 @@ def test_a_session_of_agents_alone_is_limited_too(alice: mnemic.Scope) -> None:
     assert texts(chat.window(1000)) == ["6", "7", "8"]
 
 
-def test_the_archive_and_the_summary_expire_with_the_session(alice: mnemic.Scope) -> None:
-    life = timedelta(seconds=0.6)
+def test_the_archive_and_the_summary_expire_with_the_session(alice: mnemic.Scope, clock: Clock) -> None:
+    life = timedelta(hours=1)
     chat = alice.session("x", max_messages=2, overflow=Summarize(lambda _: "secret"), keep=0.5, ttl=life)
     for n in range(6):
         chat.add("user", f"tea {n}")
     assert chat.summary() == "secret"
     assert chat.archived()
-    time.sleep(0.8)
+    clock.advance(hours=1)
     assert (chat.messages(), chat.archived(), chat.summary()) == ([], [], None)
     assert alice.recall("tea secret") == []
     chat.add("user", "new")
     assert texts(chat.window(500)) == ["new"]
 
 
-def test_a_handle_without_a_time_to_live_keeps_the_session_alive(alice: mnemic.Scope) -> None:
-    alice.session("x", ttl=timedelta(seconds=0.8)).add("user", "a")
+def test_a_handle_without_a_time_to_live_keeps_the_session_alive(alice: mnemic.Scope, clock: Clock) -> None:
+    alice.session("x", ttl=timedelta(hours=1)).add("user", "a")
     for text in "bc":
-        time.sleep(0.5)
+        clock.advance(minutes=40)
         alice.session("x").add("user", text)
     assert texts(alice.session("x").messages()) == ["a", "b", "c"]
 

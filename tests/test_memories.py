@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 
 import mnemic
+from clock import Clock
 from mnemic import MemoryItem, Message
 
 
@@ -109,10 +109,10 @@ def test_forget_by_key_or_filter(alice: mnemic.Scope) -> None:
     assert alice.forget(since=day).deleted == 3
 
 
-def test_what_has_a_time_to_live_is_forgotten_by_itself(alice: mnemic.Scope) -> None:
-    alice.remember("the code is 1234", ttl=timedelta(seconds=1))
+def test_what_has_a_time_to_live_is_forgotten_by_itself(alice: mnemic.Scope, clock: Clock) -> None:
+    alice.remember("the code is 1234", ttl=timedelta(hours=1))
     assert found(alice.recall("code")) == ["the code is 1234"]
-    time.sleep(1.1)
+    clock.advance(hours=1)
     assert alice.recall("code") == []
     assert alice.memories.list() == []
 
@@ -209,13 +209,13 @@ def test_recall_sees_changes_at_once(alice: mnemic.Scope) -> None:
     assert alice.recall("bicycle") == []
 
 
-def test_erasing_leaves_nothing_in_the_file(tmp_path: Path) -> None:
+def test_erasing_leaves_nothing_in_the_file(tmp_path: Path, clock: Clock) -> None:
     path = tmp_path / "a.db"
-    with mnemic.open(f"sqlite:///{path}") as memory:
+    with mnemic.open(f"sqlite:///{path}", clock=clock) as memory:
         memory.scope("alice@example.org").remember("PASSPORT-1234")
-        memory.scope("alice@example.org").session("s").add("user", "IBAN-5678", ttl=timedelta(seconds=0.05))
+        memory.scope("alice@example.org").session("s").add("user", "IBAN-5678", ttl=timedelta(hours=1))
         memory.scope("bob").remember("stays")
-        time.sleep(0.1)
+        clock.advance(hours=1)
         memory.scope("alice@example.org").erase()
     content = path.read_bytes()
     for secret in (b"PASSPORT-1234", b"IBAN-5678", b"alice@example.org"):
@@ -282,7 +282,7 @@ def test_an_index_that_is_mostly_gone_is_built_anew(alice: mnemic.Scope) -> None
     assert found(alice.recall("tea")) == ["tea again"]
 
 
-def test_erase_leaves_nothing_behind(memory: mnemic.Memory, tmp_path: Path) -> None:
+def test_erase_leaves_nothing_behind(memory: mnemic.Memory, clock: Clock) -> None:
     alice, bob = memory.scope("acme", "alice"), memory.scope("acme", "bob")
     for space in (alice, bob):
         space.session("s", max_messages=1, overflow="archive").add_many([Message("user", f"tea {n}") for n in range(4)])
@@ -292,8 +292,8 @@ def test_erase_leaves_nothing_behind(memory: mnemic.Memory, tmp_path: Path) -> N
     assert alice.erase() == 7
     assert alice.recall("tea") == []
     assert alice.sessions.list() == []
-    alice.remember("gone by then", ttl=timedelta(seconds=0.05))
-    time.sleep(0.1)
+    alice.remember("gone by then", ttl=timedelta(hours=1))
+    clock.advance(hours=1)
     alice.erase()
     assert len(bob.recall("tea", k=99)) == 7
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 import mnemic
+from clock import Clock
 
 
 @pytest.fixture
@@ -129,13 +129,13 @@ def test_configure_changes_what_is_given_and_keeps_the_rest(alice: mnemic.Scope)
     assert other.configure(max_bytes=None) == mnemic.NoteSettings()
 
 
-def test_stale_notes_are_found(notes: mnemic.Notes) -> None:
+def test_stale_notes_are_found(notes: mnemic.Notes, clock: Clock) -> None:
     notes.write("old", 1)
     notes.write("renewed", 1)
-    time.sleep(1.2)
+    clock.advance(hours=2)
     notes.write("renewed", 2)
     notes.write("new", 3)
-    age = timedelta(seconds=1)
+    age = timedelta(hours=1)
     assert [entry.key for entry in notes.stale(age)] == ["old"]
     assert notes.stale(timedelta(days=1)) == []
     with pytest.raises(mnemic.InvalidValueError):

@@ -11,11 +11,13 @@ import sys
 import textwrap
 import threading
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 import mnemic
+from clock import Clock
 from mnemic.backends.sql.sqlite import SqliteFile
 from mnemic.store import registry
 from mnemic.store.registry import StoreURL
@@ -55,6 +57,49 @@ def test_a_bad_url_says_what_is_wrong(url: str, error: type[Exception], named: s
 
     with pytest.raises(error, match=named):
         asyncio.run(opened())
+
+
+def test_a_memory_goes_by_the_clock_that_it_is_given(memory: mnemic.Memory, clock: Clock) -> None:
+    alice = memory.scope("alice")
+    chat = alice.session("s")
+    clock.advance(days=100)
+    then = clock()
+    assert chat.add("user", "tea").timestamp >= then
+    assert chat.add_many([{"role": "user", "content": "x"}])[0].timestamp >= then
+    assert chat.set_system("be brief").timestamp >= then
+    assert alice.sessions.list()[0].last_activity >= then
+    kept = alice.remember("likes tea")
+    assert kept.created is not None
+    assert kept.created >= then
+    assert alice.facts.add("Anna", "likes", "tea").valid_from >= then
+    assert alice.notes.write("n", 1).updated >= then
+    assert [hit.id for hit in alice.recall("likes tea", 1)] == [kept.id]
+    (before,) = alice.memories.fading()
+    clock.advance(days=300)
+    (after,) = alice.memories.fading()
+    assert after.strength < before.strength / 2
+    assert alice.forget(older_than=timedelta(days=200), kinds="memory").deleted == 1
+
+
+def test_an_archive_and_an_audit_log_go_by_the_same_clock(tmp_path: Path, clock: Clock) -> None:
+    clock.advance(days=100)
+    then = clock()
+    with mnemic.open("memory://", audit=f"sqlite:///{tmp_path / 'log.db'}", clock=clock) as memory:
+        alice = memory.scope("alice")
+        alice.remember("the code is 1234", id="k", ttl=timedelta(hours=1))
+        assert all(entry.time >= then for entry in memory.audit_trail())
+        assert alice.forget(since=then, archive=f"sqlite:///{tmp_path / 'a.db'}").deleted == 1
+    with mnemic.open(f"sqlite:///{tmp_path / 'a.db'}", clock=clock) as archive:
+        assert archive.scope("alice").memories.get("k").text == "the code is 1234"
+        clock.advance(hours=2)
+        assert archive.scope("alice").memories.list() == []
+
+
+def test_a_clock_returns_times(file_url: str) -> None:
+    with pytest.raises(mnemic.InvalidValueError, match="clock must be a function"):
+        mnemic.open(file_url, clock=datetime.now(UTC))  # type: ignore[arg-type]
+    with pytest.raises(mnemic.InvalidValueError, match="clock's time must be a datetime"):
+        mnemic.open(file_url, clock=lambda: 7)  # type: ignore[arg-type, return-value]
 
 
 def test_a_url_is_shown_without_its_password() -> None:

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import mnemic
+from clock import Clock
 from mnemic import MemoryItem, Message
 from mnemic.backends.memory import MemoryStore
 from mnemic.recall import scope_index
@@ -684,26 +685,28 @@ def test_facts_that_were_rewritten_lead_on(file_url: str, rewrites: int) -> None
         assert scored(mine) == fresh(alice, file_url, "where is Anna", k=9)
 
 
-def test_a_session_that_ended_by_itself_hides_nothing(alice: mnemic.Scope, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_that_ended_by_itself_hides_nothing(
+    alice: mnemic.Scope, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(scope_index, "RANKED", 20)
-    chat = alice.session("short", ttl=timedelta(seconds=0.6))
+    chat = alice.session("short", ttl=timedelta(hours=1))
     chat.add_many([Message("user", f"tea is ready {'abcdefghij'[n % 10]}{n}") for n in range(40)])
     alice.remember("tea was cold")
     assert len(alice.recall("tea is ready", k=99)) == 41
-    time.sleep(0.7)
+    clock.advance(hours=1)
     assert found(alice.recall("tea is ready", k=5)) == ["tea was cold"]
 
 
-def test_what_has_expired_takes_no_place(alice: mnemic.Scope) -> None:
+def test_what_has_expired_takes_no_place(alice: mnemic.Scope, clock: Clock) -> None:
     for n in range(6):
-        alice.remember(f"tea is ready {n}", ttl=timedelta(seconds=0.6))
+        alice.remember(f"tea is ready {n}", ttl=timedelta(hours=1))
     alice.remember("tea was cold")
     chat = alice.session("s")
     chat.add("user", "before", timestamp=START)
-    chat.add("user", "in between", ttl=timedelta(seconds=0.6))
+    chat.add("user", "in between", ttl=timedelta(hours=1))
     chat.add("user", "afterwards")
     assert len(alice.recall("tea is ready", k=3)) == 3
-    time.sleep(0.7)
+    clock.advance(hours=1)
     hits = alice.recall("tea is ready", k=9, signals="lexical")
     assert found(hits) == ["tea was cold"]
     (hit, *_) = alice.recall("afterwards", neighbors=1)

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 import mnemic
+from clock import Clock
 from mnemic import Message, Summarize
 from mnemic.backends.memory import MemoryStore
 from mnemic.layers.layer import Layer
@@ -95,15 +96,15 @@ def test_limits_that_were_removed_are_not_brought_back_by_older_handles(alice: m
     assert len(limited.messages()) == 6
 
 
-def test_a_handle_gives_its_settings_again_to_a_session_that_began_anew(alice: mnemic.Scope) -> None:
-    chat = alice.session("x", max_messages=2, ttl=timedelta(seconds=0.3))
+def test_a_handle_gives_its_settings_again_to_a_session_that_began_anew(alice: mnemic.Scope, clock: Clock) -> None:
+    chat = alice.session("x", max_messages=2, ttl=timedelta(hours=1))
     chat.add("user", "a")
-    time.sleep(0.4)
+    clock.advance(hours=1)
     assert alice.session("x").settings() == mnemic.SessionSettings()
     for text in "bcde":
         chat.add("user", text)
     assert texts(chat.messages()) == ["d", "e"]
-    assert chat.settings().ttl == timedelta(seconds=0.3)
+    assert chat.settings().ttl == timedelta(hours=1)
     alice.erase()
     chat.add("user", "f")
     assert alice.session("x").settings().max_messages == 2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 import mnemic
+from clock import Clock
 from mnemic import AgentCall, Message, ToolCall
 
 
@@ -338,13 +338,13 @@ def test_a_run_that_fails_is_cleared_as_well(alice: mnemic.Scope) -> None:
     assert chat.messages() == []
 
 
-def test_a_session_lives_as_long_as_it_is_used(alice: mnemic.Scope) -> None:
-    chat = alice.session("x", ttl=timedelta(seconds=1))
+def test_a_session_lives_as_long_as_it_is_used(alice: mnemic.Scope, clock: Clock) -> None:
+    chat = alice.session("x", ttl=timedelta(hours=1))
     for n in range(3):
         chat.add("user", str(n))
-        time.sleep(0.4)
+        clock.advance(minutes=40)
     assert texts(chat.messages()) == ["0", "1", "2"]
-    time.sleep(1.1)
+    clock.advance(hours=1)
     assert chat.messages() == []
     assert alice.sessions.list() == []
     chat.add("user", "new")
@@ -353,11 +353,11 @@ def test_a_session_lives_as_long_as_it_is_used(alice: mnemic.Scope) -> None:
         alice.session("y", ttl=timedelta(0))
 
 
-def test_one_message_may_expire_alone(memory: mnemic.Memory, chat: mnemic.Session) -> None:
-    chat.add("user", "code 1234", ttl=timedelta(seconds=1))
+def test_one_message_may_expire_alone(memory: mnemic.Memory, chat: mnemic.Session, clock: Clock) -> None:
+    chat.add("user", "code 1234", ttl=timedelta(hours=1))
     chat.add("user", "stays")
     assert texts(chat.messages()) == ["code 1234", "stays"]
-    time.sleep(1.1)
+    clock.advance(hours=1)
     assert texts(chat.messages()) == ["stays"]
     assert memory.compact() == 1
     assert memory.compact() == 0
@@ -418,15 +418,15 @@ def test_add_says_what_it_takes(chat: mnemic.Session, given: Callable[[mnemic.Se
     assert chat.messages() == []
 
 
-def test_expired_messages_that_are_still_stored_do_not_fill_a_session(alice: mnemic.Scope) -> None:
+def test_expired_messages_that_are_still_stored_do_not_fill_a_session(alice: mnemic.Scope, clock: Clock) -> None:
     chat = alice.session("short-lived")
-    chat.add("user", "soon gone", ttl=timedelta(milliseconds=1))
-    time.sleep(0.01)
+    chat.add("user", "soon gone", ttl=timedelta(hours=1))
+    clock.advance(hours=1)
     assert chat.prefill([Message("user", "new")])
     assert [message.text for message in chat.messages()] == ["new"]
     other = alice.session("target")
-    other.add("user", "soon gone", ttl=timedelta(milliseconds=1))
-    time.sleep(0.01)
+    other.add("user", "soon gone", ttl=timedelta(hours=1))
+    clock.advance(hours=1)
     chat.fork("target")
     assert [message.text for message in other.messages()] == ["new"]
 

@@ -36,6 +36,7 @@ def open(
     encryption_key: EncryptionKeys | None = None,
     audit: Auditing = None,
     index_bytes: int = INDEX_BYTES,
+    clock: Callable[[], datetime] | None = None,
 ) -> Memory:
     """Open the memory at a URL, such as `sqlite:///agent.db` or `memory://`.
 
@@ -43,40 +44,31 @@ def open(
     the store's vectors, None is keyword search only. `index` is the URL of a companion index for recall.
     `encryption_key` encrypts all content: 32 bytes, a Fernet key, or a list whose first key encrypts. `audit` logs all
     changes: True for the same store, another store or its URL, or an `Audit`. `index_bytes` bounds the memory of all
-    cached indexes together, except for a single larger one. Raises InvalidValueError for a bad URL or key,
-    UnknownSchemeError, MissingExtraError, EmbedderError if the store's vectors have another embedder, or a StoreError
-    if the store cannot be opened, such as DecryptionError with a wrong key.
+    cached indexes together, except for a single larger one. `clock` is a function that returns the current time, for
+    tests that move it; by default the system's. Raises InvalidValueError for a bad URL or key, UnknownSchemeError,
+    MissingExtraError, EmbedderError if the store's vectors have another embedder, or a StoreError if the store cannot
+    be opened, such as DecryptionError with a wrong key.
     """
     _, backend = registry.find(url)
     inline = backend.inline and index is None and audits_inline(audit)
     driver: Driver = Inline() if inline else Portal()
     try:
-        memory = driver.run(_opened(url, tokens, embedder, index, encryption_key, audit, index_bytes))
+        opening = open_async(
+            url,
+            tokens=tokens,
+            embedder=embedder,
+            index=index,
+            encryption_key=encryption_key,
+            audit=audit,
+            index_bytes=index_bytes,
+            clock=clock,
+        )
+        memory = driver.run(opening._opened())
         driver.close_when_dropped(memory.close)
         return Memory(memory, driver)
     except BaseException:
         driver.close()
         raise
-
-
-async def _opened(
-    url: str,
-    tokens: Tokens,
-    embedder: Embedder | str | None,
-    index: str | None,
-    encryption_key: EncryptionKeys | None,
-    audit: Auditing,
-    index_bytes: int,
-) -> AsyncMemory:
-    return await open_async(
-        url,
-        tokens=tokens,
-        embedder=embedder,
-        index=index,
-        encryption_key=encryption_key,
-        audit=audit,
-        index_bytes=index_bytes,
-    )
 
 
 def copy(

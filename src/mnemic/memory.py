@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
 from time import monotonic
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec.structs import replace
 
-from .checks import check_choice, check_count, check_several
+from .checks import check_callable, check_choice, check_count, check_several, check_time
 from .errors import EmbedderError, InvalidValueError, NotFoundError
 from .features.export import Exported, FileOrPath, Imported, export_file, import_file
 from .features.kinds import AUDITED
@@ -314,74 +314,20 @@ class AsyncMemory:
 class Opening:
     """A memory being opened: `await` it, or use it with `async with`."""
 
-    def __init__(
-        self,
-        url: str,
-        tokens: Tokens,
-        embedder: Embedder | str | None,
-        index: str | None = None,
-        encryption_key: EncryptionKeys | None = None,
-        audit: Auditing = None,
-        index_bytes: int = INDEX_BYTES,
-    ) -> None:
-        self._url = url
-        self._tokens = tokens
-        self._embedder = embedder
-        self._companion_url = index
-        self._key = encryption_key
-        self._audit = audit
-        self._index_bytes = check_count(index_bytes, "index_bytes")
+    def __init__(self, opened: Callable[[], Coroutine[Any, Any, AsyncMemory]]) -> None:
+        self._opened = opened
         self._memory: AsyncMemory | None = None
 
     def __await__(self) -> Generator[Any, None, AsyncMemory]:
-        return self._open().__await__()
+        return self._opened().__await__()
 
     async def __aenter__(self) -> AsyncMemory:
-        self._memory = await self._open()
+        self._memory = await self._opened()
         return self._memory
 
     async def __aexit__(self, *error: object) -> None:
         if self._memory is not None:
             await self._memory.close()
-
-    async def _open(self) -> AsyncMemory:
-        url, backend = registry.find(self._url)
-        tokens = counter(self._tokens)
-        embedder = self._embedder if self._embedder == AUTO else find_embedder(self._embedder)
-        keys = None if self._key is None else Keyring(self._key)
-        if keys is not None and self._companion_url is not None:
-            raise in_clear()
-        audit = audit_of(self._audit)
-        companion: Companion | None = None
-        async with AsyncExitStack() as opened:
-            if self._companion_url is not None:
-                companion = await open_companion(self._companion_url)
-                opened.push_async_callback(companion.close)
-            store = await backend.open(url)
-            opened.push_async_callback(store.close)
-            if audit is not None and isinstance(audit.store, str):
-                trail = await _open_trail(store, keys, audit.store)
-                opened.push_async_callback(trail.close)
-                audit = replace(audit, store=trail)
-            memory = AsyncMemory(store, tokens, str(url), embedder, companion, keys, audit, self._index_bytes)
-            await memory._prepare()
-            opened.pop_all()
-        return memory
-
-
-async def _open_trail(store: Store, keys: Keyring | None, url: str) -> Store:
-    """Open the store of an audit log, encrypted if the memory is."""
-    from .layers.encryption import EncryptLayer
-    from .layers.secondary_store import open_beside
-
-    return await open_beside(store if keys is None else EncryptLayer(store, keys), url)
-
-
-async def open_companion(url: str) -> Companion:
-    """Open the companion index at a URL; raises as `registry.find` does, or a StoreError."""
-    parsed, maker = registry.found_in(INDEXES, url)
-    companion: Companion = await maker.open(parsed)
-    return companion
 
 
 def open_async(
@@ -393,6 +339,7 @@ def open_async(
     encryption_key: EncryptionKeys | None = None,
     audit: Auditing = None,
     index_bytes: int = INDEX_BYTES,
+    clock: Callable[[], datetime] | None = None,
 ) -> Opening:
     """Open the memory at a URL for use on an event loop: await it, or use it with `async with`.
 
@@ -400,10 +347,50 @@ def open_async(
     made the store's vectors, None is keyword search only. `index` is the URL of a companion index for recall.
     `encryption_key` encrypts all content: 32 bytes, a Fernet key, or a list whose first key encrypts. `audit`
     logs all changes: True for the same store, another store or its URL, or an `Audit`. `index_bytes` bounds the
-    memory of all cached indexes together, except for a single larger one. Raises InvalidValueError,
-    EmbedderError, MissingExtraError or a StoreError, such as DecryptionError, when awaited.
+    memory of all cached indexes together, except for a single larger one. `clock` is a function that returns the
+    current time, for tests that move it; by default the system's. Raises InvalidValueError, EmbedderError,
+    MissingExtraError or a StoreError, such as DecryptionError, when awaited.
     """
-    return Opening(url, tokens, embedder, index, encryption_key, audit, index_bytes)
+    check_count(index_bytes, "index_bytes")
+    check_callable(clock, "clock")
+
+    async def opened() -> AsyncMemory:
+        parsed, backend = registry.find(url)
+        token_counter = counter(tokens)
+        found = embedder if embedder == AUTO else find_embedder(embedder)
+        keys = None if encryption_key is None else Keyring(encryption_key)
+        if keys is not None and index is not None:
+            raise in_clear()
+        logged = audit_of(audit)
+        companion: Companion | None = None
+        async with AsyncExitStack() as stack:
+            if index is not None:
+                companion = await open_companion(index)
+                stack.push_async_callback(companion.close)
+            store = await backend.open(parsed)
+            stack.push_async_callback(store.close)
+            if clock is not None:
+                store.clock = lambda: check_time(clock(), "the clock's time")
+            if logged is not None and isinstance(logged.store, str):
+                from .layers.encryption import EncryptLayer
+                from .layers.secondary_store import open_beside
+
+                trail = await open_beside(store if keys is None else EncryptLayer(store, keys), logged.store)
+                stack.push_async_callback(trail.close)
+                logged = replace(logged, store=trail)
+            memory = AsyncMemory(store, token_counter, str(parsed), found, companion, keys, logged, index_bytes)
+            await memory._prepare()
+            stack.pop_all()
+        return memory
+
+    return Opening(opened)
+
+
+async def open_companion(url: str) -> Companion:
+    """Open the companion index at a URL; raises as `registry.find` does, or a StoreError."""
+    parsed, maker = registry.found_in(INDEXES, url)
+    companion: Companion = await maker.open(parsed)
+    return companion
 
 
 def audits_inline(audit: Auditing) -> bool:

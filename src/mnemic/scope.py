@@ -22,7 +22,7 @@ from .features.memory_items import Duplicates, MemoryItem
 from .features.notes import AsyncNotes
 from .features.sessions import AsyncSession
 from .features.settings import GivenSettings, Overflow, Retention
-from .records import AUDIT_KIND, EMBEDDER_KIND, ONCE_KIND, Role, ScopePath, now
+from .records import AUDIT_KIND, EMBEDDER_KIND, ONCE_KIND, Role, ScopePath
 from .store.protocol import Store, all_streams, scrub
 from .store.query import Purge, Search, StreamScan, Write
 from .tokens import TokenCounter
@@ -157,7 +157,7 @@ class AsyncScope:
             query=query,
             kinds=() if kinds is None else recalled_kinds(kinds),
             where=conditions(metadata, roles=roles, since=since, until=until, min_importance=min_importance),
-            as_of=now() if as_of is None else check_time(as_of, "as_of"),
+            as_of=self._store.clock() if as_of is None else check_time(as_of, "as_of"),
             limit=check_count(k, "k"),
             signals=() if signals is None else names(signals, "signals"),
             min_score=min_score,

@@ -15,7 +15,7 @@ from ..errors import ConflictError, InvalidValueError, NotFoundError
 from ..features.kinds import FACT, MEMORY, NOTE
 from ..features.kinds import JOURNAL as JOURNAL
 from ..layers.layer import Layer
-from ..records import Record, Ref, ScopePath, Value, new_id, now
+from ..records import Record, Ref, ScopePath, Value, new_id
 from ..scope import AsyncScope
 from ..store.protocol import Store, scan_all
 from ..store.query import Condition, Delete, Limit, Op, Outcome, Put, Scan, Write
@@ -167,7 +167,7 @@ class AsyncJournal:
             return [Put(_record(ref, change.before), version)]
         if present is None:
             return []
-        moment = now()
+        moment = self._scope._store.clock()
         if change.kind == FACT and present.valid_to is None and _before(present.valid_from, moment):
             return self._scope.facts._close(present, moment)
         return [Delete(ref, version)]
@@ -203,7 +203,7 @@ class _Journaling(Layer):
         async def journaled() -> tuple[list[Outcome], Act | None]:
             nonlocal guarded
             before = dict(zip(refs, await self._below.read(refs), strict=True))
-            act = Act(id=new_id(), what=self._what, at=now(), by=self._by, undoes=self._undoes)
+            act = Act(id=new_id(), what=self._what, at=self.clock(), by=self._by, undoes=self._undoes)
             ops, guarded = _guarded(write.ops, before, lambda record, act=act: self._stamped(record, act))  # type: ignore[misc]
             changes = _changes(ops, before)
             if not changes:

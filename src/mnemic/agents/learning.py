@@ -19,7 +19,7 @@ from ..features.sessions import AsyncSession
 from ..features.summary import SUMMARY_KEY, Summarize, summary_record, title_of
 from ..features.summary import extractive as extractive
 from ..features.turns import Entry, grouped
-from ..records import Message, Record, Ref, Value, now
+from ..records import Message, Record, Ref, Value
 from ..scope import AsyncScope
 from ..store.protocol import scan_all
 from ..store.query import Condition, Put, Scan, Write
@@ -207,7 +207,7 @@ class AsyncLearner:
         """
         model = self._needed("reflect")
         scope = await self.memory.open()
-        since, until = _period(period)
+        since, until = _period(period, self.memory.scope._store.clock())
         material = await self.memory.run(self._material(since, until))
         if not material:
             return []
@@ -336,7 +336,11 @@ class AsyncLearner:
 
     def _by(self, chat: AsyncSession, message: str | None) -> dict[str, Any]:
         by = {"agent": self.name, "session": chat.name, "message": message, "model": self._model_name}
-        return {key: value for key, value in {**by, "at": now().isoformat()}.items() if value is not None}
+        return {
+            key: value
+            for key, value in {**by, "at": self.memory.scope._store.clock().isoformat()}.items()
+            if value is not None
+        }
 
     def _writer(self, what: str, chat: AsyncSession, message: str) -> AsyncScope:
         by = Provenance(agent=self.name, session=chat.name, message=message, model=self._model_name)
@@ -389,10 +393,9 @@ def _lines(records: Sequence[Record]) -> list[str]:
     return lines
 
 
-def _period(period: timedelta | tuple[datetime, datetime]) -> tuple[datetime, datetime]:
+def _period(period: timedelta | tuple[datetime, datetime], now: datetime) -> tuple[datetime, datetime]:
     if isinstance(period, timedelta):
-        moment = now()
-        return moment - period, moment
+        return now - period, now
     since, until = period
     if check_time(since, "since") >= check_time(until, "until"):
         raise InvalidValueError(f"a period ends after it begins: {since} to {until}")

@@ -120,12 +120,12 @@ class MemoryStore:
 
     def __init__(self, data: _Data | None = None, clock: Callable[[], datetime] = now) -> None:
         self._data = data or _Data()
-        self._clock = clock
+        self.clock = clock
         self._closed = False
 
     async def write(self, write: Write) -> list[Outcome]:
         with self._open() as data:
-            change = _Change(data, self._clock())
+            change = _Change(data, self.clock())
             try:
                 if (ref := note_ref(write)) is not None:
                     note = change.stream(ref.scope, ref.kind, make=False).get(ref.key)
@@ -140,7 +140,7 @@ class MemoryStore:
             return outcomes
 
     async def read(self, refs: Sequence[Ref]) -> list[Record | None]:
-        moment = self._clock()
+        moment = self.clock()
         with self._open() as data:
             found: list[Record | None] = []
             for ref in refs:
@@ -151,7 +151,7 @@ class MemoryStore:
             return found
 
     async def scan(self, scan: Scan) -> Page[Record]:
-        moment = self._clock()
+        moment = self.clock()
         start = from_cursor(scan.cursor) if scan.cursor is not None else None
         items: list[Record] = []
         with self._open() as data:
@@ -172,7 +172,7 @@ class MemoryStore:
         return Page(tuple(items))
 
     async def streams(self, scan: StreamScan) -> Page[Stream]:
-        moment = self._clock()
+        moment = self.clock()
         start = from_cursor(scan.cursor)[:2] if scan.cursor is not None else None
         items: list[Stream] = []
         with self._open() as data:

@@ -16,7 +16,7 @@ from ..errors import ConflictError, InvalidValueError
 from ..event_loop import off_loop
 from ..files import check_path, read_file, reading, replace_file, replacing
 from ..recall.strength import USE
-from ..records import EMBEDDER_KIND, LOCK_KIND, Message, Record, ScopePath, Stream, Value, now
+from ..records import EMBEDDER_KIND, LOCK_KIND, Message, Record, ScopePath, Stream, Value
 from ..store.digest import digest
 from ..store.protocol import Store, all_streams, scan_all
 from ..store.query import Derive, Op, Put, Scan, StreamScan, Touch, Write
@@ -99,7 +99,7 @@ async def export_lines(store: Store, scope: ScopePath) -> AsyncIterator[tuple[by
     """
     streams = [s async for s in all_streams(store, StreamScan(scope=scope)) if s.kind not in LEFT_OUT]
     done, total = 0, sum(stream.count for stream in streams)
-    yield _encode(Header(format=FORMAT, scope=scope.path, exported=now())) + b"\n", done, total
+    yield _encode(Header(format=FORMAT, scope=scope.path, exported=store.clock())) + b"\n", done, total
     for stream in streams:
         if stream.ttl is not None or stream.settings is not None:
             lives = Line(scope=stream.scope.path, kind=stream.kind, ttl=stream.ttl, settings=stream.settings)

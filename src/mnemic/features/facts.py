@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from ..checks import check_count, check_name, check_number, check_time, shown, to_microseconds
 from ..errors import InvalidValueError, LimitError
 from ..event_loop import off_loop
-from ..records import Record, Ref, ScopePath, Value, now
+from ..records import Record, Ref, ScopePath, Value
 from ..store.matching import true_at
 from ..store.protocol import Store, scan_all
 from ..store.query import Condition, Delete, Op, Put, Scan, Write
@@ -99,7 +99,7 @@ class AsyncFacts:
             subject=check_name(subject, "subject"),
             predicate=check_name(predicate, "predicate"),
             object=check_name(object, "object"),
-            valid_from=now() if valid_from is None else check_time(valid_from, "valid_from"),
+            valid_from=self._store.clock() if valid_from is None else check_time(valid_from, "valid_from"),
             valid_to=None if valid_to is None else check_time(valid_to, "valid_to"),
             source=None if source is None else check_name(source, "source"),
             confidence=_confidence(confidence),
@@ -133,7 +133,7 @@ class AsyncFacts:
         With `object`, only facts with that object. Ended facts stay as history. Raises ConflictError if
         concurrent writes win every attempt.
         """
-        moment = _moment(valid_to)
+        moment = self._moment(valid_to)
         pair = _key(check_name(subject, "subject"), check_name(predicate, "predicate"))
 
         async def close() -> int:
@@ -175,7 +175,7 @@ class AsyncFacts:
         """
         if history and as_of is not None:
             raise InvalidValueError("ask for a moment with as_of, or for all times with history, not both")
-        moment = None if history else _moment(as_of)
+        moment = None if history else self._moment(as_of)
         where = _where(subject, predicate, object)
         if limit is not None:
             scan = replace(self._question(where, moment), limit=check_count(limit, "limit"))
@@ -195,7 +195,7 @@ class AsyncFacts:
     ) -> Neighborhood:
         """Return everything in this scope that is connected with a name, in either direction, within `depth` steps."""
         check_count(depth, "depth", least=1)
-        walk = _Walk(self, check_name(name, "name"), predicates, _moment(as_of), max_facts)
+        walk = _Walk(self, check_name(name, "name"), predicates, self._moment(as_of), max_facts)
         for _ in range(depth):
             if not await walk.step():
                 break
@@ -215,7 +215,7 @@ class AsyncFacts:
 
         Raises LimitError if it would have to read more than `max_facts` facts.
         """
-        moment = _moment(as_of)
+        moment = self._moment(as_of)
         here, there = (_Walk(self, check_name(name, "name"), predicates, moment, max_facts) for name in (start, end))
         for step in range(check_count(max_depth, "max_depth", least=1) + 1):
             if met := here.distances.keys() & there.distances.keys():
@@ -308,6 +308,9 @@ class AsyncFacts:
             valid_to=fact.valid_to,
         )
 
+    def _moment(self, as_of: datetime | None) -> datetime:
+        return self._store.clock() if as_of is None else check_time(as_of, "as_of")
+
     def _question(self, where: tuple[Condition, ...], moment: datetime | None) -> Scan:
         return Scan(scope=self.scope, kinds=(FACT,), where=where, as_of=moment)
 
@@ -399,10 +402,6 @@ def _confidence(value: float) -> float:
     if check_number(value, "confidence", least=0) > 1:
         raise InvalidValueError(f"confidence is a share from 0 to 1: {value}")
     return float(value)
-
-
-def _moment(as_of: datetime | None) -> datetime:
-    return now() if as_of is None else check_time(as_of, "as_of")
 
 
 def _where(subject: str | None, predicate: str | None, object: str | None) -> tuple[Condition, ...]:

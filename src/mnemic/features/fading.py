@@ -13,7 +13,7 @@ from ..checks import check_name, from_microseconds, shown, to_microseconds
 from ..errors import InvalidValueError, NotFoundError
 from ..recall.index_entry import RECALL
 from ..recall.strength import DAY, HALF_LIFE, ONE_MORE, USE, Use, pack_use, strength, unpack_use
-from ..records import Record, Ref, ScopePath, Value, now, plain
+from ..records import Record, Ref, ScopePath, Value, plain
 from ..store.batches import write_each
 from ..store.protocol import Store, scan_all
 from ..store.query import Delete, Derive, Put, Scan, Write, stored
@@ -63,7 +63,7 @@ async def faded(
         raise InvalidValueError(f"half_life must be a positive timedelta: {shown(half_life)}")
     days = HALF_LIFE if half_life is None else half_life / timedelta(days=1)
     scan = Scan(scope=scope, kinds=(MEMORY,), below=below, derived=(USE, RECALL), limit=AT_ONCE)
-    moment = to_microseconds(now())
+    moment = to_microseconds(store.clock())
     async for record in scan_all(store, scan):
         if record.pinned or record.importance is None or record.created is None:
             continue
@@ -78,7 +78,7 @@ async def decay(store: Store, scope: ScopePath, half_life: timedelta | None) -> 
     """Write the decayed importance of each memory to the store; return how many changed."""
     changed = 0
     batch: list[tuple[Put, Derive]] = []
-    moment = to_microseconds(now())
+    moment = to_microseconds(store.clock())
     async for fade in faded(store, scope, half_life):
         record = fade.record
         if record.importance and fade.strength < record.importance * (1 - LEAST):
@@ -105,7 +105,7 @@ async def restore(store: Store, scope: ScopePath, id: str) -> Record:
     if kept is None:
         raise NotFoundError(f"the archive of {scope.path!r} has no memory with the id {shown(id)}")
     put = Put(_restored(kept), 0)
-    moment = to_microseconds(now())
+    moment = to_microseconds(store.clock())
     use = Derive(put.record.ref, USE, pack_use(Use(since=moment, uses=1, last=moment)))
     did, *_ = await store.write(Write((put, use, Delete(kept.ref, kept.version))))
     return stored(put.record, did)

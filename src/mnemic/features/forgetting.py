@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from ..checks import MAX_KEY, check_name, check_number, check_ttl, to_microseconds
 from ..errors import ConflictError, InvalidValueError, StoreError
-from ..records import AUDIT_KIND, EMBEDDER_KIND, LOCK_KIND, Record, ScopePath, Stream, Value, new_id, now
+from ..records import AUDIT_KIND, EMBEDDER_KIND, LOCK_KIND, Record, ScopePath, Stream, Value, new_id
 from ..store.batches import write_each
 from ..store.digest import digest
 from ..store.matching import matches
@@ -107,7 +107,7 @@ class Forgetting:
         self._store = store
         self._scope = scope
         self._filters = filters
-        self._before = None if filters.older_than is None else now() - filters.older_than
+        self._before = None if filters.older_than is None else store.clock() - filters.older_than
         self._where = conditions(filters.metadata, since=filters.since, until=filters.until)
         if filters.source is not None:
             self._where += (Condition("labels.source", "eq", check_name(filters.source, "source")),)
@@ -177,7 +177,7 @@ class Forgetting:
 
     async def _check_apart(self, archive: Store) -> None:
         """Raise InvalidValueError if the archive is the same store under another URL."""
-        probe = Record(self._scope, LEASE, f"archive {new_id()}", expires=now() + LEASE_TIME)
+        probe = Record(self._scope, LEASE, f"archive {new_id()}", expires=self._store.clock() + LEASE_TIME)
         (did,) = await archive.write(Write((Put(probe, 0),)))
         (found,) = await self._store.read([probe.ref])
         await archive.write(Write((Delete(probe.ref, did.version),)))

@@ -14,7 +14,7 @@ from ..errors import ConflictError, InvalidValueError, NotFoundError
 from ..recall.index_entry import RECALL
 from ..recall.similarity import NEAR, content_words, similarity
 from ..recall.strength import OF_USE
-from ..records import Record, Ref, ScopePath, new_id, now
+from ..records import Record, Ref, ScopePath, new_id
 from ..store.digest import digest_of
 from ..store.protocol import Store, scan_all
 from ..store.query import Condition, Outcome, Put, Scan, Search, Write, stored
@@ -82,7 +82,7 @@ class AsyncMemories:
             valid_from=valid_from,
             valid_to=valid_to,
             created=created,
-            expires=None if ttl is None else now() + check_ttl(ttl),
+            expires=None if ttl is None else self._store.clock() + check_ttl(ttl),
             pinned=pinned,
         )
         if id == "":
@@ -148,7 +148,7 @@ class AsyncMemories:
             query=check_text(text, "text"),
             kinds=(MEMORY,),
             below=False,
-            as_of=now(),
+            as_of=self._store.clock(),
             limit=4 * check_count(k, "k"),
             signals=("lexical", "dense"),
             diverse=False,

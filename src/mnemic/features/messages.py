@@ -28,7 +28,11 @@ TAKEN = (
 
 
 def one_message(
-    message: MessageLike | Role | None, content: Content, role: Role | None, fields: Mapping[str, Any]
+    message: MessageLike | Role | None,
+    content: Content,
+    role: Role | None,
+    fields: dict[str, Any],
+    clock: Callable[[], datetime],
 ) -> Message:
     """Return a message from fields or a whole one; raises InvalidValueError with the accepted forms."""
     both = "give either a message, or a role with content and fields, not both"
@@ -37,7 +41,7 @@ def one_message(
             raise InvalidValueError(both)
         message, role = None, message
     if message is not None:
-        whole = to_message(message)
+        whole = to_message(message, clock)
         if content is not None or role is not None or fields:
             raise InvalidValueError(both)
         return whole
@@ -45,23 +49,28 @@ def one_message(
         raise InvalidValueError(f"{TAKEN}: {'there is no role' if role is None else f'the role is {shown(role)}'}")
     if fields:
         check_fields(fields)
+    if "timestamp" not in fields:
+        fields["timestamp"] = clock()
     return Message(role, content, **fields)
 
 
-def to_message(given: MessageLike) -> Message:
+def to_message(given: MessageLike, clock: Callable[[], datetime]) -> Message:
     """Return a message, or one from a dict of fields; raises InvalidValueError."""
     if isinstance(given, Message):
         return given
     if isinstance(given, Mapping):
-        return Message.from_dict(dict(given))
+        fields = dict(given)
+        if fields.get("timestamp") is None:
+            fields["timestamp"] = clock()
+        return Message.from_dict(fields)
     raise InvalidValueError(f"{TAKEN}, not {shown(given)}")
 
 
 async def take_messages(
-    given: Sequence[MessageLike], *, open_images: bool = True, kept: Collection[str] = ()
+    given: Sequence[MessageLike], clock: Callable[[], datetime], *, open_images: bool = True, kept: Collection[str] = ()
 ) -> list[Message]:
     """Return messages with their image files read, except those in `kept`."""
-    messages = [to_message(one) for one in given]
+    messages = [to_message(one, clock) for one in given]
     if not open_images or not any(message.images for message in messages):
         return messages
     return await off_loop(lambda: [with_data(message, kept) for message in messages])

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from ..checks import JSON, MAX_TTL, check_count, check_json, check_name, check_text, shown
 from ..errors import ConflictError, InvalidValueError, LimitError, NotFoundError, SettingsChangedError
-from ..records import Record, Ref, ScopePath, Value, now, texts_in
+from ..records import Record, Ref, ScopePath, Value, texts_in
 from ..store.protocol import Store, scan_all
 from ..store.query import Condition, Delete, Expect, Limit, Op, Outcome, Purge, Put, Scan, StreamScan, Touch, Write
 from ..store.retry import ATTEMPTS, retried
@@ -175,7 +175,7 @@ class AsyncNotes:
 
     async def stale(self, older_than: timedelta) -> list[NoteInfo]:
         """Return the notes of this scope that were last written longer ago than this."""
-        return [to_info(record) async for record in self._scan(_older(older_than))]
+        return [to_info(record) async for record in self._scan(_older(older_than, self._store.clock()))]
 
     async def usage(self) -> tuple[int, int]:
         """Return the number of notes of this scope, and the bytes of their values as JSON."""
@@ -265,7 +265,7 @@ def _shown(limit: int | None) -> str:
     return "any number of" if limit is None else f"{limit:,}"
 
 
-def _older(than: timedelta) -> tuple[Condition, ...]:
+def _older(than: timedelta, now: datetime) -> tuple[Condition, ...]:
     if not isinstance(than, timedelta) or not timedelta(0) <= than <= MAX_TTL:
         raise InvalidValueError(f"older_than must be a timedelta from 0 to a thousand years: {shown(than)}")
-    return (Condition("updated", "lt", now() - than),)
+    return (Condition("updated", "lt", now - than),)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from ..errors import ConflictError, LimitError, SettingsChangedError
 from ..event_loop import call, off_loop
 from ..recall.index_entry import RECALL
-from ..records import Message, Record, Ref, ScopePath, now
+from ..records import Message, Record, Ref, ScopePath
 from ..store.protocol import Store
 from ..store.query import Delete, Expect, Limit, Op, Outcome, Put, Scan, StreamScan, Write, checked
 from ..store.rules import over_limit
@@ -168,7 +168,7 @@ class LimitedLog:
     async def _make_room(self, settings: SessionSettings) -> None:
         """Evict messages, unless another writer has the lease."""
         lease = Ref(self._scope, LEASE, "room")
-        record = Record(scope=lease.scope, kind=lease.kind, key=lease.key, expires=now() + LEASE_TIME)
+        record = Record(scope=lease.scope, kind=lease.kind, key=lease.key, expires=self._store.clock() + LEASE_TIME)
         try:
             (held,) = await self._store.write(Write((Put(record, if_version=0),)))
         except ConflictError:

@@ -15,7 +15,7 @@ from ..checks import check_count, check_name, check_several, check_text, check_t
 from ..errors import ConflictError, InvalidValueError, NotFoundError, SettingsChangedError
 from ..event_loop import off_loop
 from ..recall.index_entry import RECALL
-from ..records import Content, Message, Record, Ref, Role, ScopePath, Stream, now
+from ..records import Content, Message, Record, Ref, Role, ScopePath, Stream
 from ..store.protocol import Store, scan_all
 from ..store.query import Delete, Expect, Op, Purge, Put, Scan, StreamScan, Write
 from ..store.retry import retried
@@ -80,9 +80,9 @@ class AsyncSession:
         InvalidValueError for a value that cannot be stored; NotFoundError for a missing image file, TooLargeError
         for one that is too large.
         """
-        given = one_message(message, content, role, fields)
-        expires = None if ttl is None else now() + check_ttl(ttl)
-        added = await take_messages([given]) if given.images else [given]
+        given = one_message(message, content, role, fields, self._store.clock)
+        expires = None if ttl is None else self._store.clock() + check_ttl(ttl)
+        added = await take_messages([given], self._store.clock) if given.images else [given]
         return (await self._add(added, once, expires))[0]
 
     async def add_many(
@@ -93,7 +93,7 @@ class AsyncSession:
         `once` and errors are as in `add`. Without `open_images`, for messages from an untrusted source, image
         paths stay paths and are never opened.
         """
-        given = await take_messages(check_several(messages, "messages"), open_images=open_images)
+        given = await take_messages(check_several(messages, "messages"), self._store.clock, open_images=open_images)
         return await self._add(given, once)
 
     async def messages(
@@ -147,7 +147,7 @@ class AsyncSession:
 
     async def set_system(self, content: str) -> Message:
         """Set the system message, replacing the previous one; limits never evict it."""
-        message = Message("system", check_text(content, "content"), SYSTEM_ID)
+        message = Message("system", check_text(content, "content"), SYSTEM_ID, timestamp=self._store.clock())
         record = self._encode(message)
         await self._log.write([Put(record)], [record])
         return message
@@ -155,7 +155,7 @@ class AsyncSession:
     async def settings(self) -> SessionSettings:
         """Return the session's settings: the stored ones, with those this handle was opened with."""
         stream = await self._stream()
-        ended = stream is not None and stream.expires is not None and stream.expires <= now()
+        ended = stream is not None and stream.expires is not None and stream.expires <= self._store.clock()
         self._known.learn(None if stream is None or ended else stream.settings)
         return self._known.view.settings
 
@@ -226,7 +226,9 @@ class AsyncSession:
             before = [decode(record) for record in stored]
             kept = {image for message in before for image in message.images}
             wanted = messages(before) if callable(messages) else fixed
-            after = await take_messages(check_several(wanted, "messages"), open_images=open_images, kept=kept)
+            after = await take_messages(
+                check_several(wanted, "messages"), self._store.clock, open_images=open_images, kept=kept
+            )
             ops, records = difference(stored, after, self._encode)
             try:
                 if ops:
@@ -265,7 +267,7 @@ class AsyncSession:
 
     async def prefill(self, messages: Iterable[MessageLike]) -> bool:
         """Add messages if the session has none except system messages; return whether it did."""
-        given = await take_messages(check_several(messages, "messages"))
+        given = await take_messages(check_several(messages, "messages"), self._store.clock)
         records = [self._encode(message) for message in given]
 
         async def fill() -> bool:

@@ -28,7 +28,7 @@ from ..errors import (
     StorePermissionError,
     StoreUnavailableError,
 )
-from ..records import AUDIT_KIND, Record, Ref, ScopePath, Stream, Value, new_id, now
+from ..records import AUDIT_KIND, Record, Ref, ScopePath, Stream, Value, new_id
 from ..store.batches import write_each
 from ..store.protocol import Page, Store, scan_all
 from ..store.query import Condition, Delete, Limit, Op, Outcome, Purge, Put, Scan, StreamScan, Touch, Write
@@ -281,7 +281,7 @@ class AuditLayer(Layer):
             else:
                 wanted = _told_after(op) and _changed(op, outcome)
             if wanted:
-                found.append(_put(*self._told(op, outcome, who), _key(write, n), outcome.updated or now()))
+                found.append(_put(*self._told(op, outcome, who), _key(write, n), outcome.updated or self.clock()))
         return found
 
     def _unsure(self, write: Write, who: Who) -> list[Put]:
@@ -290,7 +290,7 @@ class AuditLayer(Layer):
         for n, op in enumerate(write.ops):
             if any(op is told for told in _told_before(write.ops)):
                 _, data = self._told(op, None, who)
-                found.append(_put(op, {**data, "unsure": True}, _key(write, n), now()))
+                found.append(_put(op, {**data, "unsure": True}, _key(write, n), self.clock()))
         return found
 
     async def _add(self, entries: list[Put], complaint: str) -> None:

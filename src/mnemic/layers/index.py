@@ -22,7 +22,7 @@ from ..models.embedder import Embedder
 from ..recall.index_entry import INDEX_BYTES, RECALL, SPEAKING, TURNS, EntryBuilder
 from ..recall.metrics import Metrics, MetricsRecorder
 from ..recall.strength import OF_USE, ONE_MORE, USE, Use, pack_use, unpack_use
-from ..records import Match, Record, Ref, ScopePath, now
+from ..records import Match, Record, Ref, ScopePath
 from ..store.matching import matches, to_cursor, true_at
 from ..store.nearest import Companion
 from ..store.protocol import Capability, Page, Store, scan_all
@@ -159,7 +159,8 @@ class IndexLayer(Layer):
         return results
 
     async def _answered(self, index: ScopeIndex, search: Search, maker: EntryBuilder) -> list[Match]:
-        answer = await aside(maker, len(index.shard), lambda: index.answer(search, maker))
+        moment = to_microseconds(self.clock())
+        answer = await aside(maker, len(index.shard), lambda: index.answer(search, maker, moment))
         return await self._read(index, answer, search)
 
     async def _search_afar(self, afar: RemoteIndex, search: Search, maker: EntryBuilder) -> list[Match]:
@@ -271,7 +272,7 @@ class IndexLayer(Layer):
                 answer.narrow(index.documents(places), after=start)
         results = chosen
         if search.uses:
-            moment = to_microseconds(now())
+            moment = to_microseconds(self.clock())
             for n, match in results.items():
                 if match.record.importance is not None:
                     self._count(match.record.ref, moment)
@@ -317,7 +318,7 @@ class IndexLayer(Layer):
 
     def _use(self, ops: tuple[Op, ...]) -> None:
         """Count the uses in a write; they are written later."""
-        moment = to_microseconds(now())
+        moment = to_microseconds(self.clock())
         for op in ops:
             if isinstance(op, Derive):
                 self._count(op.ref, moment)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
 from typing import TypeAlias
 
 from msgspec.structs import replace
@@ -18,6 +19,7 @@ class Layer:
 
     def __init__(self, below: Store) -> None:
         self._below = below
+        self.clock: Callable[[], datetime] = below.clock
 
     @property
     def capabilities(self) -> frozenset[Capability]:

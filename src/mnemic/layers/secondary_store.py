@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from datetime import datetime
 from typing import Any, TypeVar
 
 from ..event_loop import Portal, running_loop
@@ -25,7 +26,12 @@ async def open_beside(store: Store, url: str) -> Store:
     parsed, backend = registry.find(url)
     # Inline there is no event loop on which a remote store could wait.
     alone = running_loop() is None and not backend.inline
-    opened: Store = _PortalStore(backend, parsed) if alone else await backend.open(parsed)
+    opened: Store
+    if alone:
+        opened = _PortalStore(backend, parsed, store.clock)
+    else:
+        opened = await backend.open(parsed)
+        opened.clock = store.clock
     try:
         other = beside(store, opened)
         if isinstance(other, EncryptLayer):
@@ -41,7 +47,7 @@ async def open_beside(store: Store, url: str) -> Store:
 class _PortalStore:
     """A store on a background event loop, for callers without a loop of their own."""
 
-    def __init__(self, backend: Backend, url: StoreURL) -> None:
+    def __init__(self, backend: Backend, url: StoreURL, clock: Callable[[], datetime]) -> None:
         async def open() -> Store:
             return await backend.open(url)
 
@@ -51,6 +57,8 @@ class _PortalStore:
         except BaseException:
             self._portal.close()
             raise
+        self.clock: Callable[[], datetime] = clock
+        self._store.clock = clock
 
     @property
     def capabilities(self) -> frozenset[Capability]:

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..checks import to_microseconds
-from ..records import ROLES, Record, Ref, Stream, now
+from ..records import ROLES, Record, Ref, Stream
 from ..store.query import Condition, Search
 from .document_table import MOST, NONE, DocumentTable
 from .index_entry import EntryBuilder, IndexEntry
@@ -253,8 +253,8 @@ class ScopeIndex:
                 found.update(held[np.isin(shard.seq.values[held], seqs)].tolist())
         return found
 
-    def answer(self, search: Search, maker: EntryBuilder) -> Answer:
-        """Rank all documents that the search can find."""
+    def answer(self, search: Search, maker: EntryBuilder, moment: int) -> Answer:
+        """Rank all documents that the search can find at a moment, in microseconds."""
         shard = self.shard
         with self.lock:
             speakers = dict(shard.speakers)
@@ -268,7 +268,6 @@ class ScopeIndex:
             if self._view is None:
                 self._view = View(shard)
             view = self._view
-            moment = to_microseconds(now())
             visible, rest = self._visible(search, view, moment)
             chosen = frozenset(search.signals) or None
             weights = replace(WEIGHTS, dense=WEIGHTS.dense * maker.trust, context=WEIGHTS.context * maker.trust)

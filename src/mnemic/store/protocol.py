@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from datetime import datetime
 from enum import Enum
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
@@ -45,6 +46,9 @@ class Store(Protocol):
     All methods raise ClosedError after `close`, and StoreError or a subclass if the back-end fails. Arguments and
     results share no state with stored data.
     """
+
+    clock: Callable[[], datetime]
+    """Source of the current time, for expiry and the times of records; a memory that is opened with a clock sets it."""
 
     @property
     def capabilities(self) -> frozenset[Capability]:

@@ -43,8 +43,8 @@ class AgentCoreStore(KeyValueStore):
     async def write(self, write: Write) -> list[Outcome]:
         self._check_open()
         if note_ref(write) is not None:
-            did = [Outcome(1, 1, self._clock(), self._clock(), key="k" * 40)] * len(write.ops)
-            note = note_of(write, did, self._clock())
+            did = [Outcome(1, 1, self.clock(), self.clock(), key="k" * 40)] * len(write.ops)
+            note = note_of(write, did, self.clock())
             check_size(Held(note.kind, Kept.of(note)), f"what write {shown(write.id)} does")
         for op in write.ops:
             if isinstance(op, Put):

@@ -31,7 +31,7 @@ class KeyValueStore:
 
     def __init__(self, engine: Engine, clock: Callable[[], datetime] = now) -> None:
         self._engine = engine
-        self._clock = clock
+        self.clock: Callable[[], datetime] = clock
         self._journals = Journals(engine, self._moment)
         self._writer = Writer(engine, self._journals, self._moment)
         self._closed = False
@@ -125,7 +125,7 @@ class KeyValueStore:
             raise ClosedError(f"{self._engine.url} is closed")
 
     def _moment(self) -> int:
-        return to_microseconds(self._clock())
+        return to_microseconds(self.clock())
 
     async def _walk(self, scan: Scan, start: Position | None) -> AsyncGenerator[Record, None]:
         """Yield all records of a scan, in order, from a position on."""
@@ -151,7 +151,7 @@ class KeyValueStore:
     ) -> AsyncGenerator[Record, None]:
         """Yield the records of a scan in one stream, whose head may be known already."""
         name = (scope.path, kind)
-        now = self._clock()
+        now = self.clock()
         names = scan.derived if scan.lacking is None else (*scan.derived, scan.lacking)
         async for row in self._rows(scan, name, after, head, tuple(dict.fromkeys(names))):
             if scan.lacking is not None and row.values((scan.lacking,)):

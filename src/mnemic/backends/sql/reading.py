@@ -49,7 +49,7 @@ class SqlReads(ABC):
 
     def __init__(self, statements: Statements, clock: Callable[[], datetime] = now) -> None:
         self._sql = statements
-        self._clock = clock
+        self.clock: Callable[[], datetime] = clock
 
     @abstractmethod
     async def _read(self, work: Work[Result]) -> Result:
@@ -76,7 +76,7 @@ class SqlReads(ABC):
         raise NotImplementedError("this store cannot search; use the index layer")
 
     def _moment(self) -> int:
-        return to_microseconds(self._clock())
+        return to_microseconds(self.clock())
 
     async def _find(
         self, connection: Connection, asked: dict[tuple[ScopePath, str], dict[str, None]]

@@ -21,7 +21,7 @@ import pytest
 
 from mnemic.errors import ClosedError, EmbedderError, InvalidValueError, MissingExtraError
 from mnemic.models import transformer
-from mnemic.models.embedder import Embedder, Once
+from mnemic.models.embedder import Embedder, LazyValue
 from mnemic.models.local import FastEmbedEmbedder, SentenceTransformerEmbedder
 from mnemic.models.openai import OpenAIEmbedder
 from mnemic.models.transformer import TransformerEmbedder
@@ -134,7 +134,7 @@ def test_a_value_is_made_once_and_again_after_a_failure() -> None:
         time.sleep(0.01)
         return len(made)
 
-    once = Once(make)
+    once = LazyValue(make)
     with pytest.raises(RuntimeError, match="not yet"):
         once.get()
     with ThreadPoolExecutor(8) as pool:
@@ -145,6 +145,8 @@ def test_a_value_is_made_once_and_again_after_a_failure() -> None:
 
 KEY = "sk-0123456789-secret"
 Reply = tuple[int, dict[str, str], bytes]
+SOON = {"Retry-After-Ms": "1"}
+"""Headers that ask for a retry at once."""
 
 
 def vector(text: str, width: int = 3) -> list[float]:
@@ -231,7 +233,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 
 @pytest.fixture
 def remote(server: Server) -> Iterator[OpenAIEmbedder]:
-    with OpenAIEmbedder("small", base_url=server.url, api_key=KEY, batch_size=3, backoff=0.001) as opened:
+    with OpenAIEmbedder("small", base_url=server.url, api_key=KEY, batch_size=3) as opened:
         yield opened
 
 
@@ -266,6 +268,15 @@ def test_dimensions_are_asked_for_and_named(server: Server) -> None:
     assert set(server.paths) == {"/v1/embeddings"}
 
 
+def test_the_environment_adds_nothing_to_a_request(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID"):
+        monkeypatch.setenv(name, "mine")
+    with OpenAIEmbedder("small", base_url=server.url) as asked:
+        asked.embed(["a"])
+    assert "mine" not in server.headers[0].values()
+    assert not server.headers[0].keys() & {"authorization", "openai-organization", "openai-project"}
+
+
 def test_the_same_model_elsewhere_has_the_same_id() -> None:
     here = OpenAIEmbedder("small", base_url="http://here/v1")
     assert here.id == OpenAIEmbedder("small").id == "small"
@@ -273,7 +284,7 @@ def test_the_same_model_elsewhere_has_the_same_id() -> None:
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 529])
 def test_what_passes_is_tried_again(server: Server, remote: OpenAIEmbedder, status: int) -> None:
-    server.replies = [(status, {}, b"busy"), (status, {}, b"busy")]
+    server.replies = [(status, SOON, b"busy"), (status, SOON, b"busy")]
     assert remote.embed(["a"]).tolist() == [vector("a")]
     assert len(server.asked) == 3
 
@@ -297,17 +308,17 @@ def test_an_odd_wait_is_not_waited_for(server: Server, remote: OpenAIEmbedder, h
 
 
 def test_too_long_a_wait_is_given_up(server: Server, remote: OpenAIEmbedder) -> None:
-    for header in ("3600", "inf"):
+    for header in ("3600", "86400"):
         server.replies = [(429, {"Retry-After": header}, b"slow down")]
-        with pytest.raises(EmbedderError, match=r"status 429: slow down, and asks to wait"):
+        with pytest.raises(EmbedderError, match=r"status 429: slow down"):
             remote.embed(["a"])
     assert len(server.asked) == 2
 
 
 def test_attempts_come_to_an_end(server: Server) -> None:
-    server.replies = [(500, {}, b"broken")] * 9
-    with OpenAIEmbedder("small", base_url=server.url, retries=2, backoff=0.001) as asked:
-        with pytest.raises(EmbedderError, match=r"'small'.*status 500: broken \(tried 3 times\)"):
+    server.replies = [(500, SOON, b"broken")] * 9
+    with OpenAIEmbedder("small", base_url=server.url, retries=2) as asked:
+        with pytest.raises(EmbedderError, match=r"'small'.*status 500: broken"):
             asked.embed(["a"])
     assert len(server.asked) == 3
 
@@ -374,16 +385,16 @@ def test_dimensions_do_not_change_midway(server: Server, remote: OpenAIEmbedder)
 def test_a_server_that_is_not_there_is_an_error() -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as gone:
         url = f"http://127.0.0.1:{gone.server_port}/v1"
-    with OpenAIEmbedder("small", base_url=url, api_key=KEY, retries=1, backoff=0.001) as asked:
-        with pytest.raises(EmbedderError, match=rf"{url} cannot be reached.*tried 2 times") as caught:
+    with OpenAIEmbedder("small", base_url=url, api_key=KEY, retries=1) as asked:
+        with pytest.raises(EmbedderError, match=rf"{url} cannot be reached") as caught:
             asked.embed(["a"])
     assert caught.value.__context__ is None
 
 
 def test_a_server_that_hangs_is_given_up(server: Server) -> None:
-    with OpenAIEmbedder("small", base_url=server.url, timeout=0.1, retries=1, backoff=0.001) as asked:
+    with OpenAIEmbedder("small", base_url=server.url, timeout=0.1, retries=1) as asked:
         server.replies = [server.hang, server.hang]
-        with pytest.raises(EmbedderError, match=r"within 0.1 seconds \(tried 2 times\)"):
+        with pytest.raises(EmbedderError, match=r"within 0.1 seconds"):
             asked.embed(["a"])
         server.replies = [server.hang]
         assert asked.embed(["a"]).tolist() == [vector("a")]
@@ -419,6 +430,7 @@ def test_a_closed_embedder_asks_nothing(server: Server, remote: OpenAIEmbedder) 
         {"base_url": "http://"},
         {"base_url": "http://host:port/v1"},
         {"base_url": "http://[half/v1"},
+        {"base_url": "http://exa mple/v1"},
         {"base_url": "http://host/v1?version=1"},
         {"base_url": None},
         {"dimensions": 0},
@@ -426,7 +438,6 @@ def test_a_closed_embedder_asks_nothing(server: Server, remote: OpenAIEmbedder) 
         {"timeout": 0},
         {"timeout": float("inf")},
         {"retries": -1},
-        {"backoff": -1},
     ],
 )
 def test_bad_settings_are_refused_at_once(options: dict[str, Any]) -> None:
@@ -434,15 +445,9 @@ def test_bad_settings_are_refused_at_once(options: dict[str, Any]) -> None:
         OpenAIEmbedder(**{"model": "small", **options})
 
 
-def test_an_address_that_cannot_be_asked_is_an_error() -> None:
-    with OpenAIEmbedder("small", base_url="http://exa mple/v1", retries=0) as asked:
-        with pytest.raises(EmbedderError, match="cannot be"):
-            asked.embed(["a"])
-
-
-def test_httpx_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "httpx", None)
-    with pytest.raises(MissingExtraError, match=r"httpx: pip install 'mnemic\[openai\]'"):
+def test_the_package_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "openai", None)
+    with pytest.raises(MissingExtraError, match=r"openai: pip install 'mnemic\[openai\]'"):
         OpenAIEmbedder("small")
 
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from ..checks import check_callable
 from ..errors import ConflictError, EmbedderError
 from ..event_loop import off_loop
-from ..models.embedder import AUTO, Embedder, embedder_of, find_embedder
+from ..models.embedder import AUTO, Embedder, embedder_by_id, find_embedder
 from ..recall.index_entry import TEXTS_AT_ONCE, EntryBuilder, entry_name
 from ..records import EMBEDDER_KIND, Record, Ref, ScopePath
 from ..store.protocol import Store, all_streams, scan_all
@@ -62,7 +62,7 @@ class StoreEmbedder:
     def _find(self) -> Embedder | None:
         if self._asked != AUTO:
             return find_embedder(self._asked)
-        embedder = embedder_of(self._noted)
+        embedder = embedder_by_id(self._noted)
         if embedder is None:
             why = (
                 "no embedder is installed"

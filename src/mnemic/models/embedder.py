@@ -31,6 +31,14 @@ else:
 __all__ = ["CombinedEmbedder", "Embedder"]
 
 
+T = TypeVar("T")
+
+AUTO = "auto"
+"""The embedder that made the store's vectors, or the default for a new store."""
+STATIC_SHARE = 0.64
+"""Weight of the static vectors beside the transformer's: they know rare names better."""
+
+
 @runtime_checkable
 class Embedder(Protocol):
     """Turns texts into vectors; texts with similar meanings have similar vectors.
@@ -53,20 +61,16 @@ class Embedder(Protocol):
         ...
 
 
-T = TypeVar("T")
-
-
-class Once(Generic[T]):
-    """A thread-safe lazily computed value."""
+class LazyValue(Generic[T]):
+    """A thread-safe lazily computed value; if computing it fails, the next call retries."""
 
     def __init__(self, make: Callable[[], T]) -> None:
-        """Take the factory; if it fails, the next call retries."""
         self._make = make
         self._lock = threading.Lock()
         self._made: tuple[T] | None = None
 
     def get(self) -> T:
-        """Return the value."""
+        """Return the value, computed on the first call."""
         if self._made is None:
             with self._lock:
                 if self._made is None:
@@ -104,14 +108,6 @@ class CombinedEmbedder:
         return np.concatenate(scaled, axis=1)
 
 
-AUTO = "auto"
-"""The embedder that made the store's vectors, or the default for a new store."""
-
-
-STATIC_SHARE = 0.64
-"""Weight of the static vectors beside the transformer's: they know rare names better."""
-
-
 def find_embedder(given: Embedder | str | None) -> Embedder | None:
     """Return an embedder given as an object or a name; None for "none" (keyword search only).
 
@@ -126,8 +122,8 @@ def find_embedder(given: Embedder | str | None) -> Embedder | None:
             )
         return given
     name, _, model = given.partition(":")
-    if given in OURS:
-        return OURS[given]()
+    if given in BUILT_IN:
+        return BUILT_IN[given]()
     if name == "sentence-transformers" and model:
         from .local import SentenceTransformerEmbedder
 
@@ -142,12 +138,12 @@ def find_embedder(given: Embedder | str | None) -> Embedder | None:
     )
 
 
-def embedder_of(id: str | None) -> Embedder | None:
+def embedder_by_id(id: str | None) -> Embedder | None:
     """Return the embedder that made the vectors of a store; the default for a store without vectors.
 
     None if it is not a built-in one or not installed; recall then uses keyword search only.
     """
-    for make in OURS.values():
+    for make in BUILT_IN.values():
         try:
             embedder = make()
         except MissingExtraError:
@@ -169,5 +165,5 @@ def _transformer() -> Embedder:
     return CombinedEmbedder((TransformerEmbedder(), 1.0), (_static(), STATIC_SHARE))
 
 
-OURS = {"static": _static, "transformer": _transformer}
+BUILT_IN = {"static": _static, "transformer": _transformer}
 """Built-in embedders, the default first."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..checks import check_count, check_extra, check_name, check_text, shown
 from ..errors import EmbedderError, InvalidValueError
-from .embedder import Once
+from .embedder import LazyValue
 
 if TYPE_CHECKING:
     from .embedder import Vectors
@@ -51,14 +51,14 @@ class SentenceTransformerEmbedder:
             self._model = _loader("sentence_transformers", "SentenceTransformer", name, options)
         else:
             self.id = _id_of_object(model, id, options)
-            self._model = Once(lambda: model)
+            self._model = LazyValue(lambda: model)
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """Return one row for each text; raises EmbedderError if the model cannot be loaded."""
         import numpy as np
 
-        asked = [check_text(text, "text") for text in texts]
-        return self._encode("encode_document", asked) if asked else np.empty((0, 0), dtype=np.float32)
+        inputs = [check_text(text, "text") for text in texts]
+        return self._encode("encode_document", inputs) if inputs else np.empty((0, 0), dtype=np.float32)
 
     def embed_query(self, query: str) -> Vectors:
         """Return the query's vector; raises EmbedderError if the model cannot be loaded."""
@@ -99,16 +99,16 @@ class FastEmbedEmbedder:
             self._model = _loader("fastembed", "TextEmbedding", name, options)
         else:
             self.id = _id_of_object(model, getattr(model, "model_name", None) if id is None else id, options)
-            self._model = Once(lambda: model)
+            self._model = LazyValue(lambda: model)
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """Return one row for each text; raises EmbedderError if the model cannot be loaded."""
         import numpy as np
 
-        asked = [check_text(text, "text") for text in texts]
-        if not asked:
+        inputs = [check_text(text, "text") for text in texts]
+        if not inputs:
             return np.empty((0, 0), dtype=np.float32)
-        made = self._model.get().passage_embed(asked, batch_size=self._batch_size)
+        made = self._model.get().passage_embed(inputs, batch_size=self._batch_size)
         return np.asarray(list(made), dtype=np.float32)
 
     def embed_query(self, query: str) -> Vectors:
@@ -134,7 +134,7 @@ def _id_of_object(model: object, id: str | None, options: dict[str, Any]) -> str
     return check_name(id, "id")
 
 
-def _loader(module: str, type: str, name: str, options: dict[str, Any]) -> Once[Any]:
+def _loader(module: str, type: str, name: str, options: dict[str, Any]) -> LazyValue[Any]:
     """Return a lazy loader of a model."""
 
     def load() -> Any:
@@ -144,4 +144,4 @@ def _loader(module: str, type: str, name: str, options: dict[str, Any]) -> Once[
         except Exception as error:
             raise EmbedderError(f"{module} cannot load the model {shown(name)}: {error}") from error
 
-    return Once(load)
+    return LazyValue(load)

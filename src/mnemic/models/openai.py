@@ -1,12 +1,9 @@
-"""Embedder for OpenAI-compatible embedding servers."""
+"""Embedder for OpenAI-compatible embedding servers: the `openai` client, with checks of its settings and answers."""
 
 from __future__ import annotations
 
-import random
 import threading
-import time
 from collections.abc import Sequence
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -16,16 +13,12 @@ from ..checks import check_count, check_extra, check_name, check_number, check_t
 from ..errors import ClosedError, EmbedderError, InvalidValueError
 
 if TYPE_CHECKING:
-    import httpx
+    import openai
 
     from .embedder import Vectors
 
 OPENAI = "https://api.openai.com/v1"
 """Base URL of OpenAI's service."""
-MAX_WAIT = 60.0
-"""Longest wait before a retry, in seconds; if a server asks for more, the call fails."""
-
-_PASSING = (408, 409, 425, 429)
 
 
 class OpenAIEmbedder:
@@ -45,16 +38,15 @@ class OpenAIEmbedder:
         batch_size: int = 128,
         timeout: float = 30.0,
         retries: int = 4,
-        backoff: float = 0.5,
     ) -> None:
         """Configure the requests: `batch_size` texts per request, `timeout` seconds per answer.
 
         Transient failures (status 429 or 5xx, no connection, timeout) are retried `retries` times: after the time
-        that the server asks for, otherwise with exponential backoff starting at `backoff` seconds.
+        that the server asks for, up to two minutes, otherwise with exponential backoff.
 
-        Raises InvalidValueError, or MissingExtraError if httpx is not installed.
+        Raises InvalidValueError, or MissingExtraError if the `openai` package is not installed.
         """
-        check_extra("openai", "the embedder over HTTP", "httpx")
+        check_extra("openai", "the embedder over HTTP", "openai")
         self._model = check_name(model, "model")
         self._url = _check_url(base_url)
         self._key = _check_key(api_key)
@@ -62,10 +54,9 @@ class OpenAIEmbedder:
         self._batch_size = check_count(batch_size, "batch_size", least=1)
         self._timeout = check_number(timeout, "timeout", least=0.001)
         self._retries = check_count(retries, "retries")
-        self._backoff = check_number(backoff, "backoff", least=0)
         self._width = self._dimensions
         self._lock = threading.Lock()
-        self._client: httpx.Client | None = None
+        self._client: openai.OpenAI | None = None
         self._closed = False
 
     @property
@@ -97,11 +88,9 @@ class OpenAIEmbedder:
         import numpy as np
 
         # OpenAI rejects a whole batch because of one empty text.
-        asked = [check_text(text, "text") or " " for text in texts]
-        batches = [
-            self._embed_batch(asked[start : start + self._batch_size])
-            for start in range(0, len(asked), self._batch_size)
-        ]
+        inputs = [check_text(text, "text") or " " for text in texts]
+        starts = range(0, len(inputs), self._batch_size)
+        batches = [self._embed_batch(inputs[start : start + self._batch_size]) for start in starts]
         return np.concatenate(batches) if batches else np.empty((0, self._width or 0), dtype=np.float32)
 
     def embed_query(self, query: str) -> Vectors:
@@ -109,95 +98,80 @@ class OpenAIEmbedder:
         row: Vectors = self.embed([query])[0]
         return row
 
-    def _open(self) -> httpx.Client:
-        import httpx
-
-        with self._lock:
-            if self._closed:
-                raise ClosedError(f"the embedder {self.id!r} is closed")
-            if self._client is None:
-                headers = {"Content-Type": "application/json"}
-                if self._key is not None:
-                    headers["Authorization"] = f"Bearer {self._key}"
-                self._client = httpx.Client(headers=headers, timeout=self._timeout)
-            return self._client
-
     def _embed_batch(self, texts: list[str]) -> Vectors:
         request: dict[str, Any] = {"model": self._model, "input": texts}
         if self._dimensions is not None:
             request["dimensions"] = self._dimensions
-        content = self._ask(json.encode(request))
+        content = self._post(request)
         try:
             answer = json.decode(content, type=_Answer)
         except (MsgspecError, UnicodeDecodeError) as error:
             raise self._error(f"did not answer with embeddings: {error}") from None
-        return self._checked(answer, len(texts))
+        return self._to_vectors(answer, len(texts))
 
-    def _checked(self, answer: _Answer, count: int) -> Vectors:
-        """Return the rows in text order, after checking their number and length."""
+    def _to_vectors(self, answer: _Answer, count: int) -> Vectors:
         import numpy as np
 
         rows = {item.index: item.embedding for item in answer.data}
         if len(answer.data) != count or rows.keys() != set(range(count)):
             raise self._error(f"answered {count} texts with {len(answer.data)} embeddings, or misnumbered them")
-        widths = {len(row) for row in rows.values()}
-        expected = self._width or len(rows[0])
-        if widths != {expected} or not expected:
-            found = ", ".join(map(str, sorted(widths)))
+        widths = sorted({len(row) for row in rows.values()})
+        expected = self._width or widths[0]
+        if widths != [expected] or not expected:
+            found = ", ".join(map(str, widths))
             raise self._error(f"answered with vectors of {found} dimensions instead of {expected or 'some'}")
         with np.errstate(over="ignore"):
-            vectors = np.array([rows[place] for place in range(count)], dtype=np.float32)
+            vectors = np.array([rows[n] for n in range(count)], dtype=np.float32)
         if not np.isfinite(vectors).all():
             raise self._error("answered with a vector that is not finite")
         self._width = expected
         return vectors
 
-    def _ask(self, content: bytes) -> bytes:
-        """Return the server's answer, with retries."""
-        attempt = 0
-        while True:
-            answer, failure, wait = self._try(content)
-            if failure is None:
-                return answer
-            if wait is None or attempt == self._retries:
-                tried = f" (tried {attempt + 1} times)" if attempt else ""
-                # Raised outside, because httpx's exception holds the request, and that the key.
-                raise self._error(failure + tried)
-            # Less than twice the last wait, and random, so that clients that failed together do not retry
-            # together.
-            pause = max(wait, self._backoff * 2 ** min(attempt, 60) * random.uniform(0.5, 1))  # noqa: S311
-            time.sleep(min(pause, MAX_WAIT))
-            attempt += 1
+    def _post(self, body: dict[str, Any]) -> bytes:
+        """Return the body of the answer; raises EmbedderError."""
+        import openai
 
-    def _try(self, content: bytes) -> tuple[bytes, str | None, float | None]:
-        """Send one request: return the answer, or the failure and the minimum wait, None if it is not retryable."""
-        import httpx
-
-        client = self._open()
+        # What the environment says of OpenAI is not for other servers.
+        omitted = ["OpenAI-Organization", "OpenAI-Project"] + ["Authorization"] * (self._key is None)
         try:
-            response = client.post(f"{self._url}/embeddings", content=content)
-        except httpx.TimeoutException:
-            return b"", f"did not answer within {self._timeout:g} seconds", 0.0
-        except httpx.TransportError as error:
-            return b"", f"cannot be reached: {error or type(error).__name__}", 0.0
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            return b"", f"cannot be read: {error or type(error).__name__}", None
-        if response.is_success:
-            return response.content, None, None
-        failure = f"answered with status {response.status_code}{self._reason(response)}"
-        if response.status_code not in _PASSING and response.status_code < 500:
-            return b"", failure, None
-        wait = _wait(response.headers.get("retry-after", ""))
-        if wait > MAX_WAIT:
-            return b"", f"{failure}, and asks to wait {wait:,.0f} seconds", None
-        return b"", failure, wait
+            answer = self._open_client().post(
+                "/embeddings",
+                body=body,
+                options={"headers": dict.fromkeys(omitted, openai.Omit())},
+                cast_to=openai.HttpxBinaryResponseContent,
+            )
+            return answer.content
+        except openai.APITimeoutError:
+            failure = f"did not answer within {self._timeout:g} seconds"
+        except openai.APIConnectionError as error:
+            failure = f"cannot be reached: {error.__cause__ or error}"
+        except openai.APIStatusError as error:
+            failure = f"answered with status {error.status_code}{self._reason(error)}"
+        # Raised outside, because the client's exception has the request, and that the key.
+        raise self._error(failure)
 
-    def _reason(self, response: httpx.Response) -> str:
+    def _open_client(self) -> openai.OpenAI:
+        import openai
+
+        with self._lock:
+            if self._closed:
+                raise ClosedError(f"the embedder {self.id!r} is closed")
+            if self._client is None:
+                self._client = openai.OpenAI(
+                    api_key=self._key or "none",
+                    base_url=self._url,
+                    timeout=self._timeout,
+                    max_retries=self._retries,
+                    http_client=openai.DefaultHttpxClient(follow_redirects=False),
+                )
+            return self._client
+
+    def _reason(self, error: openai.APIStatusError) -> str:
         # Services quote a rejected key.
-        if response.status_code in (401, 403):
+        if error.status_code in (401, 403):
             return ": check the API key" if self._key else ": an API key is needed"
         # Before shortening, because half a key would not be recognized.
-        text = " ".join(self._without_key(response.text).split())
+        text = " ".join(self._without_key(error.response.text).split())
         return f": {text[:300]}" if text else ""
 
     def _error(self, failure: str) -> EmbedderError:
@@ -218,14 +192,14 @@ class _Answer(Struct):
 
 def _check_url(value: object) -> str:
     """Return a URL without its trailing slash; an error does not show it, since it may contain a password."""
+    text = value if isinstance(value, str) else ""
     try:
-        parts = urlsplit(value) if isinstance(value, str) else None
-        fit = parts is not None and parts.scheme in ("http", "https") and bool(parts.hostname)
+        parts = urlsplit(text)
         # An invalid port is only detected on access.
-        fit = fit and parts is not None and (parts.port or 1) > 0
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and " " not in text
     except ValueError:
-        fit = False
-    if not fit or parts is None:
+        valid = False
+    if not valid:
         raise InvalidValueError(f"base_url must be an address such as {OPENAI}")
     if "@" in parts.netloc or parts.query or parts.fragment:
         raise InvalidValueError(
@@ -241,15 +215,3 @@ def _check_key(value: object) -> str | None:
     if not isinstance(value, str) or not value or not all("!" <= letter <= "~" for letter in value):
         raise InvalidValueError("api_key must be of printable ASCII, without white space: remove what is around it")
     return value
-
-
-def _wait(header: str) -> float:
-    """Return the seconds in a Retry-After header, 0 if it cannot be parsed."""
-    try:
-        seconds = float(header)
-    except ValueError:
-        try:
-            seconds = parsedate_to_datetime(header).timestamp() - time.time()
-        except (ValueError, OverflowError):
-            return 0.0
-    return seconds if seconds > 0 else 0.0

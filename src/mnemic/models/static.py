@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .embedder import Once
+from .embedder import LazyValue
 
 if TYPE_CHECKING:
     import numpy as np
@@ -104,7 +104,7 @@ class StaticEmbedder:
     """A few texts are embedded faster than a thread is started."""
 
     def __init__(self) -> None:
-        self._model = Once(_load)
+        self._model = LazyValue(_load)
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """Return one row for each text, normalized; zeros for a text without a known word."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..checks import check_count, check_extra, check_text
 from ..errors import EmbedderError
-from .embedder import Once
+from .embedder import LazyValue
 
 if TYPE_CHECKING:
     from .embedder import Vectors
@@ -52,7 +52,7 @@ class TransformerEmbedder:
         if threads is None:
             threads = min(os.cpu_count() or 1, 8)
         self._threads = check_count(threads, "threads", least=1)
-        self._model = Once(_load)
+        self._model = LazyValue(_load)
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """Return one normalized row for each text; raises EmbedderError if the model cannot be loaded."""

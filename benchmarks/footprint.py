@@ -21,7 +21,7 @@ from msgspec import Struct, json
 
 import mnemic
 from mnemic.store import registry
-from mnemic.testing.servers import aws, postgres, valkey
+from servers import aws, postgres, valkey
 
 from .embedded import text
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import psycopg
 
 import mnemic
-from mnemic.testing.servers import postgres
+from servers import postgres
 
 from .embedded import text
 from .measuring import Result

@@ -20,7 +20,8 @@ from msgspec import json
 
 import mnemic
 from mnemic.records import new_id
-from mnemic.store.registry import StoreURL, trials
+from mnemic.store.registry import StoreURL
+from servers.stores import empty_store
 
 from .embedded import text
 from .measuring import Result, rate_share, time_ratio
@@ -49,7 +50,7 @@ def run(folder: Path) -> list[Result]:
     for bench, bare in BARE.items():
         home = folder / bench
         home.mkdir()
-        with trials()[bench].open(home) as url:
+        with empty_store(bench, home) as url:
             found += asyncio.run(_measured(bench, url, bare))
     return found
 

@@ -14,7 +14,8 @@ from mnemic.layers.encryption import EncryptLayer
 from mnemic.store import registry
 from mnemic.store.protocol import Store
 from mnemic.store.registry import Backend, StoreURL
-from mnemic.testing.capabilities import PINNED
+from mnemic.testing import Target
+from servers.stores import STORES
 
 KEY = bytes(range(32))
 
@@ -41,18 +42,27 @@ def _backend(prefix: str, below: str) -> Backend:
     async def open(url: StoreURL) -> Store:
         return LAYERS[prefix](await inner.open(StoreURL.parse(url.text.removeprefix(f"{prefix}+"))))
 
-    @contextmanager
-    def trial(folder: Path) -> Iterator[str]:
-        assert inner.trial is not None
-        with inner.trial(folder) as url:
-            yield f"{prefix}+{url}"
+    return Backend(open=open, inline=inner.inline)
 
-    return Backend(open=open, inline=inner.inline, trial=trial)
+
+SCHEMES = ("encrypted+memory", "audited+memory", "layered+sqlite")
 
 
 def register() -> None:
-    """Let the registry know them."""
-    for scheme in ("encrypted+memory", "audited+memory", "layered+sqlite"):
-        prefix, below = scheme.split("+")
-        registry.register(scheme, _backend(prefix, below))
-        PINNED[scheme] = PINNED[below]
+    """Register them."""
+    for scheme in SCHEMES:
+        registry.register(scheme, _backend(*scheme.split("+")))
+
+
+def targets() -> list[Target]:
+    """Return them as stores to test."""
+    return [_target(scheme, STORES[scheme.partition("+")[2]]) for scheme in SCHEMES]
+
+
+def _target(scheme: str, below: Target) -> Target:
+    @contextmanager
+    def empty(folder: Path) -> Iterator[str]:
+        with below.empty(folder) as url:
+            yield f"{scheme.partition('+')[0]}+{url}"
+
+    return Target(scheme, empty, below.capabilities, below.inline)

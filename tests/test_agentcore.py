@@ -38,7 +38,7 @@ from mnemic.records import Record, Ref, ScopePath
 from mnemic.store.protocol import Capability, Store, scan_all
 from mnemic.store.query import Delete, Derive, Expect, Limit, Purge, Put, Scan, StreamScan, Write
 from mnemic.store.registry import StoreURL
-from mnemic.testing.servers import aws as servers
+from servers import aws as servers
 
 Result = TypeVar("Result")
 HOME = ScopePath("acme/alice/monday")

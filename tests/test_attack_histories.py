@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 import history_script
 from attack import seeds
-from empty_stores import empty_store
 from linearizability import Call, Model, is_linearizable, log, register
+from servers.stores import empty_store
 
 PROCESSES = 2
 CALLS = {"sqlite": 150, "postgresql": 100, "valkey": 100, "dynamodb": 25, "s3": 15}

@@ -15,9 +15,9 @@ import mnemic
 from attack import seeds
 from killed_writers import KilledWriter
 from mnemic import StoreError
-from mnemic.testing.servers import postgres, valkey
-from mnemic.testing.servers.keyserver import KeyServer
-from mnemic.testing.servers.processes import Process
+from servers import postgres, valkey
+from servers.keyserver import KeyServer
+from servers.processes import Process
 
 
 def said_by(memory: mnemic.Memory, writer: str) -> list[int]:

@@ -10,8 +10,8 @@ import pytest
 
 import mnemic
 from attack import seeds
-from empty_stores import empty_store
 from layered import KEY
+from servers.stores import empty_store
 
 STORES = [
     "memory", "sqlite", "encrypted", "postgresql", "postgresql-plain", "valkey", "valkey-cluster", "dynamodb",

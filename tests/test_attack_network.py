@@ -11,9 +11,9 @@ import pytest
 
 import mnemic
 from attack import seeds
-from empty_stores import REMOTE, empty_store
 from faulty_proxy import Cut, FaultyProxy, Garbage, Mode, Pass, Slow, Stall, proxy_for
 from mnemic import StoreError
+from servers.stores import REMOTE, empty_store
 
 WRITERS = 3
 SECONDS = 4.0

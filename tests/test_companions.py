@@ -49,10 +49,10 @@ from mnemic.indexes.companion_index import (
 )
 from mnemic.layers import store_embedder
 from mnemic.records import ScopePath
-from mnemic.store import registry
 from mnemic.store.analysis import terms
-from mnemic.store.nearest import GROUP, CompanionMaker, Mark
+from mnemic.store.nearest import Mark
 from mnemic.store.registry import StoreURL
+from servers.stores import INDEXES
 
 SCHEMES = ["lancedb", "milvus", "qdrant"]
 
@@ -65,9 +65,7 @@ def scheme(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def index_url(scheme: str, tmp_path: Path) -> Iterator[str]:
     """The URL of an index that is not there yet."""
-    maker: CompanionMaker = registry.found_in(GROUP, f"{scheme}://")[1]
-    assert maker.trial is not None
-    with maker.trial(tmp_path) as url:
+    with INDEXES[scheme].empty(tmp_path) as url:
         yield url
 
 

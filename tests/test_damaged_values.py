@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 import mnemic
 from attack import seeds
-from empty_stores import empty_store
 from mnemic.backends.keyvalue.kept import Kept, KeptHead, decode_head, decode_kept, encode
 from mnemic.errors import UnreadableStoreError
 from mnemic.records import ScopePath
-from mnemic.testing.servers import aws, valkey
+from servers import aws, valkey
+from servers.stores import empty_store
 
 KEPT = Kept("the-key", 1, 2, "text", None, {"a": [1]}, {"b": 2}, {"c": "d"}, 0.5, 3, False, 1, 2, None, None, None)
 HEAD = KeptHead("acme", "message", 1, 2, 3, 4, 5, 6, None, None, None, 7)

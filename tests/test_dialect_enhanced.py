@@ -21,7 +21,7 @@ from mnemic.dialects.enhanced import (
     open_store,
 )
 from mnemic.models.embedder import find_embedder
-from mnemic.testing.servers import valkey
+from servers import valkey
 
 
 @pytest.fixture(params=["memory", "sqlite", "redis", "vector"])

@@ -22,8 +22,8 @@ from mnemic.dialects.fence import (
     cleanup_old_sessions,
 )
 from mnemic.records import now
-from mnemic.testing.servers import aws
 from scripted import finding, says
+from servers import aws
 
 MODEL = finding(
     r"My name is (\w+)",

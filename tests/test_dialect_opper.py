@@ -12,8 +12,8 @@ import pytest
 import mnemic
 from mnemic.dialects.opper import Agent, MemoryBackend, RedisMemory, UrlMemory
 from mnemic.dialects.prompting import PromptAgent
-from mnemic.testing.servers import valkey
 from scripted import says, tool
+from servers import valkey
 
 
 @pytest.fixture(autouse=True)

@@ -33,8 +33,8 @@ from mnemic.dialects.tframex import (
     TokenLimitedMemoryStore,
 )
 from mnemic.records import now
-from mnemic.testing.servers import aws, postgres, valkey
 from scripted import finding, says
+from servers import aws, postgres, valkey
 
 llm = finding(r"My name is (\w+)")
 app = TFrameXApp()

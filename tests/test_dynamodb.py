@@ -26,7 +26,7 @@ from mnemic.store import registry
 from mnemic.store.protocol import Store, all_streams, scan_all
 from mnemic.store.query import Condition, Delete, Derive, Op, Purge, Put, Scan, StreamScan, Write
 from mnemic.store.registry import StoreURL
-from mnemic.testing.servers import aws as servers
+from servers import aws as servers
 
 HOME = ScopePath("acme/alice")
 KIND = "note"

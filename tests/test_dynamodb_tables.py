@@ -30,7 +30,7 @@ from mnemic.store import registry
 from mnemic.store.protocol import Store
 from mnemic.store.query import Put, Write
 from mnemic.store.registry import StoreURL
-from mnemic.testing.servers import aws as servers
+from servers import aws as servers
 
 HOME = ScopePath("acme/alice")
 WRITE = Write((Put(Record(HOME, "note", "k", text="1")),))

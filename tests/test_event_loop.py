@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 
 import mnemic
-from empty_stores import empty_store
 from mnemic import AsyncMemory, Message
 from mnemic.event_loop import Inline, Portal, call
 from mnemic.store.registry import Backend, StoreURL
+from servers.stores import empty_store
 
 TWINS = ["Memory", "Scope", "Session", "Notes", "Facts"]
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import mnemic
-from empty_stores import REMOTE, empty_store
 from mnemic.forking import under_way
+from servers.stores import REMOTE, empty_store
 
 PATIENCE = 30.0
 

@@ -14,15 +14,15 @@ import numpy as np
 import pytest
 
 import mnemic
-from empty_stores import empty_store
 from faulty_proxy import Cut, Pass, proxy_for
 from mnemic.agents import Agent
 from mnemic.errors import StoreUnavailableError
 from mnemic.features.notes import AsyncNotes
 from mnemic.records import Record
 from mnemic.store.availability import name_of
-from mnemic.testing.servers import postgres, valkey
-from mnemic.testing.servers.keyserver import KeyServer
+from servers import postgres, valkey
+from servers.keyserver import KeyServer
+from servers.stores import empty_store
 
 ROOT = Path(__file__).parent.parent
 SECRET = "xyzzy-the-secret-of-Alice"

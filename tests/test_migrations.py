@@ -23,7 +23,7 @@ from mnemic.backends.sql.migrate import migrate, revisions
 from mnemic.backends.sql.schema import HEAD, VERSION_TABLE, metadata
 from mnemic.backends.sql.sqlite import SqliteFile
 from mnemic.store.registry import StoreURL
-from mnemic.testing.servers import postgres
+from servers import postgres
 
 
 def file(path: Path) -> SqliteFile:

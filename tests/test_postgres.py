@@ -30,8 +30,8 @@ from mnemic.records import ScopePath
 from mnemic.store import registry
 from mnemic.store.query import Purge, Put, Scan, Write
 from mnemic.store.registry import StoreURL
-from mnemic.testing.lab import HOME, KIND, Lab, record
-from mnemic.testing.servers import postgres
+from mnemic.testing.harness import HOME, KIND, Harness, record
+from servers import postgres
 
 
 @pytest.fixture
@@ -42,9 +42,9 @@ def url(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.fixture(params=["inline", "loop"])
-def lab(request: pytest.FixtureRequest, url: str) -> Iterator[Lab]:
+def lab(request: pytest.FixtureRequest, url: str) -> Iterator[Harness]:
     """An empty store, driven in place and on an event loop."""
-    with Lab(url, on_loop=request.param == "loop") as bench:
+    with Harness(url, on_loop=request.param == "loop") as bench:
         yield bench
 
 
@@ -251,7 +251,7 @@ def test_a_role_that_may_only_read_reads(url: str, role: str) -> None:
 
 def test_a_server_that_takes_no_writes_says_so(url: str) -> None:
     mnemic.open(url).close()
-    with Lab(f"{url}?options=-c%20default_transaction_read_only%3Don", on_loop=False) as lab:
+    with Harness(f"{url}?options=-c%20default_transaction_read_only%3Don", on_loop=False) as lab:
         assert lab.scan() == []
         for if_version in (None, 0, 7):
             with pytest.raises(mnemic.StorePermissionError, match="read-only"):
@@ -269,7 +269,7 @@ def test_a_database_of_a_newer_version_says_so(url: str) -> None:
 
 
 def test_a_lock_that_is_held_too_long_is_busy(url: str) -> None:
-    with Lab(url + "?lock_timeout=0.1", on_loop=False) as lab:
+    with Harness(url + "?lock_timeout=0.1", on_loop=False) as lab:
         lab.put("a")
         with psycopg.connect(url) as other:
             other.execute("SELECT * FROM mnemic_streams FOR UPDATE")
@@ -281,7 +281,7 @@ def test_a_lock_that_is_held_too_long_is_busy(url: str) -> None:
 
 
 def test_a_statement_that_takes_too_long_is_busy(url: str) -> None:
-    with Lab(url + "?statement_timeout=0.1", on_loop=False) as lab:
+    with Harness(url + "?statement_timeout=0.1", on_loop=False) as lab:
         with psycopg.connect(url) as other:
             other.execute("LOCK TABLE mnemic_records")
             with pytest.raises(mnemic.StoreBusyError, match="statement timeout"):
@@ -289,7 +289,7 @@ def test_a_statement_that_takes_too_long_is_busy(url: str) -> None:
         assert lab.scan() == []
 
 
-def test_a_name_that_is_too_long_for_an_index_is_refused_and_harms_no_other(lab: Lab) -> None:
+def test_a_name_that_is_too_long_for_an_index_is_refused_and_harms_no_other(lab: Harness) -> None:
     import random
 
     rng = random.Random(7)
@@ -318,7 +318,7 @@ def test_text_that_the_database_cannot_hold_is_refused(url: str) -> None:
     with admin(url) as connection:
         connection.execute(f"CREATE DATABASE {name}_1 TEMPLATE template0 ENCODING 'LATIN1' LOCALE 'C'")
     try:
-        with Lab(f"{url}_1", on_loop=False) as lab:
+        with Harness(f"{url}_1", on_loop=False) as lab:
             lab.put("a", text="caf\u00e9")
             with pytest.raises(mnemic.StoreError, match="should be UTF8"):
                 lab.put("b", text="\u6f22")
@@ -351,7 +351,7 @@ def connections(url: str) -> int:
         return int(row[0])
 
 
-def test_a_connection_that_was_ended_while_idle_is_replaced(lab: Lab, url: str) -> None:
+def test_a_connection_that_was_ended_while_idle_is_replaced(lab: Harness, url: str) -> None:
     lab.put("a")
     for n in range(3):
         end_all(url)
@@ -360,7 +360,7 @@ def test_a_connection_that_was_ended_while_idle_is_replaced(lab: Lab, url: str) 
         lab.put(f"k{n}")
 
 
-def test_a_server_that_forgets_statements_is_asked_anew(lab: Lab) -> None:
+def test_a_server_that_forgets_statements_is_asked_anew(lab: Harness) -> None:
     store: Any = lab.store
     lab.put("a", text="0")
 
@@ -405,7 +405,7 @@ def blocked(url: str, call: Callable[[], object]) -> list[object]:
 
 
 def test_a_write_whose_answer_was_lost_says_that_it_may_have_been_done(url: str) -> None:
-    with Lab(url, on_loop=False) as lab:
+    with Harness(url, on_loop=False) as lab:
         lab.put("a")
         (ended,) = blocked(url, lambda: lab.put("b"))
         assert isinstance(ended, mnemic.StoreUnavailableError)
@@ -416,7 +416,7 @@ def test_a_write_whose_answer_was_lost_says_that_it_may_have_been_done(url: str)
 
 
 def test_a_write_of_which_nothing_was_sent_is_sent_again(url: str) -> None:
-    with Lab(url, on_loop=False) as lab:
+    with Harness(url, on_loop=False) as lab:
         version = lab.put("a").version
         (ended,) = blocked(url, lambda: lab.put("a", if_version=version, text="new"))
         assert not isinstance(ended, Exception)
@@ -427,8 +427,8 @@ def test_a_write_of_which_nothing_was_sent_is_sent_again(url: str) -> None:
 
 def test_a_server_that_restarts_is_unavailable_until_it_is_back() -> None:
     server = postgres.Postgres()
-    inside = Lab(server.url(), on_loop=True)
-    outside = Lab(server.url(), on_loop=False)
+    inside = Harness(server.url(), on_loop=True)
+    outside = Harness(server.url(), on_loop=False)
     with inside, outside:
         inside.put("a", text="kept")
         server.process.stop()
@@ -448,7 +448,7 @@ def test_a_server_that_restarts_is_unavailable_until_it_is_back() -> None:
 
 
 def test_a_cancelled_read_leaves_the_connection_fit_for_the_next(url: str) -> None:
-    with Lab(url + "?pool_max=1", on_loop=True) as lab:
+    with Harness(url + "?pool_max=1", on_loop=True) as lab:
         lab.put("a")
 
         async def cancelled() -> None:
@@ -469,7 +469,7 @@ def test_a_cancelled_read_leaves_the_connection_fit_for_the_next(url: str) -> No
 
 
 def test_many_callers_share_few_connections(url: str) -> None:
-    with Lab(url + "?pool_max=2", on_loop=False) as lab:
+    with Harness(url + "?pool_max=2", on_loop=False) as lab:
         keys = [f"k{n}" for n in range(40)]
         threads = [
             threading.Thread(target=lambda key=key: (lab.put(key, scope=ScopePath(key)), lab.get(key, ScopePath(key))))
@@ -485,7 +485,7 @@ def test_many_callers_share_few_connections(url: str) -> None:
 
 def test_a_caller_who_waits_too_long_for_a_connection_is_told(url: str) -> None:
     for on_loop in (False, True):
-        with Lab(url + "?pool_max=1&timeout=2", on_loop=on_loop) as lab:
+        with Harness(url + "?pool_max=1&timeout=2", on_loop=on_loop) as lab:
             store: Any = lab.store
 
             async def twice(store: Any = store) -> None:
@@ -502,7 +502,7 @@ def test_a_caller_who_waits_too_long_for_a_connection_is_told(url: str) -> None:
 def test_closing_leaves_neither_connections_nor_threads(url: str) -> None:
     before = threading.active_count()
     for on_loop in (False, True):
-        lab = Lab(url, on_loop=on_loop)
+        lab = Harness(url, on_loop=on_loop)
         with lab:
             lab.put("a")
             assert connections(url) >= 1
@@ -549,7 +549,7 @@ def test_statements_need_not_be_prepared(url: str) -> None:
 
 
 def test_one_store_serves_one_event_loop_and_threads(url: str) -> None:
-    with Lab(url, on_loop=False) as lab:
+    with Harness(url, on_loop=False) as lab:
 
         async def both(key: str) -> None:
             await asyncio.gather(*(lab.store.write(Write((Put(record(f"{key}{n}")),))) for n in range(5)))
@@ -564,7 +564,7 @@ def test_one_store_serves_one_event_loop_and_threads(url: str) -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:This process")
 def test_a_forked_child_has_connections_of_its_own(url: str) -> None:
-    with Lab(url, on_loop=False) as lab:
+    with Harness(url, on_loop=False) as lab:
         lab.put("parent")
         for n in range(3):
             child = os.fork()

@@ -17,7 +17,7 @@ from mnemic.records import ScopePath
 from mnemic.store import registry
 from mnemic.store.nearest import Near
 from mnemic.store.protocol import Capability
-from mnemic.testing.servers import postgres
+from servers import postgres
 
 
 @pytest.fixture

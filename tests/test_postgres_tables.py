@@ -21,8 +21,8 @@ from mnemic.backends.postgres.writing import MANY
 from mnemic.records import Ref, ScopePath
 from mnemic.store.query import Condition, Delete, Derive, Limit, Op, Purge, Put, Scan, Write
 from mnemic.testing import test_derived, test_expiry, test_scans, test_writes
-from mnemic.testing.lab import HOME, KIND, Lab, record
-from mnemic.testing.servers import postgres
+from mnemic.testing.harness import HOME, KIND, Harness, record
+from servers import postgres
 
 
 @pytest.fixture
@@ -46,9 +46,9 @@ TABLES = ("mnemic_streams", "mnemic_records", "mnemic_labels", "mnemic_derived")
 
 
 @pytest.fixture(scope="module")
-def large() -> Iterator[Lab]:
+def large() -> Iterator[Harness]:
     """A store with many short streams and a long one, of which PostgreSQL knows the average."""
-    with postgres.empty_database() as lent, Lab(lent, on_loop=False) as lab:
+    with postgres.empty_database() as lent, Harness(lent, on_loop=False) as lab:
         for scope in (HOME, *(ScopePath.of("acme", f"user{n}") for n in range(5))):
             lab.write(
                 *(
@@ -71,7 +71,7 @@ def large() -> Iterator[Lab]:
         yield lab
 
 
-def plans(lab: Lab, monkeypatch: pytest.MonkeyPatch, work: Any) -> str:
+def plans(lab: Harness, monkeypatch: pytest.MonkeyPatch, work: Any) -> str:
     """Return how PostgreSQL goes about the statements that a call sends."""
     sent: list[tuple[str, Any]] = []
     original = ThreadLink.all
@@ -106,14 +106,16 @@ def plans(lab: Lab, monkeypatch: pytest.MonkeyPatch, work: Any) -> str:
     ],
     ids=str,
 )
-def test_scans_use_their_index(large: Lab, monkeypatch: pytest.MonkeyPatch, asked: dict[str, Any], index: str) -> None:
+def test_scans_use_their_index(
+    large: Harness, monkeypatch: pytest.MonkeyPatch, asked: dict[str, Any], index: str
+) -> None:
     told = plans(large, monkeypatch, lambda: large.page(**asked))
     assert index in told, told
     assert "Sort" not in told or "where" in asked, told
     assert "Seq Scan on mnemic_records" not in told
 
 
-def test_keys_are_found_by_their_index(large: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_are_found_by_their_index(large: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     one = plans(large, monkeypatch, lambda: large.get("k77"))
     refs = [Ref(ScopePath.of("acme", f"user{n}"), KIND, f"k{n}") for n in range(5)]
     many = plans(large, monkeypatch, lambda: large.run(large.store.read(refs)))
@@ -123,7 +125,7 @@ def test_keys_are_found_by_their_index(large: Lab, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_plan_that_was_good_for_a_small_table_is_made_anew(url: str) -> None:
-    with Lab(url, on_loop=False) as lab, closing(psycopg.connect(url, autocommit=True)) as connection:
+    with Harness(url, on_loop=False) as lab, closing(psycopg.connect(url, autocommit=True)) as connection:
         for n in range(20):
             lab.put(f"k{n}", meta={"n": n})
         connection.execute("ANALYZE")
@@ -143,7 +145,7 @@ def test_a_plan_that_was_good_for_a_small_table_is_made_anew(url: str) -> None:
         assert connection.execute(count).fetchone() == before
 
 
-def end_stats(lab: Lab) -> None:
+def end_stats(lab: Harness) -> None:
     """Have the server count what a store has done so far."""
     store: Any = lab.store
 
@@ -161,21 +163,21 @@ class TestInParts:
     """The contract of a store holds over tables in parts."""
 
     @pytest.fixture(params=["inline", "loop"])
-    def lab(self, request: pytest.FixtureRequest, parted: str) -> Iterator[Lab]:
-        with Lab(parted, on_loop=request.param == "loop") as lab:
-            yield lab
+    def harness(self, request: pytest.FixtureRequest, parted: str) -> Iterator[Harness]:
+        with Harness(parted, on_loop=request.param == "loop") as harness:
+            yield harness
         with closing(psycopg.connect(parted.partition("?")[0], autocommit=True)) as connection:
             connection.execute(f"TRUNCATE {', '.join(TABLES)}")
 
 
 for suite in (test_writes, test_derived, test_expiry, test_scans):
     for title, function in vars(suite).items():
-        if title.startswith("test_") and "lab" in inspect.signature(function).parameters:
+        if title.startswith("test_") and "harness" in inspect.signature(function).parameters:
             setattr(TestInParts, title, staticmethod(function))
 
 
 def test_streams_lie_in_different_parts_and_each_in_one(parted: str) -> None:
-    with Lab(parted, on_loop=False) as lab:
+    with Harness(parted, on_loop=False) as lab:
         for n in range(12):
             lab.write(*(Put(record(f"k{m}", scope=ScopePath(f"s{n}"), labels={"a": "b"})) for m in range(50)))
         with closing(psycopg.connect(parted.partition("?")[0], autocommit=True)) as connection:
@@ -211,7 +213,7 @@ def test_streams_lie_in_different_parts_and_each_in_one(parted: str) -> None:
 
 @pytest.mark.parametrize("on_loop", [False, True])
 def test_a_large_write_is_all_or_nothing_and_leaves_nothing_out(url: str, on_loop: bool) -> None:
-    with Lab(url, on_loop=on_loop) as lab:
+    with Harness(url, on_loop=on_loop) as lab:
         lab.put("taken", labels={"n": "old"}, derived={"x": b"old"})
         puts = [
             Put(
@@ -278,7 +280,7 @@ def test_stores_that_write_the_same_streams_in_any_order_do_not_block_one_anothe
 
     def work(worker: int) -> None:
         try:
-            with Lab(url, on_loop=False) as lab:
+            with Harness(url, on_loop=False) as lab:
                 for n in range(15):
                     scopes = [ScopePath(f"s{(worker * (n + 1) + m) % 4}") for m in range(4)]
                     scopes = scopes[::-1] if (worker + n) % 2 else scopes
@@ -292,7 +294,7 @@ def test_stores_that_write_the_same_streams_in_any_order_do_not_block_one_anothe
     for thread in threads:
         thread.join()
     assert failed == []
-    with Lab(url, on_loop=False) as lab:
+    with Harness(url, on_loop=False) as lab:
         assert [stream.count for stream in lab.streams()] == [90] * 4
         for n in range(4):
             seqs = [item.seq for item in lab.scan(scope=ScopePath(f"s{n}"))]
@@ -300,7 +302,7 @@ def test_stores_that_write_the_same_streams_in_any_order_do_not_block_one_anothe
 
 
 def test_what_one_write_adds_another_of_the_same_transaction_may_remove(url: str) -> None:
-    with Lab(url, on_loop=True) as lab:
+    with Harness(url, on_loop=True) as lab:
         labels, derived = {"a": "b"}, {"x": b"1"}
 
         async def together() -> Any:
@@ -324,7 +326,7 @@ def test_what_one_write_adds_another_of_the_same_transaction_may_remove(url: str
 
 
 def test_a_stream_may_go_and_come_again_in_one_write(url: str) -> None:
-    with Lab(url, on_loop=False) as lab:
+    with Harness(url, on_loop=False) as lab:
         lab.put("a", labels={"a": "b"}, derived={"x": b"1"})
         outcomes = lab.write(Purge(HOME, KIND, drop=True), Put(record("b"), 0), Put(record("a"), 0))
         assert [did.seq for did in outcomes[1:]] == [1, 2]
@@ -339,7 +341,7 @@ def test_a_stream_may_go_and_come_again_in_one_write(url: str) -> None:
 @pytest.mark.parametrize("on_loop", [False, True])
 def test_a_replica_that_takes_over_is_written_to(on_loop: bool) -> None:
     with postgres.primary_and_replica() as (primary, replica):
-        with Lab(postgres.either(primary, replica), on_loop=on_loop) as lab:
+        with Harness(postgres.either(primary, replica), on_loop=on_loop) as lab:
             lab.put("before")
             primary.process.kill()
             with pytest.raises(mnemic.StoreUnavailableError):
@@ -350,7 +352,7 @@ def test_a_replica_that_takes_over_is_written_to(on_loop: bool) -> None:
 
 
 def test_a_scan_of_many_streams_takes_few_round_trips(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Lab(url, on_loop=False) as lab:
+    with Harness(url, on_loop=False) as lab:
         lab.write(*(Put(record("k", scope=ScopePath.of("u", f"s{n:03}"))) for n in range(300)))
         trips = 0
         each = ThreadLink.each

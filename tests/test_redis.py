@@ -39,10 +39,10 @@ from mnemic.errors import (
 from mnemic.records import Ref, ScopePath
 from mnemic.store import registry
 from mnemic.store.query import Delete, Limit, Purge, Put, Scan, Touch, Write
-from mnemic.testing.lab import HOME, KIND, Lab, record
-from mnemic.testing.servers import valkey
-from mnemic.testing.servers.keyserver import KeyServer
-from mnemic.testing.servers.processes import HOST
+from mnemic.testing.harness import HOME, KIND, Harness, record
+from servers import valkey
+from servers.keyserver import KeyServer
+from servers.processes import HOST
 
 
 @contextmanager
@@ -55,8 +55,8 @@ def own_server(*options: str) -> Iterator[KeyServer]:
 
 
 @pytest.fixture
-def lab() -> Iterator[Lab]:
-    with valkey.empty_keyspace() as url, Lab(url, on_loop=True) as opened:
+def lab() -> Iterator[Harness]:
+    with valkey.empty_keyspace() as url, Harness(url, on_loop=True) as opened:
         yield opened
 
 
@@ -74,7 +74,7 @@ def commands(server: KeyServer) -> dict[str, int]:
     return {name.removeprefix("cmdstat_"): count["calls"] for name, count in told.items()}
 
 
-def prefix(lab: Lab) -> str:
+def prefix(lab: Harness) -> str:
     return lab.url.partition("prefix=")[2]
 
 
@@ -166,10 +166,10 @@ def test_passwords_and_permissions() -> None:
         server.ask("ACL", "SETUSER", "writer", "on", ">secret", *rights)
         server.ask("ACL", "SETUSER", "default", ">other")
         at = f"{HOST}:{server.port}"
-        with Lab(f"redis://writer:secret@{at}", on_loop=True) as lab:
+        with Harness(f"redis://writer:secret@{at}", on_loop=True) as lab:
             lab.put("a", text="here")
             lab.write(Purge(HOME, "note", drop=True), id="w")
-        with Lab(f"redis://reader:re%3Aad%2Fer@{at}", on_loop=True) as lab:
+        with Harness(f"redis://reader:re%3Aad%2Fer@{at}", on_loop=True) as lab:
             assert [lab.keys(), lab.keys(scope=ScopePath(), below=True)] == [["a"], ["a"]]
             with pytest.raises(StorePermissionError, match=r"redis://\*\*\*@"):
                 lab.put("b")
@@ -181,7 +181,7 @@ def test_passwords_and_permissions() -> None:
 
 def test_a_server_that_is_full_refuses_what_is_new_and_can_be_emptied() -> None:
     with own_server("--maxmemory", "4mb", "--maxmemory-policy", "noeviction") as server:
-        with Lab(server.url, on_loop=True) as lab:
+        with Harness(server.url, on_loop=True) as lab:
 
             def fill() -> None:
                 for n in range(100):
@@ -202,13 +202,13 @@ def test_a_server_that_is_full_refuses_what_is_new_and_can_be_emptied() -> None:
 def test_a_replica_is_read_but_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redis_client, "RETRIES", 1)
     with own_server("--repl-diskless-sync-delay", "0") as primary, own_server() as replica:
-        with Lab(primary.url, on_loop=True) as lab:
+        with Harness(primary.url, on_loop=True) as lab:
             lab.put("a")
         replica.ask("REPLICAOF", HOST, str(primary.port))
         until = time.monotonic() + 10
         while not replica.ask("DBSIZE") and time.monotonic() < until:
             time.sleep(0.05)
-        with Lab(replica.url, on_loop=True) as lab:
+        with Harness(replica.url, on_loop=True) as lab:
             assert lab.keys() == ["a"]
             with pytest.raises(StoreUnavailableError, match="replica"):
                 lab.put("b")
@@ -219,7 +219,7 @@ def test_a_replica_is_read_but_not_written(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("end", ["stop", "kill"])
 def test_what_was_acknowledged_survives_and_the_next_call_works(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with own_server("--appendonly", "yes", "--appendfsync", "always") as server:
-        with Lab(server.url, on_loop=True) as lab:
+        with Harness(server.url, on_loop=True) as lab:
             lab.write(Put(record("a", labels={"x": "y"}, derived={"v": b"1"})), Put(record("b", scope=ScopePath("c"))))
             getattr(server.process, end)()
             with monkeypatch.context() as patch:
@@ -235,7 +235,7 @@ def test_what_was_acknowledged_survives_and_the_next_call_works(end: str, monkey
             assert [s.scope.path for s in lab.streams()] == [HOME.path, "c"]
 
 
-def test_scripts_that_the_server_has_forgotten_are_told_again(lab: Lab) -> None:
+def test_scripts_that_the_server_has_forgotten_are_told_again(lab: Harness) -> None:
     lab.put("a")
     valkey.server().ask("SCRIPT", "FLUSH")
     lab.put("b", if_version=0)
@@ -245,7 +245,7 @@ def test_scripts_that_the_server_has_forgotten_are_told_again(lab: Lab) -> None:
     assert len(lab.keys(scope=ScopePath(), below=True)) == 5
 
 
-def test_a_connection_that_is_cut_while_a_write_waits(lab: Lab) -> None:
+def test_a_connection_that_is_cut_while_a_write_waits(lab: Harness) -> None:
     server = valkey.server()
     lab.put("a")
 
@@ -370,7 +370,7 @@ def certificate(folder: Path) -> Path:
 
 
 def test_an_append_is_one_round_trip_and_the_last_ten_are_one_command() -> None:
-    with own_server() as server, Lab(server.url, on_loop=True) as lab:
+    with own_server() as server, Harness(server.url, on_loop=True) as lab:
         for n in range(20):
             lab.put(f"k{n}", if_version=0)
         before = commands(server)
@@ -387,7 +387,7 @@ def test_an_append_is_one_round_trip_and_the_last_ten_are_one_command() -> None:
 
 
 def test_nobody_looks_through_all_keys() -> None:
-    with own_server() as server, Lab(server.url, on_loop=True) as lab:
+    with own_server() as server, Harness(server.url, on_loop=True) as lab:
         for n in range(5):
             lab.put("k", scope=ScopePath(f"t{n}/u"), labels={"a": "b"}, derived={"x": b"1"})
         lab.scan(scope=ScopePath(), below=True, kinds=())
@@ -396,7 +396,7 @@ def test_nobody_looks_through_all_keys() -> None:
         assert not {"keys", "scan", "hscan", "zscan", "sscan", "flushdb"} & commands(server).keys()
 
 
-def test_ten_thousand_records_in_one_write(lab: Lab) -> None:
+def test_ten_thousand_records_in_one_write(lab: Harness) -> None:
     many = 10_000
     lab.write(*(Put(record(f"k{n}", labels={"n": str(n % 2)}, derived={"v": b"%d" % n}), 0) for n in range(many)))
     stream = lab.stream()
@@ -412,7 +412,7 @@ def test_ten_thousand_records_in_one_write(lab: Lab) -> None:
         assert client.zcard(keys.labels) == 0
 
 
-def test_a_write_that_is_too_large_is_refused_before_it_is_sent(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_that_is_too_large_is_refused_before_it_is_sent(lab: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redis_client, "LARGEST", 100_000)
     with pytest.raises(TooLargeError):
         lab.write(*(Put(record(f"k{n}", text="x" * 1000)) for n in range(100)))
@@ -420,7 +420,7 @@ def test_a_write_that_is_too_large_is_refused_before_it_is_sent(lab: Lab, monkey
 
 
 def test_more_callers_than_connections() -> None:
-    with valkey.empty_keyspace() as url, Lab(f"{url}&max_connections=2&timeout=5", on_loop=True) as lab:
+    with valkey.empty_keyspace() as url, Harness(f"{url}&max_connections=2&timeout=5", on_loop=True) as lab:
         lab.put("a")
 
         async def crowd() -> list[Any]:
@@ -432,7 +432,7 @@ def test_more_callers_than_connections() -> None:
 
 def test_a_server_that_does_not_answer_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redis_client, "RETRIES", 1)
-    with own_server() as server, Lab(f"{server.url}?timeout=0.2", on_loop=True) as lab:
+    with own_server() as server, Harness(f"{server.url}?timeout=0.2", on_loop=True) as lab:
         lab.put("a")
         server.ask("CLIENT", "PAUSE", "1500", "ALL")
         for call in (lambda: lab.put("b", if_version=0), lambda: lab.keys()):
@@ -442,7 +442,7 @@ def test_a_server_that_does_not_answer_in_time(monkeypatch: pytest.MonkeyPatch) 
         assert lab.keys()[0] == "a"
 
 
-def test_closing_leaves_nothing_behind(lab: Lab) -> None:
+def test_closing_leaves_nothing_behind(lab: Harness) -> None:
     server = valkey.server()
     others = server.ask("CLIENT", "LIST").count("\n")
 
@@ -459,7 +459,7 @@ def test_closing_leaves_nothing_behind(lab: Lab) -> None:
 
 def test_stores_of_two_prefixes_do_not_meet() -> None:
     with valkey.empty_keyspace() as one, valkey.empty_keyspace() as two:
-        with Lab(one, on_loop=True) as first, Lab(two, on_loop=True) as second:
+        with Harness(one, on_loop=True) as first, Harness(two, on_loop=True) as second:
             first.put("a")
             assert second.keys(scope=ScopePath(), below=True) == []
             assert second.stream() is None
@@ -467,7 +467,7 @@ def test_stores_of_two_prefixes_do_not_meet() -> None:
             assert first.keys() == ["a"]
 
 
-def test_what_others_or_a_newer_version_wrote_is_not_touched(lab: Lab) -> None:
+def test_what_others_or_a_newer_version_wrote_is_not_touched(lab: Harness) -> None:
     keys = Keys(prefix(lab))
     stream = keys.stream((HOME.path, KIND))
     with redis.Redis(port=valkey.server().port) as client:
@@ -503,7 +503,7 @@ def test_names_can_claim_neither_a_key_nor_a_slot() -> None:
     assert not seen.keys() & {keys.shelf(1), keys.added(1), keys.format, keys.note("a")}
 
 
-def test_the_server_lets_records_expire_but_numbers_go_on(lab: Lab) -> None:
+def test_the_server_lets_records_expire_but_numbers_go_on(lab: Harness) -> None:
     keys = Keys(prefix(lab)).stream((HOME.path, KIND))
     lab.write(
         Put(record("a", labels={"x": "y"}, derived={"v": b"1"}, weight=3)), Touch(HOME, KIND, timedelta(seconds=0.4))
@@ -521,7 +521,7 @@ def test_the_server_lets_records_expire_but_numbers_go_on(lab: Lab) -> None:
         assert client.pttl(keys.rows) == -1
 
 
-def test_what_is_derived_later_expires_with_the_stream(lab: Lab) -> None:
+def test_what_is_derived_later_expires_with_the_stream(lab: Harness) -> None:
     from mnemic.store.query import Derive
 
     keys = Keys(prefix(lab)).stream((HOME.path, KIND))
@@ -533,7 +533,7 @@ def test_what_is_derived_later_expires_with_the_stream(lab: Lab) -> None:
         assert [client.pttl(key) for key in (keys.rows, keys.slots, keys.derived)] == [-1, -1, -1]
 
 
-def test_a_clock_that_is_late_does_not_spoil_the_totals(lab: Lab) -> None:
+def test_a_clock_that_is_late_does_not_spoil_the_totals(lab: Harness) -> None:
     """The server has let a stream expire, while another writer's clock says that it lives."""
     other = lab.open()
     late: Callable[[], datetime] = lambda: datetime.now(UTC) - timedelta(seconds=60)  # noqa: E731
@@ -548,7 +548,7 @@ def test_a_clock_that_is_late_does_not_spoil_the_totals(lab: Lab) -> None:
     assert (lab.keys(), stream.count, stream.weight, stream.last_seq) == (["b", "c"], 2, 4, 3)
 
 
-def test_a_clock_that_is_wrong_does_not_change_how_long_a_stream_lives(lab: Lab) -> None:
+def test_a_clock_that_is_wrong_does_not_change_how_long_a_stream_lives(lab: Harness) -> None:
     early: Callable[[], datetime] = lambda: datetime.now(UTC) + timedelta(days=1)  # noqa: E731
     lab.store._clock = early  # type: ignore[attr-defined]
     lab.write(Put(record("a")), Touch(HOME, KIND, timedelta(seconds=0.3)))
@@ -569,7 +569,7 @@ APPEND = textwrap.dedent("""
 """)
 
 
-def test_several_processes_append_to_one_session_and_one_is_killed(lab: Lab) -> None:
+def test_several_processes_append_to_one_session_and_one_is_killed(lab: Harness) -> None:
     import mnemic
 
     def start(writer: str, count: int) -> subprocess.Popen[str]:

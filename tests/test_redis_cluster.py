@@ -25,15 +25,15 @@ from mnemic.errors import ConflictError, StoreUnavailableError
 from mnemic.records import Ref, ScopePath
 from mnemic.store.protocol import Store
 from mnemic.store.query import Delete, Purge, Put, Scan, StreamScan, Touch, Write
-from mnemic.testing.lab import HOME, KIND, Lab, record
-from mnemic.testing.servers import valkey
-from mnemic.testing.servers.keyserver import KeyServer, new_cluster
-from mnemic.testing.servers.processes import HOST
+from mnemic.testing.harness import HOME, KIND, Harness, record
+from servers import valkey
+from servers.keyserver import KeyServer, new_cluster
+from servers.processes import HOST
 
 
 @pytest.fixture
-def lab() -> Iterator[Lab]:
-    with valkey.empty_cluster_keyspace() as url, Lab(url, on_loop=True) as opened:
+def lab() -> Iterator[Harness]:
+    with valkey.empty_cluster_keyspace() as url, Harness(url, on_loop=True) as opened:
         yield opened
 
 
@@ -49,13 +49,13 @@ def engine_of(store: Store) -> RedisEngine:
     return store._engine
 
 
-def stored(lab: Lab, client: redis.RedisCluster) -> list[bytes]:
+def stored(lab: Harness, client: redis.RedisCluster) -> list[bytes]:
     """Return all keys of a store."""
     prefix = lab.url.partition("prefix=")[2]
     return sorted(client.scan_iter(f"{prefix}{{*"))
 
 
-def test_a_session_lies_in_one_slot_and_sessions_on_all_nodes(lab: Lab, client: redis.RedisCluster) -> None:
+def test_a_session_lies_in_one_slot_and_sessions_on_all_nodes(lab: Harness, client: redis.RedisCluster) -> None:
     for n in range(30):
         scope = ScopePath(f"acme/user{n}/{{x}}")
         lab.put("a", scope=scope, labels={"x": "y"}, derived={"v": b"1"})
@@ -70,7 +70,7 @@ def test_a_session_lies_in_one_slot_and_sessions_on_all_nodes(lab: Lab, client: 
     assert len(lab.keys(scope=ScopePath(), below=True, kinds=())) == 60
 
 
-def test_a_write_over_several_sessions_is_all_or_nothing(lab: Lab) -> None:
+def test_a_write_over_several_sessions_is_all_or_nothing(lab: Harness) -> None:
     scopes = [ScopePath(f"s{n}/t") for n in range(6)]
     lab.write(*(Put(record("a", scope=scope)) for scope in scopes), id="once")
     lab.write(*(Put(record("a", scope=scope)) for scope in scopes), id="once")
@@ -86,7 +86,7 @@ def test_a_write_over_several_sessions_is_all_or_nothing(lab: Lab) -> None:
 
 @pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
 def test_a_write_over_several_sessions_that_is_broken_off_anywhere(
-    lab: Lab, done: bool, monkeypatch: pytest.MonkeyPatch
+    lab: Harness, done: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The writer dies before or after each of its steps; others find all of the write, or nothing."""
     monkeypatch.setattr(journal, "HELD_FOR", 0)
@@ -124,7 +124,7 @@ def test_a_write_over_several_sessions_that_is_broken_off_anywhere(
     assert len(lab.streams()) == 3 * (broken + 1)
 
 
-def test_an_append_is_one_round_trip(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_append_is_one_round_trip(lab: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     lab.put("a", if_version=0)
     sent: list[bytes] = []
     send = Connection.send_packed_command
@@ -139,7 +139,7 @@ def test_an_append_is_one_round_trip(lab: Lab, monkeypatch: pytest.MonkeyPatch) 
     assert sent == [b"EVALSHA", b"EVALSHA"]
 
 
-def test_what_is_dropped_leaves_no_name_behind(lab: Lab, client: redis.RedisCluster) -> None:
+def test_what_is_dropped_leaves_no_name_behind(lab: Harness, client: redis.RedisCluster) -> None:
     before = stored(lab, client)
     scopes = [ScopePath(), ScopePath("secret"), ScopePath("secret/name"), ScopePath("secret/name/deep")]
     for scope in scopes:
@@ -151,7 +151,7 @@ def test_what_is_dropped_leaves_no_name_behind(lab: Lab, client: redis.RedisClus
 
 
 def test_streams_that_are_made_and_dropped_at_once_are_listed_if_they_are_there(
-    lab: Lab, client: redis.RedisCluster
+    lab: Harness, client: redis.RedisCluster
 ) -> None:
     stores = [lab.store, lab.open(), lab.open()]
     scopes = [ScopePath(f"t/{n}") for n in range(3)]
@@ -176,7 +176,7 @@ def test_streams_that_are_made_and_dropped_at_once_are_listed_if_they_are_there(
     assert len(heads) == len(lab.keys(scope=ScopePath(), below=True))
 
 
-def test_a_name_that_is_taken_off_while_its_stream_is_made(lab: Lab) -> None:
+def test_a_name_that_is_taken_off_while_its_stream_is_made(lab: Harness) -> None:
     """Between the listing of a new stream and its first write, another process takes the name off."""
     other = lab.open()
     listing, others = engine_of(lab.store)._listing, engine_of(other)._listing
@@ -196,7 +196,7 @@ def test_a_name_that_is_taken_off_while_its_stream_is_made(lab: Lab) -> None:
     assert [stream.scope for stream in lab.streams()] == [HOME]
 
 
-def test_a_stream_that_is_made_while_its_name_is_taken_off(lab: Lab) -> None:
+def test_a_stream_that_is_made_while_its_name_is_taken_off(lab: Harness) -> None:
     """Another process has seen that a stream is gone; before the name is taken off, it is made again."""
     other = lab.open()
     lab.put("a")
@@ -219,7 +219,7 @@ def test_a_stream_that_is_made_while_its_name_is_taken_off(lab: Lab) -> None:
 
 
 def test_a_name_that_is_listed_in_vain_is_taken_off(
-    lab: Lab, client: redis.RedisCluster, monkeypatch: pytest.MonkeyPatch
+    lab: Harness, client: redis.RedisCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = engine_of(lab.store)
 
@@ -239,7 +239,7 @@ def test_a_name_that_is_listed_in_vain_is_taken_off(
     assert sum(client.zcard(key) for key in shelves) == 1
 
 
-def test_a_stream_that_expires_while_it_is_held(lab: Lab) -> None:
+def test_a_stream_that_expires_while_it_is_held(lab: Harness) -> None:
     """Records stay until a write over several sessions is over, and are then seen as expired."""
     lab.write(Put(record("a", weight=3)), Touch(HOME, KIND, timedelta(seconds=0.2)))
     own = engine_of(lab.store)
@@ -259,7 +259,7 @@ def test_a_stream_that_expires_while_it_is_held(lab: Lab) -> None:
     assert (stream.count, stream.weight, lab.keys()) == (1, 0, ["b"])
 
 
-def test_an_expired_stream_can_be_held(lab: Lab) -> None:
+def test_an_expired_stream_can_be_held(lab: Harness) -> None:
     lab.write(Put(record("a", weight=3)), Touch(HOME, KIND, timedelta(seconds=0.2)))
     time.sleep(0.25)
     outcomes = lab.write(Put(record("b")), Put(record("b", scope=ScopePath("elsewhere"))))
@@ -269,7 +269,7 @@ def test_an_expired_stream_can_be_held(lab: Lab) -> None:
     assert (stream.count, stream.weight) == (1, 0)
 
 
-def test_names_of_notes_and_ids_do_not_meet_those_of_streams(lab: Lab) -> None:
+def test_names_of_notes_and_ids_do_not_meet_those_of_streams(lab: Harness) -> None:
     keys = Keys("p")
     assert key_slot(keys.note("journal-1")) == key_slot(keys.note("journal-1.status"))
     lab.write(Put(record("a")), id="}:head{/")
@@ -304,7 +304,7 @@ def test_a_replica_takes_over_and_a_node_comes_back(
             except redis.ResponseError:  # it does not know that node yet
                 time.sleep(0.05)
         scopes = [ScopePath(f"s{n}") for n in range(40)]
-        with Lab(f"redis+cluster://{HOST}:{own_cluster[1].port},{HOST}:{first.port}", on_loop=True) as lab:
+        with Harness(f"redis+cluster://{HOST}:{own_cluster[1].port},{HOST}:{first.port}", on_loop=True) as lab:
             client: Any = engine_of(lab.store)._server._calls.client
             nodes = client.get_nodes()
             assert all(node.connection_class is Connection for node in nodes)
@@ -337,7 +337,7 @@ def test_a_replica_takes_over_and_a_node_comes_back(
         replica.process.stop()
 
 
-def test_many_callers_at_once(lab: Lab) -> None:
+def test_many_callers_at_once(lab: Harness) -> None:
     async def crowd() -> None:
         scopes = [ScopePath(f"u{n}") for n in range(60)]
         await asyncio.gather(*(lab.store.write(Write((Put(record("a", scope=s), 0),))) for s in scopes))

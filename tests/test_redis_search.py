@@ -11,8 +11,8 @@ import redis
 
 import mnemic
 from mnemic.store.registry import StoreURL
-from mnemic.testing.servers import redis as servers
-from mnemic.testing.servers import valkey
+from servers import redis as servers
+from servers import valkey
 
 
 @pytest.fixture

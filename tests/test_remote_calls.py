@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import mnemic
-from empty_stores import REMOTE, empty_store
 from faulty_proxy import Cut, FaultyProxy, Garbage, Mode, Pass, Slow, Stall, proxy_for
 from mnemic.errors import ClosedError, EventLoopError, StoreError, StoreUnavailableError
+from servers.stores import REMOTE, empty_store
 
 ALL = [*REMOTE, "agentcore"]
 

@@ -13,7 +13,7 @@ import pytest
 import mnemic
 from mnemic.backends.postgres.links import LoopLink, ThreadLink
 from mnemic.backends.redis.client import Connection
-from mnemic.testing.servers import postgres, valkey
+from servers import postgres, valkey
 
 ADDS = 150
 SERVERS: dict[str, Any] = {

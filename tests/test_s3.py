@@ -21,7 +21,7 @@ from mnemic.errors import NewerSchemaError, StoreUnavailableError, TooLargeError
 from mnemic.records import Record, Ref, ScopePath
 from mnemic.store.protocol import Store, all_streams, scan_all
 from mnemic.store.query import Delete, Derive, Limit, Op, Purge, Put, Scan, StreamScan, Write
-from mnemic.testing.lab import Lab
+from mnemic.testing.harness import Harness
 from mnemic.testing.test_machine import StoreMachine
 from s3_lab import HOME, KIND, TENANTS, audit, contents, opened, put, shrink, texts
 
@@ -32,7 +32,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     shrink(monkeypatch)
 
 
-class BucketLab(Lab):
+class BucketLab(Harness):
     """A lab over a bucket in a dictionary."""
 
     def __init__(self, bucket: DictBucket) -> None:
@@ -56,7 +56,7 @@ class SmallMachine(StoreMachine):
         self.bucket = DictBucket(deletes=self.deletes)
         self.lab = self.stack.enter_context(BucketLab(self.bucket))
         self.others = [self.lab.open()]
-        self.model = self.stack.enter_context(Lab("memory://", on_loop=False))
+        self.model = self.stack.enter_context(Harness("memory://", on_loop=False))
         self.ids = 0
 
     @invariant()

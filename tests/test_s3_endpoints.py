@@ -23,8 +23,8 @@ from mnemic.errors import (
 from mnemic.records import Record, Ref, ScopePath
 from mnemic.store.protocol import Store, all_streams
 from mnemic.store.query import Put, Scan, StreamScan, Write
-from mnemic.testing.servers import aws as servers
 from s3_lab import HOME, KIND, TENANTS, connected, put, texts
+from servers import aws as servers
 from small_s3 import SmallS3
 
 

@@ -20,9 +20,9 @@ from mnemic.errors import ConflictError, StoreBusyError, StoreUnavailableError
 from mnemic.records import Record, Ref, ScopePath
 from mnemic.store.protocol import Store, all_streams, scan_all
 from mnemic.store.query import Delete, Derive, Op, Purge, Put, Scan, StreamScan, Touch, Write
-from mnemic.testing.lab import without_times
-from mnemic.testing.servers import aws as servers
+from mnemic.testing.harness import without_times
 from s3_lab import HOME, KIND, audit, connected, opened, put, shrink, texts
+from servers import aws as servers
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The servers of the contract suite start, answer, and keep what a trial stores apart."""
+"""The test servers start, answer, and keep the stores of tests apart."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
@@ -17,10 +16,8 @@ import pytest
 import redis
 
 from mnemic.errors import MissingExtraError
-from mnemic.store import registry
-from mnemic.testing import benches
-from mnemic.testing.servers import aws, postgres, processes, valkey
-from mnemic.testing.servers import redis as redis_servers
+from servers import aws, postgres, processes, stores, valkey
+from servers import redis as redis_servers
 
 Emulators = Callable[[], aws.Emulator]
 
@@ -159,59 +156,29 @@ def test_a_server_of_ones_own_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path:
         assert url.startswith("s3://own/below/trial-")
 
 
-@pytest.fixture
-def only_redis(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Have one back-end, which serves redis:// from memory."""
-    ram, memory = registry.find("memory://")
-    fake = registry.Backend(open=lambda _: memory.open(ram))
-    monkeypatch.setattr(registry, "schemes", lambda: ["redis"])
-    monkeypatch.setattr(registry, "find", lambda url: (registry.StoreURL.parse(url), fake))
-    _forget()
-    yield
-    _forget()
+@pytest.mark.parametrize("name", ["valkey", "redis7", "redis8"])
+def test_a_store_is_empty_and_on_its_own_server(name: str, tmp_path: Path) -> None:
+    servers = {"valkey": valkey.server, "redis7": redis_servers.server7, "redis8": redis_servers.server8}
+    with stores.empty_store(name, tmp_path) as url:
+        assert url.startswith(servers[name]().url + "?prefix=")
 
 
-def _forget() -> None:
-    benches._installed.cache_clear()
-    benches._trials.cache_clear()
-
-
-@pytest.mark.usefixtures("only_redis")
-def test_a_back_end_is_tried_on_all_servers_of_its_scheme(tmp_path: Path) -> None:
-    assert benches.benches() == ["redis7-loop", "redis8-loop", "valkey-loop"]
-    with benches.lend("valkey-loop", tmp_path) as lab:
-        assert lab.url.startswith(valkey.server().url + "?prefix=")
-
-
-@pytest.mark.usefixtures("only_redis")
-def test_a_server_that_is_not_installed_is_skipped_unless_all_are_asked_for(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    @contextmanager
-    def lacking(_: Path) -> Iterator[str]:
-        yield str(processes.installed("no_such_package"))
-
-    monkeypatch.setattr(registry, "trials", lambda: {"lacking": registry.Trial("redis", lacking)})
-    monkeypatch.delenv(benches.ALL, raising=False)
-    with pytest.raises(pytest.skip.Exception, match=r"mnemic\[testing-servers\]"):
-        with benches.lend("lacking-loop", tmp_path):
-            pass
-    monkeypatch.setenv(benches.ALL, "1")
+def test_a_missing_package_is_named() -> None:
     with pytest.raises(MissingExtraError, match="no_such_package"):
-        with benches.lend("lacking-loop", tmp_path):
-            pass
+        processes.installed("no_such_package")
 
 
 @pytest.mark.parametrize("end", ["os._exit(0)", "os.kill(os.getpid(), 9)", "raise KeyboardInterrupt"])
 def test_no_server_outlives_its_process(end: str) -> None:
     code = f"""
 import os
-from mnemic.testing.servers import valkey
+from servers import valkey
 server = valkey.server()
 print(server.process.pid, server.process.folder, flush=True)
 {end}
 """
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
     pid, folder = told.stdout.split()
     until = time.monotonic() + 20
     while Path(folder).exists() and time.monotonic() < until:  # removed when all processes are gone

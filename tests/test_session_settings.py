@@ -24,7 +24,7 @@ from mnemic.layers.layer import Layer
 from mnemic.records import Record
 from mnemic.store.protocol import Page
 from mnemic.store.query import Outcome, Scan, Write
-from mnemic.testing.benches import lend
+from servers.stores import empty_store
 
 BACKENDS = ("memory", "sqlite", "postgresql", "redis8", "dynamodb", "s3", "agentcore")
 
@@ -36,7 +36,7 @@ def texts(messages: list[Message]) -> list[str | None]:
 @pytest.fixture(params=BACKENDS)
 def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[mnemic.Memory]:
     """An empty memory on each back-end."""
-    with lend(f"{request.param}-loop", tmp_path) as lab, mnemic.open(lab.url) as memory:
+    with empty_store(request.param, tmp_path) as url, mnemic.open(url) as memory:
         yield memory
 
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from functools import partial
-from pathlib import Path
 
 from msgspec.structs import replace
 
@@ -390,11 +389,7 @@ async def open_memory(url: StoreURL) -> MemoryStore:
     return MemoryStore(_shared.setdefault(name, _Data()) if name else None)
 
 
-def _trial(folder: Path) -> AbstractContextManager[str]:
-    return nullcontext(f"memory://{folder.name}")
-
-
-BACKEND = Backend(open=open_memory, inline=True, trial=_trial)
+BACKEND = Backend(open=open_memory, inline=True)
 
 
 def _walk(data: _Data, scan: Scan, start: Position | None, moment: datetime) -> Iterator[Record]:

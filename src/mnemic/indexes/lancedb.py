@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import lancedb
@@ -244,12 +243,7 @@ async def _connected(place: Place) -> LanceEngine:
     return LanceEngine(place.url, database)
 
 
-@contextmanager
-def _trial(folder: Path) -> Iterator[str]:
-    yield f"lancedb:///{folder / 'lance'}"
-
-
-LANCEDB = CompanionMaker(open=_opened, trial=_trial)
+LANCEDB = CompanionMaker(open=_opened)
 
 
 def _schema(dimensions: int) -> Any:

@@ -304,12 +304,7 @@ def _connected(place: Place) -> Any:
     return MilvusClient(uri, token=token, timeout=SECONDS, dedicated=True)
 
 
-@contextmanager
-def _trial(folder: Path) -> Iterator[str]:
-    yield f"milvus:///{folder / 'milvus.db'}"
-
-
-MILVUS = CompanionMaker(open=_opened, trial=_trial)
+MILVUS = CompanionMaker(open=_opened)
 
 
 def _create(client: Any, name: str, dimensions: int) -> None:

@@ -11,8 +11,6 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -217,15 +215,7 @@ def _local(place: Place) -> QdrantEngine:
     return QdrantEngine(place.url, client)
 
 
-@contextmanager
-def _trial(folder: Path) -> Iterator[str]:
-    # Each point is a transaction of its own, which takes milliseconds on disk.
-    memory = Path("/dev/shm")  # noqa: S108
-    with TemporaryDirectory(dir=memory if memory.is_dir() else folder) as made:
-        yield f"qdrant:///{made}/qdrant"
-
-
-QDRANT = CompanionMaker(open=_open, trial=_trial)
+QDRANT = CompanionMaker(open=_open)
 
 _INDEXES: dict[str, Any] = {
     # Points of one scope are queried together.

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Protocol
 
 from msgspec import Struct, field
@@ -121,7 +119,6 @@ class Nearest(Protocol):
 
 
 class CompanionMaker(Struct, frozen=True, kw_only=True):
-    """Entry point object of a companion index: how to open one, and a trial for the test suite."""
+    """Entry point object of a companion index: how to open one."""
 
     open: Callable[[StoreURL], Awaitable[Companion]]
-    trial: Callable[[Path], AbstractContextManager[str]] | None = None

@@ -14,18 +14,13 @@ from .masking import HARMLESS, masked
 from .protocol import Store
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
     from importlib.metadata import EntryPoint
-    from pathlib import Path
     from urllib.parse import SplitResult
 
-__all__ = ["GROUP", "TRIALS", "Backend", "StoreURL", "Trial", "find", "found_in", "register", "schemes", "trials"]
+__all__ = ["GROUP", "Backend", "StoreURL", "find", "found_in", "register", "schemes"]
 
 GROUP = "mnemic.backends"
 """Entry point group of back-ends: the name is the URL scheme, the object a `Backend`."""
-
-TRIALS = "mnemic.trials"
-"""Entry point group of additional test configurations: any name, the object a `Trial`."""
 
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
 _CREDENTIALS = re.compile(r"[:@]")
@@ -101,29 +96,17 @@ class StoreURL(Struct, frozen=True):
 
 
 class Backend(Struct, frozen=True, kw_only=True):
-    """Entry point object of a back-end: how to open a store, and a trial for the test suite.
+    """Entry point object of a back-end: how to open a store.
 
     An `inline` back-end never waits for an event loop when none is running, so the sync API calls it without a
-    thread. `trial` gives the conformance suite the URL of an empty store. `prepare` creates what a store needs
-    before it can be opened, such as a table, and returns what it did. `exists` tells whether there is a store at
-    the URL, if opening one would create it.
+    thread. `prepare` creates what a store needs before it can be opened, such as a table, and returns what it did.
+    `exists` tells whether there is a store at the URL, if opening one would create it.
     """
 
     open: Callable[[StoreURL], Awaitable[Store]]
     inline: bool = False
-    trial: Callable[[Path], AbstractContextManager[str]] | None = None
     prepare: Callable[[StoreURL], Awaitable[str]] | None = None
     exists: Callable[[StoreURL], Awaitable[bool]] | None = None
-
-
-class Trial(Struct, frozen=True):
-    """Entry point object of a test configuration: a scheme, and a factory of an empty store's URL.
-
-    `open` takes an empty folder, and raises MissingExtraError if a dependency is not installed.
-    """
-
-    scheme: str
-    open: Callable[[Path], AbstractContextManager[str]]
 
 
 def register(scheme: str, backend: Backend) -> None:
@@ -179,13 +162,6 @@ def schemes(group: str = GROUP) -> list[str]:
 
     own = _registered if group == GROUP else {}
     return sorted({entry.name for entry in entry_points(group=group)} | own.keys())
-
-
-def trials() -> dict[str, Trial]:
-    """Return additional test configurations by name, including those without an installed back-end."""
-    from importlib.metadata import entry_points
-
-    return {entry.name: entry.load() for entry in sorted(entry_points(group=TRIALS))}
 
 
 def _package(entry: EntryPoint) -> str:

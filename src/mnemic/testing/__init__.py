@@ -1,7 +1,11 @@
 """The contract of a back-end as a pytest suite, for built-in and third-party back-ends.
 
-`pytest --pyargs mnemic.testing` runs it over every installed back-end with a `Backend.trial`; `-k NAME` selects
-one by its URL scheme. It needs `mnemic[testing]`.
+    pip install 'mnemic[testing]'
+    MNEMIC_TEST_URL='mystore://localhost/{name}' pytest --pyargs mnemic.testing
+
+See `mnemic.testing.targets` for other ways to name the stores to test.
 """
 
-__all__: list[str] = []
+from .targets import Target
+
+__all__ = ["Target"]

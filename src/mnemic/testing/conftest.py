@@ -1,4 +1,4 @@
-"""Fixtures: an empty store for each test, over each back-end, inline and on an event loop."""
+"""Runs each contract test over every store that is able to pass it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from .benches import benches, lend
-from .capabilities import NEEDS, lacking, pinned
-from .lab import Lab
+from .harness import Harness
+from .targets import NEEDS, Case, Hooks, store_cases
+
+
+def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    """Add the hooks that list stores and indexes."""
+    pluginmanager.add_hookspecs(Hooks)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -18,29 +22,26 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run each test that uses `lab` over every suitable back-end, in every mode."""
-    if "lab" in metafunc.fixturenames:
-        able = [bench for bench in benches() if not lacking(metafunc.definition, bench, pinned(bench))]
-        metafunc.parametrize("lab", able, indirect=True)
+    """Parametrize `case`, and with it `harness`."""
+    if "case" in metafunc.fixturenames:
+        cases = [case for case in store_cases(metafunc.config) if case.has(metafunc.definition)]
+        metafunc.parametrize("case", cases, ids=str)
 
 
 @pytest.fixture
-def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
-    """Provide an empty store and a runner of its coroutines; skips what a third-party store lacks."""
-    with lend(request.param, tmp_path) as bench:
-        if pinned(request.param) is None and (what := lacking(request.node, request.param, bench.can)):
-            pytest.skip(f"needs {what}")
-        yield bench
+def harness(case: Case, tmp_path: Path) -> Iterator[Harness]:
+    """Provide an empty store and a runner of its coroutines."""
+    with case.open(tmp_path) as opened:
+        yield opened
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Fail a test over a built-in back-end that skips itself."""
+    """Fail a contract test that skips itself."""
     report = yield
-    bench = getattr(item, "callspec", None) and item.callspec.params.get("lab")  # type: ignore[attr-defined]
-    if report.skipped and call.when == "call" and not hasattr(report, "wasxfail") and bench and pinned(bench):
+    if report.skipped and "case" in getattr(item, "fixturenames", ()) and not hasattr(report, "wasxfail"):
         report.outcome = "failed"
-        report.longrepr = f"{item.nodeid} skipped itself over a built-in back-end: {call.excinfo}"
+        report.longrepr = f"{item.nodeid} skipped itself: {call.excinfo}"
     return report

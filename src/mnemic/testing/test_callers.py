@@ -14,77 +14,77 @@ from ..errors import ClosedError, ConflictError
 from ..records import Ref
 from ..store.protocol import Capability, Store
 from ..store.query import Condition, Put, Scan, Write
-from .capabilities import needs, pinned
-from .lab import HOME, KIND, Lab, record
+from .harness import HOME, KIND, Harness, record
+from .targets import Case, needs
 
 
-def test_concurrent_writers_lose_nothing(lab: Lab) -> None:
+def test_concurrent_writers_lose_nothing(harness: Harness) -> None:
     async def burst(store: Store, writer: int) -> None:
         for n in range(10):
             await store.write(Write((Put(record(f"{writer}-{n}", weight=1), 0),)))
 
     async def all_at_once() -> None:
-        await asyncio.gather(*(burst(lab.store, writer) for writer in range(20)))
+        await asyncio.gather(*(burst(harness.store, writer) for writer in range(20)))
 
-    if lab.on_loop:
-        lab.run(all_at_once())
+    if harness.on_loop:
+        harness.run(all_at_once())
     else:
-        threads = [threading.Thread(target=lab.run, args=(burst(lab.store, n),)) for n in range(20)]
+        threads = [threading.Thread(target=harness.run, args=(burst(harness.store, n),)) for n in range(20)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-    _check_burst(lab)
+    _check_burst(harness)
 
 
-def _check_burst(lab: Lab) -> None:
-    found = lab.scan()
+def _check_burst(harness: Harness) -> None:
+    found = harness.scan()
     assert [item.seq for item in found] == list(range(1, 201))
     for writer in range(20):
         own = [item.key for item in found if item.key.startswith(f"{writer}-")]
         assert own == [f"{writer}-{n}" for n in range(10)]
-    stream = lab.stream()
+    stream = harness.stream()
     assert stream is not None
     assert (stream.count, stream.weight, stream.last_seq) == (200, 200, 200)
 
 
 @needs(loop=True)
-def test_a_writer_that_fails_does_not_disturb_the_others(lab: Lab) -> None:
-    lab.put("taken")
+def test_a_writer_that_fails_does_not_disturb_the_others(harness: Harness) -> None:
+    harness.put("taken")
 
     async def all_at_once() -> list[Any]:
         writes = [Write((Put(record("taken" if n % 3 == 0 else f"k{n}"), 0),)) for n in range(30)]
-        return await asyncio.gather(*map(lab.store.write, writes), return_exceptions=True)
+        return await asyncio.gather(*map(harness.store.write, writes), return_exceptions=True)
 
-    results = lab.run(all_at_once())
+    results = harness.run(all_at_once())
     for n, result in enumerate(results):
         assert isinstance(result, ConflictError) if n % 3 == 0 else result[0].seq
-    assert sorted(lab.keys()) == sorted(["taken"] + [f"k{n}" for n in range(30) if n % 3])
-    assert [item.seq for item in lab.scan()] == list(range(1, 22))
-    stream = lab.stream()
+    assert sorted(harness.keys()) == sorted(["taken"] + [f"k{n}" for n in range(30) if n % 3])
+    assert [item.seq for item in harness.scan()] == list(range(1, 22))
+    stream = harness.stream()
     assert stream is not None
     assert (stream.count, stream.last_seq) == (21, 21)
 
 
 @needs(loop=True)
-def test_more_writers_than_one_transaction_takes(lab: Lab) -> None:
+def test_more_writers_than_one_transaction_takes(harness: Harness) -> None:
 
     async def all_at_once() -> None:
         writes = [Write((Put(record(f"k{n}"), 0),)) for n in range(1100)]
-        await asyncio.wait_for(asyncio.gather(*map(lab.store.write, writes)), timeout=60)
+        await asyncio.wait_for(asyncio.gather(*map(harness.store.write, writes)), timeout=60)
 
-    lab.run(all_at_once())
-    stream = lab.stream()
+    harness.run(all_at_once())
+    stream = harness.stream()
     assert stream is not None
     assert stream.count == 1100
 
 
-def test_compare_and_set_lets_one_of_many_through(lab: Lab) -> None:
-    version = lab.put("counter", data=0).version
+def test_compare_and_set_lets_one_of_many_through(harness: Harness) -> None:
+    version = harness.put("counter", data=0).version
     won = 0
     for n in range(10):
         try:
-            lab.put("counter", if_version=version, data=n)
+            harness.put("counter", if_version=version, data=n)
             won += 1
         except ConflictError:
             continue
@@ -92,19 +92,19 @@ def test_compare_and_set_lets_one_of_many_through(lab: Lab) -> None:
 
 
 @needs(Capability.SHARED)
-def test_another_handle_sees_what_was_written(lab: Lab) -> None:
-    other = lab.open()
-    lab.put("a", text="mine")
-    lab.run(other.write(Write((Put(record("b", text="theirs")),))))
-    assert lab.keys() == ["a", "b"]
-    page = lab.run(other.scan(Scan(scope=HOME, kinds=(KIND,))))
+def test_another_handle_sees_what_was_written(harness: Harness) -> None:
+    other = harness.open()
+    harness.put("a", text="mine")
+    harness.run(other.write(Write((Put(record("b", text="theirs")),))))
+    assert harness.keys() == ["a", "b"]
+    page = harness.run(other.scan(Scan(scope=HOME, kinds=(KIND,))))
     assert [found.text for found in page.items] == ["mine", "theirs"]
 
 
 @needs(Capability.SHARED, Capability.ATOMIC, loop=True)
-def test_writers_of_several_handles_lose_nothing(lab: Lab) -> None:
-    stores = [lab.store, lab.open(), lab.open()]
-    lab.put("counter", data=0)
+def test_writers_of_several_handles_lose_nothing(harness: Harness) -> None:
+    stores = [harness.store, harness.open(), harness.open()]
+    harness.put("counter", data=0)
 
     async def burst(store: Store, writer: int) -> None:
         for n in range(5):
@@ -122,48 +122,45 @@ def test_writers_of_several_handles_lose_nothing(lab: Lab) -> None:
     async def all_at_once() -> None:
         await asyncio.gather(*(burst(store, n) for n, store in enumerate(stores)))
 
-    lab.run(all_at_once())
-    found = lab.scan()
+    harness.run(all_at_once())
+    found = harness.scan()
     assert [item.seq for item in found] == list(range(1, 17))
     assert found[0].data == 15
-    stream = lab.stream()
+    stream = harness.stream()
     assert stream is not None
     assert (stream.count, stream.weight, stream.version) == (16, 15, 31)
 
 
 @needs(Capability.DURABLE)
-def test_what_was_acknowledged_is_there_after_reopening(lab: Lab) -> None:
-    lab.write(Put(record("a", text="kept", labels={"x": "y"})), id="w")
-    lab.run(lab.store.close())
-    lab.store = lab.open()
-    assert lab.keys(where=(Condition("labels.x", "eq", "y"),)) == ["a"]
-    lab.write(Put(record("a", text="kept", labels={"x": "y"})), id="w")
-    found = lab.get("a")
+def test_what_was_acknowledged_is_there_after_reopening(harness: Harness) -> None:
+    harness.write(Put(record("a", text="kept", labels={"x": "y"})), id="w")
+    harness.run(harness.store.close())
+    harness.store = harness.open()
+    assert harness.keys(where=(Condition("labels.x", "eq", "y"),)) == ["a"]
+    harness.write(Put(record("a", text="kept", labels={"x": "y"})), id="w")
+    found = harness.get("a")
     assert found is not None
     assert found.version == 1
-    assert lab.put("b").seq == 2
+    assert harness.put("b").seq == 2
 
 
-def test_a_closed_store_says_so(lab: Lab) -> None:
-    lab.put("a")
-    lab.run(lab.store.close())
-    lab.run(lab.store.close())
-    for call in (lambda: lab.put("b"), lambda: lab.get("a"), lambda: lab.scan(), lambda: lab.streams()):
+def test_a_closed_store_says_so(harness: Harness) -> None:
+    harness.put("a")
+    harness.run(harness.store.close())
+    harness.run(harness.store.close())
+    for call in (lambda: harness.put("b"), lambda: harness.get("a"), lambda: harness.scan(), lambda: harness.streams()):
         for _ in range(3):
             with pytest.raises(ClosedError):
                 call()
 
 
-def test_the_methods_have_the_signatures_of_the_protocol(lab: Lab) -> None:
+def test_the_methods_have_the_signatures_of_the_protocol(harness: Harness) -> None:
     for name, method in inspect.getmembers(Store, inspect.isfunction):
         if not name.startswith("_"):
-            own = inspect.signature(getattr(type(lab.store), name))
+            own = inspect.signature(getattr(type(harness.store), name))
             assert list(own.parameters) == list(inspect.signature(method).parameters), name
-    assert isinstance(lab.store.capabilities, frozenset)
+    assert isinstance(harness.store.capabilities, frozenset)
 
 
-def test_a_store_can_do_what_is_pinned_for_it(lab: Lab, request: pytest.FixtureRequest) -> None:
-    expected = pinned(request.node.callspec.params["lab"])
-    assert lab.can <= set(Capability)
-    if expected is not None:
-        assert lab.can == expected
+def test_a_store_declares_the_capabilities_that_select_its_tests(harness: Harness, case: Case) -> None:
+    assert harness.store.capabilities == case.target.capabilities

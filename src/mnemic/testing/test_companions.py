@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import functools
-import os
 import time
 from collections.abc import Coroutine, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,15 +14,15 @@ import pytest
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from ..errors import ClosedError, InvalidValueError, MissingExtraError
+from ..errors import ClosedError, InvalidValueError
 from ..recall.index_entry import hashed, pack
 from ..records import Record, ScopePath
 from ..store import registry
 from ..store.analysis import terms as terms_of
-from ..store.nearest import GROUP, Companion, CompanionMaker, Mark, Near
+from ..store.nearest import GROUP, Companion, Mark, Near
 from ..store.planning import Name
-from .benches import ALL
-from .lab import HOME, KIND, moment
+from .harness import HOME, KIND, moment
+from .targets import Target
 
 Result = TypeVar("Result")
 Vectors = NDArray[np.int8]
@@ -34,25 +32,10 @@ WIDTH = 32
 STREAM: Name = (HOME.path, KIND)
 
 
-@functools.cache
-def makers() -> dict[str, CompanionMaker]:
-    """Return the installed indexes that have a trial, by scheme."""
-    found = {}
-    for scheme in registry.schemes(GROUP):
-        try:
-            maker: CompanionMaker = registry.found_in(GROUP, f"{scheme}://")[1]
-        except MissingExtraError:
-            if ALL in os.environ:
-                raise
-            continue
-        if maker.trial is not None:
-            found[scheme] = maker
-    return found
-
-
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "desk" in metafunc.fixturenames:
-        metafunc.parametrize("desk", list(makers()), indirect=True)
+    if "index_target" in metafunc.fixturenames:
+        targets = [target for some in metafunc.config.hook.pytest_mnemic_indexes() for target in some]
+        metafunc.parametrize("index_target", targets, ids=lambda target: target.name)
 
 
 class Desk:
@@ -105,14 +88,10 @@ class Desk:
 
 
 @pytest.fixture
-def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Desk]:
+def desk(index_target: Target, tmp_path: Path) -> Iterator[Desk]:
     """Provide an empty index."""
-    trial = makers()[request.param].trial
-    assert trial is not None
-    with ExitStack() as stack:
-        lent = Desk(stack.enter_context(trial(tmp_path)))
-        stack.callback(lent.close)
-        yield lent
+    with index_target.empty(tmp_path) as url, closing(Desk(url)) as opened:
+        yield opened
 
 
 def pointing(*weights: float, width: int = WIDTH) -> Vectors:

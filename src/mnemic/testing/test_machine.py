@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
@@ -17,8 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from ..errors import MnemicError
 from ..records import Record, Ref, ScopePath
 from ..store.query import Condition, Delete, Derive, Expect, Limit, Op, Purge, Put, Touch
-from .benches import benches, lend
-from .lab import KIND, Lab, without_times
+from .harness import KIND, Harness, without_times
+from .targets import Case
 
 EXAMPLES = "MNEMIC_TEST_EXAMPLES"
 """Number of examples per back-end; the default is lower for remote ones."""
@@ -88,14 +87,14 @@ conditions: st.SearchStrategy[Condition] = st.one_of(
 class StoreMachine(RuleBasedStateMachine):
     """Applies the same operations to both stores, and compares results and contents."""
 
-    bench = ""
+    case: Case
 
     @initialize()
     def open(self) -> None:
         self.stack: ExitStack[bool | None] = ExitStack()
         folder = Path(self.stack.enter_context(tempfile.TemporaryDirectory()))
-        self.lab: Lab = self.stack.enter_context(lend(self.bench, folder))
-        self.model: Lab = self.stack.enter_context(Lab("memory://", on_loop=False))
+        self.harness: Harness = self.stack.enter_context(self.case.open(folder))
+        self.model: Harness = self.stack.enter_context(Harness("memory://", on_loop=False))
         self.ids: int = 0
 
     def teardown(self) -> None:
@@ -106,12 +105,12 @@ class StoreMachine(RuleBasedStateMachine):
     def write(self, ops: list[Op], repeat: bool) -> None:
         self.ids += 1
         for _ in range(2 if repeat else 1):
-            answers = [_answer(lab, ops, f"w{self.ids}" if repeat else None) for lab in self.both]
+            answers = [_answer(harness, ops, f"w{self.ids}" if repeat else None) for harness in self.both]
             assert answers[0] == answers[1]
 
     @rule(asked=st.lists(refs, max_size=4))
     def read(self, asked: list[Ref]) -> None:
-        found = [[without_times(item) for item in lab.run(lab.store.read(asked))] for lab in self.both]
+        found = [[without_times(item) for item in harness.run(harness.store.read(asked))] for harness in self.both]
         assert found[0] == found[1]
 
     @rule(
@@ -129,46 +128,45 @@ class StoreMachine(RuleBasedStateMachine):
         lacking=st.sampled_from([None, None, "x"]),
     )
     def scan(self, **asked: Any) -> None:
-        found = [[without_times(item) for item in lab.scan(**asked)] for lab in self.both]
+        found = [[without_times(item) for item in harness.scan(**asked)] for harness in self.both]
         assert found[0] == found[1]
 
     @invariant()
     def the_same_is_held(self) -> None:
-        if not hasattr(self, "lab"):
+        if not hasattr(self, "harness"):
             return
         asked: dict[str, Any] = {"scope": ScopePath(), "kinds": (), "below": True, "derived": ("x", "y")}
-        everything = [lab.scan(**asked, limit=7) for lab in self.both]
+        everything = [harness.scan(**asked, limit=7) for harness in self.both]
         assert [without_times(item) for item in everything[0]] == [without_times(i) for i in everything[1]]
         totals = [
             [
                 (s.scope, s.kind, s.count, s.weight, s.last_seq, s.version, s.ttl, s.expires is None, s.settings)
-                for s in lab.streams(empty=True)
+                for s in harness.streams(empty=True)
             ]
-            for lab in self.both
+            for harness in self.both
         ]
         assert totals[0] == totals[1]
 
     @property
-    def both(self) -> tuple[Lab, Lab]:
-        return (self.lab, self.model)
+    def both(self) -> tuple[Harness, Harness]:
+        return (self.harness, self.model)
 
 
-def _answer(lab: Lab, ops: list[Op], id: str | None) -> Any:
+def _answer(harness: Harness, ops: list[Op], id: str | None) -> Any:
     """Return the result of a write, without store-assigned times."""
     try:
-        outcomes = lab.write(*ops, id=id)
+        outcomes = harness.write(*ops, id=id)
     except MnemicError as error:
         return type(error), str(error)
     return [(did.seq, did.version, did.removed, did.count, did.weight) for did in outcomes]
 
 
-@pytest.mark.parametrize("bench", [bench for bench in benches() if not bench.startswith("memory-")])
-def test_it_agrees_with_the_model(bench: str) -> None:
-    machine = type("Machine", (StoreMachine,), {"bench": bench})
+def test_it_agrees_with_the_model(case: Case) -> None:
+    machine = type("Machine", (StoreMachine,), {"case": case})
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=int(os.environ.get(EXAMPLES, 60 if bench.endswith("inline") else 15)),
+            max_examples=int(os.environ.get(EXAMPLES, 15 if case.on_loop else 60)),
             stateful_step_count=25,
             deadline=None,
             suppress_health_check=list(HealthCheck),

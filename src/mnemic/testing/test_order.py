@@ -11,68 +11,68 @@ from ..checks import MAX_PATH
 from ..errors import InvalidValueError
 from ..records import Ref, ScopePath
 from ..store.query import Condition, Delete, Purge, Put, StreamScan
-from .lab import HOME, KIND, Lab, moment, record
+from .harness import HOME, KIND, Harness, moment, record
 
 
-def test_order_is_that_of_the_writes(lab: Lab) -> None:
-    outcomes = [lab.put(f"k{n}") for n in range(20)]
+def test_order_is_that_of_the_writes(harness: Harness) -> None:
+    outcomes = [harness.put(f"k{n}") for n in range(20)]
     assert [outcome.seq for outcome in outcomes] == list(range(1, 21))
-    assert lab.keys() == [f"k{n}" for n in range(20)]
-    assert lab.keys(reverse=True) == [f"k{n}" for n in reversed(range(20))]
+    assert harness.keys() == [f"k{n}" for n in range(20)]
+    assert harness.keys(reverse=True) == [f"k{n}" for n in reversed(range(20))]
 
 
-def test_order_is_not_that_of_the_times(lab: Lab) -> None:
+def test_order_is_not_that_of_the_times(harness: Harness) -> None:
     same = moment("2026-01-01T00:00:00")
     for n in range(5):
-        lab.put(f"k{n}", created=same - timedelta(days=n))
-    lab.write(*(Put(record(f"same{n}", created=same)) for n in range(5)))
-    assert lab.keys() == [f"k{n}" for n in range(5)] + [f"same{n}" for n in range(5)]
+        harness.put(f"k{n}", created=same - timedelta(days=n))
+    harness.write(*(Put(record(f"same{n}", created=same)) for n in range(5)))
+    assert harness.keys() == [f"k{n}" for n in range(5)] + [f"same{n}" for n in range(5)]
 
 
-def test_a_new_version_keeps_its_place_and_its_time_of_creation(lab: Lab) -> None:
-    first = lab.put("a", text="old")
-    lab.put("b")
-    second = lab.put("a", text="new")
+def test_a_new_version_keeps_its_place_and_its_time_of_creation(harness: Harness) -> None:
+    first = harness.put("a", text="old")
+    harness.put("b")
+    second = harness.put("a", text="new")
     assert second.seq == first.seq
     assert second.version > first.version
     assert second.created == first.created
-    found = lab.get("a")
+    found = harness.get("a")
     assert found is not None
     assert (found.text, found.seq, found.version) == ("new", first.seq, second.version)
-    assert lab.keys() == ["a", "b"]
+    assert harness.keys() == ["a", "b"]
 
 
-def test_versions_grow_with_every_change_of_a_stream(lab: Lab) -> None:
-    versions = [lab.put("a").version, lab.put("b").version, lab.put("a").version]
+def test_versions_grow_with_every_change_of_a_stream(harness: Harness) -> None:
+    versions = [harness.put("a").version, harness.put("b").version, harness.put("a").version]
     assert versions == sorted(set(versions))
-    changed = [found.key for found in lab.scan(after_version=versions[1])]
+    changed = [found.key for found in harness.scan(after_version=versions[1])]
     assert changed == ["a"]
 
 
-def test_what_one_write_removes_and_puts_again_goes_to_the_end(lab: Lab) -> None:
+def test_what_one_write_removes_and_puts_again_goes_to_the_end(harness: Harness) -> None:
     for key in "abc":
-        lab.put(key, text=key)
+        harness.put(key, text=key)
     ops = [Delete(Ref(HOME, KIND, key)) for key in "abc"] + [Put(record(key, text=key)) for key in "cba"]
-    lab.write(*ops)
-    assert lab.keys() == ["c", "b", "a"]
-    assert [found.text for found in lab.scan()] == ["c", "b", "a"]
+    harness.write(*ops)
+    assert harness.keys() == ["c", "b", "a"]
+    assert [found.text for found in harness.scan()] == ["c", "b", "a"]
 
 
-def test_a_seq_is_never_used_again(lab: Lab) -> None:
-    lab.put("a")
-    last = lab.put("b").seq
-    lab.write(Delete(Ref(HOME, KIND, "b")))
-    assert lab.put("c").seq > last
-    again = lab.put("b").seq
+def test_a_seq_is_never_used_again(harness: Harness) -> None:
+    harness.put("a")
+    last = harness.put("b").seq
+    harness.write(Delete(Ref(HOME, KIND, "b")))
+    assert harness.put("c").seq > last
+    again = harness.put("b").seq
     assert again > last + 1
-    lab.write(Purge(HOME, KIND))
-    assert lab.put("d").seq > again
+    harness.write(Purge(HOME, KIND))
+    assert harness.put("d").seq > again
 
 
-def test_streams_count_on_their_own(lab: Lab) -> None:
+def test_streams_count_on_their_own(harness: Harness) -> None:
     other = ScopePath("acme/bob")
-    assert [lab.put("a").seq, lab.put("a", scope=other).seq, lab.put("a", kind="note").seq] == [1, 1, 1]
-    assert lab.keys() == lab.keys(scope=other) == lab.keys(kinds=("note",)) == ["a"]
+    assert [harness.put("a").seq, harness.put("a", scope=other).seq, harness.put("a", kind="note").seq] == [1, 1, 1]
+    assert harness.keys() == harness.keys(scope=other) == harness.keys(kinds=("note",)) == ["a"]
 
 
 VALUES: list[dict[str, Any]] = [
@@ -101,9 +101,9 @@ VALUES: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("fields", VALUES, ids=str)
-def test_values_come_back_as_they_were(lab: Lab, fields: dict[str, Any]) -> None:
-    lab.put("k", **fields)
-    for found in (lab.get("k"), lab.scan()[0]):
+def test_values_come_back_as_they_were(harness: Harness, fields: dict[str, Any]) -> None:
+    harness.put("k", **fields)
+    for found in (harness.get("k"), harness.scan()[0]):
         assert found is not None
         for name, value in fields.items():
             read = getattr(found, name)
@@ -112,28 +112,28 @@ def test_values_come_back_as_they_were(lab: Lab, fields: dict[str, Any]) -> None
 
 
 @pytest.mark.parametrize("name", ["a b", "%", "_", "*?[a]", "{x}", "'", '"', "\\", "a:b", "#", "é", "💡", ".."])
-def test_names_are_only_names(lab: Lab, name: str) -> None:
+def test_names_are_only_names(harness: Harness, name: str) -> None:
     scope = ScopePath.of("acme", name)
-    lab.put(name, scope=scope, labels={name: name})
-    lab.put("other", scope=ScopePath.of("acme", "other"))
-    assert lab.keys(scope=scope) == [name]
-    found = lab.get(name, scope=scope)
+    harness.put(name, scope=scope, labels={name: name})
+    harness.put("other", scope=ScopePath.of("acme", "other"))
+    assert harness.keys(scope=scope) == [name]
+    found = harness.get(name, scope=scope)
     assert found is not None
     assert found.labels == {name: name}
-    assert lab.keys(scope=scope, where=(Condition(f"labels.{name}", "eq", name),)) == [name]
-    assert lab.keys(scope=ScopePath("acme"), below=True, kinds=()) == sorted([name, "other"], key=lambda k: k)
+    assert harness.keys(scope=scope, where=(Condition(f"labels.{name}", "eq", name),)) == [name]
+    assert harness.keys(scope=ScopePath("acme"), below=True, kinds=()) == sorted([name, "other"], key=lambda k: k)
 
 
-def test_what_is_given_and_what_is_got_are_copies(lab: Lab) -> None:
+def test_what_is_given_and_what_is_got_are_copies(harness: Harness) -> None:
     data: dict[str, Any] = {"list": [1]}
     meta: dict[str, Any] = {"tags": ["a"]}
     labels = {"a": "b"}
-    lab.put("k", data=data, meta=meta, labels=labels)
+    harness.put("k", data=data, meta=meta, labels=labels)
     data["list"].append(2)
     meta["tags"].append("b")
     labels["a"] = "c"
     for _ in range(2):
-        for found in (lab.get("k"), lab.scan()[0]):
+        for found in (harness.get("k"), harness.scan()[0]):
             assert found is not None
             assert (found.data, found.meta, found.labels) == ({"list": [1]}, {"tags": ["a"]}, {"a": "b"})
             assert isinstance(found.data, dict)
@@ -142,40 +142,40 @@ def test_what_is_given_and_what_is_got_are_copies(lab: Lab) -> None:
             found.labels["a"] = "d"
 
 
-def test_a_scan_without_bodies_leaves_out_text_and_data(lab: Lab) -> None:
-    lab.put("k", text="long", data={"long": 1}, title="short", meta={"a": 1}, weight=7)
-    (found,) = lab.scan(bodies=False)
+def test_a_scan_without_bodies_leaves_out_text_and_data(harness: Harness) -> None:
+    harness.put("k", text="long", data={"long": 1}, title="short", meta={"a": 1}, weight=7)
+    (found,) = harness.scan(bodies=False)
     assert (found.text, found.data) == (None, None)
     assert (found.title, found.meta, found.weight) == ("short", {"a": 1}, 7)
 
 
-def test_a_large_record_comes_back_whole(lab: Lab) -> None:
+def test_a_large_record_comes_back_whole(harness: Harness) -> None:
     text = "ab\U0001f600" * 400_000
-    lab.put("k", text=text, data={"text": text[:500_000]})
-    found = lab.get("k")
+    harness.put("k", text=text, data={"text": text[:500_000]})
+    found = harness.get("k")
     assert found is not None
     assert found.text == text
     assert found.data == {"text": text[:500_000]}
 
 
-def test_scopes_match_by_whole_segments(lab: Lab) -> None:
+def test_scopes_match_by_whole_segments(harness: Harness) -> None:
     for path in ("a", "a/sess1", "a/sess10", "a/sess1/x", "a/sess1-b", "a/sess1.b", "ab", "b/sess1"):
-        lab.put(path, scope=ScopePath(path))
-    assert lab.keys(scope=ScopePath("a/sess1")) == ["a/sess1"]
-    assert lab.keys(scope=ScopePath("a/sess1"), below=True) == ["a/sess1", "a/sess1/x"]
-    assert lab.keys(scope=ScopePath("a"), below=True) == [
+        harness.put(path, scope=ScopePath(path))
+    assert harness.keys(scope=ScopePath("a/sess1")) == ["a/sess1"]
+    assert harness.keys(scope=ScopePath("a/sess1"), below=True) == ["a/sess1", "a/sess1/x"]
+    assert harness.keys(scope=ScopePath("a"), below=True) == [
         "a", "a/sess1", "a/sess1-b", "a/sess1.b", "a/sess1/x", "a/sess10",
     ]  # fmt: skip
-    assert lab.keys(scope=ScopePath(), below=True)[-2:] == ["ab", "b/sess1"]
-    assert lab.keys(scope=ScopePath()) == []
-    assert lab.get("a/sess1", scope=ScopePath("a/sess10")) is None
+    assert harness.keys(scope=ScopePath(), below=True)[-2:] == ["ab", "b/sess1"]
+    assert harness.keys(scope=ScopePath()) == []
+    assert harness.get("a/sess1", scope=ScopePath("a/sess10")) is None
 
 
-def test_the_root_is_a_scope_too(lab: Lab) -> None:
-    lab.put("k", scope=ScopePath())
-    lab.put("l", scope=ScopePath("a"))
-    assert lab.keys(scope=ScopePath()) == ["k"]
-    assert lab.keys(scope=ScopePath(), below=True) == ["k", "l"]
+def test_the_root_is_a_scope_too(harness: Harness) -> None:
+    harness.put("k", scope=ScopePath())
+    harness.put("l", scope=ScopePath("a"))
+    assert harness.keys(scope=ScopePath()) == ["k"]
+    assert harness.keys(scope=ScopePath(), below=True) == ["k", "l"]
 
 
 EXTREME = [
@@ -187,36 +187,36 @@ EXTREME = [
 
 
 @pytest.mark.parametrize("at_once", [1, 7, 1000])
-def test_a_scan_of_the_root_finds_every_tenant_in_order(lab: Lab, at_once: int) -> None:
+def test_a_scan_of_the_root_finds_every_tenant_in_order(harness: Harness, at_once: int) -> None:
     scopes = [ScopePath(name) for name in EXTREME] + [ScopePath(f"{name}/{name}") for name in EXTREME[:12]]
     for scope in scopes:
-        lab.put("k", scope=scope)
+        harness.put("k", scope=scope)
     wanted = sorted(scopes)
     listed: list[ScopePath] = []
     asked: dict[str, Any] = {"scope": ScopePath(), "limit": at_once}
     while True:
-        page = lab.run(lab.store.streams(StreamScan(**asked)))
+        page = harness.run(harness.store.streams(StreamScan(**asked)))
         listed += [stream.scope for stream in page.items]
         if page.cursor is None:
             break
         asked["cursor"] = page.cursor
     assert listed == wanted
     for reverse in (False, True):
-        found = lab.scan(scope=ScopePath(), below=True, kinds=(), limit=at_once, reverse=reverse)
+        found = harness.scan(scope=ScopePath(), below=True, kinds=(), limit=at_once, reverse=reverse)
         assert [one.scope for one in found] == (wanted[::-1] if reverse else wanted)
     for scope in (wanted[0], wanted[-1]):
-        below = lab.scan(scope=scope, below=True, kinds=(), limit=at_once)
+        below = harness.scan(scope=scope, below=True, kinds=(), limit=at_once)
         assert [one.scope for one in below] == [one for one in wanted if scope.holds(one)]
 
 
-def test_the_longest_scope_path_is_the_same_in_every_store(lab: Lab) -> None:
+def test_the_longest_scope_path_is_the_same_in_every_store(harness: Harness) -> None:
     path = "/".join("".join(chr(0x4E00 + (97 * n + 31 * part) % 20_000) for n in range(200)) for part in range(5))
     path = path.encode()[:MAX_PATH].decode(errors="ignore")
     path += "x" * (MAX_PATH - len(path.encode()))
     longest = ScopePath(path)
-    lab.put("k", scope=longest, kind="k" * 32)
-    lab.put("other", scope=ScopePath(path[:-1]), kind="k" * 32)
-    assert lab.keys(scope=longest, kinds=()) == ["k"]
-    assert lab.keys(scope=ScopePath(), below=True, kinds=()) == ["other", "k"]
+    harness.put("k", scope=longest, kind="k" * 32)
+    harness.put("other", scope=ScopePath(path[:-1]), kind="k" * 32)
+    assert harness.keys(scope=longest, kinds=()) == ["k"]
+    assert harness.keys(scope=ScopePath(), below=True, kinds=()) == ["other", "k"]
     with pytest.raises(InvalidValueError, match=r"2,501 bytes, more than 2,500"):
         ScopePath(path + "x")

@@ -10,57 +10,57 @@ from ..errors import InvalidValueError
 from ..records import Ref, ScopePath
 from ..store.matching import matches
 from ..store.query import Condition, Delete, Put
-from .lab import HOME, KIND, Lab, moment, record
+from .harness import HOME, KIND, Harness, moment, record
 
 
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("limit", [1, 7, 100, 1000])
-def test_pages_are_complete(lab: Lab, limit: int, reverse: bool) -> None:
+def test_pages_are_complete(harness: Harness, limit: int, reverse: bool) -> None:
     for session in range(5):
         puts = [Put(record(f"{session}-{n}", scope=ScopePath.of("u", f"s{session}"))) for n in range(43)]
-        lab.write(*puts)
+        harness.write(*puts)
     expected = [f"{session}-{n}" for session in range(5) for n in range(43)]
     expected = expected[::-1] if reverse else expected
     if limit > 1:
-        assert lab.keys(scope=ScopePath("u"), below=True, limit=limit, reverse=reverse) == expected
+        assert harness.keys(scope=ScopePath("u"), below=True, limit=limit, reverse=reverse) == expected
     one = [key for key in expected if key.startswith("2-")]
-    assert lab.keys(scope=ScopePath("u/s2"), limit=limit, reverse=reverse) == one
+    assert harness.keys(scope=ScopePath("u/s2"), limit=limit, reverse=reverse) == one
 
 
-def test_many_records_are_read_to_the_end(lab: Lab) -> None:
+def test_many_records_are_read_to_the_end(harness: Harness) -> None:
     for start in (0, 600):
-        lab.write(*(Put(record(f"k{n}", text="x" * 1200)) for n in range(start, start + 600)))
-    assert lab.keys() == [f"k{n}" for n in range(1200)]
-    assert lab.keys(limit=10_000) == [f"k{n}" for n in range(1200)]
+        harness.write(*(Put(record(f"k{n}", text="x" * 1200)) for n in range(start, start + 600)))
+    assert harness.keys() == [f"k{n}" for n in range(1200)]
+    assert harness.keys(limit=10_000) == [f"k{n}" for n in range(1200)]
 
 
-def test_skip_and_limit_count_from_where_the_scan_begins(lab: Lab) -> None:
+def test_skip_and_limit_count_from_where_the_scan_begins(harness: Harness) -> None:
     for n in range(10):
-        lab.put(f"k{n}", meta={"even": n % 2 == 0})
-    assert [r.key for r in lab.page(reverse=True, limit=3).items] == ["k9", "k8", "k7"]
-    assert [r.key for r in lab.page(reverse=True, limit=3, skip=2).items] == ["k7", "k6", "k5"]
+        harness.put(f"k{n}", meta={"even": n % 2 == 0})
+    assert [r.key for r in harness.page(reverse=True, limit=3).items] == ["k9", "k8", "k7"]
+    assert [r.key for r in harness.page(reverse=True, limit=3, skip=2).items] == ["k7", "k6", "k5"]
     even = (Condition("meta.even", "eq", True),)
-    assert [r.key for r in lab.page(reverse=True, limit=2, skip=1, where=even).items] == ["k6", "k4"]
-    assert lab.keys(skip=8) == ["k8", "k9"]
-    assert lab.keys(skip=99) == []
-    assert lab.keys(scope=ScopePath("acme"), below=True, skip=8, limit=1) == ["k8", "k9"]
+    assert [r.key for r in harness.page(reverse=True, limit=2, skip=1, where=even).items] == ["k6", "k4"]
+    assert harness.keys(skip=8) == ["k8", "k9"]
+    assert harness.keys(skip=99) == []
+    assert harness.keys(scope=ScopePath("acme"), below=True, skip=8, limit=1) == ["k8", "k9"]
 
 
-def test_a_cursor_goes_on_where_the_page_ended(lab: Lab) -> None:
+def test_a_cursor_goes_on_where_the_page_ended(harness: Harness) -> None:
     for n in range(6):
-        lab.put(f"k{n}")
-    page = lab.page(limit=3)
+        harness.put(f"k{n}")
+    page = harness.page(limit=3)
     assert page.cursor is not None
-    lab.write(Delete(Ref(HOME, KIND, "k2")), Delete(Ref(HOME, KIND, "k4")), Put(record("k6")))
-    rest = lab.page(limit=9, cursor=page.cursor)
+    harness.write(Delete(Ref(HOME, KIND, "k2")), Delete(Ref(HOME, KIND, "k4")), Put(record("k6")))
+    rest = harness.page(limit=9, cursor=page.cursor)
     assert [found.key for found in rest.items] == ["k3", "k5", "k6"]
     assert rest.cursor is None
 
 
 @pytest.mark.parametrize("cursor", ["", "x", "AAAA", "bm90IGpzb24=", "W10="])
-def test_a_cursor_that_is_not_ours_is_refused(lab: Lab, cursor: str) -> None:
+def test_a_cursor_that_is_not_ours_is_refused(harness: Harness, cursor: str) -> None:
     with pytest.raises(InvalidValueError):
-        lab.page(cursor=cursor)
+        harness.page(cursor=cursor)
 
 
 TESTED: list[dict[str, Any]] = [
@@ -110,23 +110,23 @@ QUESTIONS = [
 ]  # fmt: skip
 
 
-def test_conditions_mean_the_same_everywhere(lab: Lab) -> None:
-    lab.write(*(Put(record(f"k{n}", **fields)) for n, fields in enumerate(TESTED)))
-    everything = lab.scan()
+def test_conditions_mean_the_same_everywhere(harness: Harness) -> None:
+    harness.write(*(Put(record(f"k{n}", **fields)) for n, fields in enumerate(TESTED)))
+    everything = harness.scan()
     assert len(everything) == len(TESTED)
     for question in QUESTIONS:
         expected = [found.key for found in everything if matches(found, (question,))]
-        assert lab.keys(where=(question,)) == expected, question
-        assert lab.keys(scope=ScopePath("acme"), below=True, where=(question,)) == expected, question
+        assert harness.keys(where=(question,)) == expected, question
+        assert harness.keys(scope=ScopePath("acme"), below=True, where=(question,)) == expected, question
 
 
-def test_all_conditions_must_hold(lab: Lab) -> None:
+def test_all_conditions_must_hold(harness: Harness) -> None:
     for n in range(12):
-        lab.put(f"k{n}", meta={"a": n % 2, "b": n % 3}, labels={"c": str(n % 4)})
+        harness.put(f"k{n}", meta={"a": n % 2, "b": n % 3}, labels={"c": str(n % 4)})
     where = (Condition("labels.c", "eq", "0"), Condition("meta.b", "ne", 1), Condition("meta.a", "eq", 0))
-    assert lab.keys(where=where) == ["k0", "k8"]
-    assert lab.keys(where=(Condition("labels.c", "in", ("0", "3")), *where[1:]), reverse=True) == ["k8", "k0"]
-    assert lab.keys(where=where, limit=1) == ["k0", "k8"]
+    assert harness.keys(where=where) == ["k0", "k8"]
+    assert harness.keys(where=(Condition("labels.c", "in", ("0", "3")), *where[1:]), reverse=True) == ["k8", "k0"]
+    assert harness.keys(where=where, limit=1) == ["k0", "k8"]
 
 
 @pytest.mark.parametrize(
@@ -147,13 +147,13 @@ def test_a_condition_that_no_store_could_answer_is_refused(field: str, op: Any, 
         Condition(field, op, value)
 
 
-def test_as_of_keeps_what_was_true_then(lab: Lab) -> None:
+def test_as_of_keeps_what_was_true_then(harness: Harness) -> None:
     year = {n: moment(f"{n}-01-01T00:00:00") for n in (2019, 2020, 2021, 2022)}
-    lab.put("always")
-    lab.put("from", valid_from=year[2020])
-    lab.put("until", valid_to=year[2021])
-    lab.put("between", valid_from=year[2020], valid_to=year[2021])
-    assert lab.keys(as_of=year[2019]) == ["always", "until"]
-    assert lab.keys(as_of=year[2020]) == ["always", "from", "until", "between"]
-    assert lab.keys(as_of=year[2021]) == ["always", "from"]
-    assert lab.keys() == ["always", "from", "until", "between"]
+    harness.put("always")
+    harness.put("from", valid_from=year[2020])
+    harness.put("until", valid_to=year[2021])
+    harness.put("between", valid_from=year[2020], valid_to=year[2021])
+    assert harness.keys(as_of=year[2019]) == ["always", "until"]
+    assert harness.keys(as_of=year[2020]) == ["always", "from", "until", "between"]
+    assert harness.keys(as_of=year[2021]) == ["always", "from"]
+    assert harness.keys() == ["always", "from", "until", "between"]

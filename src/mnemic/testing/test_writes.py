@@ -7,66 +7,66 @@ import pytest
 from ..errors import ConflictError, LimitError
 from ..records import Ref, ScopePath
 from ..store.query import Condition, Delete, Expect, Limit, Purge, Put
-from .lab import HOME, KIND, Lab, record
+from .harness import HOME, KIND, Harness, record
 
 
-def test_read_answers_in_the_order_of_the_question(lab: Lab) -> None:
-    lab.put("a", text="1")
-    lab.put("b", text="2", scope=ScopePath("x"))
+def test_read_answers_in_the_order_of_the_question(harness: Harness) -> None:
+    harness.put("a", text="1")
+    harness.put("b", text="2", scope=ScopePath("x"))
     refs = [Ref(ScopePath("x"), KIND, "b"), Ref(HOME, KIND, "no"), Ref(HOME, KIND, "a"), Ref(HOME, KIND, "a")]
-    found = lab.run(lab.store.read(refs))
+    found = harness.run(harness.store.read(refs))
     assert [item and item.text for item in found] == ["2", None, "1", "1"]
 
 
-def test_reading_nothing_returns_nothing(lab: Lab) -> None:
-    lab.put("a")
-    assert lab.run(lab.store.read([])) == []
-    assert lab.scan(limit=0) == []
-    assert lab.write() == []
+def test_reading_nothing_returns_nothing(harness: Harness) -> None:
+    harness.put("a")
+    assert harness.run(harness.store.read([])) == []
+    assert harness.scan(limit=0) == []
+    assert harness.write() == []
 
 
-def test_many_keys_are_read_at_once(lab: Lab) -> None:
-    lab.write(*(Put(record(f"k{n}", text=str(n))) for n in range(634)))
+def test_many_keys_are_read_at_once(harness: Harness) -> None:
+    harness.write(*(Put(record(f"k{n}", text=str(n))) for n in range(634)))
     refs = [Ref(HOME, KIND, f"k{n}") for n in reversed(range(634))]
-    found = lab.run(lab.store.read(refs))
+    found = harness.run(harness.store.read(refs))
     assert [item and item.text for item in found] == [str(n) for n in reversed(range(634))]
 
 
-def test_a_write_is_all_or_nothing(lab: Lab) -> None:
-    lab.put("a", text="old")
-    before = lab.stream()
+def test_a_write_is_all_or_nothing(harness: Harness) -> None:
+    harness.put("a", text="old")
+    before = harness.stream()
     with pytest.raises(ConflictError):
-        lab.write(
+        harness.write(
             Put(record("b")),
             Put(record("a", text="new")),
             Put(record("c", scope=ScopePath("elsewhere"))),
             Put(record("a"), if_version=999),
         )
-    assert lab.keys() == ["a"]
-    assert lab.keys(scope=ScopePath("elsewhere")) == []
-    found = lab.get("a")
+    assert harness.keys() == ["a"]
+    assert harness.keys(scope=ScopePath("elsewhere")) == []
+    found = harness.get("a")
     assert found is not None
     assert found.text == "old"
-    assert lab.stream() == before
+    assert harness.stream() == before
 
 
-def test_versions_guard_writes(lab: Lab) -> None:
-    version = lab.put("a", if_version=0).version
+def test_versions_guard_writes(harness: Harness) -> None:
+    version = harness.put("a", if_version=0).version
     with pytest.raises(ConflictError) as caught:
-        lab.put("a", if_version=0)
+        harness.put("a", if_version=0)
     assert (caught.value.key, caught.value.current) == ("a", version)
     with pytest.raises(ConflictError) as caught:
-        lab.put("b", if_version=7)
+        harness.put("b", if_version=7)
     assert caught.value.current == 0
-    newer = lab.put("a", if_version=version).version
+    newer = harness.put("a", if_version=version).version
     with pytest.raises(ConflictError):
-        lab.write(Delete(Ref(HOME, KIND, "a"), version))
-    assert lab.write(Delete(Ref(HOME, KIND, "a"), newer))[0].removed == ("a",)
-    assert lab.write(Delete(Ref(HOME, KIND, "a")))[0].removed == ()
+        harness.write(Delete(Ref(HOME, KIND, "a"), version))
+    assert harness.write(Delete(Ref(HOME, KIND, "a"), newer))[0].removed == ("a",)
+    assert harness.write(Delete(Ref(HOME, KIND, "a")))[0].removed == ()
 
 
-def test_operations_see_those_before_them(lab: Lab) -> None:
-    outcomes = lab.write(
+def test_operations_see_those_before_them(harness: Harness) -> None:
+    outcomes = harness.write(
         Put(record("a", text="1", labels={"x": "1"}, weight=5), 0),
         Put(record("a", text="2", labels={"x": "2"}, weight=7)),
         Put(record("b", labels={"x": "2"}), 0),
@@ -75,64 +75,64 @@ def test_operations_see_those_before_them(lab: Lab) -> None:
     )
     assert outcomes[0].seq == outcomes[1].seq == 1
     assert outcomes[4].seq > outcomes[2].seq
-    assert [(found.key, found.text) for found in lab.scan()] == [("a", "2"), ("b", "3")]
-    assert lab.keys(where=(Condition("labels.x", "eq", "1"),)) == []
-    assert lab.keys(where=(Condition("labels.x", "eq", "2"),)) == ["a"]
-    stream = lab.stream()
+    assert [(found.key, found.text) for found in harness.scan()] == [("a", "2"), ("b", "3")]
+    assert harness.keys(where=(Condition("labels.x", "eq", "1"),)) == []
+    assert harness.keys(where=(Condition("labels.x", "eq", "2"),)) == ["a"]
+    stream = harness.stream()
     assert stream is not None
     assert (stream.count, stream.weight) == (2, 7)
 
 
-def test_expect_guards_a_stream(lab: Lab) -> None:
-    lab.write(Expect(HOME, KIND, 0), Put(record("a")))
+def test_expect_guards_a_stream(harness: Harness) -> None:
+    harness.write(Expect(HOME, KIND, 0), Put(record("a")))
     with pytest.raises(ConflictError) as caught:
-        lab.write(Expect(HOME, KIND, 0), Put(record("b")))
+        harness.write(Expect(HOME, KIND, 0), Put(record("b")))
     version = caught.value.current
-    lab.write(Expect(HOME, KIND, version), Put(record("b")))
-    assert lab.keys() == ["a", "b"]
+    harness.write(Expect(HOME, KIND, version), Put(record("b")))
+    assert harness.keys() == ["a", "b"]
 
 
-def test_purge_empties_a_stream_but_for_some_keys(lab: Lab) -> None:
+def test_purge_empties_a_stream_but_for_some_keys(harness: Harness) -> None:
     for n in range(10):
-        lab.put(f"k{n}", weight=n, labels={"n": str(n)})
-    lab.put("other", kind="note")
-    assert lab.write(Purge(HOME, KIND, keep=("k3", "k7", "no")))[0].count == 8
-    assert lab.keys() == ["k3", "k7"]
-    stream = lab.stream()
+        harness.put(f"k{n}", weight=n, labels={"n": str(n)})
+    harness.put("other", kind="note")
+    assert harness.write(Purge(HOME, KIND, keep=("k3", "k7", "no")))[0].count == 8
+    assert harness.keys() == ["k3", "k7"]
+    stream = harness.stream()
     assert stream is not None
     assert (stream.count, stream.weight, stream.last_seq) == (2, 10, 10)
-    assert lab.keys(where=(Condition("labels.n", "eq", "5"),)) == []
-    assert lab.keys(where=(Condition("labels.n", "eq", "7"),)) == ["k7"]
-    assert lab.keys(kinds=("note",)) == ["other"]
-    assert lab.write(Purge(HOME, KIND))[0].count == 2
-    assert lab.stream() is None
+    assert harness.keys(where=(Condition("labels.n", "eq", "5"),)) == []
+    assert harness.keys(where=(Condition("labels.n", "eq", "7"),)) == ["k7"]
+    assert harness.keys(kinds=("note",)) == ["other"]
+    assert harness.write(Purge(HOME, KIND))[0].count == 2
+    assert harness.stream() is None
 
 
-def test_a_limit_removes_groups_until_the_stream_fits(lab: Lab) -> None:
+def test_a_limit_removes_groups_until_the_stream_fits(harness: Harness) -> None:
     for n in range(6):
-        lab.put(f"k{n}", weight=10)
+        harness.put(f"k{n}", weight=10)
     groups = (("k0",), ("k1", "k2"), ("gone",), ("k3",), ("k4",))
-    outcomes = lab.write(Put(record("k6", weight=10)), Limit(HOME, KIND, 5, None, groups))
+    outcomes = harness.write(Put(record("k6", weight=10)), Limit(HOME, KIND, 5, None, groups))
     assert outcomes[1].removed == ("k0", "k1", "k2")
-    assert lab.keys() == ["k3", "k4", "k5", "k6"]
-    outcomes = lab.write(Limit(HOME, KIND, None, 25, (("k3",), ("k4",), ("k5",))))
+    assert harness.keys() == ["k3", "k4", "k5", "k6"]
+    outcomes = harness.write(Limit(HOME, KIND, None, 25, (("k3",), ("k4",), ("k5",))))
     assert outcomes[0].removed == ("k3", "k4")
-    stream = lab.stream()
+    stream = harness.stream()
     assert stream is not None
     assert (stream.count, stream.weight) == (2, 20)
 
 
-def test_a_strict_limit_that_cannot_be_held_stores_nothing(lab: Lab) -> None:
-    lab.put("a", weight=3)
+def test_a_strict_limit_that_cannot_be_held_stores_nothing(harness: Harness) -> None:
+    harness.put("a", weight=3)
     with pytest.raises(LimitError) as caught:
-        lab.write(Put(record("b", weight=4)), Limit(HOME, KIND, None, 5, (("no",),)))
+        harness.write(Put(record("b", weight=4)), Limit(HOME, KIND, None, 5, (("no",),)))
     assert (caught.value.count, caught.value.weight) == (2, 7)
-    assert lab.keys() == ["a"]
-    lab.write(Put(record("b", weight=4)), Limit(HOME, KIND, None, 5, (("no",),), strict=False))
-    assert lab.keys() == ["a", "b"]
+    assert harness.keys() == ["a"]
+    harness.write(Put(record("b", weight=4)), Limit(HOME, KIND, None, 5, (("no",),), strict=False))
+    assert harness.keys() == ["a", "b"]
 
 
-def test_a_limit_may_remove_what_the_same_write_added(lab: Lab) -> None:
+def test_a_limit_may_remove_what_the_same_write_added(harness: Harness) -> None:
     puts = [Put(record(f"k{n}")) for n in range(5)]
-    lab.write(*puts, Limit(HOME, KIND, 2, None, (("k0",), ("k1",), ("k2",))))
-    assert lab.keys() == ["k3", "k4"]
+    harness.write(*puts, Limit(HOME, KIND, 2, None, (("k0",), ("k1",), ("k2",))))
+    assert harness.keys() == ["k3", "k4"]

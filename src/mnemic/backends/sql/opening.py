@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
-
 from ...store.registry import Backend, StoreURL
 from .migrate import migrate
 from .sqlite import FLAVOR, SqliteFile
@@ -32,8 +29,4 @@ async def _exists(url: StoreURL) -> bool:
     return SqliteFile(url).exists()
 
 
-def _trial(folder: Path) -> AbstractContextManager[str]:
-    return nullcontext(f"sqlite:///{folder / 'trial.db'}?synchronous=normal")
-
-
-SQLITE = Backend(open=open_sqlite, inline=True, trial=_trial, exists=_exists)
+SQLITE = Backend(open=open_sqlite, inline=True, exists=_exists)

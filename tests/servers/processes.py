@@ -19,8 +19,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
-from ...errors import MissingExtraError, StoreUnavailableError
-from . import keeper
+from mnemic.errors import MissingExtraError, StoreUnavailableError
+
+from . import cleanup
 
 HOST = "127.0.0.1"
 PATIENCE = 30.0
@@ -62,7 +63,7 @@ class Process:
         """Start the server and wait until it answers; raises StoreUnavailableError if it does not."""
         if self._running is not None:
             return
-        _keeper()  # first: no server may run unsupervised
+        _cleanup()  # first: no server may run unsupervised
         with self.log.open("ab") as log:
             self._running = subprocess.Popen(
                 self._argv,
@@ -166,8 +167,7 @@ def installed(module: str) -> Path:
 
 
 def _missing(module: str) -> MissingExtraError:
-    install = "pip install 'mnemic[testing-servers]'"
-    return MissingExtraError(f"this trial needs the package {module}; install it with: {install}", name=module)
+    return MissingExtraError(f"this server needs the package {module}; install it with: make setup", name=module)
 
 
 def _is_free(port: int) -> bool:
@@ -182,7 +182,7 @@ def _is_free(port: int) -> bool:
 
 @functools.cache
 def _home() -> Path:
-    """Return the folder of all servers of this process; the keeper removes it."""
+    """Return the folder of all servers of this process; the cleanup process removes it."""
     memory = Path("/dev/shm")  # creating a database there takes a tenth of the time
     roomy = os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > _ROOM
     folder = Path(tempfile.mkdtemp(prefix="mnemic-servers-", dir=memory if roomy else None))
@@ -191,10 +191,10 @@ def _home() -> Path:
 
 
 @functools.cache
-def _keeper() -> subprocess.Popen[str]:
+def _cleanup() -> subprocess.Popen[str]:
     """Return the process that stops the servers when its pipe breaks, however this process ends."""
     started = subprocess.Popen(
-        [sys.executable, "-I", "-S", keeper.__file__, str(_home())],
+        [sys.executable, "-I", "-S", cleanup.__file__, str(_home())],
         stdin=subprocess.PIPE,
         text=True,
         start_new_session=True,
@@ -213,7 +213,7 @@ def _end_all(started: subprocess.Popen[str], owner: int) -> None:
 
 
 def _tell(word: str, pid: int, how: int) -> None:
-    pipe = _keeper().stdin
+    pipe = _cleanup().stdin
     assert pipe is not None
     pipe.write(f"{word} {pid} {int(how)}\n")
     pipe.flush()

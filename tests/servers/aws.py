@@ -26,13 +26,13 @@ _IDENTITY = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_
 class Emulator:
     """Emulated AWS services on a local port."""
 
-    def __init__(self, module: str, *arguments: str, environment: Mapping[str, str], port: int) -> None:
+    def __init__(self, name: str, *command: str, environment: Mapping[str, str], port: int) -> None:
         for name, value in _IDENTITY.items():
             os.environ.setdefault(name, value)
-        folder = new_folder(module)
+        folder = new_folder(name)
         self.endpoint: str = f"http://{HOST}:{port}"
         self.process: Process = Process(
-            [sys.executable, "-m", module, *arguments],
+            [sys.executable, *command],
             folder=folder,
             ready=lambda: answers(port),
             environment={"TMPDIR": str(folder), **environment},
@@ -60,7 +60,7 @@ def ministack() -> Emulator:
         "DOCKER_HOST": "unix:///nonexistent",  # it would remove containers of other ministacks
         "LOG_LEVEL": "WARNING",
     }
-    return Emulator("ministack", environment=environment, port=port)
+    return Emulator("ministack", "-m", "ministack", environment=environment, port=port)
 
 
 @functools.cache
@@ -69,7 +69,8 @@ def moto() -> Emulator:
     installed("moto")
     installed("flask_cors")
     port = free_port()
-    return Emulator(f"{__package__}.steady_moto", "-H", HOST, "-p", str(port), environment={}, port=port)
+    steady_moto = str(Path(__file__).with_name("steady_moto.py"))
+    return Emulator("moto", steady_moto, "-H", HOST, "-p", str(port), environment={}, port=port)
 
 
 @contextmanager

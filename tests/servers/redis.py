@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ...errors import MissingExtraError
+from mnemic.errors import MissingExtraError
+
 from .keyserver import KeyServer, own_prefix
 from .processes import installed
 

@@ -14,7 +14,7 @@ from .. import records
 from ..event_loop import step
 from ..records import Record, Ref, ScopePath, Stream
 from ..store import registry
-from ..store.protocol import Capability, Page, Store
+from ..store.protocol import Page, Store
 from ..store.query import Op, Outcome, Put, Scan, StreamScan, Write
 
 Result = TypeVar("Result")
@@ -24,7 +24,7 @@ HOME = ScopePath("acme/alice/monday")
 KIND = "message"
 
 
-class Lab:
+class Harness:
     """Opens stores at one URL and runs their coroutines, inline or on an event loop."""
 
     def __init__(self, url: str, *, on_loop: bool) -> None:
@@ -34,7 +34,7 @@ class Lab:
         self._stores: list[Store] = []
         self.store: Store = self.open()
 
-    def __enter__(self) -> Lab:
+    def __enter__(self) -> Harness:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -57,11 +57,6 @@ class Lab:
         store = self.run(opened())
         self._stores.append(store)
         return store
-
-    @property
-    def can(self) -> frozenset[Capability]:
-        """The declared capabilities of the store."""
-        return self.store.capabilities
 
     @contextmanager
     def clock_off_by(self, offset: timedelta) -> Iterator[None]:

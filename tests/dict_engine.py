@@ -9,9 +9,8 @@ from mnemic.backends.keyvalue.engine import Batch, Change, Loaded, Reach, Span
 from mnemic.backends.keyvalue.kept import Kept, KeptHead, Row, decode_head, decode_kept, encode
 from mnemic.errors import StoreUnavailableError
 from mnemic.records import ScopePath
-from mnemic.store.loaded import Needs
 from mnemic.store.matching import in_reach
-from mnemic.store.planning import Name
+from mnemic.store.planning import Needs, StreamName
 from mnemic.store.protocol import Capability
 
 
@@ -35,13 +34,13 @@ class DictEngine:
     def __init__(self, *, partitioned: bool = False, most: int = 1_000_000) -> None:
         self.partitioned = partitioned
         self.most = most
-        self.heads_kept: dict[Name, bytes] = {}
-        self.shelves: dict[Name, Shelf] = {}
+        self.heads_kept: dict[StreamName, bytes] = {}
+        self.shelves: dict[StreamName, Shelf] = {}
         self.notes: dict[str, bytes] = {}
         self.breaks_after: int | None = None
         """After how many more steps that change something the connection breaks."""
 
-    def partition(self, name: Name) -> str:
+    def partition(self, name: StreamName) -> str:
         return name[0] if self.partitioned else ""
 
     def fits(self, batch: Batch) -> bool:
@@ -49,7 +48,7 @@ class DictEngine:
 
     async def load(self, needs: Needs) -> Loaded:
         loaded = Loaded()
-        for name in needs.heads:
+        for name in needs.streams:
             loaded.heads[name] = self._head(name)
         for name, keys in needs.keys.items():
             shelf = self.shelves.get(name, Shelf())
@@ -77,7 +76,7 @@ class DictEngine:
             self._apply(change)
         return True
 
-    async def rows(self, name: Name, span: Span) -> tuple[KeptHead | None, list[Row]]:
+    async def rows(self, name: StreamName, span: Span) -> tuple[KeptHead | None, list[Row]]:
         shelf = self.shelves.get(name, Shelf())
         if span.seqs is not None:
             seqs = [seq for seq in span.seqs if seq in shelf.rows]
@@ -89,11 +88,11 @@ class DictEngine:
             seqs = shelf.seqs[start : start + span.limit]
         return self._head(name), [self._row(shelf, seq, span.derived) for seq in seqs]
 
-    async def find(self, name: Name, keys: Sequence[str]) -> tuple[KeptHead | None, list[Row]]:
+    async def find(self, name: StreamName, keys: Sequence[str]) -> tuple[KeptHead | None, list[Row]]:
         shelf = self.shelves.get(name, Shelf())
         return self._head(name), [self._row(shelf, shelf.keys[key], ()) for key in keys if key in shelf.keys]
 
-    async def labeled(self, name: Name, label: str, values: Sequence[str]) -> list[int] | None:
+    async def labeled(self, name: StreamName, label: str, values: Sequence[str]) -> list[int] | None:
         shelf = self.shelves.get(name, Shelf())
         return [seq for seq in shelf.seqs if self._kept(shelf, seq).labels.get(label) in values]
 
@@ -127,7 +126,7 @@ class DictEngine:
             if self.breaks_after < 0:
                 raise StoreUnavailableError("the connection broke")
 
-    def _head(self, name: Name) -> KeptHead | None:
+    def _head(self, name: StreamName) -> KeptHead | None:
         kept = self.heads_kept.get(name)
         return None if kept is None else decode_head(kept)
 

@@ -56,7 +56,7 @@ def _read_record(raw: bytes) -> None:
 
 
 def _read_head(raw: bytes) -> None:
-    decode_head(raw).head().stream(0, 0)
+    decode_head(raw).state().stream(0, 0)
 
 
 @pytest.mark.parametrize("seed", seeds(3))

@@ -15,7 +15,7 @@ from mnemic.backends.keyvalue.kept import decode_head
 from mnemic.backends.keyvalue.store import KeyValueStore
 from mnemic.errors import ConflictError, StoreBusyError, StoreUnavailableError
 from mnemic.records import Record, Ref, ScopePath, Stream
-from mnemic.store.loaded import Needs
+from mnemic.store.planning import Needs
 from mnemic.store.protocol import scan_all
 from mnemic.store.query import Delete, Derive, Op, Purge, Put, Scan, StreamScan, Write
 

@@ -102,7 +102,6 @@ PUBLIC = [
     "mnemic.recallset",
     "mnemic.records",
     "mnemic.store",
-    "mnemic.store.loaded",
     "mnemic.store.planning",
     "mnemic.store.protocol",
     "mnemic.store.query",

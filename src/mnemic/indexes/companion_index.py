@@ -33,7 +33,7 @@ from ..event_loop import off_loop
 from ..recall.index_entry import unpack
 from ..records import Record, ScopePath
 from ..store.nearest import Mark, Near
-from ..store.planning import Name
+from ..store.planning import StreamName
 from ..store.registry import StoreURL
 
 if TYPE_CHECKING:
@@ -150,10 +150,10 @@ class CompanionIndex:
         self._making = asyncio.Lock()
         self._closed = False
 
-    async def marks(self, name: str, scope: ScopePath) -> dict[Name, Mark]:
+    async def marks(self, name: str, scope: ScopePath) -> dict[StreamName, Mark]:
         """Return how far the index has followed the streams of a scope and below."""
         where = Where(scope=scope.path, below=True, chunks=(MARK, MARK))
-        found: dict[Name, Mark] = {}
+        found: dict[StreamName, Mark] = {}
         for point in await self._asked(name, lambda table: self._engine.read(table, where)):
             stream, mark = (point.scope, point.kind), _mark(point.body)
             # An engine without unique keys may have a mark twice, if two processes created it at once.
@@ -167,7 +167,7 @@ class CompanionIndex:
             points = await off_loop(lambda: [point for record in records for point in _points(name, record)])
             await self._again(lambda: self._put(name, points))
 
-    async def remove(self, stream: Name, keys: Sequence[str] | None) -> None:
+    async def remove(self, stream: StreamName, keys: Sequence[str] | None) -> None:
         """Remove records of a stream for every embedder; with None, the whole stream and its marks."""
         wheres = (
             [Where(scope=stream[0], kinds=(stream[1],), chunks=(MARK, LAST))]
@@ -182,13 +182,13 @@ class CompanionIndex:
                 except MissingTableError:
                     self._tables.pop(table, None)
 
-    async def keys(self, name: str, stream: Name) -> list[str]:
+    async def keys(self, name: str, stream: StreamName) -> list[str]:
         """Return the keys of a stream that the index contains."""
         where = Where(scope=stream[0], kinds=(stream[1],), chunks=(HEAD, HEAD))
         heads = await self._asked(name, lambda table: self._engine.read(table, where, bodies=False))
         return list(dict.fromkeys(point.key for point in heads))
 
-    async def mark(self, name: str, stream: Name, mark: Mark) -> None:
+    async def mark(self, name: str, stream: StreamName, mark: Mark) -> None:
         """Record how far the index has followed a stream; everything put or removed before is then durable."""
         id = _id(*stream, "", MARK)
         point = Point(id, *stream, key="", chunk=MARK, body=_encode(mark))
@@ -345,7 +345,7 @@ def _head(point: Point) -> str:
     return point.id if point.chunk == HEAD else _id(point.scope, point.kind, point.key, HEAD)
 
 
-def _of(stream: Name, keys: Sequence[str], first: int = HEAD) -> Where:
+def _of(stream: StreamName, keys: Sequence[str], first: int = HEAD) -> Where:
     return Where(scope=stream[0], kinds=(stream[1],), keys=tuple(keys), chunks=(first, LAST))
 
 
@@ -370,12 +370,12 @@ def _fitted(point: Point, dimensions: int) -> Point | None:
     return point if point.chunk == HEAD else None
 
 
-def _counted(points: Sequence[Point]) -> dict[tuple[Name, int], list[str]]:
+def _counted(points: Sequence[Point]) -> dict[tuple[StreamName, int], list[str]]:
     """Return the keys of records, by stream and number of points."""
-    counts: dict[tuple[Name, str], int] = {}
+    counts: dict[tuple[StreamName, str], int] = {}
     for point in points:
         counts[(point.scope, point.kind), point.key] = point.chunk + 1
-    found: dict[tuple[Name, int], list[str]] = {}
+    found: dict[tuple[StreamName, int], list[str]] = {}
     for (stream, key), count in counts.items():
         found.setdefault((stream, count), []).append(key)
     return found

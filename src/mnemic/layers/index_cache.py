@@ -21,7 +21,7 @@ from ..recall.index_entry import EntryBuilder, IndexEntry, intact, log, pack, un
 from ..recall.strength import USE
 from ..records import AUDIT_KIND, Record, Ref, ScopePath, Stream
 from ..store.availability import name_of
-from ..store.planning import Name
+from ..store.planning import StreamName
 from ..store.protocol import Page, Store, all_streams, scan_all
 from ..store.query import Derive, Op, Scan, StreamScan, Write
 from .store_embedder import StoreEmbedder
@@ -81,7 +81,7 @@ class IndexCache:
             self.nbytes = 0
             self._made.clear()
 
-    def let_go(self, stream: Name, keys: Sequence[str]) -> None:
+    def let_go(self, stream: StreamName, keys: Sequence[str]) -> None:
         """Remove deleted records of a stream."""
         for index in self._holding(stream[0]):
             index.let_go(stream, keys)

@@ -19,7 +19,7 @@ from ..recall.question import analyze_question
 from ..recall.strength import USE
 from ..records import AUDIT_KIND, Record, ScopePath, Stream, known_scope
 from ..store.nearest import Companion, Mark, Near, Nearest, OwnIndex
-from ..store.planning import Name
+from ..store.planning import StreamName
 from ..store.protocol import Store, all_streams, scan_all
 from ..store.query import Scan, Search, StreamScan
 from .index_cache import Filled
@@ -47,7 +47,7 @@ class RemoteIndex:
         self._own: OwnIndex | None = cast("Nearest", below).index if companion is None else None
         self._companion: Companion = companion or cast("Nearest", below).index
         self._fill = fill
-        self._claimed: set[Name] = set()
+        self._claimed: set[StreamName] = set()
         """Streams being indexed."""
 
     @property
@@ -66,7 +66,7 @@ class RemoteIndex:
             lost = {record.ref for record in damaged} - remade.keys()
             found = [remade.get(record.ref, record) for record in found if record.ref not in lost]
         index = ScopeIndex(maker.name, sparse=True)
-        by_stream: dict[Name, list[Record]] = {}
+        by_stream: dict[StreamName, list[Record]] = {}
         for record in found:
             by_stream.setdefault((record.scope.path, record.kind), []).append(record)
         for name, records in by_stream.items():
@@ -106,7 +106,7 @@ class RemoteIndex:
             await companion.remove(name, None)
         return taken
 
-    async def let_go(self, stream: Name, keys: Sequence[str] | None) -> None:
+    async def let_go(self, stream: StreamName, keys: Sequence[str] | None) -> None:
         """Remove deleted records from the index, or a whole stream, to be indexed again."""
         if self._own is None or not self._own.tidy:
             await self._companion.remove(stream, keys)
@@ -198,7 +198,7 @@ def _near(search: Search, maker: EntryBuilder, limit: int) -> Near:
     )
 
 
-def _stream(name: Name) -> Stream:
+def _stream(name: StreamName) -> Stream:
     """Return a placeholder for a stream of which only the name is known."""
     then = from_microseconds(0)
     return Stream(

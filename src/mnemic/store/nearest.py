@@ -8,7 +8,7 @@ from typing import Protocol
 from msgspec import Struct, field
 
 from ..records import Record, ScopePath, Stream
-from .planning import Name
+from .planning import StreamName
 from .registry import StoreURL
 
 GROUP = "mnemic.indexes"
@@ -49,7 +49,7 @@ class Companion(Protocol):
 
     url: str
 
-    async def marks(self, name: str, scope: ScopePath) -> dict[Name, Mark]:
+    async def marks(self, name: str, scope: ScopePath) -> dict[StreamName, Mark]:
         """Return how far the index has followed the streams of a scope and below."""
         ...
 
@@ -61,15 +61,15 @@ class Companion(Protocol):
         """
         ...
 
-    async def remove(self, stream: Name, keys: Sequence[str] | None) -> None:
+    async def remove(self, stream: StreamName, keys: Sequence[str] | None) -> None:
         """Remove records of a stream for every embedder; with None, the whole stream and its marks."""
         ...
 
-    async def keys(self, name: str, stream: Name) -> list[str]:
+    async def keys(self, name: str, stream: StreamName) -> list[str]:
         """Return the keys of a stream that the index contains."""
         ...
 
-    async def mark(self, name: str, stream: Name, mark: Mark) -> None:
+    async def mark(self, name: str, stream: StreamName, mark: Mark) -> None:
         """Record how far the index has followed a stream; everything put or removed before is then durable."""
         ...
 

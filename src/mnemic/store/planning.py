@@ -1,68 +1,75 @@
-"""Write planning for every back-end: computes what a write changes.
+"""Write planning: computes what writes change from loaded state, without I/O.
 
-A `Ground` is the known state of the store, the heads of streams, while one or more writes are planned. A `Plan`
-is one write: it checks versions, assigns seqs, applies limits, and collects what to put and remove. A back-end
-implements how heads and slots are read and how the changes are written.
+A back-end loads what `Needs.of` names, calls `plan_writes`, and applies the `StreamChange`s. If a plan raises
+NeedsMoreError, the back-end loads `error.needs` as well and plans again.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from datetime import datetime
-from operator import attrgetter
-from typing import Any
+import os
+from collections.abc import Iterable
+from copy import copy
+from datetime import UTC, datetime
+from itertools import chain, islice
+from typing import Annotated, Any, NamedTuple
+
+from msgspec import Meta, Struct, field
+from msgspec.structs import replace
 
 from ..checks import MICROSECOND, from_microseconds, to_microseconds
-from ..records import ONCE_KIND, Record, Ref, ScopePath, Stream, known_scope
+from ..errors import MnemicError
+from ..records import ONCE_KIND, Record, ScopePath, Stream, known_scope
 from .once import ONCE_MICROSECONDS, DoneBeforeError, note_of, note_ref
 from .query import Delete, Derive, Expect, Limit, Outcome, Purge, Put, Touch, Write, place_of
 from .rules import check_expected, check_limit, check_version, over_limit
 
-__all__ = ["Ground", "Head", "Name", "Plan", "Slot"]
+__all__ = [
+    "MOST_OPS", "MOST_WRITES", "Derived", "Loaded", "Microseconds", "Needs", "NeedsMoreError", "Plan", "RecordState",
+    "StreamChange", "StreamName", "StreamState", "plan_writes",
+]  # fmt: skip
 
-Name = tuple[str, str]
+MOST_WRITES = 500
+"""Maximum number of writes planned together."""
+MOST_OPS = 20_000
+"""Maximum number of operations planned together."""
+EVICTED_AT_ONCE = 32
+"""How many eviction candidates of a limit are loaded ahead."""
+
+StreamName = tuple[str, str]
 """Scope path and kind of a stream."""
 
+Microseconds = Annotated[
+    int,
+    Meta(ge=to_microseconds(datetime.min.replace(tzinfo=UTC)), le=to_microseconds(datetime.max.replace(tzinfo=UTC))),
+]
+"""A time in microseconds since 1970."""
 
-class Head:
-    """Totals of a stream, as the planned writes leave them; times are in microseconds."""
 
-    __slots__ = (
-        "count", "created", "expires", "id", "kind", "last_seq", "scope", "settings", "soonest", "ttl",
-        "updated", "version", "weight",
-    )  # fmt: skip
+class StreamState(Struct, array_like=True):
+    """Totals and settings of a stream; `ttl` is in microseconds."""
 
-    def __init__(self, row: Sequence[Any]) -> None:
-        """Take the values in column order; `id` is defined by the back-end."""
-        self.id: Any
-        self.scope: str
-        self.kind: str
-        self.last_seq: int
-        self.version: int
-        self.count: int
-        self.weight: int
-        self.created: int
-        self.updated: int
-        self.ttl: int | None
-        self.expires: int | None
-        self.soonest: int | None
-        self.settings: str | None
-        (
-            self.id, self.scope, self.kind, self.last_seq, self.version, self.count, self.weight,
-            self.created, self.updated, self.ttl, self.expires, self.soonest, self.settings,
-        ) = row  # fmt: skip
+    scope: str
+    kind: str
+    last_seq: int
+    version: int
+    count: int
+    weight: int
+    created: Microseconds
+    updated: Microseconds
+    ttl: int | None = None
+    expires: Microseconds | None = None
+    soonest: Microseconds | None = None
+    """Lower bound of the first expiry of a record."""
+    settings: str | None = None
+    edited: int = 0
+    """Version of the last change to an existing record; later ones are appends."""
+    revision: int = 0
+    """Changes with every change of the stream; a recreated stream does not reuse one."""
 
-    def row(self) -> dict[str, Any]:
-        """Return the values as a dict."""
-        return dict(zip(Head.__slots__, _values(self), strict=True))
-
-    def copy(self) -> Head:
-        """Return an independent copy."""
-        twin = Head.__new__(Head)
-        for name in Head.__slots__:
-            setattr(twin, name, getattr(self, name))
-        return twin
+    @property
+    def name(self) -> StreamName:
+        """Scope path and kind."""
+        return (self.scope, self.kind)
 
     def ended(self, moment: int) -> bool:
         """Return whether the whole stream has expired."""
@@ -85,352 +92,485 @@ class Head:
         )
 
 
-_values = attrgetter(*Head.__slots__)
+class RecordState(Struct, frozen=True):
+    """What a plan must know of a stored record."""
+
+    key: str
+    seq: int
+    version: int
+    created: int
+    weight: int
+    labels: dict[str, str]
+    expires: int | None = None
 
 
-class Slot:
-    """A stored record's state, as the plan leaves it."""
+class Needs(Struct):
+    """Data to load from a store before planning a write."""
 
-    __slots__ = (
-        "created", "derived", "expires", "key", "labels", "payload", "seq", "stored", "version", "weight",
-    )  # fmt: skip
+    streams: set[StreamName] = field(default_factory=set)
+    keys: dict[StreamName, set[str]] = field(default_factory=dict)
+    """Keys of records to load, by stream."""
+    whole: set[StreamName] = field(default_factory=set)
+    """Streams of which to load all records."""
 
-    def __init__(
-        self,
-        key: str,
-        seq: int,
-        version: int,
-        created: int,
-        weight: int,
-        labels: dict[str, str],
-        expires: int | None = None,
-    ) -> None:
-        self.key: str = key
-        self.seq: int = seq
-        self.version: int = version
-        self.created: int = created
-        self.weight: int = weight
-        self.labels: dict[str, str] = labels
-        self.expires: int | None = expires
-        self.stored: bool = True
-        """Whether the back-end stores it already."""
-        self.payload: Any = None
-        """The back-end's encoding of the record to put; None if the record does not change."""
-        self.derived: dict[str, bytes] = {}
+    @classmethod
+    def of(cls, writes: Iterable[Write]) -> Needs:
+        """Return the needs of these writes, as far as known in advance."""
+        needs = cls()
+        for write in writes:
+            if (note := note_ref(write)) is not None:
+                needs.add((note.scope.path, note.kind), (note.key,))
+            for op in write.ops:
+                scope, kind, key = place_of(op)
+                keys: Iterable[str] = () if key is None else (key,)
+                if isinstance(op, Limit):
+                    keys = tuple(islice(chain.from_iterable(op.evict), EVICTED_AT_ONCE))
+                elif isinstance(op, Purge):
+                    keys = op.keep
+                needs.add((scope.path, kind), keys)
+        return needs
+
+    def add(self, name: StreamName, keys: Iterable[str] = ()) -> None:
+        """Request the state of a stream, and those of its records with these keys."""
+        self.streams.add(name)
+        if keys:
+            self.keys.setdefault(name, set()).update(keys)
+
+    def __bool__(self) -> bool:
+        """Return whether anything is requested."""
+        return bool(self.streams or self.keys or self.whole)
 
 
-class Ground(ABC):
-    """Known state of the store's streams during planning."""
+class Loaded(Struct):
+    """Loaded states; None for a stream or a record that does not exist."""
 
-    def __init__(self, moment: int) -> None:
-        self.moment = moment
-        self.now: datetime = from_microseconds(moment)
-        self.heads: dict[Name, Head | None] = {}
-        self.dirty: set[Name] = set()
-        self._before: dict[Name, Head | None] | None = None
+    streams: dict[StreamName, StreamState | None] = field(default_factory=dict)
+    records: dict[StreamName, dict[str, RecordState | None]] = field(default_factory=dict)
+    whole: set[StreamName] = field(default_factory=set)
+    """Streams of which all records were loaded."""
+    assumed: dict[StreamName, set[str]] = field(default_factory=dict)
+    """Keys that were not looked up, but are assumed not to exist."""
 
-    @abstractmethod
-    def read_head(self, name: Name) -> Head | None:
-        """Return the stored head of a stream."""
+    def take(self, more: Loaded) -> None:
+        """Add more loaded states."""
+        self.streams |= more.streams
+        self.whole |= more.whole
+        for name, records in more.records.items():
+            self.records.setdefault(name, {}).update(records)
 
-    @abstractmethod
-    def add_head(self, head: Head) -> None:
-        """Assign the `id` of a new stream."""
 
-    @abstractmethod
-    def drop_head(self, head: Head) -> None:
-        """Remove an empty stream."""
+class NeedsMoreError(MnemicError):
+    """A plan needs states that are not loaded; internal."""
 
-    @abstractmethod
-    def payload(self, record: Record) -> Any:
-        """Return the back-end's encoding of a record to put."""
+    def __init__(self, needs: Needs) -> None:
+        super().__init__("a plan needs more loaded states")
+        self.needs = needs
 
-    def mark(self) -> None:
-        """Set the savepoint for `rewind`."""
-        self._before = {}
 
-    def rewind(self) -> None:
-        """Undo the planned changes since `mark`."""
-        self.heads.update(self._before or {})
+class Derived(NamedTuple):
+    """A derived value of a record to store with its version, or to remove if None."""
 
-    def find(self, name: Name) -> Head | None:
-        """Return a stream's head when a plan first uses it."""
-        if name not in self.heads:
-            self.heads[name] = self.read_head(name)
-        head = self.heads[name]
-        if self._before is not None:
-            self._before[name] = head.copy() if head else None
-        return head
+    key: str
+    seq: int
+    name: str
+    version: int
+    value: bytes | None
 
-    def make(self, name: Name) -> Head:
-        """Return the stream's head; create it if it does not exist."""
-        head = self.heads[name]
-        if head is None:
-            head = Head((0, *name, 0, 0, 0, 0, self.moment, self.moment, None, None, None, None))
-            self.add_head(head)
-            self.heads[name] = head
-        return head
 
-    def touch(self, head: Head) -> None:
-        """Record that the stream is written now."""
-        head.updated = self.moment
+class StreamChange(Struct):
+    """Changes of one stream, applied in this order: removals, lost labels, replaced and added records, derived."""
+
+    name: StreamName
+    before: StreamState | None
+    """The stored state; None if the stream must not exist."""
+    after: StreamState | None
+    """The new state, the same object as `before` if it does not change; None if the stream is dropped."""
+    dropped: bool = False
+    """Whether the stored stream is dropped, and `after` is a new one."""
+    cleared: bool = False
+    """Whether all stored records except `spared` are removed, with their labels and derived values."""
+    spared: list[RecordState] = field(default_factory=list)
+    removed: list[RecordState] = field(default_factory=list)
+    """Stored records to remove, with their labels and derived values; empty if `cleared`."""
+    lost_labels: dict[int, dict[str, str]] = field(default_factory=dict)
+    """Stored labels of the replaced records, by seq."""
+    added: list[Record] = field(default_factory=list)
+    """Complete new records."""
+    replaced: list[Record] = field(default_factory=list)
+    """Complete records that replace stored ones with the same seq."""
+    derived: list[Derived] = field(default_factory=list)
+    """Derived values, including those of the added and replaced records."""
+    absent: list[str] = field(default_factory=list)
+    """Keys that were not looked up and must not exist."""
+
+    def expand(self, stored: Iterable[RecordState | None]) -> None:
+        """Name the records that a cleared stream loses, given all its stored ones."""
+        if self.cleared:
+            spared = {record.seq for record in self.spared}
+            self.removed = [record for record in stored if record is not None and record.seq not in spared]
+
+
+class Plan(Struct):
+    """Planned writes: for each its outcomes or the error that rejects it, and all changes, ordered by stream."""
+
+    results: list[list[Outcome] | Exception]
+    changes: list[StreamChange]
+
+
+def plan_writes(loaded: Loaded, writes: Iterable[Write], moment: int) -> Plan:
+    """Plan writes one after another; raises NeedsMoreError if too little is loaded."""
+    planner = _Planner(loaded, moment)
+    return Plan([planner.run(write) for write in writes], planner.changes())
+
+
+class _PlannedStream(Struct):
+    """A stream as the planned writes leave it."""
+
+    name: StreamName
+    before: StreamState | None
+    state: StreamState | None
+    stored: dict[str, RecordState | None]
+    """Known stored records that are not removed as a whole."""
+    complete: bool
+    """Whether keys that are not in `stored` do not exist."""
+    planned: dict[str, RecordState | None] = field(default_factory=dict)
+    """Changed records; None for a removed one."""
+    added: dict[int, Record] = field(default_factory=dict)
+    replaced: dict[int, Record] = field(default_factory=dict)
+    removed: dict[int, RecordState] = field(default_factory=dict)
+    spared: dict[int, RecordState] = field(default_factory=dict)
+    lost_labels: dict[int, dict[str, str]] = field(default_factory=dict)
+    derived: dict[tuple[int, str], Derived] = field(default_factory=dict)
+    changed: bool = False
+    cleared: bool = False
+    dropped: bool = False
+    expired: int = 0
+    """How many records had expired and were removed when the current write first used the stream."""
+
+    def copy(self) -> _PlannedStream:
+        found = copy(self)
+        found.state = copy(self.state)
+        for name in ("planned", "added", "replaced", "removed", "spared", "lost_labels", "derived"):
+            setattr(found, name, getattr(self, name).copy())
+        return found
+
+    def find(self, key: str) -> RecordState | None:
+        if key in self.planned:
+            return self.planned[key]
+        if key in self.stored:
+            return self.stored[key]
+        if not self.complete:
+            raise NeedsMoreError(Needs(keys={self.name: {key}}))
+        return None
+
+    def require(self, keys: Iterable[str]) -> None:
+        """Raise NeedsMoreError if any of these keys is not known."""
+        if not self.complete and (missing := set(keys) - self.stored.keys() - self.planned.keys()):
+            raise NeedsMoreError(Needs(keys={self.name: missing}))
+
+    def made(self, moment: int) -> StreamState:
+        """Return the state, of a new stream if there is none."""
+        if self.state is None:
+            self.state = StreamState(*self.name, 0, 0, 0, 0, moment, moment)
+        return self.state
+
+    def touch(self, moment: int) -> None:
+        state = self.made(moment)
+        state.updated = moment
         # Never earlier than before: a slow clock does not shorten the time to live.
-        head.expires = None if head.ttl is None else max(self.moment + head.ttl, head.expires or 0)
-        self.dirty.add((head.scope, head.kind))
+        state.expires = None if state.ttl is None else max(moment + state.ttl, state.expires or 0)
+        self.changed = True
 
-    def drop(self, head: Head) -> None:
-        """Remove an empty stream itself."""
-        self.drop_head(head)
-        self.heads[head.scope, head.kind] = None
+    def remove(self, found: RecordState, moment: int) -> None:
+        seq = found.seq
+        if self.added.pop(seq, None) is None:
+            self.replaced.pop(seq, None)
+            self.lost_labels.pop(seq, None)
+            if self.cleared:
+                del self.spared[seq]
+            else:
+                self.removed[seq] = self.stored[found.key] or found
+        if self.derived:
+            self.derived = {at: value for at, value in self.derived.items() if at[0] != seq}
+        self.planned[found.key] = None
+        state = self.made(moment)
+        state.version += 1
+        state.count -= 1
+        state.weight -= found.weight
+        self.touch(moment)
 
-
-class Plan(ABC):
-    """One write: computes the changes, which the back-end then writes."""
-
-    ahead = 1
-    """How many eviction groups of a limit are looked up at once."""
-
-    def __init__(self, ground: Ground) -> None:
-        self.ground = ground
-        self.entered: dict[Name, int] = {}
-        """How many records of each stream that is used had expired, and were removed first."""
-        self.swept: int = 0
-        self.slots: dict[tuple[Any, str], Slot | None] = {}
-        """Slots by head id and key; None where no record exists."""
-        self.removed: list[tuple[Head, Slot]] = []
-        """Stored records to remove."""
-        self.lost_labels: list[tuple[Head, int, dict[str, str]]] = []
-        """Labels that stored records lose, by head and seq."""
-        self.derived: dict[tuple[Any, int, str], tuple[int, bytes | None]] = {}
-        """Derived values with their version, by head id, seq and name; None removes one."""
-
-    @abstractmethod
-    def read_slot(self, head: Head, key: str) -> Slot | None:
-        """Return the stored slot of a key."""
-
-    @abstractmethod
-    def read_slots(self, head: Head, keys: list[str]) -> Iterable[Slot]:
-        """Return the stored slots of several keys of a stream."""
-
-    @abstractmethod
-    def wipe(self, head: Head, keep: tuple[str, ...], *, expired_only: bool) -> None:
-        """Remove all records of a stream except `keep`, or only expired ones; update its totals."""
-
-    def run(self, write: Write, payloads: Sequence[Any]) -> list[Outcome]:
-        """Plan the operations; `payloads` has the back-end's encoding for each Put.
-
-        Raises ConflictError, LimitError, or DoneBeforeError if the id of the write is recorded already.
-        """
-        note = note_ref(write)
-        if note is not None:
-            self._check_new(note)
-        if len(write.ops) > 2 or (len(write.ops) == 2 and place_of(write.ops[1])[2] is not None):
-            self._look_ahead(write)
-        outcomes = [self._do(op, payload) for op, payload in zip(write.ops, payloads, strict=True)]
-        if note is not None:
-            self._note(note_of(write, outcomes, self.ground.now))
-        return outcomes
-
-    def changed(self) -> list[tuple[Any, Slot]]:
-        """Return the slots to put, each with its head's id."""
-        return [(at[0], slot) for at, slot in self.slots.items() if slot is not None and slot.payload is not None]
-
-    def _do(self, op: Any, payload: Any) -> Outcome:
-        if isinstance(op, Put):
-            return self._put(op.record, op.if_version, payload)
-        if isinstance(op, Delete):
-            return self._delete(op)
-        if isinstance(op, Derive):
-            return self._derive(op)
-        head = self._head(op.scope, op.kind)
-        if isinstance(op, Expect):
-            # As it was before this write: what has expired since is no change by another.
-            version = head.version - self.entered[op.scope.path, op.kind] if head else 0
-            if op.key is not None:
-                slot = self._slot(head, op.key) if head else None
-                version = slot.version if slot else 0
-            check_expected(op, version, head.settings if head else None)
-            return Outcome(version=version)
-        if isinstance(op, Touch):
-            head = head or self.ground.make((op.scope.path, op.kind))
-            ttl = None if op.ttl is None else op.ttl // MICROSECOND
-            if ttl != head.ttl:
-                head.ttl, head.expires = ttl, None
-            head.settings = op.settings
-            self.ground.touch(head)
-            return Outcome()
-        if head is None:
-            return Outcome()
-        if isinstance(op, Limit):
-            removed = self._limit(op, head)
-            return Outcome(removed=removed, count=head.count, weight=head.weight)
-        return Outcome(count=self.swept + self._purge(op, head))
-
-    def _head(self, scope: ScopePath, kind: str) -> Head | None:
-        """Return the stream's head; on first use in this write, expired records are removed first."""
-        name = (scope.path, kind)
-        self.swept = 0
-        if name not in self.entered:
-            self.entered[name] = self.swept = self._enter(name)
-        return self.ground.heads[name]
-
-    def _enter(self, name: Name) -> int:
-        head = self.ground.find(name)
-        if head is None:
+    def clear(self, keep: Iterable[str], moment: int) -> int:
+        """Remove all records except those of `keep`; return how many."""
+        state = self.state
+        if state is None or not state.count:
             return 0
-        moment = self.ground.moment
-        if head.ended(moment):
-            head.ttl = head.settings = None
-            self.ground.touch(head)
-            return self._wipe(head, ())
-        if head.soonest is not None and head.soonest <= moment:
-            swept = self._wipe(head, (), expired_only=True)
-            if head.kind == ONCE_KIND:
-                head.soonest = moment + ONCE_MICROSECONDS
-            return swept
-        return 0
+        self.require(keep)
+        left = [found for key in keep if (found := self.find(key)) is not None]
+        seqs = {found.seq for found in left}
+        self.added = {seq: record for seq, record in self.added.items() if seq in seqs}
+        self.replaced = {seq: record for seq, record in self.replaced.items() if seq in seqs}
+        self.lost_labels = {seq: labels for seq, labels in self.lost_labels.items() if seq in seqs}
+        self.derived = {at: value for at, value in self.derived.items() if at[0] in seqs}
+        self.planned = {found.key: found for found in left if found.seq in self.added or found.seq in self.replaced}
+        self.stored = {found.key: self.stored[found.key] for found in left if found.seq not in self.added}
+        self.spared = {found.seq: found for found in self.stored.values() if found is not None}
+        self.removed = {}
+        self.complete = self.cleared = True
+        return self._recount(left, moment)
 
-    def _check_new(self, note: Ref) -> None:
-        """Raise DoneBeforeError if the id is recorded and has not expired."""
-        head = self._head(note.scope, note.kind)
-        slot = self._slot(head, note.key) if head else None
-        if slot is not None and (slot.expires is None or slot.expires > self.ground.moment):
-            raise DoneBeforeError(f"{note.key!r} is noted")
+    def sweep(self, moment: int) -> int:
+        """Remove expired records; return how many."""
+        if not self.complete:
+            raise NeedsMoreError(Needs(whole={self.name}))
+        left: list[RecordState] = []
+        state = self.made(moment)
+        count, version = state.count, state.version
+        for found in (self.stored | self.planned).values():
+            if found is not None:
+                if found.expires is not None and found.expires <= moment:
+                    self.remove(found, moment)
+                else:
+                    left.append(found)
+        state.count, state.version = count, version
+        return self._recount(left, moment)
 
-    def _note(self, note: Record) -> None:
-        """Put the id record of a write; all ids of a scope expire together once no new ones are added."""
-        name = (note.scope.path, note.kind)
-        before = self.ground.heads[name]
-        soonest = before.soonest if before is not None else None
-        self._put(note, None, self.ground.payload(note))
-        head = self.ground.make(name)
-        # Expired id records are collected once a day, not on every write.
-        head.soonest = soonest or self.ground.moment + 2 * ONCE_MICROSECONDS
-        head.ttl = 2 * ONCE_MICROSECONDS
-        self.ground.touch(head)
-
-    def _wipe(self, head: Head, keep: tuple[str, ...], *, expired_only: bool = False) -> int:
-        """Remove many records at once; return how many."""
-        if not head.count:
-            return 0
-        before = head.count
-        self.wipe(head, keep, expired_only=expired_only)
-        removed: int = before - head.count
-        head.version += removed
+    def _recount(self, left: list[RecordState], moment: int) -> int:
+        """Set the totals; the store may have removed expired records earlier, which count only now."""
+        state = self.made(moment)
+        removed = state.count - len(left)
+        state.count = len(left)
+        state.version += removed
+        state.weight = sum(found.weight for found in left)
+        state.soonest = min((found.expires for found in left if found.expires is not None), default=None)
+        self.changed = True
         if removed:
-            self.ground.touch(head)
-        self.ground.dirty.add((head.scope, head.kind))
+            self.touch(moment)
         return removed
 
-    def _put(self, record: Record, if_version: int | None, payload: Any) -> Outcome:
-        head = self._head(record.scope, record.kind) or self.ground.make((record.scope.path, record.kind))
-        slot = self._slot(head, record.key)
-        version = slot.version if slot else 0
-        if if_version is not None and if_version != version:
-            check_version(record.ref, if_version, version)
-        moment = self.ground.moment
-        head.version += 1
-        if slot is None:
-            head.last_seq += 1
-            head.count += 1
-            slot = Slot(record.key, head.last_seq, 0, moment, 0, {})
-            slot.stored = False
-            self.slots[head.id, record.key] = slot
-        head.weight += record.weight - slot.weight
-        slot.expires = None if record.expires is None else to_microseconds(record.expires)
-        if slot.expires is not None and (head.soonest is None or slot.expires < head.soonest):
-            head.soonest = slot.expires
-        if slot.labels and slot.stored:
-            self.lost_labels.append((head, slot.seq, slot.labels))
-        slot.version, slot.weight, slot.labels = head.version, record.weight, record.labels
-        slot.derived = record.derived
-        created = record.created
-        if created is None:
-            created = self.ground.now if slot.created == moment else from_microseconds(slot.created)
+    def drop(self) -> None:
+        self.state = None
+        self.stored, self.planned, self.spared, self.removed, self.lost_labels = {}, {}, {}, {}, {}
+        self.dropped = self.cleared = self.before is not None
+        self.changed, self.complete, self.expired = True, True, 0
+
+    def change(self, absent: Iterable[str]) -> StreamChange:
+        after = self.state if self.changed else self.before
+        if after is not None and self.changed:
+            new = self.before is None or self.dropped
+            after.revision = int.from_bytes(os.urandom(6)) + 1 if new else after.revision + 1
+        return StreamChange(
+            self.name,
+            self.before,
+            after,
+            self.dropped,
+            self.cleared and self.before is not None,
+            list(self.spared.values()),
+            list(self.removed.values()),
+            self.lost_labels,
+            list(self.added.values()),
+            list(self.replaced.values()),
+            list(self.derived.values()),
+            sorted(absent),
+        )
+
+
+class _Planner:
+    """Plans writes one after another."""
+
+    def __init__(self, loaded: Loaded, moment: int) -> None:
+        self.loaded = loaded
+        self.moment = moment
+        self.now: datetime = from_microseconds(moment)
+        self.streams: dict[StreamName, _PlannedStream] = {}
+        self.entered: dict[StreamName, _PlannedStream | None] = {}
+        """Streams that the current write uses, as they were before it."""
+
+    def run(self, write: Write) -> list[Outcome] | Exception:
+        """Plan a write; return its outcomes, or the error that rejects it and leaves the plan unchanged."""
+        self.entered = {}
+        try:
+            return self._run(write)
+        except NeedsMoreError:
+            raise
+        except Exception as error:
+            for name, before in self.entered.items():
+                if before is None:
+                    del self.streams[name]
+                else:
+                    self.streams[name] = before
+            return error
+
+    def changes(self) -> list[StreamChange]:
+        assumed = self.loaded.assumed
+        return [
+            stream.change(assumed.get(name, ()))
+            for name, stream in sorted(self.streams.items())
+            if (stream.changed or stream.derived) and not (stream.before is None and stream.state is None)
+        ]
+
+    def _run(self, write: Write) -> list[Outcome]:
+        note = note_ref(write)
+        if note is not None:
+            found = self._stream(note.scope, note.kind).find(note.key)
+            if found is not None and (found.expires is None or found.expires > self.moment):
+                raise DoneBeforeError(f"{note.key!r} is noted")
+        outcomes = [_PLANS[type(op)](self, op) for op in write.ops]
+        if note is not None:
+            self._remember(note_of(write, outcomes, self.now))
+        return outcomes
+
+    def _stream(self, scope: ScopePath, kind: str) -> _PlannedStream:
+        """Return a stream; on its first use in a write, expired records are removed from it."""
+        name = (scope.path, kind)
+        if name in self.entered:
+            return self.streams[name]
+        known = self.streams.get(name)
+        if known is None:
+            if name not in self.loaded.streams:
+                raise NeedsMoreError(Needs(streams={name}))
+            before = self.loaded.streams[name]
+            complete = before is None or not before.count or name in self.loaded.whole
+            stream = _PlannedStream(name, before, copy(before), self.loaded.records.get(name, {}), complete)
         else:
-            slot.created = to_microseconds(created)
-        slot.payload = payload
-        self.ground.touch(head)
-        return Outcome(slot.seq, slot.version, created, self.ground.now, key=record.key)
+            stream = known.copy()
+        self.streams[name], self.entered[name] = stream, known
+        stream.expired = 0
+        if (state := stream.state) is not None:
+            if state.ended(self.moment):
+                state.ttl = state.settings = None
+                stream.touch(self.moment)
+                stream.expired = stream.clear((), self.moment)
+            elif state.soonest is not None and state.soonest <= self.moment and state.count:
+                stream.expired = stream.sweep(self.moment)
+                if kind == ONCE_KIND:
+                    state.soonest = self.moment + ONCE_MICROSECONDS
+        return stream
+
+    def _put(self, op: Put) -> Outcome:
+        record = op.record
+        stream = self._stream(record.scope, record.kind)
+        found = stream.find(record.key)
+        if op.if_version is not None:
+            check_version(record.ref, op.if_version, found.version if found else 0)
+        return self._store(stream, record, found)
+
+    def _store(self, stream: _PlannedStream, record: Record, found: RecordState | None) -> Outcome:
+        state = stream.made(self.moment)
+        state.version += 1
+        state.weight += record.weight
+        if found is None:
+            state.count += 1
+            state.last_seq += 1
+            seq = state.last_seq
+            created = record.created or self.now
+            put = stream.added
+        else:
+            state.edited = state.version
+            state.weight -= found.weight
+            seq = found.seq
+            created = record.created or from_microseconds(found.created)
+            put = stream.added if seq in stream.added else stream.replaced
+            if found.labels and seq not in put:
+                stream.lost_labels[seq] = found.labels
+        expires = None if record.expires is None else to_microseconds(record.expires)
+        if expires is not None and (state.soonest is None or expires < state.soonest):
+            state.soonest = expires
+        put[seq] = replace(record, seq=seq, version=state.version, created=created, updated=self.now)
+        stream.planned[record.key] = RecordState(
+            record.key, seq, state.version, to_microseconds(created), record.weight, record.labels, expires
+        )
+        for name, value in record.derived.items():
+            stream.derived[seq, name] = Derived(record.key, seq, name, state.version, value)
+        stream.touch(self.moment)
+        return Outcome(seq, state.version, created, self.now, key=record.key)
+
+    def _remember(self, note: Record) -> None:
+        """Put the id record of a write; all ids of a scope expire together once no new ones are added."""
+        stream = self._stream(note.scope, note.kind)
+        state = stream.made(self.moment)
+        # Expired id records are collected once a day, not on every write.
+        soonest = state.soonest or self.moment + 2 * ONCE_MICROSECONDS
+        self._store(stream, note, stream.find(note.key))
+        state.soonest = soonest
+        state.ttl = 2 * ONCE_MICROSECONDS
+        stream.touch(self.moment)
 
     def _delete(self, op: Delete) -> Outcome:
-        head = self._head(op.ref.scope, op.ref.kind)
-        slot = self._slot(head, op.ref.key) if head else None
-        check_version(op.ref, op.if_version, slot.version if slot else 0)
-        if head is None or slot is None:
+        stream = self._stream(op.ref.scope, op.ref.kind)
+        found = stream.find(op.ref.key)
+        check_version(op.ref, op.if_version, found.version if found else 0)
+        if found is None:
             return Outcome()
-        self.remove(head, slot)
+        stream.remove(found, self.moment)
         return Outcome(removed=(op.ref.key,))
 
     def _derive(self, op: Derive) -> Outcome:
-        head = self._head(op.ref.scope, op.ref.kind)
-        slot = self._slot(head, op.ref.key) if head else None
-        if head is None or slot is None or (op.version is not None and op.version != slot.version):
+        stream = self._stream(op.ref.scope, op.ref.kind)
+        found = stream.find(op.ref.key)
+        if found is None or (op.version is not None and op.version != found.version):
             return Outcome()
-        self.derived[head.id, slot.seq, op.name] = (op.version or 0, op.value)
+        stream.derived[found.seq, op.name] = Derived(found.key, found.seq, op.name, op.version or 0, op.value)
         return Outcome(count=1)
 
-    def _limit(self, op: Limit, head: Head) -> tuple[str, ...]:
+    def _expect(self, op: Expect) -> Outcome:
+        stream = self._stream(op.scope, op.kind)
+        if op.key is not None:
+            found = stream.find(op.key)
+            version = found.version if found else 0
+        else:
+            # As it was before this write: what has expired since is no change by another.
+            version = stream.state.version - stream.expired if stream.state else 0
+        check_expected(op, version, stream.state.settings if stream.state else None)
+        return Outcome(version=version)
+
+    def _touch(self, op: Touch) -> Outcome:
+        stream = self._stream(op.scope, op.kind)
+        state = stream.made(self.moment)
+        ttl = None if op.ttl is None else op.ttl // MICROSECOND
+        if ttl != state.ttl:
+            state.ttl, state.expires = ttl, None
+        state.settings = op.settings
+        stream.touch(self.moment)
+        return Outcome()
+
+    def _limit(self, op: Limit) -> Outcome:
+        stream = self._stream(op.scope, op.kind)
+        state = stream.state
+        if state is None:
+            return Outcome()
         removed: list[str] = []
         looked_up = 0
         for n, group in enumerate(op.evict):
-            if not over_limit(op, head.count, head.weight):
+            if not over_limit(op, state.count, state.weight):
                 break
             if n == looked_up:
-                surely = head.count - op.max_count if op.max_count is not None else 0
-                looked_up += max(surely, self.ahead)
-                self._find(head, (key for some in op.evict[n:looked_up] for key in some))
+                surely = state.count - op.max_count if op.max_count is not None else 0
+                looked_up += max(surely, EVICTED_AT_ONCE)
+                stream.require(chain.from_iterable(op.evict[n:looked_up]))
             for key in group:
-                if (slot := self._slot(head, key)) is not None:
-                    self.remove(head, slot)
+                if (found := stream.find(key)) is not None:
+                    stream.remove(found, self.moment)
                     removed.append(key)
-        check_limit(op, head.count, head.weight)
-        return tuple(removed)
+        check_limit(op, state.count, state.weight)
+        return Outcome(removed=tuple(removed), count=state.count, weight=state.weight)
 
-    def _purge(self, op: Purge, head: Head) -> int:
-        if op.expired_only and not op.drop:
-            return 0
-        removed = self._wipe(head, () if op.drop else op.keep)
-        if op.drop:
-            self.ground.drop(head)
-            self.entered[head.scope, head.kind] = 0
-        return removed
+    def _purge(self, op: Purge) -> Outcome:
+        first = (op.scope.path, op.kind) not in self.entered
+        stream = self._stream(op.scope, op.kind)
+        removed = stream.expired if first else 0
+        if stream.state is not None and (op.drop or not op.expired_only):
+            removed += stream.clear(() if op.drop else op.keep, self.moment)
+            if op.drop:
+                stream.drop()
+        return Outcome(count=removed)
 
-    def remove(self, head: Head, slot: Slot) -> None:
-        """Remove a record."""
-        if slot.stored:
-            self.removed.append((head, slot))
-            if slot.labels:
-                self.lost_labels.append((head, slot.seq, slot.labels))
-        if self.derived:
-            self.derived = {at: value for at, value in self.derived.items() if at[:2] != (head.id, slot.seq)}
-        self.slots[head.id, slot.key] = None
-        head.version += 1
-        head.count -= 1
-        head.weight -= slot.weight
-        self.ground.touch(head)
 
-    def _slot(self, head: Head, key: str) -> Slot | None:
-        name = (head.id, key)
-        if name not in self.slots:
-            self.slots[name] = self.read_slot(head, key)
-        return self.slots[name]
-
-    def _find(self, head: Head, keys: Iterable[str]) -> None:
-        """Load several keys of one stream at once."""
-        wanted = [key for key in dict.fromkeys(keys) if (head.id, key) not in self.slots]
-        found = list(self.read_slots(head, wanted)) if head.count and wanted else []
-        self.slots.update(((head.id, key), None) for key in wanted)
-        self.slots.update(((head.id, slot.key), slot) for slot in found)
-
-    def _look_ahead(self, write: Write) -> None:
-        """Load what the operations will need, stream by stream."""
-        asked: dict[Name, tuple[ScopePath, list[str]]] = {}
-        for op in write.ops:
-            scope, kind, key = place_of(op)
-            if key is not None:
-                asked.setdefault((scope.path, kind), (scope, []))[1].append(key)
-        for (_, kind), (scope, keys) in asked.items():
-            head = self._head(scope, kind) if len(keys) > 1 else None
-            if head is not None:
-                self._find(head, keys)
+_PLANS: dict[type, Any] = {
+    Put: _Planner._put,
+    Delete: _Planner._delete,
+    Derive: _Planner._derive,
+    Limit: _Planner._limit,
+    Purge: _Planner._purge,
+    Touch: _Planner._touch,
+    Expect: _Planner._expect,
+}

@@ -20,7 +20,7 @@ from ..records import Record, ScopePath
 from ..store import registry
 from ..store.analysis import terms as terms_of
 from ..store.nearest import GROUP, Companion, Mark, Near
-from ..store.planning import Name
+from ..store.planning import StreamName
 from .harness import HOME, KIND, moment
 from .targets import Target
 
@@ -29,7 +29,7 @@ Vectors = NDArray[np.int8]
 
 NOTE = "recall1:0badcafe"
 WIDTH = 32
-STREAM: Name = (HOME.path, KIND)
+STREAM: StreamName = (HOME.path, KIND)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -70,16 +70,16 @@ class Desk:
     def put(self, *records: Record, name: str = NOTE) -> None:
         self.run(self.index.put(name, records))
 
-    def remove(self, keys: Sequence[str] | None, stream: Name = STREAM) -> None:
+    def remove(self, keys: Sequence[str] | None, stream: StreamName = STREAM) -> None:
         self.run(self.index.remove(stream, keys))
 
-    def keys(self, stream: Name = STREAM, name: str = NOTE) -> list[str]:
+    def keys(self, stream: StreamName = STREAM, name: str = NOTE) -> list[str]:
         return sorted(self.run(self.index.keys(name, stream)))
 
-    def mark(self, mark: Mark, stream: Name = STREAM, name: str = NOTE) -> None:
+    def mark(self, mark: Mark, stream: StreamName = STREAM, name: str = NOTE) -> None:
         self.run(self.index.mark(name, stream, mark))
 
-    def marks(self, scope: ScopePath = HOME, name: str = NOTE) -> dict[Name, Mark]:
+    def marks(self, scope: ScopePath = HOME, name: str = NOTE) -> dict[StreamName, Mark]:
         return self.run(self.index.marks(name, scope))
 
     def near(self, vector: Vectors | None = None, **asked: Any) -> list[Record]:

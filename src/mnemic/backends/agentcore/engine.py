@@ -17,9 +17,8 @@ from contextvars import ContextVar
 from ...errors import StoreError
 from ...forking import mind_forks
 from ...records import known_scope
-from ...store.loaded import Needs
 from ...store.matching import in_reach
-from ...store.planning import Name
+from ...store.planning import Needs, StreamName
 from ...store.protocol import Capability
 from ..keyvalue.engine import Batch, Change, Loaded, Reach, Span
 from ..keyvalue.kept import KeptHead, Row
@@ -70,7 +69,7 @@ class AgentCoreEngine:
         self.sessions: Sessions = Sessions(self.service, self._branch)
         self._writer = secrets.token_hex(4)
 
-    def partition(self, name: Name) -> str:
+    def partition(self, name: StreamName) -> str:
         return name[0]
 
     def fits(self, batch: Batch) -> bool:
@@ -93,9 +92,9 @@ class AgentCoreEngine:
     async def load(self, needs: Needs) -> Loaded:
         loaded = Loaded()
         # Heads are read first: what is read after them may be as old as they are.
-        since = time.monotonic() - (0 if needs.heads else LOAD_AGE)
-        scopes: dict[str, list[Name]] = {}
-        for name in needs.heads | needs.keys.keys() | needs.whole:
+        since = time.monotonic() - (0 if needs.streams else LOAD_AGE)
+        scopes: dict[str, list[StreamName]] = {}
+        for name in needs.streams | needs.keys.keys() | needs.whole:
             scopes.setdefault(name[0], []).append(name)
 
         async def one(scope: str) -> None:
@@ -106,7 +105,7 @@ class AgentCoreEngine:
         await every(map(one, scopes))
         return loaded
 
-    async def rows(self, name: Name, span: Span) -> tuple[KeptHead | None, list[Row]]:
+    async def rows(self, name: StreamName, span: Span) -> tuple[KeptHead | None, list[Row]]:
         async with self.sessions.use(place(name[0]), _since(), name[0]) as line:
             stream = line.stream(name[1])
             seqs = stream.seqs
@@ -120,12 +119,12 @@ class AgentCoreEngine:
                 wanted = seqs[start : start + span.limit]
             return stream.head, [stream.rows[seq].row(span.derived) for seq in wanted]
 
-    async def find(self, name: Name, keys: Sequence[str]) -> tuple[KeptHead | None, list[Row]]:
+    async def find(self, name: StreamName, keys: Sequence[str]) -> tuple[KeptHead | None, list[Row]]:
         async with self.sessions.use(place(name[0]), _since(), name[0]) as line:
             stream = line.stream(name[1])
             return stream.head, [stream.keys[key].row() for key in keys if key in stream.keys]
 
-    async def labeled(self, name: Name, label: str, values: Sequence[str]) -> list[int] | None:
+    async def labeled(self, name: StreamName, label: str, values: Sequence[str]) -> list[int] | None:
         async with self.sessions.use(place(name[0]), _since(), name[0]) as line:
             wanted = set(values)
             rows = line.stream(name[1]).rows
@@ -259,9 +258,9 @@ class AgentCoreEngine:
             line.doomed.discard(id)
 
 
-def _load(line: Line, name: Name, needs: Needs, loaded: Loaded) -> None:
+def _load(line: Line, name: StreamName, needs: Needs, loaded: Loaded) -> None:
     stream = line.stream(name[1])
-    if name in needs.heads:
+    if name in needs.streams:
         loaded.heads[name] = stream.head
     if name in needs.keys or name in needs.whole:
         slots = loaded.slots[name] = dict.fromkeys(needs.keys.get(name, ()))

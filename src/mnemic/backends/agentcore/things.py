@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from zlib import crc32
 
-from ...store.planning import Slot
+from ...store.planning import RecordState
 from ..keyvalue.kept import Kept, KeptHead, Row, decode_kept, encode
 from .events import Body, Content, Extra, Gone, Held
 
@@ -105,9 +105,9 @@ class Item(Thing):
         self.twin: str | None = held.twin
         self.event = event
 
-    def slot(self) -> Slot:
+    def slot(self) -> RecordState:
         """Return the state that the write path needs."""
-        return Slot(self.key, self.seq, self.version, self.created, self.weight, self.labels, self.expires)
+        return RecordState(self.key, self.seq, self.version, self.created, self.weight, self.labels, self.expires)
 
     def kept(self) -> Kept:
         """Return an independent copy of the record."""

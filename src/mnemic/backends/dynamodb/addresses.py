@@ -6,7 +6,7 @@ import hashlib
 from functools import lru_cache
 from typing import NamedTuple
 
-from ...store.planning import Name
+from ...store.planning import StreamName
 
 # Names have no control characters, so these cannot be forged.
 BREAK = "\0"
@@ -25,32 +25,32 @@ class Address(NamedTuple):
 
 
 @lru_cache(maxsize=10_000)
-def stream(name: Name) -> str:
+def stream(name: StreamName) -> str:
     """Return the partition of a stream, with its head and records."""
     return short(BREAK.join(("s", *name)), MAX_PARTITION)
 
 
-def head(name: Name) -> Address:
+def head(name: StreamName) -> Address:
     """Return the address of a stream's head."""
     return Address(stream(name), "h")
 
 
-def record(name: Name, key: str) -> Address:
+def record(name: StreamName, key: str) -> Address:
     """Return the address of a record."""
     return Address(stream(name), short(f"k{key}", MAX_SORT))
 
 
-def place(name: Name, seq: int) -> Address:
+def place(name: StreamName, seq: int) -> Address:
     """Return the address of the item that maps a seq to its record, on tables without an index of seqs."""
     return Address(stream(name), f"p{seq:019}")
 
 
-def guard(name: Name, number: int) -> Address:
+def guard(name: StreamName, number: int) -> Address:
     """Return the address of a guard item, which has the stream's revision during a large change."""
     return Address(stream(name), f"g{number}")
 
 
-def label(name: Name, label: str, value: str) -> str:
+def label(name: StreamName, label: str, value: str) -> str:
     """Return the partition of records with a label."""
     return short(BREAK.join(("l", *name, label, value)), MAX_PARTITION)
 

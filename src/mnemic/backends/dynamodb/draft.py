@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...store.planning import Name
+from ...store.planning import StreamName
 from ..keyvalue.engine import Batch, Change
 from ..keyvalue.kept import Kept
 from . import addresses, items
@@ -28,7 +28,7 @@ class Draft:
         self.entries: dict[Address, Item] = {}
         """Actions on the directory, which may turn out to be full."""
         self.before: list[Item] = []
-        self.touched: list[tuple[Name, str]] = []
+        self.touched: list[tuple[StreamName, str]] = []
         """Existing records that are removed or changed."""
         self._layout = layout
         self._chunks = chunks
@@ -160,7 +160,7 @@ def _size(kept: Kept) -> int:
     return texts + 2 * (size_of(kept.data) + size_of(kept.meta) + size_of(kept.labels))
 
 
-def _labels(name: Name, seq: int, labels: dict[str, str]) -> list[Address]:
+def _labels(name: StreamName, seq: int, labels: dict[str, str]) -> list[Address]:
     return [Address(addresses.label(name, label, value), f"{seq:019}") for label, value in labels.items()]
 
 

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from ...errors import UnreadableStoreError
-from ...store.loaded import Needs
-from ...store.planning import Name
+from ...store.planning import Needs, StreamName
 from ...store.protocol import Capability
 from ..keyvalue.engine import Batch, Change, Loaded, Reach, Span
 from ..keyvalue.kept import KeptHead, Row
@@ -47,12 +46,12 @@ class DynamoEngine:
         self._table = layout.table
         self._chunks = Chunks(layout)
         self._slot = Fields(*layout.key(Address("", "")), "seq", "stream", "record", "body", "large")
-        self._large: OrderedDict[tuple[Name, str], None] = OrderedDict()
+        self._large: OrderedDict[tuple[StreamName, str], None] = OrderedDict()
         """Records known to have values outside their item."""
         self._own: dict[str, bytes] = {}
         """The last large journal entry written here, cached."""
 
-    def partition(self, name: Name) -> str:
+    def partition(self, name: StreamName) -> str:
         return name[0]
 
     def fits(self, batch: Batch) -> bool:
@@ -79,14 +78,14 @@ class DynamoEngine:
         return loaded
 
     async def _load_heads(self, needs: Needs, loaded: Loaded) -> None:
-        loaded.heads = dict.fromkeys(needs.heads)
-        places = map(addresses.head, needs.heads)
+        loaded.heads = dict.fromkeys(needs.streams)
+        places = map(addresses.head, needs.streams)
         for item in await self._table.get([self._layout.key(at) for at in places], HEAD):
             head = items.get_head(item)
             self._layout.notice(head, item)
             loaded.heads[head.name] = head
 
-    def _take_slots(self, found: Iterable[tuple[Name, Item]], loaded: Loaded) -> None:
+    def _take_slots(self, found: Iterable[tuple[StreamName, Item]], loaded: Loaded) -> None:
         for name, item in found:
             slot = items.get_slot(item)
             loaded.slots.setdefault(name, {})[slot.key] = slot
@@ -177,7 +176,7 @@ class DynamoEngine:
                 item = draft.rest[addresses.head(change.name)]["Put"]["Item"]
                 self._layout.notice(change.head, item)
 
-    async def rows(self, name: Name, span: Span) -> tuple[KeptHead | None, list[Row]]:
+    async def rows(self, name: StreamName, span: Span) -> tuple[KeptHead | None, list[Row]]:
         fields = items.record_fields(span.derived)
         for _ in range(AGAIN):
             head, found = await self._layout.span(name, span, fields)
@@ -186,7 +185,7 @@ class DynamoEngine:
                 return None if head is None else items.get_head(head), rows
         raise self._damaged(name)
 
-    async def find(self, name: Name, keys: Sequence[str]) -> tuple[KeptHead | None, list[Row]]:
+    async def find(self, name: StreamName, keys: Sequence[str]) -> tuple[KeptHead | None, list[Row]]:
         fields = items.record_fields()
         places = {addresses.head(name), *(addresses.record(name, key) for key in keys)}
         for _ in range(AGAIN):
@@ -216,12 +215,12 @@ class DynamoEngine:
             rows.append(row)
         return rows
 
-    def _damaged(self, name: Name) -> UnreadableStoreError:
+    def _damaged(self, name: StreamName) -> UnreadableStoreError:
         return UnreadableStoreError(
             f"{self.url}: a part of a large record of the {name[1]} stream of scope {name[0]!r} is missing"
         )
 
-    async def labeled(self, name: Name, label: str, values: Sequence[str]) -> list[int] | None:
+    async def labeled(self, name: StreamName, label: str, values: Sequence[str]) -> list[int] | None:
         return await self._layout.labeled(name, label, values)
 
     async def heads(self, reach: Reach) -> list[KeptHead]:

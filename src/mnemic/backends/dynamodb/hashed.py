@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from ...store.planning import Name
+from ...store.planning import StreamName
 from ..keyvalue.engine import Change, Reach, Span
 from ..keyvalue.kept import KeptHead, decode_head
 from . import addresses, runs
@@ -33,7 +33,7 @@ class HashedLayout(Layout):
     def __init__(self, table: Table, partition: str) -> None:
         super().__init__(table)
         self._partition = partition
-        self._runs: OrderedDict[Name, tuple[int, Runs]] = OrderedDict()
+        self._runs: OrderedDict[StreamName, tuple[int, Runs]] = OrderedDict()
         """Cached seqs of streams, with the revision."""
         self._split: set[str] = set()
         """Directory parts known to be split."""
@@ -42,7 +42,7 @@ class HashedLayout(Layout):
         whole = f"{OURS}{address.partition}\x01{address.sort}"
         return {self._partition: {"S": OURS + addresses.short(whole, addresses.MAX_PARTITION - len(OURS))}}
 
-    async def span(self, name: Name, span: Span, fields: Fields) -> tuple[Item | None, list[Item]]:
+    async def span(self, name: StreamName, span: Span, fields: Fields) -> tuple[Item | None, list[Item]]:
         head = await self.read_head(name)
         if head is None:
             return None, []
@@ -58,8 +58,8 @@ class HashedLayout(Layout):
             found += await self._at(name, some, fields)
         return head, found
 
-    async def names(self, reach: Reach) -> list[Name]:
-        found: list[Name] = []
+    async def names(self, reach: Reach) -> list[StreamName]:
+        found: list[StreamName] = []
         parts = buckets(reach)
         while parts:
             items = await self.table.get([self.key(_part(part)) for part in parts], LISTED)
@@ -72,9 +72,9 @@ class HashedLayout(Layout):
                     parts += _within(item["part"]["S"])
         return sorted((n for n in set(found) if wanted(n, reach)), reverse=reach.reverse)[: reach.limit]
 
-    async def enter(self, entered: Sequence[Name], left: Sequence[Name]) -> dict[Address, Item]:
+    async def enter(self, entered: Sequence[StreamName], left: Sequence[StreamName]) -> dict[Address, Item]:
         gone = await self._listing(left) if left else {}
-        new: dict[str, list[Name]] = {}
+        new: dict[str, list[StreamName]] = {}
         for name in entered:
             part = self._way(name)[-1]
             if part in gone:
@@ -87,7 +87,7 @@ class HashedLayout(Layout):
             **{_part(part): {"Update": self._more(part, names)} for part, names in new.items()},
         }
 
-    def _more(self, part: str, names: Sequence[Name]) -> Item:
+    def _more(self, part: str, names: Sequence[StreamName]) -> Item:
         return {
             "Key": self.key(_part(part)),
             "UpdateExpression": "ADD #names :names, #size :size SET #part = :part",
@@ -101,7 +101,7 @@ class HashedLayout(Layout):
             },
         }
 
-    def _less(self, part: str, names: Sequence[Name]) -> Item:
+    def _less(self, part: str, names: Sequence[StreamName]) -> Item:
         return {
             "Key": self.key(_part(part)),
             "UpdateExpression": "DELETE #names :names ADD #size :size",
@@ -109,9 +109,9 @@ class HashedLayout(Layout):
             "ExpressionAttributeValues": {":names": {"SS": _texts(names)}, ":size": {"N": str(-_size(names))}},
         }
 
-    async def _listing(self, names: Sequence[Name]) -> dict[str, list[Name]]:
+    async def _listing(self, names: Sequence[StreamName]) -> dict[str, list[StreamName]]:
         """Return the directory parts that list these streams."""
-        found: dict[str, list[Name]] = {}
+        found: dict[str, list[StreamName]] = {}
         for name in names:
             (text,) = _texts([name])
             way = await self._whole_way(name)
@@ -166,14 +166,14 @@ class HashedLayout(Layout):
             items[addresses.place(change.name, kept.seq)] = place
         return items
 
-    async def _at(self, name: Name, seqs: list[int], fields: Fields) -> list[Item]:
+    async def _at(self, name: StreamName, seqs: list[int], fields: Fields) -> list[Item]:
         """Return the records of some seqs, in order."""
         places = await self.table.get([self.key(addresses.place(name, seq)) for seq in seqs], PLACE)
         items = await self.items(name, [item["key"]["S"] for item in places], fields)
         by_seq = {int(item["seq"]["N"]): item for item in items if "seq" in item}
         return [by_seq[seq] for seq in seqs if seq in by_seq]
 
-    def _way(self, name: Name) -> list[str]:
+    def _way(self, name: StreamName) -> list[str]:
         """Return the directory parts that may list a stream, as far as known."""
         place = addresses.digest(BREAK.join(name))
         way = [bucket(name[0])]
@@ -181,7 +181,7 @@ class HashedLayout(Layout):
             way.append(f"{way[-1]}{place[len(way) - 1]}")
         return way
 
-    async def _whole_way(self, name: Name) -> list[str]:
+    async def _whole_way(self, name: StreamName) -> list[str]:
         """Return all directory parts that may list a stream."""
         while True:
             way = self._way(name)
@@ -191,11 +191,11 @@ class HashedLayout(Layout):
             self._split.add(way[-1])
 
 
-def _texts(names: Sequence[Name]) -> list[str]:
+def _texts(names: Sequence[StreamName]) -> list[str]:
     return [BREAK.join(name) for name in names]
 
 
-def _size(names: Sequence[Name]) -> int:
+def _size(names: Sequence[StreamName]) -> int:
     return sum(len(text.encode()) for text in _texts(names))
 
 

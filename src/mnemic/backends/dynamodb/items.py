@@ -14,7 +14,7 @@ from msgspec import json
 from msgspec.structs import replace
 
 from ...errors import TooLargeError
-from ...store.planning import Slot
+from ...store.planning import RecordState
 from ..keyvalue.kept import Kept, KeptHead, decode_head, decode_kept, encode
 from .chunks import Chunks
 from .table import Fields, Item, expiry
@@ -82,7 +82,7 @@ def get_record(item: Item, large: dict[str, bytes]) -> Kept | None:
     return kept
 
 
-def get_slot(item: Item) -> Slot:
+def get_slot(item: Item) -> RecordState:
     """Return the state of a record that the write path needs."""
     return decode_kept(item["record"]["S"]).slot()
 

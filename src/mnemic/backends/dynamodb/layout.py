@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ...records import known_scope
 from ...store.matching import in_reach
-from ...store.planning import Name
+from ...store.planning import StreamName
 from ..keyvalue.engine import Change, Reach, Span
 from ..keyvalue.kept import KeptHead
 from . import addresses
@@ -50,15 +50,15 @@ class Layout(ABC):
         return {name: {"S": part} for name, part in zip(self.key(Address("", "")), tag, strict=True)}
 
     @abstractmethod
-    async def span(self, name: Name, span: Span, fields: Fields) -> tuple[Item | None, list[Item]]:
+    async def span(self, name: StreamName, span: Span, fields: Fields) -> tuple[Item | None, list[Item]]:
         """Return the head of a stream and the records of a span, in order."""
 
     @abstractmethod
-    async def names(self, reach: Reach) -> list[Name]:
+    async def names(self, reach: Reach) -> list[StreamName]:
         """Return the next streams in a range; fewer than the limit only at the end."""
 
     @abstractmethod
-    async def enter(self, entered: Sequence[Name], left: Sequence[Name]) -> dict[Address, Item]:
+    async def enter(self, entered: Sequence[StreamName], left: Sequence[StreamName]) -> dict[Address, Item]:
         """Return the actions that add streams to the directory, and remove others."""
 
     @abstractmethod
@@ -69,7 +69,7 @@ class Layout(ABC):
         """Return the items that map seqs to records; None deletes one."""
         return {}
 
-    async def labeled(self, name: Name, label: str, values: Sequence[str]) -> list[int] | None:
+    async def labeled(self, name: StreamName, label: str, values: Sequence[str]) -> list[int] | None:
         """Return the seqs of records with a label of these values; None without an index of labels."""
         return None
 
@@ -81,12 +81,12 @@ class Layout(ABC):
         """Split a directory part whose condition has failed; return False if there was enough room."""
         return False
 
-    async def items(self, name: Name, keys: Sequence[str], fields: Fields) -> list[Item]:
+    async def items(self, name: StreamName, keys: Sequence[str], fields: Fields) -> list[Item]:
         """Return the records of some keys, in any order."""
         wanted = {addresses.record(name, key) for key in keys}
         return await self.table.get([self.key(address) for address in wanted], fields)
 
-    async def read_head(self, name: Name) -> Item | None:
+    async def read_head(self, name: StreamName) -> Item | None:
         """Return the head of a stream."""
         found = await self.table.get([self.key(addresses.head(name))], HEAD)
         return found[0] if found else None
@@ -105,7 +105,7 @@ def buckets(reach: Reach) -> list[str]:
     return [f"d{addresses.BREAK}{n}" for n in range(BUCKETS)]
 
 
-def wanted(name: Name, reach: Reach) -> bool:
+def wanted(name: StreamName, reach: Reach) -> bool:
     """Return whether a stream is requested."""
     if reach.after is not None and (name >= reach.after if reach.reverse else name <= reach.after):
         return False

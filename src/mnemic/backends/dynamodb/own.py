@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any
 
-from ...store.planning import Name
+from ...store.planning import StreamName
 from ..keyvalue.engine import Change, Reach, Span
 from . import addresses
 from .addresses import BREAK, Address
@@ -43,13 +43,13 @@ class OwnLayout(Layout):
         self._partition = partition
         self._sort = sort
         self._labelled = Fields(sort, "key")
-        self._keys: OrderedDict[tuple[Name, int], str] = OrderedDict()
+        self._keys: OrderedDict[tuple[StreamName, int], str] = OrderedDict()
         """Cached keys of records that were found by labels, by stream and seq."""
 
     def key(self, address: Address) -> Item:
         return {self._partition: {"S": address.partition}, self._sort: {"S": address.sort}}
 
-    async def span(self, name: Name, span: Span, fields: Fields) -> tuple[Item | None, list[Item]]:
+    async def span(self, name: StreamName, span: Span, fields: Fields) -> tuple[Item | None, list[Item]]:
         within = {self._partition: {"S": addresses.stream(name)}}
         if span.seqs is not None:
             head, items = await together([self._head(name), self._at(name, within, span.seqs, fields)])
@@ -67,12 +67,12 @@ class OwnLayout(Layout):
         head = await self._head(name)
         return head[0] if head else None, items[: span.limit]
 
-    async def names(self, reach: Reach) -> list[Name]:
+    async def names(self, reach: Reach) -> list[StreamName]:
         found = await together(self._listed(part, reach) for part in buckets(reach))
         merged = heapq.merge(*found, reverse=reach.reverse)
         return [name for _, name in zip(range(reach.limit), merged, strict=False)]
 
-    async def enter(self, entered: Sequence[Name], left: Sequence[Name]) -> dict[Address, Item]:
+    async def enter(self, entered: Sequence[StreamName], left: Sequence[StreamName]) -> dict[Address, Item]:
         actions: dict[Address, Item] = {}
         for name in (*entered, *left):
             at = Address(bucket(name[0]), _listed_as(name))
@@ -84,7 +84,7 @@ class OwnLayout(Layout):
     async def head(self, change: Change) -> Item | None:
         return {INDEX: {"N": str(LAST)}}
 
-    async def labeled(self, name: Name, label: str, values: Sequence[str]) -> list[int] | None:
+    async def labeled(self, name: StreamName, label: str, values: Sequence[str]) -> list[int] | None:
         found = await together(
             self.table.query({self._partition: {"S": addresses.label(name, label, value)}}, None, self._labelled)
             for value in set(values)
@@ -98,10 +98,10 @@ class OwnLayout(Layout):
             self._keys.popitem(last=False)
         return seqs
 
-    async def _head(self, name: Name) -> list[Item]:
+    async def _head(self, name: StreamName) -> list[Item]:
         return await self.table.get([self.key(addresses.head(name))], HEAD)
 
-    async def _at(self, name: Name, within: Item, seqs: Sequence[int], fields: Fields) -> list[Item]:
+    async def _at(self, name: StreamName, within: Item, seqs: Sequence[int], fields: Fields) -> list[Item]:
         """Return the records of some seqs, in order."""
         keys = [self._keys[name, seq] for seq in seqs if (name, seq) in self._keys]
         items = await self.items(name, keys, fields) if keys else []
@@ -116,13 +116,13 @@ class OwnLayout(Layout):
         between = (INDEX, {"N": str(low)}, {"N": str(high)}) if low or high < LAST else None
         return await self.table.query(within, between, fields, index=INDEX, **how)
 
-    async def _listed(self, part: str, reach: Reach) -> list[Name]:
+    async def _listed(self, part: str, reach: Reach) -> list[StreamName]:
         """Return the next requested streams of one directory partition."""
         scope = reach.scope
         ranges = [(f"{scope}{BREAK}", f"{scope}\x01")]
         if reach.below:
             ranges = [*ranges, (f"{scope}/", f"{scope}0")] if scope else [(BREAK, END)]
-        names: list[Name] = []
+        names: list[StreamName] = []
         for low, high in reversed(ranges) if reach.reverse else ranges:
             async with aclosing(self._walk(part, low, high, reach)) as walk:
                 async for name in walk:
@@ -133,7 +133,7 @@ class OwnLayout(Layout):
                         names.append(name)
         return names
 
-    async def _walk(self, part: str, low: str, high: str, reach: Reach) -> AsyncGenerator[Name, None]:
+    async def _walk(self, part: str, low: str, high: str, reach: Reach) -> AsyncGenerator[StreamName, None]:
         """Yield the streams of a range of one directory partition, in order."""
         first, last = _cut(low), _cut(high) + TOP
         if reach.after is not None:
@@ -143,7 +143,7 @@ class OwnLayout(Layout):
             return
         within, between = {self._partition: {"S": part}}, (self._sort, {"S": first}, {"S": last})
         at_once = max(reach.limit, LISTED_AT_ONCE)
-        run: list[Name] = []
+        run: list[StreamName] = []
         async with aclosing(self.table.pages(within, between, LISTED, reverse=reach.reverse, at_once=at_once)) as pages:
             async for page in pages:
                 for item in page:
@@ -158,12 +158,12 @@ class OwnLayout(Layout):
             yield each
 
 
-def _listed_as(name: Name) -> str:
+def _listed_as(name: StreamName) -> str:
     text = BREAK.join(name)
     return f"{_cut(text)}{BREAK}{BREAK}{addresses.digest(text)}" if _is_cut(name) else text
 
 
-def _is_cut(name: Name) -> bool:
+def _is_cut(name: StreamName) -> bool:
     return len(BREAK.join(name)) > CUT
 
 

@@ -7,8 +7,7 @@ from typing import Protocol, runtime_checkable
 
 from msgspec import Struct, field
 
-from ...store.loaded import Needs
-from ...store.planning import Name, Slot
+from ...store.planning import Needs, RecordState, StreamName
 from ...store.protocol import Capability
 from .kept import Kept, KeptHead, Row
 
@@ -16,15 +15,15 @@ from .kept import Kept, KeptHead, Row
 class Loaded(Struct):
     """Loaded heads and slots; None for one that does not exist."""
 
-    heads: dict[Name, KeptHead | None] = field(default_factory=dict)
-    slots: dict[Name, dict[str, Slot | None]] = field(default_factory=dict)
-    whole: set[Name] = field(default_factory=set)
+    heads: dict[StreamName, KeptHead | None] = field(default_factory=dict)
+    slots: dict[StreamName, dict[str, RecordState | None]] = field(default_factory=dict)
+    whole: set[StreamName] = field(default_factory=set)
 
 
 class Change(Struct):
     """Changes of one stream, applied in this order: removed, labels lost, put, derived."""
 
-    name: Name
+    name: StreamName
     expected: int | None
     """Required revision of the stream; None if it must not exist."""
     head: KeptHead | None
@@ -74,7 +73,7 @@ class Reach(Struct, frozen=True):
     below: bool
     kinds: tuple[str, ...] = ()
     reverse: bool = False
-    after: Name | None = None
+    after: StreamName | None = None
     """Start after this one, or before it in reverse."""
     limit: int = 500
 
@@ -88,7 +87,7 @@ class Engine(Protocol):
     expires_streams: bool
     """Whether an expired stream reads as empty by itself."""
 
-    def partition(self, name: Name) -> str:
+    def partition(self, name: StreamName) -> str:
         """Return the partition of a stream; changes within one partition can be atomic."""
         ...
 
@@ -104,15 +103,15 @@ class Engine(Protocol):
         """Apply all changes durably if all expectations hold; otherwise change nothing and return False."""
         ...
 
-    async def rows(self, name: Name, span: Span) -> tuple[KeptHead | None, list[Row]]:
+    async def rows(self, name: StreamName, span: Span) -> tuple[KeptHead | None, list[Row]]:
         """Return the records of a span, and the stream's head unless it was not needed."""
         ...
 
-    async def find(self, name: Name, keys: Sequence[str]) -> tuple[KeptHead | None, list[Row]]:
+    async def find(self, name: StreamName, keys: Sequence[str]) -> tuple[KeptHead | None, list[Row]]:
         """Return the records of these keys, in any order, and the head as `rows` does."""
         ...
 
-    async def labeled(self, name: Name, label: str, values: Sequence[str]) -> list[int] | None:
+    async def labeled(self, name: StreamName, label: str, values: Sequence[str]) -> list[int] | None:
         """Return the seqs of records with a label of these values; None if labels are not indexed."""
         ...
 

@@ -17,8 +17,7 @@ from msgspec import Struct, json
 from msgspec.structs import replace
 
 from ...errors import StoreBusyError
-from ...store.loaded import Needs
-from ...store.planning import Name
+from ...store.planning import Needs, StreamName
 from .engine import Batch, Carrying, Change, Engine, Spanning
 from .kept import KeptHead, next_revision
 
@@ -56,7 +55,7 @@ class Journals:
         self._clock = clock
         self._spans = isinstance(engine, Spanning) and engine.spans
 
-    async def heads(self, names: Sequence[Name]) -> list[KeptHead | None]:
+    async def heads(self, names: Sequence[StreamName]) -> list[KeptHead | None]:
         """Return the heads of streams, after completing committed writes."""
         found = await self._load(names)
         if any([await self.helped(head) for head in found]):
@@ -87,7 +86,7 @@ class Journals:
                 raise StoreBusyError(f"{self._engine.url}: another writer has held {held} for too long")
 
     @asynccontextmanager
-    async def hold(self, names: Sequence[Name]) -> AsyncGenerator[Held, None]:
+    async def hold(self, names: Sequence[StreamName]) -> AsyncGenerator[Held, None]:
         """Lock streams exclusively until a write is done or has failed."""
         held = Held(self._engine, self, f"journal-{secrets.token_hex(12)}", self._clock() + HELD_FOR)
         await self._engine.swap(_status_key(held.id), None, held.status)
@@ -114,8 +113,8 @@ class Journals:
                         await self._apply(change)
         await self._forget(id)
 
-    async def _load(self, names: Sequence[Name]) -> list[KeptHead | None]:
-        found = (await self._engine.load(Needs(heads=set(names)))).heads
+    async def _load(self, names: Sequence[StreamName]) -> list[KeptHead | None]:
+        found = (await self._engine.load(Needs(streams=set(names)))).heads
         return [found[name] for name in names]
 
     def _lots(self, changes: Sequence[Change]) -> Iterator[list[Change]]:
@@ -129,7 +128,7 @@ class Journals:
         if lot:
             yield lot
 
-    async def _hold(self, held: Held, names: Sequence[Name]) -> None:
+    async def _hold(self, held: Held, names: Sequence[StreamName]) -> None:
         while True:
             heads = await self.heads(names)
             if busy := [head for head in heads if head is not None and head.pending is not None]:
@@ -153,7 +152,7 @@ class Journals:
         await self._forget(head.pending)
         return True
 
-    async def _clear(self, name: Name, id: str) -> None:
+    async def _clear(self, name: StreamName, id: str) -> None:
         """Unlock one stream; drop it if it was created only for the lock."""
         (head,) = await self._load([name])
         if head is not None and head.pending == id:
@@ -198,14 +197,14 @@ class Held:
         self.id = id
         self.status: bytes = _encode(Status(until))
         self.certain: bool = False
-        self.taken: dict[Name, KeptHead] = {}
+        self.taken: dict[StreamName, KeptHead] = {}
         """Heads while they are locked."""
-        self.before: dict[Name, KeptHead | None] = {}
+        self.before: dict[StreamName, KeptHead | None] = {}
         """Heads before they were locked."""
         self._engine = engine
         self._journals = journals
 
-    async def take(self, heads: dict[Name, KeptHead | None]) -> bool:
+    async def take(self, heads: dict[StreamName, KeptHead | None]) -> bool:
         """Lock streams; return False, and lock none, if one has changed."""
         changes, taken = [], {}
         for name, head in heads.items():

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Any
 
-from msgspec import Meta, Struct, field, json
+from msgspec import Struct, field, json
 
 from ...checks import from_microseconds, shown, to_microseconds
 from ...errors import UnreadableStoreError
 from ...records import Record, ScopePath
-from ...store.planning import Head, Name, Slot
-
-Moment = Annotated[
-    int,
-    Meta(ge=to_microseconds(datetime.min.replace(tzinfo=UTC)), le=to_microseconds(datetime.max.replace(tzinfo=UTC))),
-]
-"""A time in microseconds since 1970."""
+from ...store.planning import Microseconds, RecordState, StreamName, StreamState
 
 
 class Kept(Struct, array_like=True):
@@ -35,19 +28,19 @@ class Kept(Struct, array_like=True):
     importance: float | None
     weight: int
     pinned: bool
-    created: Moment
-    updated: Moment
-    expires: Moment | None
-    valid_from: Moment | None
-    valid_to: Moment | None
+    created: Microseconds
+    updated: Microseconds
+    expires: Microseconds | None
+    valid_from: Microseconds | None
+    valid_to: Microseconds | None
 
     @classmethod
     def of(cls, record: Record) -> Kept:
-        """Return the stored form of a record; the store assigns seq, version and write times."""
+        """Return the stored form of a record."""
         return cls(
             record.key,
-            0,
-            0,
+            record.seq,
+            record.version,
             record.text,
             record.title,
             record.data,
@@ -56,8 +49,8 @@ class Kept(Struct, array_like=True):
             record.importance,
             record.weight,
             record.pinned,
-            0,
-            0,
+            _micro(record.created) or 0,
+            _micro(record.updated) or 0,
             _micro(record.expires),
             _micro(record.valid_from),
             _micro(record.valid_to),
@@ -87,9 +80,9 @@ class Kept(Struct, array_like=True):
             derived,
         )
 
-    def slot(self) -> Slot:
+    def slot(self) -> RecordState:
         """Return the state that the write path needs."""
-        return Slot(self.key, self.seq, self.version, self.created, self.weight, self.labels, self.expires)
+        return RecordState(self.key, self.seq, self.version, self.created, self.weight, self.labels, self.expires)
 
 
 class KeptHead(Struct, array_like=True):
@@ -101,11 +94,11 @@ class KeptHead(Struct, array_like=True):
     version: int
     count: int
     weight: int
-    created: Moment
-    updated: Moment
+    created: Microseconds
+    updated: Microseconds
     ttl: int | None
-    expires: Moment | None
-    soonest: Moment | None
+    expires: Microseconds | None
+    soonest: Microseconds | None
     revision: int
     """Changes with every change of the stream; a recreated stream does not reuse one."""
     edited: int = 0
@@ -115,16 +108,16 @@ class KeptHead(Struct, array_like=True):
     settings: str | None = None
 
     @classmethod
-    def of(cls, head: Head, before: KeptHead | None, *, edited: bool) -> KeptHead:
-        """Return the stored form of a head after a plan."""
+    def of(cls, state: StreamState) -> KeptHead:
+        """Return the stored form of a stream's state."""
         return cls(
-            head.scope, head.kind, head.last_seq, head.version, head.count, head.weight, head.created,
-            head.updated, head.ttl, head.expires, head.soonest, next_revision(before),
-            head.version if edited else before.edited if before else 0, settings=head.settings,
+            state.scope, state.kind, state.last_seq, state.version, state.count, state.weight, state.created,
+            state.updated, state.ttl, state.expires, state.soonest, state.revision, state.edited,
+            settings=state.settings,
         )  # fmt: skip
 
     @property
-    def name(self) -> Name:
+    def name(self) -> StreamName:
         """Scope path and kind of the stream."""
         return (self.scope, self.kind)
 
@@ -133,13 +126,11 @@ class KeptHead(Struct, array_like=True):
         """Whether the stream exists only because a write has locked it."""
         return self.created == 0
 
-    def head(self) -> Head:
-        """Return the head for planning; its id is the revision."""
-        return Head(
-            (
-                self.revision, self.scope, self.kind, self.last_seq, self.version, self.count, self.weight,
-                self.created, self.updated, self.ttl, self.expires, self.soonest, self.settings,
-            )
+    def state(self) -> StreamState:
+        """Return the state for planning."""
+        return StreamState(
+            self.scope, self.kind, self.last_seq, self.version, self.count, self.weight, self.created,
+            self.updated, self.ttl, self.expires, self.soonest, self.settings, self.edited, self.revision,
         )  # fmt: skip
 
     def ended(self, moment: int) -> bool:

@@ -11,13 +11,13 @@ from ...forking import mind_forks
 from ...records import Match, Record, Ref, ScopePath, Stream, known_scope, now
 from ...store.matching import Position, from_cursor, of_kinds, seen, to_cursor
 from ...store.once import write_once
-from ...store.planning import Name
+from ...store.planning import StreamName
 from ...store.protocol import Capability, Page
-from ...store.query import Condition, Outcome, Put, Scan, Search, StreamScan, Write
+from ...store.query import Condition, Outcome, Scan, Search, StreamScan, Write
 from ..calls import GRACE
 from .engine import Engine, Reach, Span
 from .journal import Journals
-from .kept import Kept, KeptHead, Row
+from .kept import KeptHead, Row
 from .writing import Writer
 
 ROWS_AT_ONCE = 1000
@@ -47,8 +47,7 @@ class KeyValueStore:
 
     async def _write(self, write: Write) -> list[Outcome]:
         self._check_open()
-        payloads = [Kept.of(op.record) if isinstance(op, Put) else None for op in write.ops]
-        return await self._writer.write(write, payloads)
+        return await self._writer.write(write)
 
     async def read(self, refs: Sequence[Ref]) -> list[Record | None]:
         self._check_open()
@@ -100,7 +99,7 @@ class KeyValueStore:
             if len(found) == scan.limit:
                 last = found[-1] if found else None
                 return Page(tuple(found), to_cursor((last.scope.path, last.kind, 0)) if last else None)
-            found.append(head.head().stream(count, weight))
+            found.append(head.state().stream(count, weight))
         return Page(tuple(found))
 
     async def search(self, search: Search) -> list[Match]:
@@ -161,7 +160,7 @@ class KeyValueStore:
                 yield record if scan.bodies else row.kept.record(scope, kind, record.derived, bodies=False)
 
     async def _rows(
-        self, scan: Scan, name: Name, after: int | None, head: KeptHead | None, derived: tuple[str, ...]
+        self, scan: Scan, name: StreamName, after: int | None, head: KeptHead | None, derived: tuple[str, ...]
     ) -> AsyncGenerator[Row, None]:
         """Yield the rows of a stream that a scan may return, in its order."""
         if scan.after_version:
@@ -193,7 +192,7 @@ class KeyValueStore:
             after, limit = rows[-1].kept.seq, ROWS_AT_ONCE
 
     async def _newest(
-        self, name: Name, scan: Scan, after: int | None, derived: tuple[str, ...], revision: int
+        self, name: StreamName, scan: Scan, after: int | None, derived: tuple[str, ...], revision: int
     ) -> list[Row]:
         """Return records newer than the version of a scan, if only appends happened since."""
         assert scan.after_version is not None
@@ -212,7 +211,13 @@ class KeyValueStore:
         return [row for row in found if _beyond(row.kept.seq, after, scan.reverse)]
 
     async def _at(
-        self, name: Name, scan: Scan, after: int | None, seqs: list[int], derived: tuple[str, ...], revision: int | None
+        self,
+        name: StreamName,
+        scan: Scan,
+        after: int | None,
+        seqs: list[int],
+        derived: tuple[str, ...],
+        revision: int | None,
     ) -> AsyncGenerator[Row, None]:
         """Yield the rows of some seqs, in the order of a scan."""
         wanted = [seq for seq in sorted(set(seqs), reverse=scan.reverse) if _beyond(seq, after, scan.reverse)]
@@ -221,18 +226,18 @@ class KeyValueStore:
             for row in await self._span(name, Span(scan.reverse, None, len(some), some, derived, revision)):
                 yield row
 
-    async def _span(self, name: Name, span: Span) -> list[Row]:
+    async def _span(self, name: StreamName, span: Span) -> list[Row]:
         """Read rows, including those of an interrupted write; none of an expired stream."""
         head, rows = await self._engine.rows(name, span)
         if await self._journals.helped(head):
             head, rows = await self._engine.rows(name, span)
         return [] if head is not None and head.ended(self._moment()) else rows
 
-    async def _head(self, name: Name) -> KeptHead | None:
+    async def _head(self, name: StreamName) -> KeptHead | None:
         (head,) = await self._journals.heads([name])
         return head
 
-    async def _left(self, name: Name, moment: int) -> tuple[int, int]:
+    async def _left(self, name: StreamName, moment: int) -> tuple[int, int]:
         """Count the unexpired records of a stream."""
         count = weight = 0
         after: int | None = None

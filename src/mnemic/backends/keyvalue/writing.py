@@ -10,13 +10,22 @@ import asyncio
 import logging
 import random
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from ...errors import StoreBusyError
-from ...store.loaded import MOST_OPS, MOST_WRITES, Found, LoadedGround, Needs, UnknownError
 from ...store.once import note_ref
-from ...store.planning import Name
+from ...store.planning import (
+    MOST_OPS,
+    MOST_WRITES,
+    Loaded,
+    Needs,
+    NeedsMoreError,
+    Plan,
+    StreamChange,
+    StreamName,
+    plan_writes,
+)
 from ...store.query import Outcome, Put, Write
 from .engine import Batch, Carrying, Change, Engine, Spanning
 from .journal import Journals
@@ -29,17 +38,14 @@ ATTEMPTS = 40
 REMEMBERED_HEADS = 10_000
 """Maximum number of cached heads."""
 
-Payloads = Sequence[Kept | None]
-
 
 class Pending:
     """One caller's write, and its future."""
 
-    __slots__ = ("future", "payloads", "write")
+    __slots__ = ("future", "write")
 
-    def __init__(self, write: Write, payloads: Payloads, future: asyncio.Future[list[Outcome]]) -> None:
+    def __init__(self, write: Write, future: asyncio.Future[list[Outcome]]) -> None:
         self.write: Write = write
-        self.payloads: Payloads = payloads
         self.future: asyncio.Future[list[Outcome]] = future
 
 
@@ -54,12 +60,12 @@ class Writer:
         self._most = engine.most if isinstance(engine, Carrying) else None
         self._lanes: dict[str, deque[Pending]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._known: OrderedDict[Name, KeptHead] = OrderedDict()
+        self._known: OrderedDict[StreamName, KeptHead] = OrderedDict()
 
-    async def write(self, write: Write, payloads: Payloads) -> list[Outcome]:
+    async def write(self, write: Write) -> list[Outcome]:
         """Run a write and return its outcomes once it is durable."""
-        pending = Pending(write, payloads, asyncio.get_running_loop().create_future())
-        parts = {self._engine.partition(name) for name in Needs.of((write,)).heads}
+        pending = Pending(write, asyncio.get_running_loop().create_future())
+        parts = {self._engine.partition(name) for name in Needs.of((write,)).streams}
         if len(parts) > 1:
             self._start(self._alone(pending))
         else:
@@ -123,7 +129,7 @@ class Writer:
             if guessing:
                 self._guess(ground, group)
             answers = await self._plan(ground, group)
-            if ground.guessed and any(isinstance(answer, Exception) for answer in answers):
+            if ground.loaded.assumed and any(isinstance(answer, Exception) for answer in answers):
                 # It may have failed because of a wrong assumption, so it is checked again with loaded state.
                 guessing = False
                 continue
@@ -155,7 +161,7 @@ class Writer:
 
     async def _journaled(self, group: list[Pending]) -> list[list[Outcome] | Exception]:
         """Run writes that do not fit into one commit: lock their streams and use the journal."""
-        names = sorted(Needs.of(pending.write for pending in group).heads)
+        names = sorted(Needs.of(pending.write for pending in group).streams)
         async with self._journals.hold(names) as held:
             ground = _Ground(self._clock(), held.before)
             answers = await self._plan(ground, group)
@@ -167,15 +173,20 @@ class Writer:
 
     async def _plan(self, ground: _Ground, group: list[Pending]) -> list[list[Outcome] | Exception]:
         """Plan writes, and load what they need."""
-        needs = Needs.of(pending.write for pending in group)
+        writes = [pending.write for pending in group]
+        needs = Needs.of(writes)
         while True:
             if missing := ground.lacking(needs):
                 await self._load(ground, missing)
-            loaded = ground.begin()
             try:
-                return [loaded.attempt(pending.write, pending.payloads) for pending in group]
-            except UnknownError as error:
+                ground.plan = plan_writes(ground.loaded, writes, ground.moment)
+            except NeedsMoreError as error:
                 needs = error.needs
+                continue
+            cleared = {change.name for change in ground.plan.changes if change.cleared}
+            if cleared <= ground.loaded.whole:
+                return ground.plan.results
+            needs = Needs(whole=cleared)
 
     async def _load(self, ground: _Ground, needs: Needs) -> None:
         while True:
@@ -186,7 +197,7 @@ class Writer:
                 if head is not None and head.pending is not None and name not in ground.held
             ]
             if not stuck:
-                ground.take(found.heads, Found({}, found.slots, found.whole))
+                ground.take(found.heads, Loaded({}, found.slots, found.whole))
                 return
             await self._journals.free(stuck)
 
@@ -219,88 +230,66 @@ class Writer:
 class _Ground:
     """Known state during planning, from which each attempt starts."""
 
-    def __init__(self, moment: int, held: dict[Name, KeptHead | None] | None = None) -> None:
+    def __init__(self, moment: int, held: dict[StreamName, KeptHead | None] | None = None) -> None:
         self.moment = moment
         self.held = held or {}
-        self.heads: dict[Name, KeptHead | None] = dict(self.held)
-        heads = {name: None if head is None else head.head() for name, head in self.heads.items()}
-        # A missing or empty stream has no slots to load.
-        self.found = Found(heads, whole={name for name, head in heads.items() if head is None or not head.count})
-        self.guessed: dict[Name, set[str]] = {}
-        self.loaded: LoadedGround | None = None
+        self.heads: dict[StreamName, KeptHead | None] = {}
+        self.loaded = Loaded()
+        self.plan: Plan | None = None
+        self.take(self.held, Loaded())
 
-    def guess(self, name: Name, head: KeptHead, key: str) -> None:
+    def guess(self, name: StreamName, head: KeptHead, key: str) -> None:
         """Assume a cached head, and that a key does not exist, to be verified by the commit."""
         self.heads[name] = head
-        self.found.heads[name] = head.head()
-        self.found.slots.setdefault(name, {})[key] = None
-        self.guessed.setdefault(name, set()).add(key)
+        self.loaded.streams[name] = head.state()
+        self.loaded.records.setdefault(name, {})[key] = None
+        self.loaded.assumed.setdefault(name, set()).add(key)
 
-    def take(self, heads: dict[Name, KeptHead | None], found: Found) -> None:
+    def take(self, heads: dict[StreamName, KeptHead | None], found: Loaded) -> None:
         """Add loaded state; an earlier head stays, since it is the one to compare with."""
         for name, head in heads.items():
             if name not in self.heads:
                 self.heads[name] = head
-                found.heads[name] = None if head is None else head.head()
+                found.streams[name] = None if head is None else head.state()
+                # A missing or empty stream has no records to load.
                 if head is None or not head.count:
                     found.whole.add(name)
-        for name, slots in found.slots.items():
-            self.guessed.get(name, set()).difference_update(slots)
-        self.found.take(found)
+        for name, records in found.records.items():
+            self.loaded.assumed.get(name, set()).difference_update(records)
+        self.loaded.take(found)
 
     def lacking(self, needs: Needs) -> Needs:
         """Return which of these needs are not known yet."""
-        found = self.found
+        loaded = self.loaded
         keys = {
             name: missing
             for name, wanted in needs.keys.items()
-            if name not in found.whole and (missing := wanted - found.slots.get(name, {}).keys())
+            if name not in loaded.whole and (missing := wanted - loaded.records.get(name, {}).keys())
         }
-        # Slots are compared by the head that was read with them.
-        heads = {name for name in (*needs.heads, *keys, *needs.whole) if name not in self.heads}
-        return Needs(heads, keys, needs.whole - found.whole)
-
-    def begin(self) -> LoadedGround:
-        """Return the planning state for one attempt."""
-        self.loaded = LoadedGround(self.found, self.moment, Kept.of)
-        return self.loaded
+        # Records are compared by the head that was read with them.
+        streams = {name for name in (*needs.streams, *keys, *needs.whole) if name not in self.heads}
+        return Needs(streams, keys, needs.whole - loaded.whole)
 
     def batch(self) -> Batch:
         """Return the changes of the last attempt."""
-        assert self.loaded is not None
-        loaded = self.loaded
-        changes = loaded.changes
-        touched = {*changes.names, *loaded.dirty, *((h.scope, h.kind) for h in loaded.dropped)}
-        return Batch([self._change(name) for name in sorted(touched) if self._concerns(name)], self.moment)
+        assert self.plan is not None
+        return Batch([self._change(change) for change in self.plan.changes], self.moment)
 
-    def _concerns(self, name: Name) -> bool:
-        """Return whether a stream existed before or exists from now on."""
-        assert self.loaded is not None
-        return self.heads.get(name) is not None or self.loaded.heads.get(name) is not None
-
-    def _change(self, name: Name) -> Change:
-        assert self.loaded is not None
-        changes = self.loaded.changes
-        before, after = self.heads[name], self.loaded.heads[name]
-        put = []
-        for seq, slot in changes.put.get(name, {}).items():
-            kept: Kept = slot.payload
-            kept.seq, kept.version, kept.created, kept.updated = seq, slot.version, slot.created, self.moment
-            put.append(kept)
-        derived = {seq for seq, _ in changes.derived.get(name, {})}
-        slots = changes.slots.get(after.id, {}) if after is not None else {}
-        same = before is not None and after is not None and name not in self.loaded.dirty
-        edited = any(slot.stored for slot in changes.put.get(name, {}).values())
+    def _change(self, change: StreamChange) -> Change:
+        before = self.heads[change.name]
+        change.expand(self.loaded.records.get(change.name, {}).values())
+        same = change.after is change.before
+        lost = [*change.lost_labels.items(), *((gone.seq, gone.labels) for gone in change.removed if gone.labels)]
         return Change(
-            name,
+            change.name,
             None if before is None else before.revision,
-            before if same else None if after is None else KeptHead.of(after, before, edited=edited),
+            before if same else None if change.after is None else KeptHead.of(change.after),
             same,
-            put,
-            {seq for seq, slot in changes.put.get(name, {}).items() if not slot.stored},
-            [(seq, slot.key) for seq, slot in changes.removed.get(name, {}).items()],
-            changes.lost_labels.get(name, []),
-            [(seq, n, version, value) for (seq, n), (version, value) in changes.derived.get(name, {}).items()],
-            sorted(self.guessed.get(name, ())),
-            {slot.seq: key for key, slot in slots.items() if slot is not None and slot.seq in derived},
+            [Kept.of(record) for record in (*change.replaced, *change.added)],
+            {record.seq for record in change.added},
+            [(record.seq, record.key) for record in change.removed],
+            lost,
+            [(one.seq, one.name, one.version, one.value) for one in change.derived],
+            change.absent,
+            {one.seq: one.key for one in change.derived},
         )

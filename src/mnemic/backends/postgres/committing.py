@@ -14,10 +14,9 @@ from msgspec import UNSET, Struct
 from ...checks import MICROSECOND, from_microseconds
 from ...errors import LimitError, StoreBusyError, StoreUnavailableError
 from ...event_loop import off_loop, pause
-from ...store.loaded import LoadedGround, Needs, UnknownError
-from ...store.planning import Name
+from ...store.planning import Needs, NeedsMoreError, StreamName, plan_writes
 from ...store.query import Expect, Limit, Outcome, Put, Touch, Write
-from ..sql.rows import to_row
+from ..sql.rows import LoadedRows, to_row
 from .address import Address
 from .errors import RETRYABLE, STALE, explain, state_of
 from .lanes import Pending
@@ -56,9 +55,9 @@ class Committer:
         self._url = address.shown
         self._patience = f"{address.lock_timeout:.3f}s"
         self._moment = moment
-        self._overwritten: dict[Name, None] = {}
+        self._overwritten: dict[StreamName, None] = {}
         """Streams in which a put without a version replaced a record: the next will, too."""
-        self._full: dict[Name, None] = {}
+        self._full: dict[StreamName, None] = {}
         """Streams in which a limited append had to evict: the next will, too."""
 
     async def commit(self, pool: Pool, batch: list[Pending]) -> None:
@@ -161,29 +160,25 @@ class _Attempt:
         """Run the writes, and settle each."""
         if self.ops is not None and await self._append(link, self.batch[0], self.ops):
             return
-        needs = Needs.of(pending.write for pending in self.batch)
-        found = await load(link, self.sql, needs, self.patience)
+        writes = [pending.write for pending in self.batch]
+        loaded = LoadedRows()
+        await load(link, self.sql, Needs.of(writes), loaded, self.patience)
         while True:
-            ground = LoadedGround(found, self.moment(), to_row)
             try:
-                ends = await self._aside(partial(self._plan, ground))
+                plan = await self._aside(partial(plan_writes, loaded, writes, self.moment()))
                 break
-            except UnknownError as unknown:
-                found.take(await load(link, self.sql, unknown.needs))
-        flush = Flush(self.sql, ground, found)
-        if flush:
+            except NeedsMoreError as error:
+                await load(link, self.sql, error.needs, loaded)
+        if plan.changes:
+            flush = Flush(self.sql, plan.changes, loaded.ids)
             await flush.claim(link)
             await self._aside(flush.gather)
             await flush.write(link, self._send)
-        if self.ops is not None:
-            put = ground.changes.put.values()
-            self.overwrote = any(slot.stored for slots in put for slot in slots.values())
-        self.evicted = bool(ground.changes.removed) or any(isinstance(end, LimitError) for end in ends)
-        for pending, end in zip(self.batch, ends, strict=True):
-            pending.settle(end)
-
-    def _plan(self, ground: LoadedGround) -> list[list[Outcome] | Exception]:
-        return [ground.attempt(pending.write, pending.rows) for pending in self.batch]
+        self.overwrote = self.ops is not None and any(change.replaced for change in plan.changes)
+        gone = any(change.removed or change.cleared for change in plan.changes)
+        self.evicted = gone or any(isinstance(result, LimitError) for result in plan.results)
+        for pending, result in zip(self.batch, plan.results, strict=True):
+            pending.settle(result)
 
     async def _aside(self, work: Callable[[], Result]) -> Result:
         """Run `work`; in a thread if it is large and would block an event loop."""
@@ -195,7 +190,7 @@ class _Attempt:
         record, moment = ops.put.record, self.moment()
         expect, touch, limit = ops.expect, ops.touch, ops.limit
         now = from_microseconds(moment)
-        values = {**pending.rows[0], "scope": record.scope.path, "kind": record.kind}
+        values = {**to_row(record, 0), "scope": record.scope.path, "kind": record.kind}
         values["moment"] = values["updated"] = moment
         if record.created is None:
             values["created"] = moment
@@ -267,5 +262,5 @@ def _of_settings(op: Expect) -> bool:
     return op.settings is not UNSET and op.key is None and op.version is None
 
 
-def _stream(op: Any) -> Name:
+def _stream(op: Any) -> StreamName:
     return op.record.scope.path, op.record.kind

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...errors import StoreError
 from ...event_loop import step
-from ...store.loaded import MOST_OPS, MOST_WRITES
+from ...store.planning import MOST_OPS, MOST_WRITES
 from ...store.query import Outcome, Write
 
 if TYPE_CHECKING:
@@ -19,11 +19,10 @@ if TYPE_CHECKING:
 class Pending:
     """One caller's write, and its result."""
 
-    __slots__ = ("done", "error", "future", "outcomes", "rows", "write")
+    __slots__ = ("done", "error", "future", "outcomes", "write")
 
-    def __init__(self, write: Write, rows: Sequence[Any]) -> None:
+    def __init__(self, write: Write) -> None:
         self.write: Write = write
-        self.rows: Sequence[Any] = rows
         self.done: bool = False
         self.outcomes: list[Outcome] = []
         self.error: Exception | None = None

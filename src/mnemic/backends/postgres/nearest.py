@@ -17,8 +17,8 @@ from ...recall.index_entry import unpack
 from ...recall.strength import USE
 from ...records import Record, ScopePath, known_scope
 from ...store.nearest import Mark, Near, Nearby
-from ...store.planning import Head, Name
-from ..sql.rows import COLUMNS, to_record
+from ...store.planning import StreamName
+from ..sql.rows import COLUMNS, STREAM_COLUMNS, to_record, to_stream
 from ..sql.schema import records, streams
 from ..sql.statements import Prepared
 from .flavor import FLAVOR
@@ -74,8 +74,8 @@ class PostgresIndex:
         answers = await self._each([*asked, (sql.commit, {})])
         behind = []
         for row in answers[2]:
-            head = Head(row[: len(Head.__slots__)])
-            mark = row[len(Head.__slots__) :]
+            head = to_stream(row[: len(STREAM_COLUMNS) + 1])
+            mark = row[len(STREAM_COLUMNS) + 1 :]
             known = None if mark[0] is None else Mark(*mark)
             behind.append((head.stream(head.count, head.weight), known))
         return Nearby([_record(row, near.name) for row in answers[3]], behind)
@@ -84,7 +84,7 @@ class PostgresIndex:
         """Return records by words and by vectors."""
         return (await self.nearby(near)).records
 
-    async def marks(self, name: str, scope: ScopePath) -> dict[Name, Mark]:
+    async def marks(self, name: str, scope: ScopePath) -> dict[StreamName, Mark]:
         """Return how far the index has followed the streams of a scope and below."""
         await self._make(name, 0)
         reach = "below" if scope.path else "everywhere"
@@ -117,7 +117,7 @@ class PostgresIndex:
         sql = self._sql
         await self._each([(sql.begin, {}), (sql.clear, values), (sql.put, values), (sql.commit, {})])
 
-    async def remove(self, stream: Name, keys: Sequence[str] | None) -> None:
+    async def remove(self, stream: StreamName, keys: Sequence[str] | None) -> None:
         """Remove records of a stream for every embedder; with None, the whole stream and its marks."""
         await self._make("", 0)
         values = {"scope": stream[0], "kind": stream[1], "keys": list(keys or ())}
@@ -126,13 +126,13 @@ class PostgresIndex:
         else:
             await self._each([(self._sql.empty, values), (self._sql.unmark, values)])
 
-    async def keys(self, name: str, stream: Name) -> list[str]:
+    async def keys(self, name: str, stream: StreamName) -> list[str]:
         """Return the keys of a stream that the index contains."""
         await self._make(name, 0)
         values = {"scope": stream[0], "kind": stream[1], "entry": name}
         return [row[0] for row in await self._all(self._sql.keys, values)]
 
-    async def mark(self, name: str, stream: Name, mark: Mark) -> None:
+    async def mark(self, name: str, stream: StreamName, mark: Mark) -> None:
         """Record how far the index has followed a stream."""
         values: dict[str, Any] = {"entry": name, "scope": stream[0], "kind": stream[1]}
         values |= {"version": mark.version, "last_seq": mark.last_seq, "count": mark.count}

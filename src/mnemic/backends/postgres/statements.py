@@ -121,6 +121,10 @@ class PostgresStatements(Statements):
         self.empty: list[Prepared] = [
             prepared(delete(table).where(same(table.c.stream_id))) for table in (records, labels, derived)
         ]
+        self.empty_but_seqs: list[Prepared] = [
+            prepared(delete(table).where(same(table.c.stream_id), ~_one_of(table.c.seq, "seqs")))
+            for table in (records, labels, derived)
+        ]
         label = tuple_(labels.c.name, labels.c.value, labels.c.seq)
         self.remove_labels: Prepared = prepared(
             delete(labels).where(same(labels.c.stream_id), label.in_(_rows(labels, "name", "value", "seq")))

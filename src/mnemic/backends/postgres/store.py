@@ -18,11 +18,11 @@ from ...forking import leave_alone, mind_forks
 from ...records import Record, Ref, ScopePath, now
 from ...store.once import write_once
 from ...store.protocol import Capability
-from ...store.query import Outcome, Put, Write, place_of
+from ...store.query import Outcome, Write, place_of
 from ..calls import elsewhere
 from ..sql.reading import Connection, SqlReads
 from ..sql.reading import Work as ReadWork
-from ..sql.rows import to_record, to_row
+from ..sql.rows import to_record
 from .address import Address
 from .committing import Committer
 from .errors import explain
@@ -68,8 +68,7 @@ class PostgresStore(SqlReads):
 
     async def _write(self, write: Write) -> list[Outcome]:
         side = self._side()
-        rows = [to_row(op.record) if isinstance(op, Put) else None for op in write.ops]
-        return await side.lanes[_stream(write) % len(side.lanes)].run(Pending(write, rows))
+        return await side.lanes[_stream(write) % len(side.lanes)].run(Pending(write))
 
     async def revision(self) -> str | None:
         """Return the database's revision; None if it has no revision table."""

@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterator
 from operator import itemgetter
 from typing import Any
 
-from ...store.loaded import Found, LoadedGround, Needs, New
-from ...store.planning import Head, Name, Slot
+from ...store.planning import Needs, RecordState, StreamChange, StreamName
+from ..sql.rows import LoadedRows, stream_values, to_record_state, to_row, to_stream
 from ..sql.schema import derived as derived_table
 from ..sql.schema import labels as labels_table
 from ..sql.schema import records as records_table
 from ..sql.statements import Parameters, Prepared
-from ..sql.writing import to_slot
 from .links import Link
 from .statements import PostgresStatements
 
@@ -28,19 +27,19 @@ class LostRaceError(Exception):
     """Another writer created a stream that a plan was about to create; internal."""
 
 
-async def load(link: Link, sql: PostgresStatements, needs: Needs, begin: str | None = None) -> Found:
-    """Load what is needed, in one round trip.
+async def load(link: Link, sql: PostgresStatements, needs: Needs, loaded: LoadedRows, begin: str | None = None) -> None:
+    """Load what is needed into `loaded`, in one round trip.
 
     With `begin`, it starts a transaction with these lock timeouts.
     """
     asked: list[tuple[Prepared, Parameters]] = []
     if begin is not None:
         asked += [(sql.begin, {}), (sql.patience, {"wait": begin})]
-    heads, first = sorted(needs.heads), len(asked)
-    if len(heads) == 1:
-        asked.append((sql.lock_head, {"scope": heads[0][0], "kind": heads[0][1]}))
-    elif heads:
-        scopes, kinds = [name[0] for name in heads], [name[1] for name in heads]
+    streams, first = sorted(needs.streams), len(asked)
+    if len(streams) == 1:
+        asked.append((sql.lock_head, {"scope": streams[0][0], "kind": streams[0][1]}))
+    elif streams:
+        scopes, kinds = [name[0] for name in streams], [name[1] for name in streams]
         asked.append((sql.lock_heads, {"scopes": scopes, "kinds": kinds}))
     named = [(name, keys) for name, keys in needs.keys.items() if name not in needs.whole]
     for name, keys in named:
@@ -48,28 +47,29 @@ async def load(link: Link, sql: PostgresStatements, needs: Needs, begin: str | N
     whole = list(needs.whole)
     asked += [(sql.all_slots_of, {"scope": scope, "kind": kind}) for scope, kind in whole]
     answers = iter((await link.each(asked))[first:])
-    found = Found()
-    if heads:
-        found.heads = dict.fromkeys(heads)
-        found.heads |= {(row[1], row[2]): Head(row) for row in next(answers)}
+    if streams:
+        found = [to_stream(row) for row in next(answers)]
+        loaded.streams |= dict.fromkeys(streams)
+        loaded.streams |= {stream.name: stream for stream in found}
+        loaded.ids |= {stream.name: stream.id for stream in found}
     for name, keys in named:
-        found.slots[name] = dict.fromkeys(keys)
-        found.slots[name] |= {row[0]: to_slot(row) for row in next(answers)}
+        records: dict[str, RecordState | None] = loaded.records.setdefault(name, {})
+        records |= dict.fromkeys(keys)
+        records |= {row[0]: to_record_state(row) for row in next(answers)}
     for name in whole:
-        found.slots[name] = {row[0]: to_slot(row) for row in next(answers)}
-    found.whole = set(whole)
-    return found
+        loaded.records[name] = {row[0]: to_record_state(row) for row in next(answers)}
+    loaded.whole |= needs.whole
 
 
 class Flush:
     """The planned changes as statements."""
 
-    def __init__(self, sql: PostgresStatements, ground: LoadedGround, found: Found) -> None:
+    def __init__(self, sql: PostgresStatements, changes: list[StreamChange], ids: dict[StreamName, int]) -> None:
         self.sql = sql
-        self.ground = ground
-        self.found = found
-        self.dropped: set[Any] = {head.id for head in ground.dropped if not isinstance(head.id, New)}
-        self.ids: dict[Name, int] = {}
+        self.planned = changes
+        self.old_ids = ids
+        """Stream ids by name before the write."""
+        self.ids: dict[StreamName, int] = dict(ids)
         """Stream ids by name after the write."""
         self.removals: list[tuple[Prepared, Parameters]] = []
         self.changes: list[tuple[Prepared, Parameters]] = []
@@ -77,24 +77,17 @@ class Flush:
         self.new_labels: list[dict[str, Any]] = []
         self.new_derived: list[dict[str, Any]] = []
 
-    def __bool__(self) -> bool:
-        """Return whether there is anything to write."""
-        ground = self.ground
-        return bool(ground.dirty or ground.dropped or ground.changes.names)
-
     async def claim(self, link: Link) -> None:
         """Drop and create streams; raises LostRaceError if another writer created one meanwhile."""
-        heads = [head for head in self.ground.heads.values() if head is not None]
-        new = sorted((head for head in heads if isinstance(head.id, New)), key=lambda head: (head.scope, head.kind))
-        self.ids = {(head.scope, head.kind): head.id for head in heads if not isinstance(head.id, New)}
         # Drops first: a stream may be dropped and recreated in one write.
-        gone = [(self.sql.remove_head, {"id": id}) for id in self.dropped]
+        gone = [(self.sql.remove_head, {"id": self.old_ids[c.name]}) for c in self.planned if c.dropped]
+        new = [c.after for c in self.planned if c.after is not None and (c.before is None or c.dropped)]
         if new or gone:
-            claims = [(self.sql.claim_head, head.row()) for head in new]
+            claims = [(self.sql.claim_head, stream_values(state, 0)) for state in new]
             rows = (await link.each([*gone, *claims]))[len(gone) :]
             if not all(rows):
                 raise LostRaceError
-            self.ids |= {(head.scope, head.kind): row[0][0] for head, row in zip(new, rows, strict=True)}
+            self.ids |= {state.name: row[0][0] for state, row in zip(new, rows, strict=True)}
 
     async def write(self, link: Link, sending: Callable[[], object]) -> None:
         """Write everything, up to COMMIT; `sending` is called before that is sent."""
@@ -123,72 +116,47 @@ class Flush:
 
     def gather(self) -> None:
         """Turn the planned changes into rows and statements."""
-        for id in self.dropped:
-            self._empty(id)
-        self._gather_removals()
-        for name in self.ids:
-            put = self._last(name)
-            self._gather_puts(name, put)
-            self._gather_derived(name, put)
-        for head in self.ground.heads_to_set():
-            if not isinstance(head.id, New):
-                self.changes.append((self.sql.set_head, head.row()))
+        for change in self.planned:
+            if change.before is not None:
+                self._gather_removals(change)
+            if change.after is not None:
+                self._gather_puts(change)
+                self._gather_derived(change)
+                if change.before is not None and change.after is not change.before and not change.dropped:
+                    self.changes.append((self.sql.set_head, stream_values(change.after, self.ids[change.name])))
 
-    def _gather_removals(self) -> None:
-        emptied = set(self.dropped)
-        for name, slots in self.ground.changes.removed.items():
-            head = self.found.heads[name]
-            assert head is not None
-            if head.id in self.dropped:
-                continue
-            if len(slots) == head.count:
-                self._empty(head.id)
-                emptied.add(head.id)
-                continue
-            values = {"stream_id": head.id, "seqs": list(slots)}
+    def _gather_removals(self, change: StreamChange) -> None:
+        id, before = self.old_ids[change.name], change.before
+        if change.cleared and change.spared:
+            values = {"stream_id": id, "seqs": [record.seq for record in change.spared]}
+            self.removals += [(statement, values) for statement in self.sql.empty_but_seqs]
+        elif change.cleared or (before is not None and before.count and len(change.removed) == before.count):
+            self.removals += [(statement, {"stream_id": id}) for statement in self.sql.empty]
+        elif change.removed:
+            values = {"stream_id": id, "seqs": [record.seq for record in change.removed]}
             self.removals += [(statement, values) for statement in self.sql.remove_seqs]
-        for name, lost in self.ground.changes.lost_labels.items():
-            head = self.found.heads[name]
-            assert head is not None
-            if head.id in emptied:
-                continue
-            flat = [(label, value, seq) for seq, labels in lost for label, value in labels.items()]
+        lost = [*change.lost_labels.items(), *((record.seq, record.labels) for record in change.removed)]
+        flat = [(label, value, seq) for seq, labels in lost for label, value in labels.items()]
+        if flat:
             columns = zip(("names", "values", "seqs"), map(list, zip(*flat, strict=True)), strict=True)
-            self.removals.append((self.sql.remove_labels, {"stream_id": head.id, **dict(columns)}))
+            self.removals.append((self.sql.remove_labels, {"stream_id": id, **dict(columns)}))
 
-    def _empty(self, id: int) -> None:
-        self.removals += [(statement, {"stream_id": id}) for statement in self.sql.empty]
+    def _gather_puts(self, change: StreamChange) -> None:
+        id = self.ids[change.name]
+        self.changes += [(self.sql.set, to_row(record, id)) for record in change.replaced]
+        self.new_records += [to_row(record, id) for record in change.added]
+        for record in (*change.replaced, *change.added):
+            for label, value in record.labels.items():
+                self.new_labels.append({"stream_id": id, "name": label, "value": value, "seq": record.seq})
 
-    def _last(self, name: Name) -> dict[int, Slot]:
-        """Return, by seq, the records to put that no later write of the same transaction removes."""
-        head = self.ground.heads[name]
-        assert head is not None
-        now = self.ground.changes.slots.get(head.id, {})
-        put = self.ground.changes.put.get(name, {})
-        return {seq: slot for seq, slot in put.items() if (last := now.get(slot.key)) and last.seq == seq}
-
-    def _gather_puts(self, name: Name, put: dict[int, Slot]) -> None:
-        id, moment = self.ids[name], self.ground.moment
-        for slot in put.values():
-            row = slot.payload
-            row["stream_id"], row["seq"], row["version"] = id, slot.seq, slot.version
-            row["created"], row["updated"] = slot.created, moment
-            if slot.stored:
-                self.changes.append((self.sql.set, row))
-            else:
-                self.new_records.append(row)
-            for label, value in slot.labels.items():
-                self.new_labels.append({"stream_id": id, "name": label, "value": value, "seq": slot.seq})
-
-    def _gather_derived(self, name: Name, put: dict[int, Slot]) -> None:
-        id, ever_put = self.ids[name], self.ground.changes.put.get(name, {})
-        for (seq, derived), (version, value) in self.ground.changes.derived.get(name, {}).items():
-            if seq in ever_put and (seq not in put or version not in (0, put[seq].version)):
-                continue
-            row = {"stream_id": id, "seq": seq, "name": derived, "version": version, "value": value}
-            if value is None:
+    def _gather_derived(self, change: StreamChange) -> None:
+        id = self.ids[change.name]
+        new = {record.seq for record in change.added}
+        for derived in change.derived:
+            row = {"stream_id": id, **derived._asdict()}
+            if derived.value is None:
                 self.changes.append((self.sql.remove_one_derived, row))
-            elif seq in put and not put[seq].stored:
+            elif derived.seq in new:
                 self.new_derived.append(row)
             else:
                 self.changes.append((self.sql.keep_derived, row))

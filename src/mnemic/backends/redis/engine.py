@@ -8,8 +8,7 @@ from typing import Any
 from msgspec import DecodeError, ValidationError, json
 
 from ...errors import UnreadableStoreError
-from ...store.loaded import Needs
-from ...store.planning import Name, Slot
+from ...store.planning import Needs, RecordState, StreamName
 from ...store.protocol import Capability
 from ..keyvalue.engine import Batch, Loaded, Reach, Span
 from ..keyvalue.kept import KeptHead, Row, decode_head, decode_kept
@@ -34,7 +33,7 @@ class RedisEngine:
         self._keys = keys
         self._listing = Listing(server, keys)
 
-    def partition(self, name: Name) -> str:
+    def partition(self, name: StreamName) -> str:
         return name[0] if self._server.cluster else ""
 
     def fits(self, batch: Batch) -> bool:
@@ -42,7 +41,7 @@ class RedisEngine:
         return True
 
     async def load(self, needs: Needs) -> Loaded:
-        names = list({*needs.heads, *needs.keys, *needs.whole})
+        names = list({*needs.streams, *needs.keys, *needs.whole})
         asked = {name: sorted(needs.keys.get(name, ())) for name in names}
         calls = [
             self._reading(name, "whole", ())
@@ -84,7 +83,7 @@ class RedisEngine:
             await self._listing.retract(dropped)
         return done
 
-    async def rows(self, name: Name, span: Span) -> tuple[KeptHead | None, list[Row]]:
+    async def rows(self, name: StreamName, span: Span) -> tuple[KeptHead | None, list[Row]]:
         if span.seqs is not None:
             return await self._rows(name, "seqs", span.seqs, span.derived)
         if span.reverse:
@@ -100,10 +99,10 @@ class RedisEngine:
         found = await self._server.read(command, rows, *bounds, "LIMIT", 0, span.limit)
         return None, [self._row(row) for row in found]
 
-    async def find(self, name: Name, keys: Sequence[str]) -> tuple[KeptHead | None, list[Row]]:
+    async def find(self, name: StreamName, keys: Sequence[str]) -> tuple[KeptHead | None, list[Row]]:
         return await self._rows(name, "keys", packed(keys), ())
 
-    async def labeled(self, name: Name, label: str, values: Sequence[str]) -> list[int] | None:
+    async def labeled(self, name: StreamName, label: str, values: Sequence[str]) -> list[int] | None:
         wanted = [f"{label}\0{value}" for value in values]
         head, live, found, _ = await self._server.read(*self._reading(name, "labels", wanted))
         kept = self._head(head, live=bool(live))
@@ -149,11 +148,11 @@ class RedisEngine:
     async def close(self) -> None:
         await self._server.close()
 
-    def _reading(self, name: Name, what: str, asked: Sequence[Any], derived: Sequence[str] = ()) -> Command:
+    def _reading(self, name: StreamName, what: str, asked: Sequence[Any], derived: Sequence[str] = ()) -> Command:
         return evalsha(READ, self._keys.stream(name)[:5], (what, len(derived), *derived, *asked))
 
     async def _rows(
-        self, name: Name, what: str, asked: Sequence[Any], derived: Sequence[str]
+        self, name: StreamName, what: str, asked: Sequence[Any], derived: Sequence[str]
     ) -> tuple[KeptHead | None, list[Row]]:
         head, live, found, values = await self._server.read(*self._reading(name, what, asked, derived))
         rows = [self._row(row) for row in found]
@@ -164,7 +163,7 @@ class RedisEngine:
                     row.derived[derived_name] = (int(version), value)
         return self._head(head, live=bool(live)), rows
 
-    async def _heads(self, names: Sequence[Name]) -> list[KeptHead | None]:
+    async def _heads(self, names: Sequence[StreamName]) -> list[KeptHead | None]:
         if not names:
             return []
         keys = [self._keys.stream(name).head for name in names]
@@ -187,9 +186,9 @@ class RedisEngine:
             head.expires = 0
         return head
 
-    def _slot(self, key: str, kept: bytes) -> Slot:
+    def _slot(self, key: str, kept: bytes) -> RecordState:
         try:
-            return Slot(key, *_SLOT(kept))
+            return RecordState(key, *_SLOT(kept))
         except (DecodeError, ValidationError) as error:
             raise self._unreadable(error) from error
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import NamedTuple
 from zlib import crc32
 
-from ...store.planning import Name
+from ...store.planning import StreamName
 
 SHELVES = 16
 """Number of keys that the list of streams is split into; fixed once a store is written."""
@@ -43,7 +43,7 @@ class Keys:
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
         self.format: bytes = self._key("/", ":format")
-        self.stream: Callable[[Name], StreamKeys] = lru_cache(maxsize=10_000)(self._stream)
+        self.stream: Callable[[StreamName], StreamKeys] = lru_cache(maxsize=10_000)(self._stream)
 
     def note(self, key: str) -> bytes:
         """Return the key of a journal entry."""
@@ -65,7 +65,7 @@ class Keys:
         """Return an internal key, in the slot of a tag that no scope has."""
         return self._key(tag, rest)
 
-    def _stream(self, name: Name) -> StreamKeys:
+    def _stream(self, name: StreamName) -> StreamKeys:
         scope, kind = name
         return StreamKeys(*(self._key(_tag(scope), f"{kind}:{part}") for part in StreamKeys._fields))
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from ...errors import StoreError
-from ...store.planning import Name
+from ...store.planning import StreamName
 from ..keyvalue.engine import Reach
 from .client import Command, RedisClient
 from .keys import SHELVES, Keys, shelf_of
@@ -34,15 +34,15 @@ class Listing:
         self._server = server
         self._keys = keys
 
-    def add(self, step: Step, name: Name) -> None:
+    def add(self, step: Step, name: StreamName) -> None:
         """List a stream in the step that creates it."""
         step.do("ZADD", step.key(self._keys.shelf(shelf_of(name[0]))), b"0", _member(name))
 
-    def remove(self, step: Step, name: Name) -> None:
+    def remove(self, step: Step, name: StreamName) -> None:
         """Remove a stream from the list in the step that drops it."""
         step.do("ZREM", step.key(self._keys.shelf(shelf_of(name[0]))), _member(name))
 
-    async def announce(self, step: Step, names: Sequence[Name]) -> None:
+    async def announce(self, step: Step, names: Sequence[StreamName]) -> None:
         """List streams of a scope before the step that creates them, which fails if one is removed meanwhile."""
         scope = names[0][0]
         mark = await self._server.read("GET", self._keys.unlisted(scope))
@@ -55,7 +55,7 @@ class Listing:
             listed.do("HSET", listed.key(self._keys.added(shelf)), _member(name), added.encode())
         await self._server.write(WRITE, listed.keys, listed.arguments(), repeatable=True)
 
-    async def retract(self, names: Iterable[Name], *, longer_than: int = 0) -> None:
+    async def retract(self, names: Iterable[StreamName], *, longer_than: int = 0) -> None:
         """Remove dropped streams that have been listed longer than this, in microseconds.
 
         Failures are left to the next reader that finds a name without a stream.
@@ -64,7 +64,7 @@ class Listing:
             for name in names:
                 await self._retract(name, longer_than)
 
-    async def _retract(self, name: Name, longer_than: int) -> None:
+    async def _retract(self, name: StreamName, longer_than: int) -> None:
         shelf, member = shelf_of(name[0]), _member(name)
         added: bytes = await self._server.read("HGET", self._keys.added(shelf), member) or b""
         if added and int(added.split()[0]) + longer_than > _now():
@@ -81,7 +81,7 @@ class Listing:
         off.do("HDEL", off.key(self._keys.added(shelf)), member)
         await self._server.write(FREE, off.keys, off.arguments())
 
-    async def names(self, reach: Reach, after: Name | None, limit: int) -> list[Name]:
+    async def names(self, reach: Reach, after: StreamName | None, limit: int) -> list[StreamName]:
         """Return the next names in a range, of any kind; fewer than `limit` only at the end."""
         found: list[bytes] = []
         for low, high in self._ranges(reach, after):
@@ -94,7 +94,7 @@ class Listing:
                 break
         return [_name(member) for member in found]
 
-    def _ranges(self, reach: Reach, after: Name | None) -> list[tuple[bytes, bytes]]:
+    def _ranges(self, reach: Reach, after: StreamName | None) -> list[tuple[bytes, bytes]]:
         """Return the first name, and the one after the last, of each range, in order."""
         scope = reach.scope.encode()
         if reach.below and not scope:
@@ -119,12 +119,12 @@ class Listing:
         return (command, self._keys.shelf(shelf), *bounds, "LIMIT", 0, limit)
 
 
-def _member(name: Name) -> bytes:
+def _member(name: StreamName) -> bytes:
     # Names have no NUL, which sorts before every other character, so the order is that of the names.
     return f"{name[0]}\0{name[1]}".encode()
 
 
-def _name(member: bytes) -> Name:
+def _name(member: bytes) -> StreamName:
     scope, _, kind = member.decode().partition("\0")
     return scope, kind
 

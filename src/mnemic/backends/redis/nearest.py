@@ -18,7 +18,7 @@ from ...recall.index_entry import unpack
 from ...recall.strength import USE
 from ...records import Record, ScopePath, known_scope
 from ...store.nearest import Mark, Near, Nearby
-from ...store.planning import Name
+from ...store.planning import StreamName
 from ...store.protocol import Capability
 from ..keyvalue.engine import Reach, Span
 from ..keyvalue.kept import KeptHead
@@ -97,7 +97,7 @@ class RedisIndex:
             )
             for place in await self._sets(near)
         ]  # fmt: skip
-        places: dict[Name, set[int]] = {}
+        places: dict[StreamName, set[int]] = {}
         for answer in await self._server.read_all(asked):
             for told in answer.values() if isinstance(answer, dict) else answer[1::2]:
                 point = json.decode(told)
@@ -105,11 +105,11 @@ class RedisIndex:
         found = await asyncio.gather(*(self._read(near, name, seqs) for name, seqs in places.items()))
         return [record for records in found for record in records]
 
-    async def marks(self, name: str, scope: ScopePath) -> dict[Name, Mark]:
+    async def marks(self, name: str, scope: ScopePath) -> dict[StreamName, Mark]:
         """Return how far the index has followed the streams of a scope and below."""
         near = Near(scope=scope, name=name)
         asked: list[Command] = [("HGETALL", self._place(tenant, name, "marks")) for tenant in await self._tenants(near)]
-        found: dict[Name, Mark] = {}
+        found: dict[StreamName, Mark] = {}
         for answer in await self._server.read_all(asked):
             for stream, mark in answer.items():
                 path, _, kind = stream.decode().partition("\0")
@@ -119,7 +119,7 @@ class RedisIndex:
 
     async def put(self, name: str, records: Sequence[Record]) -> None:
         """Add records, replacing older versions."""
-        by_stream: dict[Name, list[Record]] = {}
+        by_stream: dict[StreamName, list[Record]] = {}
         for record in records:
             by_stream.setdefault((record.scope.path, record.kind), []).append(record)
         commands: list[Command] = []
@@ -151,7 +151,7 @@ class RedisIndex:
             commands += [("SADD", self._names(tenant), name), ("SADD", self._held(tenant), points)]
         await self._send(commands)
 
-    async def remove(self, stream: Name, keys: Sequence[str] | None) -> None:
+    async def remove(self, stream: StreamName, keys: Sequence[str] | None) -> None:
         """Remove records of a stream for every embedder; with None, the whole stream and its marks."""
         tenant = _tenant(stream[0])
         names = [name.decode() for name in await self._server.read("SMEMBERS", self._names(tenant))]
@@ -162,11 +162,11 @@ class RedisIndex:
             field = "\0".join(stream)
             await self._send([("HDEL", self._place(tenant, name, "marks"), field) for name in names])
 
-    async def keys(self, name: str, stream: Name) -> list[str]:
+    async def keys(self, name: str, stream: StreamName) -> list[str]:
         """Return the keys of a stream that the index contains."""
         return [key.decode() for key in await self._server.read("HKEYS", self._points(stream, name))]
 
-    async def mark(self, name: str, stream: Name, mark: Mark) -> None:
+    async def mark(self, name: str, stream: StreamName, mark: Mark) -> None:
         """Record how far the index has followed a stream."""
         told = json.encode([mark.version, mark.last_seq, mark.count])
         tenant = _tenant(stream[0])
@@ -200,12 +200,12 @@ class RedisIndex:
             for head in heads:
                 mark = marks.get(head.name)
                 if not head.blank and (mark is None or mark.version != head.version):
-                    found.append((head.head().stream(head.count, head.weight), mark))
+                    found.append((head.state().stream(head.count, head.weight), mark))
             if len(heads) < reach.limit:
                 return found
             reach = Reach(near.scope.path, True, (), False, heads[-1].name, STREAMS)
 
-    async def _read(self, near: Near, name: Name, seqs: set[int]) -> list[Record]:
+    async def _read(self, near: Near, name: StreamName, seqs: set[int]) -> list[Record]:
         span = Span(False, None, len(seqs), tuple(sorted(seqs)), (near.name, USE))
         head, rows = await self._engine.rows(name, span)
         if _ended(head, self._moment()):
@@ -214,7 +214,7 @@ class RedisIndex:
         scope = known_scope(name[0])
         return [row.kept.record(scope, name[1], derived) for row, derived in found if near.name in derived]
 
-    async def _forget(self, stream: Name, keys: Sequence[str], names: Sequence[str]) -> None:
+    async def _forget(self, stream: StreamName, keys: Sequence[str], names: Sequence[str]) -> None:
         commands: list[Command] = []
         for name in names if keys else ():
             points, place = self._points(stream, name), self._place(_tenant(stream[0]), name, "set")
@@ -250,7 +250,7 @@ class RedisIndex:
     def _place(self, tenant: str, name: str, what: str) -> bytes:
         return self._keys.of(f"vectors-{tenant}", f":{what}:{name}")
 
-    def _points(self, stream: Name, name: str) -> bytes:
+    def _points(self, stream: StreamName, name: str) -> bytes:
         return self._keys.of(f"vectors-{_tenant(stream[0])}", f":points:{name}:{stream[1]}:{stream[0]}")
 
 
@@ -267,7 +267,7 @@ def _hash(text: str) -> str:
     return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def _point(key: str, stream: Name, piece: int) -> str:
+def _point(key: str, stream: StreamName, piece: int) -> str:
     return f"{_hash(chr(0).join((*stream, key)))}{piece}"
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from ...store.planning import Name
+from ...store.planning import StreamName
 from ..keyvalue.engine import Batch, Change
 from .library import Library
 from .manifest import TURNS, Directory, Entry, Part, Segment, Tail, Tenant, write_directory, write_manifest
@@ -91,7 +91,7 @@ class Group(Struct, eq=False):
 
     slots: list[int]
     raw: int
-    new: dict[Name, Content] = field(default_factory=dict)
+    new: dict[StreamName, Content] = field(default_factory=dict)
     changes: bool = False
 
     def join(self, other: Group) -> None:
@@ -115,10 +115,10 @@ class Draft:
         self.objects: dict[str, bytes] = {}
         """Segments and directories to write, by id."""
         self._library = library
-        self._dead: dict[Name, Dead] = {}
-        self._victims: dict[int, dict[Name, Dead]] = {}
+        self._dead: dict[StreamName, Dead] = {}
+        self._victims: dict[int, dict[StreamName, Dead]] = {}
         """Data to remove, by the number of the segment to rewrite."""
-        self._dropped: set[Name] = set()
+        self._dropped: set[StreamName] = set()
 
     async def make(self, batch: Batch) -> bytes:
         """Apply a batch whose expectations hold; return the bytes of the manifest."""
@@ -180,7 +180,7 @@ class Draft:
                 tail.marks[seq, derived] = Mark(seq, derived, version, value)
         tenant.set(name, head, entry.parts if entry is not None else [], tail)
 
-    async def _find(self, name: Name, dead: Dead) -> None:
+    async def _find(self, name: StreamName, dead: Dead) -> None:
         """Find the segments that contain data to remove."""
         entry = self.tenant.entry(name)
         if entry is None or not dead:
@@ -189,9 +189,9 @@ class Draft:
             if dead.may_be_in(part) and (dead.everything or dead.is_in(await self._index(part, name))):
                 self._victims.setdefault(part.slot, {})[name] = dead
 
-    async def _spill(self) -> dict[Name, Content]:
+    async def _spill(self) -> dict[StreamName, Content]:
         """Take everything out of the manifest that can be in a segment, and return it."""
-        new: dict[Name, Content] = {}
+        new: dict[StreamName, Content] = {}
         for name, entry in list(self.tenant.fresh.items()):
             if not entry.rows and not entry.marks:
                 continue
@@ -205,7 +205,7 @@ class Draft:
             self.tenant.set(name, entry.head, entry.parts, Tail({}, {}))
         return new
 
-    async def _repack(self, new: dict[Name, Content]) -> None:
+    async def _repack(self, new: dict[StreamName, Content]) -> None:
         """Write the necessary segments, and merge small ones."""
         groups = [
             Group([slot], segment.raw, changes=slot in self._victims) for slot, segment in self.tenant.segments.items()
@@ -220,11 +220,11 @@ class Draft:
         tenant = self.tenant
         segments = {old: tenant.segments[old] for old in group.slots}
         sources = {old: await self._library.whole(tenant.name, segments[old]) for old in segments}
-        tables: dict[int, dict[Name, Place]] = {
+        tables: dict[int, dict[StreamName, Place]] = {
             old: self._read(segment, read_table, sources[old][segment.size - segment.table :])
             for old, segment in segments.items()
         }
-        runs: dict[Name, Run] = {}
+        runs: dict[StreamName, Run] = {}
         for name in sorted({*group.new, *(name for table in tables.values() for name in table)}):
             holders = [old for old in segments if name in tables[old]]
             part: Part | None = None
@@ -254,13 +254,13 @@ class Draft:
             segment = Segment(self._new(data), len(data), table, sum(run.raw for run in runs.values()))
             tenant.segments[slot] = segment
 
-    def _part(self, name: Name, old: int, slot: int) -> Part | None:
+    def _part(self, name: StreamName, old: int, slot: int) -> Part | None:
         """Return the part of a stream that moves unchanged into another segment."""
         entry = self.tenant.entry(name)
         held = next((part for part in entry.parts if part.slot == old), None) if entry else None
         return None if held is None else replace(held, slot=slot)
 
-    def _place(self, name: Name, slots: list[int], part: Part | None) -> None:
+    def _place(self, name: StreamName, slots: list[int], part: Part | None) -> None:
         """Replace the merged parts of a stream by the new one."""
         entry = self.tenant.entry(name)
         if entry is None or name in self._dropped:
@@ -274,7 +274,7 @@ class Draft:
         """List the streams in a new directory, except those with records in the manifest."""
         tenant = self.tenant
         everything = {**tenant.base.by_name, **tenant.fresh}
-        fresh: dict[Name, Entry] = {}
+        fresh: dict[StreamName, Entry] = {}
         settled: list[Entry] = []
         for name, entry in sorted(everything.items()):
             if entry.rows or entry.marks:
@@ -294,7 +294,7 @@ class Draft:
     def _read(self, segment: Segment, reader: Any, *data: Any) -> Any:
         return self._library.read(self.tenant.name, segment, reader, *data)
 
-    async def _index(self, part: Part, name: Name) -> Index:
+    async def _index(self, part: Part, name: StreamName) -> Index:
         return await self._library.index(self.tenant.name, self.tenant.segments[part.slot], name)
 
 
@@ -313,7 +313,7 @@ def joined(groups: list[Group]) -> list[Group]:
             groups.remove(other)
 
 
-def split(new: dict[Name, Content]) -> Iterator[Group]:
+def split(new: dict[StreamName, Content]) -> Iterator[Group]:
     """Yield new data in groups of limited size."""
     group = Group([], 0, changes=True)
     for name, content in new.items():

@@ -10,8 +10,7 @@ from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from ...errors import StoreError, StoreUnavailableError, UnreadableStoreError
-from ...store.loaded import Needs
-from ...store.planning import Name
+from ...store.planning import Needs, StreamName
 from ...store.protocol import Capability
 from ..keyvalue.engine import Batch, Loaded, Reach, Span
 from ..keyvalue.kept import KeptHead, Row
@@ -49,7 +48,7 @@ class S3Engine:
         self._tenants = Cache(TENANTS)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    def partition(self, name: Name) -> str:
+    def partition(self, name: StreamName) -> str:
         """Return the tenant: the first segment of the scope."""
         return name[0].partition("/")[0]
 
@@ -59,10 +58,10 @@ class S3Engine:
 
     async def load(self, needs: Needs) -> Loaded:
         loaded = Loaded()
-        parts = {self.partition(name) for name in (*needs.heads, *needs.keys, *needs.whole)} or {""}
+        parts = {self.partition(name) for name in (*needs.streams, *needs.keys, *needs.whole)} or {""}
 
         async def take(tenant: Tenant) -> None:
-            for name in needs.heads:
+            for name in needs.streams:
                 if self.partition(name) == tenant.name:
                     loaded.heads[name] = tenant.head(name)
             for name, keys in needs.keys.items():
@@ -95,7 +94,7 @@ class S3Engine:
                     return True
         return False
 
-    async def rows(self, name: Name, span: Span) -> tuple[KeptHead | None, list[Row]]:
+    async def rows(self, name: StreamName, span: Span) -> tuple[KeptHead | None, list[Row]]:
         async def work(tenant: Tenant) -> tuple[KeptHead | None, list[Row]]:
             return tenant.head(name), await self._reader(tenant, name).rows(span)
 
@@ -104,13 +103,13 @@ class S3Engine:
         known = head is not None and head.revision == span.revision
         return await self.read(self.partition(name), work, fresh=not known)
 
-    async def find(self, name: Name, keys: Sequence[str]) -> tuple[KeptHead | None, list[Row]]:
+    async def find(self, name: StreamName, keys: Sequence[str]) -> tuple[KeptHead | None, list[Row]]:
         async def work(tenant: Tenant) -> tuple[KeptHead | None, list[Row]]:
             return tenant.head(name), await self._reader(tenant, name).find(keys)
 
         return await self.read(self.partition(name), work)
 
-    async def labeled(self, name: Name, label: str, values: Sequence[str]) -> list[int] | None:
+    async def labeled(self, name: StreamName, label: str, values: Sequence[str]) -> list[int] | None:
         return await self.read(self.partition(name), lambda tenant: self._reader(tenant, name).labeled(label, values))
 
     async def heads(self, reach: Reach) -> list[KeptHead]:
@@ -247,7 +246,7 @@ class S3Engine:
         found = dict(zip(etags, tenants, strict=True))
         return [head for stretch in some for head in heads_within(found[stretch.tenant], reach, stretch)]
 
-    def _reader(self, tenant: Tenant, name: Name) -> Reader:
+    def _reader(self, tenant: Tenant, name: StreamName) -> Reader:
         return Reader(tenant, name, self._library)
 
     def _at(self, tenant: Tenant, id: str) -> str:

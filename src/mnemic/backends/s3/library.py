@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import MsgspecError
 from zstandard import ZstdError
 
-from ...store.planning import Name
+from ...store.planning import StreamName
 from .manifest import Directory, Segment, damaged, read_directory
 from .names import Names
 from .objects import Bucket
@@ -75,17 +75,17 @@ class Library:
         """Return all bytes of a segment."""
         return await self._fetch(tenant, segment.id)
 
-    async def table(self, tenant: str, segment: Segment) -> dict[Name, Place]:
+    async def table(self, tenant: str, segment: Segment) -> dict[StreamName, Place]:
         """Return the positions of the runs in a segment."""
         at = (segment.id, "table")
-        table: dict[Name, Place] | None = self._cache.get(at)
+        table: dict[StreamName, Place] | None = self._cache.get(at)
         if table is None:
             data = await self._part(tenant, segment, segment.size - segment.table, segment.table)
             table = self.read(tenant, segment, read_table, data)
             self._cache.put(at, table, 400 * len(table))
         return table
 
-    async def index(self, tenant: str, segment: Segment, name: Name) -> Index:
+    async def index(self, tenant: str, segment: Segment, name: StreamName) -> Index:
         """Return the index of a stream's run."""
         at = (segment.id, name)
         index: Index | None = self._cache.get(at)
@@ -97,7 +97,7 @@ class Library:
         return index
 
     async def bodies(
-        self, tenant: str, segment: Segment, name: Name, places: Iterable[int], *, of_marks: bool = False
+        self, tenant: str, segment: Segment, name: StreamName, places: Iterable[int], *, of_marks: bool = False
     ) -> dict[int, bytes]:
         """Return the bodies of records, or derived values, by their positions in the index."""
         wanted = list(places)
@@ -127,14 +127,14 @@ class Library:
             self._cache.put(at, directory, 600 * len(directory.streams) + 10 * len(data))
         return directory
 
-    async def _place(self, tenant: str, segment: Segment, name: Name) -> Place:
+    async def _place(self, tenant: str, segment: Segment, name: StreamName) -> Place:
         try:
             return (await self.table(tenant, segment))[name]
         except KeyError as error:
             raise damaged(self._where(tenant, segment.id), error) from error
 
     async def _blocks(
-        self, tenant: str, segment: Segment, name: Name, of_marks: bool, spots: list[tuple[int, Spot]]
+        self, tenant: str, segment: Segment, name: StreamName, of_marks: bool, spots: list[tuple[int, Spot]]
     ) -> list[tuple[Spot, list[bytes]]]:
         """Fetch adjacent blocks."""
         place = await self._place(tenant, segment, name)

@@ -13,7 +13,7 @@ from msgspec import MsgspecError, Struct, field, msgpack
 from zstandard import ZstdError
 
 from ...errors import NewerSchemaError, StoreError, UnreadableStoreError
-from ...store.planning import Name
+from ...store.planning import StreamName
 from ..keyvalue.kept import KeptHead
 from .segment import Item, Mark, compress, decompress
 
@@ -81,7 +81,7 @@ class Directory(Struct, array_like=True, dict=True):
     streams: list[Entry]
 
     @cached_property
-    def by_name(self) -> dict[Name, Entry]:
+    def by_name(self) -> dict[StreamName, Entry]:
         """The streams by name."""
         return {entry.head.name: entry for entry in self.streams}
 
@@ -136,7 +136,7 @@ class Tenant:
         self.turns: list[bytes] = []
         """Ids of recent commits, to identify one whose answer was lost."""
         self.segments: dict[int, Segment] = {}
-        self.fresh: dict[Name, Entry] = {}
+        self.fresh: dict[StreamName, Entry] = {}
         """Streams listed in the manifest itself."""
         self.directory: str | None = None
         self.base: Directory = Directory([])
@@ -147,18 +147,18 @@ class Tenant:
         """Whether the directory is loaded."""
         self.size = 0
         """Approximate memory use in bytes."""
-        self._tails: dict[Name, Tail] = {}
+        self._tails: dict[StreamName, Tail] = {}
 
-    def entry(self, name: Name) -> Entry | None:
+    def entry(self, name: StreamName) -> Entry | None:
         """Return a stream."""
         return self.fresh.get(name) or self.base.by_name.get(name)
 
-    def head(self, name: Name) -> KeptHead | None:
+    def head(self, name: StreamName) -> KeptHead | None:
         """Return the head of a stream."""
         entry = self.entry(name)
         return None if entry is None else entry.head
 
-    def tail(self, name: Name) -> Tail:
+    def tail(self, name: StreamName) -> Tail:
         """Return the inline data of a stream."""
         if name not in self._tails:
             entry = self.fresh.get(name)
@@ -166,7 +166,7 @@ class Tenant:
         return self._tails[name]
 
     @cached_property
-    def names(self) -> list[Name]:
+    def names(self) -> list[StreamName]:
         """The names of all streams, in order."""
         return sorted({*self.base.by_name, *self.fresh})
 
@@ -179,13 +179,13 @@ class Tenant:
         twin._tails = dict(self._tails)
         return twin
 
-    def set(self, name: Name, head: KeptHead, parts: list[Part], tail: Tail) -> None:
+    def set(self, name: StreamName, head: KeptHead, parts: list[Part], tail: Tail) -> None:
         """Set a stream."""
         rows = [item.body for item in tail.rows.values()]
         self.fresh[name] = Entry(head, parts, rows, list(tail.marks.values()))
         self._tails[name] = tail
 
-    def drop(self, name: Name) -> None:
+    def drop(self, name: StreamName) -> None:
         """Remove a stream; if the directory lists it, a new directory is needed."""
         self.fresh.pop(name, None)
         self._tails.pop(name, None)

@@ -6,7 +6,7 @@ import asyncio
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Sequence
 
-from ...store.planning import Name, Slot
+from ...store.planning import RecordState, StreamName
 from ..keyvalue.engine import Span
 from ..keyvalue.kept import Row, decode_kept
 from .library import Library
@@ -17,7 +17,7 @@ from .segment import Index
 class Reader:
     """Reads a stream as of its manifest; raises GoneError if a segment was deleted since."""
 
-    def __init__(self, tenant: Tenant, name: Name, library: Library) -> None:
+    def __init__(self, tenant: Tenant, name: StreamName, library: Library) -> None:
         self._tenant = tenant
         self._name = name
         self._library = library
@@ -25,9 +25,9 @@ class Reader:
         self._tail: Tail = tenant.tail(name)
         self._parts: list[Part] = self.entry.parts if self.entry is not None else []
 
-    async def slots(self, keys: Collection[str]) -> dict[str, Slot | None]:
+    async def slots(self, keys: Collection[str]) -> dict[str, RecordState | None]:
         """Return the state of the records of some keys; None for one that does not exist."""
-        found: dict[str, Slot | None] = dict.fromkeys(keys)
+        found: dict[str, RecordState | None] = dict.fromkeys(keys)
         sought = set()
         for key in keys:
             if (item := self._tail.by_key.get(key)) is not None:
@@ -38,9 +38,9 @@ class Reader:
             found |= {key: index.slot(index.by_key[key]) for key in sought if key in index.by_key}
         return found
 
-    async def all_slots(self) -> dict[str, Slot | None]:
+    async def all_slots(self) -> dict[str, RecordState | None]:
         """Return the state of all records."""
-        found: dict[str, Slot | None] = {key: item.slot() for key, item in self._tail.by_key.items()}
+        found: dict[str, RecordState | None] = {key: item.slot() for key, item in self._tail.by_key.items()}
         for _, index in await self._indexes(self._parts):
             found |= {key: index.slot(place) for place, key in enumerate(index.keys)}
         return found

@@ -17,7 +17,7 @@ from msgspec import Raw, Struct, json, msgpack
 from zstandard import ZstdError
 
 from ...errors import TooLargeError
-from ...store.planning import Name, Slot
+from ...store.planning import RecordState, StreamName
 from ..keyvalue.kept import Kept, encode
 
 MAGIC = b"mnemic segment 1\n"
@@ -54,9 +54,9 @@ class Item(Struct):
         known = _sketch(body)
         return cls(known.seq, known.key, known.version, known.created, known.weight, known.labels, known.expires, body)
 
-    def slot(self) -> Slot:
+    def slot(self) -> RecordState:
         """Return the state that the write path needs."""
-        return Slot(self.key, self.seq, self.version, self.created, self.weight, self.labels, self.expires)
+        return RecordState(self.key, self.seq, self.version, self.created, self.weight, self.labels, self.expires)
 
 
 class Mark(Struct, array_like=True, frozen=True):
@@ -113,9 +113,9 @@ class Index(Struct, array_like=True, dict=True):
         at = bisect_left(self.seqs, seq)
         return at if at < len(self.seqs) and self.seqs[at] == seq else None
 
-    def slot(self, place: int) -> Slot:
+    def slot(self, place: int) -> RecordState:
         """Return the state of a record that the write path needs."""
-        return Slot(
+        return RecordState(
             self.keys[place], self.seqs[place], self.versions[place], self.created[place],
             self.weights[place], self.labels[place], self.expires[place],
         )  # fmt: skip
@@ -202,7 +202,7 @@ def copy_run(data: bytes, place: Place) -> Run:
     return Run(data[place.offset : place.offset + place.size], place.index, place.raw)
 
 
-def write_segment(runs: Mapping[Name, Run]) -> tuple[bytes, int]:
+def write_segment(runs: Mapping[StreamName, Run]) -> tuple[bytes, int]:
     """Return the bytes of a segment, and the size of the table at its end."""
     places = []
     offset = len(MAGIC)
@@ -213,7 +213,7 @@ def write_segment(runs: Mapping[Name, Run]) -> tuple[bytes, int]:
     return b"".join((MAGIC, *(run.data for run in runs.values()), table)), len(table)
 
 
-def read_table(data: bytes) -> dict[Name, Place]:
+def read_table(data: bytes) -> dict[StreamName, Place]:
     """Return the position of each stream's run."""
     return {(place.scope, place.kind): place for place in _places(decompress(data))}
 

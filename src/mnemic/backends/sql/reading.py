@@ -10,10 +10,9 @@ from typing import Any, Protocol, TypeVar
 from ...checks import to_microseconds
 from ...records import Match, Record, Ref, ScopePath, Stream, known_scope, now
 from ...store.matching import Position, from_cursor, to_cursor
-from ...store.planning import Head
 from ...store.protocol import Capability, Page
 from ...store.query import Scan, Search, StreamScan
-from .rows import to_record
+from .rows import StreamRow, to_record, to_stream
 from .statements import Parameters, Prepared, Reach, Statements, scan_values, shape_of
 
 Result = TypeVar("Result")
@@ -144,7 +143,7 @@ class SqlReads(ABC):
         return Page(tuple(found), to_cursor(_position(found[-1])) if more and found else None)
 
     def _part(
-        self, scan: Scan, head: Head, start: Position | None, room: int, values: dict[str, Any]
+        self, scan: Scan, head: StreamRow, start: Position | None, room: int, values: dict[str, Any]
     ) -> tuple[Prepared, Parameters]:
         """Return the query for the next `room` records of one stream, and one more."""
         after = start[2] if start and start[:2] == (head.scope, head.kind) else None
@@ -170,7 +169,9 @@ class SqlReads(ABC):
                 return Page(tuple(found))
             at, past = (heads[-1].scope, heads[-1].kind), True
 
-    async def _totals(self, connection: Connection, heads: list[Head], moment: int) -> list[tuple[Head, int, int]]:
+    async def _totals(
+        self, connection: Connection, heads: list[StreamRow], moment: int
+    ) -> list[tuple[StreamRow, int, int]]:
         """Return heads with their unexpired totals."""
         late = {
             head.id for head in heads if head.soonest is not None and head.soonest <= moment and not head.ended(moment)
@@ -188,7 +189,7 @@ class SqlReads(ABC):
 
     async def _reach(
         self, connection: Connection, scan: Scan | StreamScan, at: tuple[str, str] | None, past: bool
-    ) -> tuple[list[Head], bool]:
+    ) -> tuple[list[StreamRow], bool]:
         """Return the heads of the next streams in a range, in order, and whether these are the last.
 
         They start with `at`, or after it if `past` is true.
@@ -203,13 +204,13 @@ class SqlReads(ABC):
         values["limit"] = STREAMS_AT_ONCE
         statement = self._sql.reach(where, len(scan.kinds), reverse, at is not None)
         rows = await connection.all(statement, values)
-        heads = [Head(row) for row in rows]
+        heads = [to_stream(row) for row in rows]
         if past and heads and (heads[0].scope, heads[0].kind) == at:
             del heads[0]
         return heads, len(rows) < STREAMS_AT_ONCE
 
 
-def _reaching(heads: list[Head], records: int) -> list[Head]:
+def _reaching(heads: list[StreamRow], records: int) -> list[StreamRow]:
     """Return the first heads that together have more than this many records, at least one."""
     total = 0
     for n, head in enumerate(heads, 1):

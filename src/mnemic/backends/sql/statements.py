@@ -90,9 +90,7 @@ class Statements:
             .values(_parameters(streams, but=("id", "scope", "kind", "created")))
         )
         self.remove_head: Prepared = prepared(delete(streams).where(streams.c.id == bindparam("id")))
-        self.slot: Prepared = prepared(
-            select(*(records.c[name] for name in SLOT)).where(of_stream, same(records.c.key))
-        )
+        self.all_slots: Prepared = prepared(select(*(records.c[name] for name in SLOT)).where(of_stream))
         self.add: Prepared = prepared(insert(records).values(_parameters(records)))
         self.set: Prepared = prepared(
             update(records).where(place).values(_parameters(records, but=("stream_id", "seq", "key")))
@@ -117,9 +115,7 @@ class Statements:
                 ~exists().where(records.c.stream_id == derived.c.stream_id, records.c.seq == derived.c.seq),
             )
         )
-        self.totals: Prepared = prepared(totals.where(of_stream))
         self.expired_totals: Prepared = prepared(totals.where(of_stream, past))
-        self.remove_expired: Prepared = prepared(delete(records).where(of_stream, past))
 
         self.reach: Callable[[Reach, int, bool, bool], Prepared] = cache(self._reach)
         self.scan: Callable[[Shape], Prepared] = lru_cache(maxsize=512)(self._scan)

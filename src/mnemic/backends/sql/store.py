@@ -10,14 +10,13 @@ from ...event_loop import off_loop, running_loop, step
 from ...forking import mind_forks
 from ...records import now
 from ...store.once import write_once
-from ...store.query import Outcome, Put, Write
+from ...store.query import Outcome, Write
 from .commit import GroupCommit
 from .reading import SqlReads, Work
-from .rows import to_row
 from .sqlite import BEGIN, Connection, SqliteFile
 from .statements import Statements
 from .threads import Threads
-from .writing import SqlPlan, SqlTransaction
+from .writing import SqlTransaction
 
 Result = TypeVar("Result")
 
@@ -40,8 +39,7 @@ class SqlStore(SqlReads):
         return await write_once(self, write, self._write)
 
     async def _write(self, write: Write) -> list[Outcome]:
-        rows = [to_row(op.record) if isinstance(op, Put) else None for op in write.ops]
-        return await self._threads.commit(self._commits, lambda tx: SqlPlan(tx).write(write, rows))
+        return await self._threads.commit(self._commits, lambda tx: tx.write(write))
 
     async def scrub(self) -> None:
         """Make deleted data in the write-ahead log unreadable; raises StoreBusyError."""
@@ -68,9 +66,7 @@ class SqlStore(SqlReads):
 
         def body(connection: Connection) -> None:
             connection.raw.execute(BEGIN)
-            tx = SqlTransaction(connection, self._sql, self._moment())
-            work(tx)
-            tx.finish()
+            work(SqlTransaction(connection, self._sql, self._moment()))
             connection.raw.execute("COMMIT")
 
         self._file.use(body)

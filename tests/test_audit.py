@@ -24,7 +24,8 @@ from mnemic.errors import (
 )
 from mnemic.layers.audit import Audit, AuditEntry, AuditLayer
 from mnemic.layers.layer import Layer
-from mnemic.records import AUDIT_KIND, Message, Record, Ref, ScopePath
+from mnemic.messages import Message
+from mnemic.records import AUDIT_KIND, Record, Ref, ScopePath
 from mnemic.store.protocol import Store
 from mnemic.store.query import Delete, Derive, Expect, Limit, Op, Outcome, Purge, Put, Scan, StreamScan, Touch, Write
 

@@ -17,7 +17,8 @@ from mnemic.backends.memory import MemoryStore
 from mnemic.errors import DecryptionError, InvalidValueError, StoreError, StoreFullError
 from mnemic.features.forgetting import Filters, Forgetting
 from mnemic.layers.layer import Layer
-from mnemic.records import Message, Record, Ref, ScopePath, ToolCall
+from mnemic.messages import Message, ToolCall
+from mnemic.records import Record, Ref, ScopePath
 from mnemic.store.protocol import Store, scan_all
 from mnemic.store.query import Delete, Outcome, Put, Scan, Write
 

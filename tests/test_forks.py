@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import mnemic
-from mnemic.forking import under_way
+from mnemic.event_loop import under_way
 from servers.stores import REMOTE, empty_store
 
 PATIENCE = 30.0

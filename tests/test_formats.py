@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from mnemic.errors import InvalidValueError
 from mnemic.formats import from_anthropic, from_openai, to_anthropic, to_openai
-from mnemic.records import AgentCall, Message, ToolCall
+from mnemic.messages import AgentCall, Message, ToolCall
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

@@ -9,7 +9,7 @@ from typing import cast
 
 import mnemic
 from mnemic import Message
-from mnemic.records import Role
+from mnemic.messages import Role
 
 from .recall_set import Conversation, Turn
 from .system import System

@@ -37,7 +37,6 @@ from .features.hits import Hit, Item, Reference
 from .features.listing import AsyncSessions, SessionInfo, Stats
 from .features.memories import AsyncMemories
 from .features.memory_items import Duplicates, MemoryItem
-from .features.messages import MessageLike
 from .features.notes import AsyncNotes, Note, NoteInfo, NoteSettings
 from .features.sessions import AsyncSession
 from .features.settings import Overflow, Retention, SessionSettings
@@ -47,9 +46,10 @@ from .images import ImageInfo
 from .layers.audit import Acting, Audit, AuditEntry, AuditFlags, Auditing
 from .layers.cipher import EncryptionKeys
 from .memory import AsyncMemory, Opening, Tokens, open_async
+from .messages import AgentCall, Content, Message, MessageLike, Role, ToolCall
 from .models.embedder import CombinedEmbedder, Embedder
 from .recall.metrics import Metrics, MetricsPeriod
-from .records import AgentCall, Content, Message, Record, Ref, Role, ScopePath, ToolCall
+from .records import Record, Ref, ScopePath
 from .scope import AsyncScope
 from .store.protocol import Store
 from .sync import Facts, Memories, Memory, Notes, Scope, Session, Sessions, copy, open

@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from .checks import check_time, shown
 from .errors import InvalidValueError
 from .images import data_url, image_in, is_url, split_data_url
-from .records import Message, ToolCall, now, parse_time
+from .messages import Message, ToolCall
+from .records import now, parse_time
 
 __all__ = [
     "AnthropicMessage",

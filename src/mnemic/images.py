@@ -12,8 +12,10 @@ from msgspec.structs import replace
 
 from .checks import shown
 from .errors import InvalidValueError, NotFoundError, StoreError, TooLargeError
+from .event_loop import off_loop
 from .files import read_file
-from .records import Message, Value
+from .messages import Message
+from .records import Value
 
 MAX_IMAGE_BYTES = 5 * 1024 * 1024
 """Maximum size of an image file: providers accept it, and a message can hold it in base64."""
@@ -157,3 +159,10 @@ def _size_of_webp(data: bytes) -> tuple[int, int] | None:
         width, height = data[26:28], data[28:30]
         return int.from_bytes(width, "little") & 0x3FFF, int.from_bytes(height, "little") & 0x3FFF
     return None
+
+
+async def read_images(messages: list[Message], kept: Collection[str] = ()) -> list[Message]:
+    """Return messages with their image files read, except those in `kept`; raises as `data_url` does."""
+    if not any(message.images for message in messages):
+        return messages
+    return await off_loop(lambda: [with_data(message, kept) for message in messages])

@@ -16,7 +16,8 @@ from msgspec.structs import replace
 from .checks import check_name, check_segment, check_text, check_time, shown
 from .errors import InvalidValueError
 from .files import read_file
-from .records import ROLES, Message, now
+from .messages import ROLES, Message
+from .records import now
 
 __all__ = ["Conversation", "Place", "Question", "read_recall_set", "with_categories"]
 

@@ -4,50 +4,30 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache, partial
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any
 
 from msgspec import Struct, field
-from msgspec.structs import force_setattr
 
-from .checks import (
-    JSON,
-    MAX_DEPTH,
-    MAX_JSON_DEPTH,
-    MAX_PATH,
-    check_choice,
-    check_json,
-    check_name,
-    check_segment,
-    check_text,
-    check_time,
-    shown,
-)
+from .checks import JSON, MAX_DEPTH, MAX_PATH, check_segment, check_time, shown
 from .errors import InvalidValueError
 
 __all__ = [
     "AUDIT_KIND",
     "EMBEDDER_KIND",
     "LOCK_KIND",
+    "MESSAGE_KIND",
     "ONCE_KIND",
-    "ROLES",
-    "AgentCall",
-    "Content",
     "Match",
-    "Message",
     "Record",
     "Ref",
-    "Role",
     "ScopePath",
     "Stream",
-    "ToolCall",
-    "check_fields",
     "known_scope",
     "new_id",
     "now",
-    "texts_in",
 ]
 
 EMBEDDER_KIND = "embedder"
@@ -56,17 +36,13 @@ LOCK_KIND = "encryption"
 """Kind of the record, at the root, that marks a store as encrypted."""
 AUDIT_KIND = "audit"
 """Kind of audit log entries; append-only."""
+MESSAGE_KIND = "message"
+"""Kind of the messages of a session."""
 ONCE_KIND = "once"
 """Kind of the records of write ids (idempotency); scans return them only if they name the kind."""
 
 SHOWN = 60
 """How many characters of a text a repr shows."""
-
-Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
-"""The role of a message."""
-ROLES: tuple[Role, ...] = get_args(Role)
-Content: TypeAlias = str | dict[str, Any] | list[Any] | None
-"""Content of a message: text, an object, or a list of content blocks."""
 
 
 def new_id() -> str:
@@ -278,187 +254,3 @@ class Match(Struct, frozen=True, kw_only=True):
     why: dict[str, float]
     before: list[Record] = field(default_factory=list)
     after: list[Record] = field(default_factory=list)
-
-
-class ToolCall(Value, frozen=True, omit_defaults=True):
-    """A model's request to run a tool; `arguments` is JSON text, as models write it."""
-
-    id: str
-    name: str
-    arguments: str = "{}"
-    type: str = "function"
-    call_id: str | None = None
-
-    def __post_init__(self) -> None:
-        """Raise InvalidValueError if a field is not text."""
-        check_name(self.id, "tool call id")
-        check_name(self.name, "tool call name")
-        check_text(self.arguments, "tool call arguments")
-
-
-class AgentCall(Value, frozen=True, omit_defaults=True):
-    """A request to another agent."""
-
-    agent_name: str
-    request: Any = None
-
-    def __post_init__(self) -> None:
-        """Raise InvalidValueError if the name is invalid, or the request is not JSON."""
-        check_name(self.agent_name, "agent name")
-        check_json(self.request, "agent call request")
-
-
-class Message(Value, frozen=True):
-    """One message of a conversation.
-
-    `content` is text, an object, or a list of content blocks; `images` are paths, URLs or data URLs;
-    `tool_call_id` links a tool result to its call.
-    """
-
-    role: Role
-    content: Content = None
-    id: str = field(default_factory=new_id)
-    name: str | None = None
-    tool_calls: list[ToolCall] = field(default_factory=list)
-    agent_calls: list[AgentCall] = field(default_factory=list)
-    structured_data: dict[str, Any] | None = None
-    images: list[str] = field(default_factory=list)
-    tool_call_id: str | None = None
-    metadata: dict[str, Any] = field(default_factory=dict)
-    timestamp: datetime = field(default_factory=now)
-
-    def __post_init__(self) -> None:
-        """Raise InvalidValueError for an unknown role, or a field of the wrong type."""
-        if self.role not in ROLES:
-            check_choice(self.role, "role", ROLES)
-        content = self.content.__class__
-        if content is not str and not (self.content is None or issubclass(content, str | dict | list)):
-            raise InvalidValueError(f"content must be text, an object or a list of blocks, not {content.__name__}")
-        if content is list:
-            _check_blocks(self.content)
-        if self.metadata.__class__ is not dict:
-            raise InvalidValueError(f"metadata must be a dict: {shown(self.metadata)}")
-        if self.timestamp.__class__ is not datetime or self.timestamp.tzinfo is None:
-            force_setattr(self, "timestamp", check_time(self.timestamp, "timestamp"))
-        # A fast path: nearly every message has none of these.
-        if self.name is not None or self.tool_call_id is not None or self.structured_data is not None:
-            _check_optional(self)
-        if self.tool_calls != []:
-            _check_items(self.tool_calls, ToolCall, "tool_calls")
-        if self.agent_calls != []:
-            _check_items(self.agent_calls, AgentCall, "agent_calls")
-        if self.images != []:
-            _check_items(self.images, str, "images")
-
-    @property
-    def text(self) -> str | None:
-        """The readable text of the message: its content, the texts within it, or its tool calls."""
-        if isinstance(self.content, str):
-            return self.content
-        parts = [*texts_in(self.content), *texts_in(self.structured_data)]
-        if not parts:
-            parts = [f"{call.name}({call.arguments})" for call in self.tool_calls]
-            parts += [" ".join([call.agent_name, *texts_in(call.request)]) for call in self.agent_calls]
-        return "\n".join(parts) if parts else None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the message as a dict of JSON types, without loss; raises InvalidValueError if it has other types."""
-        return {
-            "role": self.role,
-            "content": check_json(self.content, "content")[0],
-            "id": self.id,
-            "name": self.name,
-            "tool_calls": [_as_dict(call) for call in self.tool_calls],
-            "agent_calls": [_as_dict(call) for call in self.agent_calls],
-            "structured_data": check_json(self.structured_data, "structured_data")[0],
-            "images": list(self.images),
-            "tool_call_id": self.tool_call_id,
-            "metadata": check_json(self.metadata, "metadata")[0],
-            "timestamp": check_time(self.timestamp, "timestamp").isoformat(),
-        }
-
-    @classmethod
-    def from_dict(cls, value: dict[str, Any]) -> Message:
-        """Return the message of a `to_dict` dict; missing fields have their defaults.
-
-        Raises InvalidValueError for an unknown field, which would otherwise be lost.
-        """
-        if not isinstance(value, dict):
-            raise InvalidValueError(f"a message is made from a dict, not {shown(value)}")
-        check_fields(value)
-        fields: dict[str, Any] = {name: item for name, item in value.items() if item is not None}
-        if "role" not in fields:
-            raise InvalidValueError(f"a message needs a role: {shown(value)}")
-        for name, kind in (("tool_calls", ToolCall), ("agent_calls", AgentCall)):
-            if isinstance(calls := fields.get(name), list):
-                fields[name] = [_from_dict(kind, call) for call in calls]
-        if isinstance(stamp := fields.get("timestamp"), str):
-            fields["timestamp"] = parse_time(stamp, "timestamp")
-        for name in ("content", "structured_data", "metadata"):
-            if name in fields:
-                fields[name] = check_json(fields[name], name)[0]
-        return cls(**fields)
-
-
-def texts_in(value: Any, depth: int = MAX_JSON_DEPTH) -> Iterator[str]:
-    """Yield the strings that a reader would see: all values, but only the text of typed blocks."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, list) and depth:
-        for item in value:
-            yield from texts_in(item, depth - 1)
-    elif isinstance(value, dict) and depth:
-        seen = ("text", "content", "input", "thinking") if isinstance(value.get("type"), str) else tuple(value)
-        for key in seen:
-            yield from texts_in(value.get(key), depth - 1)
-
-
-def _check_optional(message: Message) -> None:
-    if message.name is not None:
-        check_name(message.name, "name")
-    if message.tool_call_id is not None:
-        check_name(message.tool_call_id, "tool_call_id")
-    if not isinstance(message.structured_data, dict | None):
-        raise InvalidValueError(f"structured_data must be a dict: {shown(message.structured_data)}")
-
-
-def check_fields(fields: Iterable[str]) -> None:
-    """Raise InvalidValueError, which lists the fields of a message, for an unknown one."""
-    if unknown := set(fields) - set(Message.__struct_fields__):
-        known = ", ".join(Message.__struct_fields__)
-        raise InvalidValueError(f"a message has no field {', '.join(sorted(map(str, unknown)))}: use {known}")
-
-
-def _check_blocks(content: Any) -> None:
-    for place, block in enumerate(content):
-        if not isinstance(block, str | Mapping):
-            raise InvalidValueError(
-                f"content[{place}] must be text or an object, as model_dump() returns: {shown(block)}"
-            )
-
-
-def _check_items(items: Any, kind: type, field: str) -> None:
-    if not isinstance(items, list):
-        raise InvalidValueError(f"{field} must be a list, not {type(items).__name__}: {shown(items)}")
-    for item in items:
-        if not isinstance(item, kind):
-            raise InvalidValueError(f"{field} holds {kind.__name__} values, not {shown(item)}")
-
-
-def _as_dict(call: ToolCall | AgentCall) -> dict[str, Any]:
-    return {
-        name: value
-        for name in call.__struct_fields__
-        if (value := getattr(call, name)) is not None or name == "request"
-    }
-
-
-def _from_dict(kind: type[ToolCall] | type[AgentCall], value: Any) -> ToolCall | AgentCall:
-    if isinstance(value, kind):
-        return value
-    try:
-        return kind(**value)
-    except TypeError:
-        fields = ", ".join(kind.__struct_fields__)
-        hint = "; from_openai converts this format" if isinstance(value, dict) and "function" in value else ""
-        raise InvalidValueError(f"a {kind.__name__} has the fields {fields}: {shown(value)}{hint}") from None

@@ -22,7 +22,8 @@ from .features.memory_items import Duplicates, MemoryItem
 from .features.notes import AsyncNotes
 from .features.sessions import AsyncSession
 from .features.settings import GivenSettings, Overflow, Retention
-from .records import AUDIT_KIND, EMBEDDER_KIND, ONCE_KIND, Role, ScopePath
+from .messages import Role
+from .records import AUDIT_KIND, EMBEDDER_KIND, ONCE_KIND, ScopePath
 from .store.protocol import Store, all_streams, scrub
 from .store.query import Purge, Search, StreamScan, Write
 from .tokens import TokenCounter

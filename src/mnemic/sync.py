@@ -22,18 +22,18 @@ from .features.hits import Hit, Item, Reference
 from .features.listing import AsyncSessions, SessionInfo, Stats
 from .features.memories import AsyncMemories
 from .features.memory_items import Duplicates, MemoryItem
-from .features.messages import MessageLike
 from .features.notes import AsyncNotes, Note, NoteInfo, NoteSettings
 from .features.sessions import AsyncSession
 from .features.settings import Overflow, Retention, SessionSettings
 from .layers.audit import Acting, AuditEntry, Auditing
 from .layers.cipher import EncryptionKeys
 from .memory import AsyncMemory, Tokens, audits_inline, open_async
+from .messages import Content, Message, MessageLike, Role
 from .models.embedder import AUTO, Embedder
 from .recall.index_entry import INDEX_BYTES
 from .recall.metrics import Metrics
 from .recall.similarity import NEAR
-from .records import Content, Message, Role, ScopePath
+from .records import ScopePath
 from .scope import AsyncScope
 from .store import registry
 from .tokens import DEFAULT_ENCODING

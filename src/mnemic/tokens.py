@@ -12,9 +12,10 @@ from msgspec import json
 from .checks import check_choice, check_count, shown
 from .errors import InvalidValueError
 from .images import ImageInfo, image_in, image_info
-from .records import Message
+from .messages import Message, decode
+from .records import Record
 
-__all__ = ["DEFAULT_ENCODING", "ENVELOPE", "TokenCounter", "count_message", "counter", "encoding"]
+__all__ = ["DEFAULT_ENCODING", "ENVELOPE", "TokenCounter", "count_message", "counter", "encoding", "tokens_of"]
 
 DEFAULT_ENCODING = "o200k_base"
 """The encoding of OpenAI's models since GPT-4o."""
@@ -199,6 +200,14 @@ def _count_image(image: ImageInfo, tokens: TokenCounter) -> int:
 
 def _compact(value: Any) -> str:
     return json.encode(value).decode()
+
+
+def tokens_of(record: Record, tokens: TokenCounter) -> int:
+    """Return the token cost of a message; recounted only if another encoding counted it."""
+    data: Any = record.data
+    if data.get("encoding", DEFAULT_ENCODING) == tokens.name:
+        return record.weight
+    return count_message(decode(record), tokens)
 
 
 # ---------------------------------------------------------------- what images cost

@@ -36,7 +36,7 @@ from pydantic_ai.messages import (
 from ..features.turns import Entry, grouped
 from ..formats import parts_of
 from ..images import is_url
-from ..records import Message, ToolCall
+from ..messages import Message, ToolCall
 from .versions import answer_text, answers_call, as_tool_return, is_feedback, known_outcome
 
 Block: TypeAlias = dict[str, Any]

@@ -14,12 +14,12 @@ from ..errors import ConflictError, InvalidValueError
 from ..features.facts import Fact
 from ..features.kinds import MEMORY, MESSAGE, PROGRESS, SUMMARY, TITLE
 from ..features.memory_items import MemoryItem
-from ..features.messages import decode
 from ..features.sessions import AsyncSession
 from ..features.summary import SUMMARY_KEY, Summarize, summary_record, title_of
 from ..features.summary import extractive as extractive
 from ..features.turns import Entry, grouped
-from ..records import Message, Record, Ref, Value
+from ..messages import Message, decode
+from ..records import Record, Ref, Value
 from ..scope import AsyncScope
 from ..store.protocol import scan_all
 from ..store.query import Condition, Put, Scan, Write

@@ -13,7 +13,7 @@ from msgspec import Struct, field
 
 from ..errors import InvalidValueError
 from ..event_loop import call
-from ..records import Message
+from ..messages import Message
 
 Asked: TypeAlias = Callable[[list[Message]], Awaitable[str]]
 """A model as a function from messages to text."""

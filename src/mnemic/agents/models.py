@@ -12,7 +12,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from ..checks import shown
 from ..errors import InvalidValueError
 from ..event_loop import call
-from ..records import Message
+from ..messages import Message
 from .conversion import from_pydantic_ai
 from .model_requests import as_prompt, wants_text
 

@@ -17,7 +17,8 @@ from ..features.kinds import MEMORY, NOTE
 from ..features.notes import NoteInfo, to_info
 from ..features.sessions import AsyncSession
 from ..features.summary import quoted
-from ..records import Message, Ref, Value
+from ..messages import Message
+from ..records import Ref, Value
 from ..scope import AsyncScope
 from ..store.query import Scan
 from ..tokens import TokenCounter

@@ -14,7 +14,7 @@ from pydantic_ai.toolsets import FunctionToolset
 from ..checks import check_count, shown
 from ..errors import InvalidValueError, NotFoundError
 from ..event_loop import Portal, off_loop
-from ..records import AgentCall, ToolCall
+from ..messages import AgentCall, ToolCall
 from .agent import Agent
 from .conversion import text_of
 from .memory_access import AnyMemory, AnySession, MemoryAccess

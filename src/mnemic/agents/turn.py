@@ -12,7 +12,8 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, User
 from ..errors import ConflictError
 from ..features.kinds import ARCHIVED, MESSAGE
 from ..features.sessions import AsyncSession
-from ..records import AgentCall, Message, Ref, ToolCall, new_id
+from ..messages import AgentCall, Message, ToolCall
+from ..records import Ref, new_id
 from .conversion import from_pydantic_ai, from_request_part, from_response, to_pydantic_ai
 from .memory_access import AnySession, MemoryAccess
 from .prompts import INTERRUPTED, Budget, Shown, show

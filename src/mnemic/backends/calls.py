@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Generic, TypeVar
 
 from ..errors import ClosedError, EventLoopError, StoreUnavailableError
-from ..forking import leave_alone, mind_forks
+from ..event_loop import leave_alone, mind_forks
 from ..store.availability import Availability
 
 TIMEOUT = 10.0

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from ..checks import copy_json
 from ..errors import ClosedError
-from ..forking import under_way
+from ..event_loop import under_way
 from ..records import Match, Record, Ref, ScopePath, Stream, known_scope, now
 from ..store.matching import Position, from_cursor, in_reach, seen, to_cursor
 from ..store.once import note_of, note_ref, outcomes_in

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from ..features.facts import Fact
     from ..features.memory_items import MemoryItem
     from ..features.notes import Note
-    from ..records import Message, ScopePath
+    from ..messages import Message
+    from ..records import ScopePath
     from ..sync import Scope
 
 

@@ -11,9 +11,9 @@ from urllib.parse import urlencode
 import mnemic
 from mnemic import Message
 
-from ..features.messages import SYSTEM_ID
 from ..features.turns import fitting
 from ..layers.cipher import EncryptionKeys
+from ..messages import SYSTEM_ID
 from ..records import now
 from ..tokens import encoding
 from .message_list import shared, sqlite_url

@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable
 
 from ..checks import check_count, check_number
 from ..errors import BudgetError, InvalidValueError
-from ..records import Message, Record, Value
+from ..messages import Message
+from ..records import Record, Value
 from ..store.protocol import Store
 from ..tokens import ENVELOPE, TokenCounter, count_message
 from .fading import count_use

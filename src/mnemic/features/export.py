@@ -15,8 +15,9 @@ from ..checks import JSON, check_callable, check_text, shown
 from ..errors import ConflictError, InvalidValueError
 from ..event_loop import off_loop
 from ..files import check_path, read_file, reading, replace_file, replacing
+from ..messages import Message
 from ..recall.strength import USE
-from ..records import EMBEDDER_KIND, LOCK_KIND, Message, Record, ScopePath, Stream, Value
+from ..records import EMBEDDER_KIND, LOCK_KIND, Record, ScopePath, Stream, Value
 from ..store.digest import digest
 from ..store.protocol import Store, all_streams, scan_all
 from ..store.query import Derive, Op, Put, Scan, StreamScan, Touch, Write

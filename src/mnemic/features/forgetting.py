@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from ..checks import MAX_KEY, check_name, check_number, check_ttl, to_microseconds
 from ..errors import ConflictError, InvalidValueError, StoreError
+from ..messages import decode
 from ..records import AUDIT_KIND, EMBEDDER_KIND, LOCK_KIND, Record, ScopePath, Stream, Value, new_id
 from ..store.batches import write_each
 from ..store.digest import digest
@@ -39,7 +40,6 @@ from .kinds import (
     check_kinds,
     conditions,
 )
-from .messages import decode
 from .session_log import LEASE_TIME
 from .turns import Entry, grouped
 

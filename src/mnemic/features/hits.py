@@ -10,14 +10,14 @@ from msgspec import field
 
 from ..checks import check_choice, check_name, shown
 from ..errors import InvalidValueError
-from ..records import Match, Message, Record, Ref, ScopePath, Value, plain
+from ..messages import Message, decode
+from ..records import Match, Record, Ref, ScopePath, Value, plain
 from ..store.protocol import Store, all_streams
 from ..store.query import Delete, StreamScan, Write
 from .facts import Fact, to_fact
 from .fading import Faded
 from .kinds import ARCHIVED, FACT, MEMORY, MESSAGE, NOTE, RECALLED
 from .memory_items import MemoryItem, to_item
-from .messages import decode
 from .notes import Note, to_note
 
 Item: TypeAlias = Message | MemoryItem | Note | Fact | str

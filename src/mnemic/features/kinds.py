@@ -8,10 +8,11 @@ from typing import Any
 
 from ..checks import check_choice, check_name, check_number, check_time, shown
 from ..errors import InvalidValueError
-from ..records import EMBEDDER_KIND, ROLES, Role
+from ..messages import ROLES, Role
+from ..records import EMBEDDER_KIND, MESSAGE_KIND
 from ..store.query import Condition
 
-MESSAGE = "message"
+MESSAGE = MESSAGE_KIND
 """A message in a session."""
 ARCHIVED = "archived"
 """A message moved to the session's archive by a limit."""

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from ..checks import JSON, MAX_TTL, check_count, check_json, check_name, check_text, shown
 from ..errors import ConflictError, InvalidValueError, LimitError, NotFoundError, SettingsChangedError
-from ..records import Record, Ref, ScopePath, Value, texts_in
+from ..messages import texts_in
+from ..records import Record, Ref, ScopePath, Value
 from ..store.protocol import Store, scan_all
 from ..store.query import Condition, Delete, Expect, Limit, Op, Outcome, Purge, Put, Scan, StreamScan, Touch, Write
 from ..store.retry import ATTEMPTS, retried

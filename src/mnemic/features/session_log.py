@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..errors import ConflictError, LimitError, SettingsChangedError
+from ..errors import ConflictError, InvalidValueError, LimitError, SettingsChangedError
 from ..event_loop import call, off_loop
+from ..messages import Message, decode
 from ..recall.index_entry import RECALL
-from ..records import Message, Record, Ref, ScopePath
+from ..records import Record, Ref, ScopePath
 from ..store.protocol import Store
 from ..store.query import Delete, Expect, Limit, Op, Outcome, Put, Scan, StreamScan, Write, checked
 from ..store.rules import over_limit
-from ..tokens import TokenCounter
+from ..tokens import TokenCounter, tokens_of
 from .kinds import ARCHIVED, LEASE, MESSAGE, SUMMARY
-from .messages import decode, tokens_of
 from .settings import KnownSettings, SessionSettings
 from .summary import SUMMARY_KEY, Summarize, summary_record
 from .turns import NEWEST, Entry, Group, evictable, spoken
@@ -395,3 +395,36 @@ async def _missing(store: Store, records: list[Record]) -> list[Record]:
 def _said(record: Record) -> tuple[Any, ...]:
     """Return the identity of a message: everything except its times."""
     return (record.text, record.data, record.meta, record.weight)
+
+
+def difference(
+    stored: list[Record], messages: list[Message], encode: Callable[[Message, datetime | None], Record]
+) -> tuple[list[Op], list[Record]]:
+    """Return the operations that turn `stored` into `messages`, and the resulting records.
+
+    A new record goes to the end of its stream, so everything after the first new or moved message is deleted and
+    put again. Raises InvalidValueError for duplicate ids.
+    """
+    known = {record.key: record for record in stored}
+    ops: list[Op] = []
+    placed: list[Record] = []
+    moved: list[Record] = []
+    after: list[Record] = []
+    last = 0
+    for message in messages:
+        old = known.pop(message.id, None)
+        if old is None or decode(old) != message:
+            record = encode(message, old.expires if old is not None else None)
+        else:
+            record = old
+        after.append(record)
+        if old is None or moved or old.seq < last:
+            moved.append(record)
+            ops += [Delete(old.ref)] if old is not None else []
+        else:
+            last = old.seq
+            placed += [record] if record is not old else []
+    if len({message.id for message in messages}) < len(messages):
+        raise InvalidValueError("a session cannot hold two messages with the same id")
+    ops += [Delete(record.ref) for record in known.values()]
+    return [*ops, *map(Put, placed), *map(Put, moved)], after

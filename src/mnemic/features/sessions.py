@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from datetime import datetime, timedelta
@@ -14,16 +15,17 @@ from msgspec.structs import replace
 from ..checks import check_count, check_name, check_several, check_text, check_ttl, shown
 from ..errors import ConflictError, InvalidValueError, NotFoundError, SettingsChangedError
 from ..event_loop import off_loop
+from ..images import read_images
+from ..messages import SYSTEM_ID, Content, Message, MessageLike, Role, decode, encode, one_message, to_message
 from ..recall.index_entry import RECALL
-from ..records import Content, Message, Record, Ref, Role, ScopePath, Stream
+from ..records import Record, Ref, ScopePath, Stream
 from ..store.protocol import Store, scan_all
 from ..store.query import Delete, Expect, Op, Purge, Put, Scan, StreamScan, Write
 from ..store.retry import retried
-from ..tokens import TokenCounter
+from ..tokens import DEFAULT_ENCODING, TokenCounter, count_message
 from .kinds import ARCHIVED, MESSAGE, SUMMARY, conditions
 from .listing import SessionInfo, session_info
-from .messages import SYSTEM_ID, MessageLike, decode, difference, encode, one_message, take_messages
-from .session_log import ATTEMPTS, LimitedLog, add_messages
+from .session_log import ATTEMPTS, LimitedLog, add_messages, difference
 from .settings import GivenSettings, KnownSettings, Overflow, Retention, SessionSettings
 from .summary import SUMMARY_KEY
 from .turns import read_summary, read_window, system_records
@@ -49,6 +51,8 @@ class AsyncSession:
         self.scope = scope
         self._store = store
         self._tokens = tokens
+        self._count = functools.partial(count_message, tokens=tokens)
+        self._encoding = None if tokens.name == DEFAULT_ENCODING else tokens.name
         self._known = KnownSettings(scope, given or GivenSettings())
         self._log = LimitedLog(store, scope, tokens, self._known)
 
@@ -82,7 +86,7 @@ class AsyncSession:
         """
         given = one_message(message, content, role, fields, self._store.clock)
         expires = None if ttl is None else self._store.clock() + check_ttl(ttl)
-        added = await take_messages([given], self._store.clock) if given.images else [given]
+        added = await read_images([given]) if given.images else [given]
         return (await self._add(added, once, expires))[0]
 
     async def add_many(
@@ -93,8 +97,8 @@ class AsyncSession:
         `once` and errors are as in `add`. Without `open_images`, for messages from an untrusted source, image
         paths stay paths and are never opened.
         """
-        given = await take_messages(check_several(messages, "messages"), self._store.clock, open_images=open_images)
-        return await self._add(given, once)
+        given = self._messages(messages)
+        return await self._add(await read_images(given) if open_images else given, once)
 
     async def messages(
         self,
@@ -224,11 +228,9 @@ class AsyncSession:
             stream = await self._stream()
             stored = [record async for record in scan_all(self._store, scan)]
             before = [decode(record) for record in stored]
-            kept = {image for message in before for image in message.images}
-            wanted = messages(before) if callable(messages) else fixed
-            after = await take_messages(
-                check_several(wanted, "messages"), self._store.clock, open_images=open_images, kept=kept
-            )
+            after = self._messages(messages(before) if callable(messages) else fixed)
+            if open_images:
+                after = await read_images(after, kept={image for message in before for image in message.images})
             ops, records = difference(stored, after, self._encode)
             try:
                 if ops:
@@ -267,7 +269,7 @@ class AsyncSession:
 
     async def prefill(self, messages: Iterable[MessageLike]) -> bool:
         """Add messages if the session has none except system messages; return whether it did."""
-        given = await take_messages(check_several(messages, "messages"), self._store.clock)
+        given = await read_images(self._messages(messages))
         records = [self._encode(message) for message in given]
 
         async def fill() -> bool:
@@ -386,8 +388,11 @@ class AsyncSession:
         scan = StreamScan(scope=self.scope, kinds=(MESSAGE,), below=False, empty=True)
         return next(iter((await self._store.streams(scan)).items), None)
 
+    def _messages(self, given: Iterable[MessageLike]) -> list[Message]:
+        return [to_message(one, self._store.clock) for one in check_several(given, "messages")]
+
     def _encode(self, message: Message, expires: datetime | None = None) -> Record:
-        return encode(message, self.scope, self._tokens, expires=expires)
+        return encode(message, self.scope, self._count, self._encoding, expires)
 
     def _purge_kept(self) -> list[Op]:
         return [Purge(self.scope, kind) for kind in (ARCHIVED, SUMMARY)]

@@ -14,7 +14,8 @@ from msgspec import UNSET, MsgspecError, UnsetType, json
 
 from ..checks import check_count, check_number, check_ttl, shown
 from ..errors import InvalidValueError
-from ..records import Message, ScopePath, Value
+from ..messages import Message
+from ..records import ScopePath, Value
 from ..store.query import Expect, Op, Touch
 from .kinds import ARCHIVED, MESSAGE, SUMMARY
 from .summary import Summarize

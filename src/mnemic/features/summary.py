@@ -12,7 +12,8 @@ from msgspec import Struct
 
 from ..checks import check_text
 from ..event_loop import call
-from ..records import Message, Record, ScopePath
+from ..messages import Message
+from ..records import Record, ScopePath
 from ..store.analysis import terms
 from ..store.query import Put
 from .kinds import SUMMARY

@@ -10,12 +10,12 @@ from msgspec.structs import replace
 
 from ..checks import check_count, check_text
 from ..errors import BudgetError
-from ..records import Message, Record, Ref, ScopePath
+from ..messages import Message, decode
+from ..records import Record, Ref, ScopePath
 from ..store.protocol import Store, scan_all
 from ..store.query import Condition, Scan
-from ..tokens import TokenCounter, count_message
+from ..tokens import TokenCounter, count_message, tokens_of
 from .kinds import MESSAGE, SUMMARY
-from .messages import decode, tokens_of
 from .summary import SUMMARY_ID, SUMMARY_KEY, summary_message
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)

@@ -17,7 +17,7 @@ from msgspec.structs import force_setattr, replace
 
 from ..checks import check_count, shown, to_microseconds
 from ..errors import InvalidValueError
-from ..forking import mind_forks
+from ..event_loop import mind_forks
 from ..models.embedder import Embedder
 from ..recall.index_entry import INDEX_BYTES, RECALL, SPEAKING, TURNS, EntryBuilder
 from ..recall.metrics import Metrics, MetricsRecorder

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..checks import to_microseconds
-from ..records import ROLES, Record, Ref, Stream, known_scope
+from ..messages import ROLES
+from ..records import Record, Ref, Stream, known_scope
 from .columns import Column, Postings, Vectors
 from .index_entry import SPEAKING, IndexEntry, Marks
 

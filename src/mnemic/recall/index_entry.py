@@ -19,8 +19,9 @@ from zlib import crc32
 from msgspec import Struct
 
 from ..errors import EmbedderError
+from ..messages import ROLES, Role, texts_in
 from ..models.embedder import Embedder
-from ..records import ROLES, Record, Role, texts_in
+from ..records import Record
 from ..store.analysis import DAYS, MONTHS, terms, words
 from ..store.availability import name_of
 

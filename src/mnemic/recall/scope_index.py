@@ -11,7 +11,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..checks import to_microseconds
-from ..records import ROLES, Record, Ref, Stream
+from ..messages import ROLES
+from ..records import Record, Ref, Stream
 from ..store.query import Condition, Search
 from .document_table import MOST, NONE, DocumentTable
 from .index_entry import EntryBuilder, IndexEntry

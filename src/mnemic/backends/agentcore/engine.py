@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack, suppress
 from contextvars import ContextVar
 
 from ...errors import StoreError
-from ...forking import mind_forks
+from ...event_loop import mind_forks
 from ...records import known_scope
 from ...store.matching import in_reach
 from ...store.planning import Needs, StreamName

@@ -13,7 +13,7 @@ from uuid import uuid4
 from botocore import exceptions as boto
 
 from ...errors import InvalidValueError, StoreBusyError, StoreError, TooLargeError, UnreadableStoreError
-from ...forking import mind_forks
+from ...event_loop import mind_forks
 from ...records import now
 from .. import aws
 from .names import Place

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from ...checks import to_microseconds
 from ...errors import ClosedError
-from ...forking import mind_forks
+from ...event_loop import mind_forks
 from ...records import Match, Record, Ref, ScopePath, Stream, known_scope, now
 from ...store.matching import Position, from_cursor, of_kinds, seen, to_cursor
 from ...store.once import write_once

@@ -13,8 +13,7 @@ import psycopg
 from msgspec import Struct
 
 from ...errors import ClosedError, UnreadableStoreError
-from ...event_loop import running_loop
-from ...forking import leave_alone, mind_forks
+from ...event_loop import leave_alone, mind_forks, running_loop
 from ...records import Record, Ref, ScopePath, now
 from ...store.once import write_once
 from ...store.protocol import Capability

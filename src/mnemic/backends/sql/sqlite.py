@@ -26,7 +26,7 @@ from ...errors import (
     StorePermissionError,
     UnreadableStoreError,
 )
-from ...forking import under_way
+from ...event_loop import under_way
 from ...store.registry import StoreURL
 from .conditions import each_of_json
 from .flavor import Flavor

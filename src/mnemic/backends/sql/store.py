@@ -6,8 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TypeVar
 
-from ...event_loop import off_loop, running_loop, step
-from ...forking import mind_forks
+from ...event_loop import mind_forks, off_loop, running_loop, step
 from ...records import now
 from ...store.once import write_once
 from ...store.query import Outcome, Write

@@ -9,7 +9,8 @@ from typing import Any
 import mnemic
 
 from ...checks import check_name, shown
-from ...records import ROLES, new_id
+from ...messages import ROLES
+from ...records import new_id
 
 ACTIONS = ("call_tool", "invoke_agent", "final_response")
 

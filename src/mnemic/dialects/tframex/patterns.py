@@ -12,8 +12,8 @@ from msgspec.structs import replace
 import mnemic
 
 from ...event_loop import call, running_loop
-from ...features.messages import decode
 from ...layers.cipher import EncryptionKeys
+from ...messages import decode
 from ...records import now
 from ..embedding import embedder_from, embedding_here
 from .agents import find_agent

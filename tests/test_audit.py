@@ -118,7 +118,7 @@ def test_a_change_that_fails_is_not_told() -> None:
 def test_a_write_that_is_sent_again_is_told_once() -> None:
     async def main() -> None:
         for apart in (None, MemoryStore()):
-            layer = AuditLayer(MemoryStore(), apart=apart)
+            layer = AuditLayer(MemoryStore(), separate=apart)
             limited: tuple[Op, ...] = (put("a"), put("b"), Limit(HOME, "note", max_count=1, evict=(("a",),)))
             first = await layer.write(Write(limited, "once"))
             assert await layer.write(Write(limited, "once")) == first
@@ -366,7 +366,7 @@ class Failing(Layer):
 def test_while_the_trail_is_away_nothing_more_is_changed() -> None:
     async def main() -> None:
         store, apart = MemoryStore(), Failing(MemoryStore())
-        layer = AuditLayer(store, apart=apart)
+        layer = AuditLayer(store, separate=apart)
         await layer.write(Write((put("a"),)))
         apart.failing = True
         with pytest.raises(AuditError, match=r"the change was made.*the trail is away"):
@@ -385,7 +385,7 @@ def test_while_the_trail_is_away_nothing_more_is_changed() -> None:
 def test_an_entry_whose_answer_was_lost_is_not_told_twice() -> None:
     async def main() -> None:
         store, apart = MemoryStore(), Failing(MemoryStore())
-        layer = AuditLayer(store, apart=apart)
+        layer = AuditLayer(store, separate=apart)
         for id in (None, "once"):
             apart.answers = False
             with pytest.raises(AuditError):
@@ -401,7 +401,7 @@ def test_an_entry_whose_answer_was_lost_is_not_told_twice() -> None:
 def test_what_was_held_back_is_written_at_the_end_or_told_of() -> None:
     async def held_back(away: bool) -> Store:
         store, apart = MemoryStore(), Failing(MemoryStore())
-        layer = AuditLayer(store, apart=apart)
+        layer = AuditLayer(store, separate=apart)
         apart.failing = True
         with pytest.raises(AuditError):
             await layer.write(Write((put("a"),)))
@@ -428,7 +428,7 @@ def test_a_caller_that_gives_up_leaves_its_entry_to_be_written() -> None:
                     await asyncio.sleep(60)
                 return await super().write(write)
 
-        layer = AuditLayer(MemoryStore(), apart=Slow(MemoryStore()))
+        layer = AuditLayer(MemoryStore(), separate=Slow(MemoryStore()))
         task = asyncio.create_task(layer.write(Write((put("a"),))))
         await reached.wait()
         task.cancel()
@@ -443,7 +443,7 @@ def test_a_caller_that_gives_up_leaves_its_entry_to_be_written() -> None:
 def test_a_change_whose_answer_was_lost_is_told_as_unsure() -> None:
     async def main() -> None:
         store = Failing(MemoryStore())
-        layer = AuditLayer(store, apart=MemoryStore())
+        layer = AuditLayer(store, separate=MemoryStore())
         store.answers = False
         for id in (None, "once"):
             with pytest.raises(StoreUnavailableError):

@@ -25,7 +25,7 @@ from mnemic.backends.memory import MemoryStore
 from mnemic.cli import main
 from mnemic.errors import ConflictError, DecryptionError, InvalidValueError, MissingExtraError, StoreError
 from mnemic.layers.cipher import HEAD
-from mnemic.layers.encryption import LOCK, EncryptLayer
+from mnemic.layers.encryption import METADATA_REF, EncryptLayer
 from mnemic.layers.layer import Layer
 from mnemic.recall.index_entry import entry_name
 from mnemic.records import Record, Ref, ScopePath
@@ -291,15 +291,19 @@ def test_what_encryption_notes_is_nobodys_to_see_or_to_write(file_url: str) -> N
     async def main() -> None:
         store = EncryptLayer(MemoryStore(), KEY)
         await store.write(Write((Put(Record(ScopePath(), "note", "a")),)))
-        assert await store.read([LOCK, Ref(ScopePath(), "note", "a"), LOCK]) == [
+        assert await store.read([METADATA_REF, Ref(ScopePath(), "note", "a"), METADATA_REF]) == [
             None, (await everything(store))[0], None,
         ]  # fmt: skip
         assert [s.kind for s in (await store.streams(StreamScan(scope=ScopePath(), empty=True))).items] == ["note"]
-        assert (await store.scan(Scan(scope=ScopePath(), kinds=(LOCK.kind,)))).items == ()
-        for op in (Put(Record(LOCK.scope, LOCK.kind, "x")), Delete(LOCK), Derive(LOCK, "x", b"")):
+        assert (await store.scan(Scan(scope=ScopePath(), kinds=(METADATA_REF.kind,)))).items == ()
+        for op in (
+            Put(Record(METADATA_REF.scope, METADATA_REF.kind, "x")),
+            Delete(METADATA_REF),
+            Derive(METADATA_REF, "x", b""),
+        ):
             with pytest.raises(InvalidValueError, match="reserved for encryption"):
                 await store.write(Write((op,)))
-        await store.write(Write((Put(Record(ScopePath("a"), LOCK.kind, "x")),)))
+        await store.write(Write((Put(Record(ScopePath("a"), METADATA_REF.kind, "x")),)))
 
     run(main())
     with mnemic.open(file_url, encryption_key=KEY) as memory:

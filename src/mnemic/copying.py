@@ -13,12 +13,12 @@ from msgspec.structs import replace
 from .checks import check_callable, shown
 from .errors import ConflictError, DecryptionError, EmbedderError, NotFoundError, StoreError
 from .layers.cipher import EncryptionKeys
-from .layers.encryption import LOCK, EncryptLayer
+from .layers.encryption import METADATA_REF, EncryptLayer
 from .layers.store_embedder import EMBEDDER_REF, noted
 from .models.embedder import AUTO
 from .recall.index_entry import entry_name
 from .recall.strength import USE
-from .records import EMBEDDER_KIND, LOCK_KIND, Record, ScopePath, Stream, Value
+from .records import EMBEDDER_KIND, ENCRYPTION_KIND, Record, ScopePath, Stream, Value
 from .store import registry
 from .store.digest import digest
 from .store.protocol import Store, all_streams, scan_all
@@ -26,7 +26,7 @@ from .store.query import Derive, Op, Put, Scan, StreamScan, Touch, Write
 
 PAGE = 200
 """How many records are read at once."""
-NOTES = (EMBEDDER_KIND, LOCK_KIND)
+NOTES = (EMBEDDER_KIND, ENCRYPTION_KIND)
 """Kinds of internal records about the store itself."""
 COUNTED_AT_ONCE = 1000
 """How many records are read at once for counting."""
@@ -138,8 +138,8 @@ class _Copy:
 
         Raises DecryptionError if that would mix encrypted and plain data, or data of different keys.
         """
-        (ours,) = await self.source.read([LOCK])
-        (theirs,) = await self.target.read([LOCK])
+        (ours,) = await self.source.read([METADATA_REF])
+        (theirs,) = await self.target.read([METADATA_REF])
         if ours is None and theirs is not None:
             raise DecryptionError("the target is encrypted: copy with target_key")
         if ours is None or (theirs is not None and theirs.data == ours.data):
@@ -147,7 +147,9 @@ class _Copy:
         page = await self.target.streams(StreamScan(scope=ScopePath(), limit=1))
         if theirs is not None or page.items or isinstance(self.target, EncryptLayer):
             raise DecryptionError("the source is encrypted, the target in another way or not: copy with keys")
-        await self.target.write(Write((Put(Record(LOCK.scope, LOCK.kind, LOCK.key, data=ours.data), 0),)))
+        await self.target.write(
+            Write((Put(Record(METADATA_REF.scope, METADATA_REF.kind, METADATA_REF.key, data=ours.data), 0),))
+        )
 
     async def _embedder(self, reembed: bool) -> tuple[str, ...]:
         """Return which derived values to copy; raises EmbedderError if the target has another embedder."""

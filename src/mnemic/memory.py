@@ -218,7 +218,7 @@ class AsyncMemory:
 
         urls = check_several(archives, "archives")
         changed = await self._layers.encrypt.rotate(progress)
-        trail = None if self._layers.audit is None else self._layers.audit.apart
+        trail = None if self._layers.audit is None else self._layers.audit.separate
         if isinstance(trail, EncryptLayer):
             changed += await trail.rotate(progress)
         for url in urls:

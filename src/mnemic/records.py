@@ -17,7 +17,7 @@ from .errors import InvalidValueError
 __all__ = [
     "AUDIT_KIND",
     "EMBEDDER_KIND",
-    "LOCK_KIND",
+    "ENCRYPTION_KIND",
     "MESSAGE_KIND",
     "ONCE_KIND",
     "Match",
@@ -32,7 +32,7 @@ __all__ = [
 
 EMBEDDER_KIND = "embedder"
 """Kind of the record, at the root, that identifies the embedder of the stored vectors."""
-LOCK_KIND = "encryption"
+ENCRYPTION_KIND = "encryption"
 """Kind of the record, at the root, that marks a store as encrypted."""
 AUDIT_KIND = "audit"
 """Kind of audit log entries; append-only."""

@@ -17,14 +17,14 @@ from ..event_loop import off_loop
 from ..files import check_path, read_file, reading, replace_file, replacing
 from ..messages import Message
 from ..recall.strength import USE
-from ..records import EMBEDDER_KIND, LOCK_KIND, Record, ScopePath, Stream, Value
+from ..records import EMBEDDER_KIND, ENCRYPTION_KIND, Record, ScopePath, Stream, Value
 from ..store.digest import digest
 from ..store.protocol import Store, all_streams, scan_all
 from ..store.query import Derive, Op, Put, Scan, StreamScan, Touch, Write
 from .kinds import LEASE
 
 FORMAT = "mnemic.export/1"
-LEFT_OUT = (LOCK_KIND, EMBEDDER_KIND, LEASE)
+LEFT_OUT = (ENCRYPTION_KIND, EMBEDDER_KIND, LEASE)
 """Internal kinds that are not exported."""
 PAGE = 200
 """How many records are read, compared and written at once."""

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from ..checks import MAX_KEY, check_name, check_number, check_ttl, to_microseconds
 from ..errors import ConflictError, InvalidValueError, StoreError
 from ..messages import decode
-from ..records import AUDIT_KIND, EMBEDDER_KIND, LOCK_KIND, Record, ScopePath, Stream, Value, new_id
+from ..records import AUDIT_KIND, EMBEDDER_KIND, ENCRYPTION_KIND, Record, ScopePath, Stream, Value, new_id
 from ..store.batches import write_each
 from ..store.digest import digest
 from ..store.matching import matches
@@ -49,7 +49,7 @@ WRITTEN_AT_ONCE = 4 * 1024 * 1024
 """Approximate number of characters archived at once."""
 FORGETTABLE = (*RECALLED, PRUNED, JOURNAL, PROGRESS)
 """Kinds that can be forgotten."""
-SPARED = (AUDIT_KIND, LOCK_KIND, EMBEDDER_KIND, GUARD, LEASE)
+SPARED = (AUDIT_KIND, ENCRYPTION_KIND, EMBEDDER_KIND, GUARD, LEASE)
 """Internal kinds that are never forgotten."""
 REWRITTEN = (NOTE, SUMMARY)
 """Kinds that are rewritten in place, whose age counts from the last change."""

@@ -17,6 +17,7 @@ from hmac import digest
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import json
+from msgspec.structs import replace
 
 from ..checks import check_extra, from_microseconds, to_microseconds
 from ..errors import DecryptionError, InvalidValueError
@@ -57,7 +58,7 @@ class Keyring:
         # The user's key is never used directly, so other uses of it cannot collide with these.
         secrets = [key_bytes(key) for key in given]
         self._ciphers: dict[bytes, AESGCM] = {
-            _derived(secret, b"mnemic name of a key", NAMED): AESGCM(_derived(secret, b"mnemic records", 32))
+            _derived_key(secret, b"mnemic name of a key", NAMED): AESGCM(_derived_key(secret, b"mnemic records", 32))
             for secret in secrets
         }
         if len(self._ciphers) < len(set(secrets)):
@@ -99,30 +100,20 @@ class RecordCipher:
 
         `updated` is the time of its last change, if that is not the coming write.
         """
-        where = _place(record)
-        at = None if updated is None else to_microseconds(updated)
-        head = self.keys.seal(_encode((record.title, record.meta, record.labels, at)), b"head" + where)
-        body = self.keys.seal(_encode((record.text, record.data)), _body(head, where))
-        return Record(
-            record.scope,
-            record.kind,
-            record.key,
-            0,
-            0,
-            None,
-            None,
-            b2a_base64(body, newline=False).decode(),
-            {HEAD: b2a_base64(head, newline=False).decode()},
-            labels,
-            record.importance,
-            record.weight,
-            record.pinned,
-            record.created,
-            None,
-            record.expires,
-            record.valid_from,
-            record.valid_to,
-            {name: self.seal_derived(record.ref, name, value) for name, value in record.derived.items()},
+        clear = _clear_fields(record)
+        head = self.keys.seal(_encode((record.title, record.meta, record.labels, _micros(updated))), b"head" + clear)
+        body = self.keys.seal(_encode((record.text, record.data)), _bound_to(head, clear))
+        return replace(
+            record,
+            seq=0,
+            version=0,
+            text=None,
+            title=None,
+            data=b2a_base64(body, newline=False).decode(),
+            meta={HEAD: b2a_base64(head, newline=False).decode()},
+            labels=labels,
+            updated=None,
+            derived={name: self.seal_derived(record.ref, name, value) for name, value in record.derived.items()},
         )
 
     def open(self, record: Record, *, bodies: bool = True) -> Record:
@@ -130,51 +121,35 @@ class RecordCipher:
 
         Derived values that cannot be decrypted are omitted, since they can be recomputed.
         """
-        where, head = _place(record), head_of(record)
-        title, meta, labels, at = _decode(self.keys.open(head, b"head" + where, record))
-        text: Any = None
-        data: Any = None
+        clear, head = _clear_fields(record), head_of(record)
+        title, meta, labels, updated = _decode(self.keys.open(head, b"head" + clear, record))
+        text = data = None
         if bodies:
-            body = _unpacked(record.data, record)
-            text, data = _decode(self.keys.open(body, _body(head, where), record))
-        return Record(
-            record.scope,
-            record.kind,
-            record.key,
-            record.seq,
-            record.version,
-            text,
-            title,
-            data,
-            meta,
-            labels,
-            record.importance,
-            record.weight,
-            record.pinned,
-            record.created,
-            record.updated if at is None else from_microseconds(at),
-            record.expires,
-            record.valid_from,
-            record.valid_to,
-            {
-                name: opened
-                for name, value in record.derived.items()
-                if (opened := self._open_derived(record, name, value)) is not None
-            },
+            text, data = _decode(self.keys.open(_unpacked(record.data, record), _bound_to(head, clear), record))
+        derived = {name: self._open_derived(record, name, value) for name, value in record.derived.items()}
+        return replace(
+            record,
+            text=text,
+            title=title,
+            data=data,
+            meta=meta,
+            labels=labels,
+            updated=record.updated if updated is None else from_microseconds(updated),
+            derived={name: value for name, value in derived.items() if value is not None},
         )
-
-    def _open_derived(self, record: Record, name: str, value: bytes) -> bytes | None:
-        try:
-            return self.keys.open(value, _beside(record.ref, name), record)
-        except DecryptionError:
-            return None
 
     def seal_derived(self, ref: Ref, name: str, value: bytes, mark: bytes = OF_RECORD) -> bytes:
         """Return a derived value encrypted for the store below."""
-        return self.keys.seal(value, _beside(ref, name), mark)
+        return self.keys.seal(value, _derived_name(ref, name), mark)
+
+    def _open_derived(self, record: Record, name: str, value: bytes) -> bytes | None:
+        try:
+            return self.keys.open(value, _derived_name(record.ref, name), record)
+        except DecryptionError:
+            return None
 
 
-class Labels:
+class LabelHasher:
     """Maps labels to keyed hashes, which reveal only equality within a tenant.
 
     A tenant is the first segment of a scope. Between tenants not even equality is visible.
@@ -251,33 +226,27 @@ def _named(what: Record | str) -> str:
     return what if isinstance(what, str) else f"{what.kind} {what.key!r} in scope {what.scope.path!r}"
 
 
-def _place(record: Record) -> bytes:
+def _clear_fields(record: Record) -> bytes:
     """Return the authenticated clear fields of a record; if one is changed, decryption fails."""
-    return _encode(
-        (
-            record.scope.path,
-            record.kind,
-            record.key,
-            record.weight,
-            # Some stores have no negative zero.
-            None if record.importance is None else record.importance + 0.0,
-            record.pinned,
-            None if record.expires is None else to_microseconds(record.expires),
-            None if record.valid_from is None else to_microseconds(record.valid_from),
-            None if record.valid_to is None else to_microseconds(record.valid_to),
-        )
-    )
+    # Some stores have no negative zero.
+    importance = None if record.importance is None else record.importance + 0.0
+    times = (_micros(record.expires), _micros(record.valid_from), _micros(record.valid_to))
+    return _encode((record.scope.path, record.kind, record.key, record.weight, importance, record.pinned, *times))
 
 
-def _body(head: bytes, where: bytes) -> bytes:
-    return b"body" + head[-TAG:] + where
+def _micros(time: datetime | None) -> int | None:
+    return None if time is None else to_microseconds(time)
 
 
-def _beside(ref: Ref, name: str) -> bytes:
+def _bound_to(head: bytes, clear: bytes) -> bytes:
+    return b"body" + head[-TAG:] + clear
+
+
+def _derived_name(ref: Ref, name: str) -> bytes:
     return b"derived" + _encode((ref.scope.path, ref.kind, ref.key, name))
 
 
-def _derived(secret: bytes, purpose: bytes, length: int) -> bytes:
+def _derived_key(secret: bytes, purpose: bytes, length: int) -> bytes:
     from cryptography.hazmat.primitives.hashes import SHA256
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 

@@ -23,35 +23,27 @@ class Layer:
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """The capabilities of the store below."""
         return self._below.capabilities
 
     async def write(self, write: Write) -> list[Outcome]:
-        """Pass on."""
         return await self._below.write(write)
 
     async def read(self, refs: Sequence[Ref]) -> list[Record | None]:
-        """Pass on."""
         return await self._below.read(refs)
 
     async def scan(self, scan: Scan) -> Page[Record]:
-        """Pass on."""
         return await self._below.scan(scan)
 
     async def streams(self, scan: StreamScan) -> Page[Stream]:
-        """Pass on."""
         return await self._below.streams(scan)
 
     async def search(self, search: Search) -> list[Match]:
-        """Pass on."""
         return await self._below.search(search)
 
     async def scrub(self) -> None:
-        """Pass on."""
         await scrub(self._below)
 
     async def close(self) -> None:
-        """Pass on."""
         await self._below.close()
 
     def beside(self, other: Store) -> Store:
@@ -71,17 +63,17 @@ RecordFilter: TypeAlias = Callable[[Sequence[Record]], Awaitable[list[Record | N
 """Returns each record as the caller sees it, None for a hidden one."""
 
 
-async def filtered_scan(below: Store, scan: Scan, sieve: RecordFilter) -> Page[Record]:
+async def filtered_scan(below: Store, scan: Scan, transform: RecordFilter) -> Page[Record]:
     """Return the page of a scan over the records that pass the filter."""
     if not scan.limit:
         await below.scan(scan)  # raises for a closed store, and for an invalid cursor
         return Page(())
     found: list[Record] = []
     skip, size = scan.skip, min(max(scan.skip + scan.limit, LEAST), MOST)
-    asked = replace(scan, skip=0, limit=size)
+    inner = replace(scan, skip=0, limit=size)
     while True:
-        page = await below.scan(asked)
-        for n, record in enumerate(await sieve(page.items)):
+        page = await below.scan(inner)
+        for n, record in enumerate(await transform(page.items)):
             if record is None:
                 continue
             if skip:
@@ -94,4 +86,4 @@ async def filtered_scan(below: Store, scan: Scan, sieve: RecordFilter) -> Page[R
                 return Page(tuple(found), None if last else here)
         if page.cursor is None:
             return Page(tuple(found))
-        asked = replace(asked, cursor=page.cursor, limit=min(2 * asked.limit, MOST))
+        inner = replace(inner, cursor=page.cursor, limit=min(2 * inner.limit, MOST))

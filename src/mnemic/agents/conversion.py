@@ -33,7 +33,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from ..features.turns import Entry, grouped
+from ..features.turns import TurnMessage, group_turns
 from ..formats import parts_of
 from ..images import is_url
 from ..messages import Message, ToolCall
@@ -97,8 +97,8 @@ def _groups(messages: Iterable[Message]) -> Iterable[list[Message]]:
     known = list(messages)
     if all(m.content.__class__ is not list and not m.tool_calls and m.role != "tool" for m in known):
         return [known]
-    entries = [Entry(message.id, n, message) for n, message in enumerate(parts_of(known))]
-    return [[entry.message for entry in group.entries] for group in grouped(entries)]
+    entries = [TurnMessage(message.id, n, message) for n, message in enumerate(parts_of(known))]
+    return [[entry.message for entry in group.messages] for group in group_turns(entries)]
 
 
 # ---------------------------------------------------------------- from pydantic-ai

@@ -17,7 +17,7 @@ from ..features.memory_items import MemoryItem
 from ..features.sessions import AsyncSession
 from ..features.summary import SUMMARY_KEY, Summarize, summary_record, title_of
 from ..features.summary import extractive as extractive
-from ..features.turns import Entry, grouped
+from ..features.turns import TurnMessage, group_turns
 from ..messages import Message, decode
 from ..records import Record, Ref, Value
 from ..scope import AsyncScope
@@ -364,11 +364,11 @@ async def _opening(chat: AsyncSession) -> list[Message]:
 
 def _up_to(records: list[Record], keep: int) -> list[Record]:
     """Return all but the last records, without separating a tool call from its results."""
-    entries = [Entry(record.key, record.seq, decode(record)) for record in records]
+    entries = [TurnMessage(record.key, record.seq, decode(record)) for record in records]
     by_key = {record.key: record for record in records}
     found: list[Record] = []
-    for group in grouped(entries):
-        if len(records) - len(found) - len(group.entries) < keep or (group.unanswered and not group.over):
+    for group in group_turns(entries):
+        if len(records) - len(found) - len(group.messages) < keep or (group.unanswered and not group.over):
             break
         found += [by_key[key] for key in group.keys]
     return sorted(found, key=lambda record: record.seq)

@@ -15,7 +15,7 @@ from .hits import Hit
 from .kinds import ARCHIVED, MESSAGE, SUMMARY
 from .sessions import AsyncSession
 from .summary import SUMMARY_ID, quoted
-from .turns import spoken
+from .turns import is_from_user
 
 HEADING = "What is remembered that may bear on this:"
 """Heading of the recalled texts."""
@@ -58,7 +58,7 @@ async def build_context(
         raise InvalidValueError(f"share, the part of the budget for recall, must be from 0 to 1: {share}")
     recent = await _recent(session, max_tokens, round(max_tokens * (1 - share)))
     if query is None:
-        asked = [message for message in recent if spoken(message) and message.id != SUMMARY_ID]
+        asked = [message for message in recent if is_from_user(message) and message.id != SUMMARY_ID]
         query = (asked[-1].text if asked else None) or ""
     hits = await find(query)
     budget = max_tokens

@@ -41,7 +41,7 @@ from .kinds import (
     conditions,
 )
 from .session_log import LEASE_TIME
-from .turns import Entry, grouped
+from .turns import TurnMessage, group_turns
 
 PAGE = 200
 """How many records are read and deleted at once."""
@@ -273,7 +273,7 @@ async def _pages(store: Store, scan: Scan) -> AsyncIterator[tuple[Record, ...]]:
 def _waiting(records: Sequence[Record]) -> list[Record]:
     """Return messages of incomplete groups: tool calls without a result yet."""
     by_key = {record.key: record for record in records}
-    groups = grouped([Entry(record.key, record.seq, decode(record)) for record in records])
+    groups = group_turns([TurnMessage(record.key, record.seq, decode(record)) for record in records])
     return [by_key[key] for group in groups if group.unanswered and not group.over for key in group.keys]
 
 

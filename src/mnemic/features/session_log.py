@@ -1,32 +1,29 @@
-"""Writes messages to a session, and enforces its limits."""
+"""Writes to a session that has limits: evicts, archives or summarizes its oldest messages."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
-from functools import cached_property
-from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from ..errors import ConflictError, InvalidValueError, LimitError, SettingsChangedError
-from ..event_loop import call, off_loop
+from ..errors import ConflictError, InvalidValueError, LimitError
+from ..event_loop import call
 from ..messages import Message, decode
 from ..recall.index_entry import RECALL
 from ..records import Record, Ref, ScopePath
 from ..store.protocol import Store
 from ..store.query import Delete, Expect, Limit, Op, Outcome, Put, Scan, StreamScan, Write, checked
 from ..store.rules import over_limit
-from ..tokens import TokenCounter, tokens_of
 from .kinds import ARCHIVED, LEASE, MESSAGE, SUMMARY
-from .settings import KnownSettings, SessionSettings
+from .settings import SessionSettings, SettingsCache, SettingsView
 from .summary import SUMMARY_KEY, Summarize, summary_record
-from .turns import NEWEST, Entry, Group, evictable, spoken
+from .turns import NEWEST, Turn, TurnMessage, evictable, is_from_user
 
-SPARE_MESSAGES = 64
+CANDIDATES = 64
 """How many of the oldest messages are loaded as eviction candidates, for this and the next adds."""
-AT_ONCE = 10_000
+MAX_EVICTED = 10_000
 """Maximum number of messages that one add evicts, after a limit was lowered a lot."""
 ATTEMPTS = 100
 """Maximum number of attempts on conflicts; each failed one means that another write succeeded."""
@@ -37,20 +34,19 @@ LEASE_TIME = timedelta(minutes=5)
 class LimitedLog:
     """Adds messages to a session and enforces its limits."""
 
-    def __init__(self, store: Store, scope: ScopePath, tokens: TokenCounter, known: KnownSettings) -> None:
+    def __init__(self, store: Store, scope: ScopePath, settings: SettingsCache) -> None:
         self._store = store
         self._scope = scope
-        self._tokens = tokens
-        self._known = known
-        self._next_to_go: list[Leaving] = []
-        """Eviction candidates, oldest first, while `_spare` exists; others may have removed some."""
-        self._spare: str | None = None
-        """The user's last message, as last looked up."""
-        self._held = (0, 0)
+        self._settings = settings
+        self._candidates: list[Turn] = []
+        """The next turns to evict, oldest first, while `_last_user` exists; others may have removed some."""
+        self._last_user: str | None = None
+        """The key of the user's last message, as last looked up; it is never evicted."""
+        self._totals = (0, 0)
         """Number of messages and tokens after the last write that reported them."""
 
     async def write(
-        self, ops: list[Op], added: list[Record], once: str | None = None, *, after: list[Record] | None = None
+        self, ops: list[Op], added: list[Record], once: str | None, view: SettingsView, after: list[Record] | None
     ) -> list[Outcome]:
         """Run `ops`, which add the records `added`, and evict if necessary; return their outcomes.
 
@@ -58,135 +54,87 @@ class LimitedLog:
         lease, so that an add never waits and a model is not called twice. `after` is the whole content of the
         session after `ops`, if known.
         """
-        for _ in range(ATTEMPTS):
-            view = self._known.view
-            try:
-                if view.limited or once is not None:
-                    outcomes = await self._write(_Adding(ops, once, view.ops, added, after, view.settings))
-                else:
-                    # Adding a message never waits for the embedder: recall does, for many messages at once.
-                    outcomes = await self._store.write(Write((*ops, *view.ops), lazy=True))
-            except SettingsChangedError as error:
-                self._known.learn(error.settings)
-            else:
-                if once is None:  # otherwise it may be a retry, done under other settings
-                    self._known.confirm(view)
-                return outcomes[: len(ops)]
-        raise ConflictError(
-            f"session {self._scope.path!r}: gave up after {ATTEMPTS} attempts, since others changed its "
-            "settings each time"
-        )
-
-    async def _write(self, adding: _Adding) -> list[Outcome]:
-        if not adding.settings.limited:
+        adding = _Adding(ops, added, once, view, after)
+        overflow = self._settings.overflow
+        if not view.limited:
             return await self._store.write(adding.write())
-        overflow = self._known.overflow
-        if overflow == "drop":
-            return await self._write_and_drop(adding)
-        if overflow == "archive":
-            return await self._write_and_archive(adding)
+        if overflow in ("drop", "archive"):
+            return await self._write_and_evict(adding, archive=overflow == "archive")
         limit = self._limit(adding.settings, (), strict=False)
         outcomes = await self._store.write(adding.write(limit))
         if over_limit(limit, outcomes[-1].count, outcomes[-1].weight):
-            await self._make_room(adding.settings)
+            await self._shrink(adding.settings)
         return outcomes
 
-    # ------------------------------------------------------------ in the same write
+    # ------------------------------------------------------------ drop or archive, in the same write
 
-    async def _write_and_drop(self, adding: _Adding) -> list[Outcome]:
-        groups, strict = self._next_to_go if adding.after is None else [], True
-        for _ in range(ATTEMPTS):
-            guard = self._guard(adding, groups)
-            evict = tuple([group.keys for group in groups])
-            try:
-                outcomes = await self._store.write(adding.write(*guard, self._limit(adding.settings, evict, strict)))
-            except LimitError as error:
-                groups, strict = await self._plan(adding, error.count, error.weight)
-            except ConflictError as error:
-                if not guard or error.key != self._spare:
-                    raise
-                groups, strict = [], True
-            else:
-                self._done(adding, groups, outcomes[-1].removed, outcomes[-1])
-                return outcomes
-        raise self._overtaken()
-
-    async def _write_and_archive(self, adding: _Adding) -> list[Outcome]:
-        groups = self._next_to_go if adding.after is None else []
-        count, weight = self._held
-        going = _first(
-            groups, adding.settings, count + len(adding.added), weight + sum(record.weight for record in adding.added)
-        )
+    async def _write_and_evict(self, adding: _Adding, *, archive: bool) -> list[Outcome]:
+        """Write and evict; the store decides how many to drop, while those to archive are chosen here."""
+        turns = self._candidates if adding.after is None else []
+        count, weight = self._totals
+        count, weight = count + len(adding.added), weight + sum([record.weight for record in adding.added])
         strict = True
         for _ in range(ATTEMPTS):
-            guard = self._guard(adding, going)
-            leaving = [record for group in going for record in group.records]
-            moved = [record.key for record in leaving]
-            limit = self._limit(adding.settings, (), strict)
+            leaving = turns[: _needed(turns, *_excess(adding.settings, count, weight))] if archive else turns
+            moved = [record for turn in leaving for record in turn.records] if archive else []
+            guard = self._guard(adding, leaving)
+            limit = self._limit(adding.settings, () if archive else tuple([turn.keys for turn in turns]), strict)
             try:
-                outcomes = await self._store.write(adding.write(*guard, *_moves(leaving), limit))
+                outcomes = await self._store.write(adding.write(*guard, *_moves(moved), limit))
             except LimitError as error:
-                if going:  # others have added more meanwhile
-                    groups = going = []
+                if moved:  # others have added more meanwhile
+                    turns = []
                     continue
-                groups, strict = await self._plan(adding, error.count, error.weight, derived=(RECALL,))
-                going = _first(groups, adding.settings, error.count, error.weight)
+                count, weight = error.count, error.weight
+                turns, strict = await self._plan(adding, count, weight, derived=(RECALL,) if archive else ())
             except ConflictError as error:
                 # Another writer has moved one of them. A conflict on an added message is a different error.
-                ours = moved if not guard else [*moved, self._spare]
-                if error.key not in ours or any(error.key == record.key for record in adding.added):
+                expected = [record.key for record in moved] + ([self._last_user] if guard else [])
+                if error.key not in expected or any(error.key == record.key for record in adding.added):
                     raise
-                groups, going, strict = [], [], True
+                turns, strict = [], True
             else:
-                self._done(adding, groups, moved, outcomes[-1])
+                gone = [record.key for record in moved] if archive else outcomes[-1].removed
+                self._remember(adding, turns, gone, outcomes[-1])
                 return outcomes
-        raise self._overtaken()
-
-    def _guard(self, adding: _Adding, groups: list[Leaving]) -> list[Op]:
-        """Return the operation that fails the write if the protected last user message was deleted."""
-        if adding.said is not None or adding.after is not None or not groups or self._spare is None:
-            return []
-        return [Expect(self._scope, MESSAGE, key=self._spare)]
-
-    def _done(self, adding: _Adding, groups: list[Leaving], gone: Sequence[str], held: Outcome) -> None:
-        """Remember eviction candidates for the next add: the groups after the last evicted one."""
-        last = next((n for n, group in enumerate(groups, 1) if gone[-1] in group.keys), 0) if gone else 0
-        self._next_to_go = groups[last:] if adding.after is None else []
-        self._spare = adding.said or self._spare
-        self._held = (held.count, held.weight)
-
-    def _overtaken(self) -> LimitError:
-        return LimitError(
+        raise LimitError(
             f"session {self._scope.path!r} could not be held to its limits: gave up after {ATTEMPTS} "
             "attempts, since others wrote to it each time",
             count=0,
             weight=0,
         )
 
-    # ------------------------------------------------------------ keeping elsewhere
+    def _guard(self, adding: _Adding, leaving: list[Turn]) -> list[Op]:
+        """Return the operation that fails the write if the protected last user message was deleted."""
+        if adding.last_user is not None or adding.after is not None or not leaving or self._last_user is None:
+            return []
+        return [Expect(self._scope, MESSAGE, key=self._last_user)]
 
-    async def _make_room(self, settings: SessionSettings) -> None:
+    def _remember(self, adding: _Adding, turns: list[Turn], gone: Sequence[str], totals: Outcome) -> None:
+        """Keep the eviction candidates for the next add: the turns after the last evicted one."""
+        last = next((n for n, turn in enumerate(turns, 1) if gone[-1] in turn.keys), 0) if gone else 0
+        self._candidates = turns[last:] if adding.after is None else []
+        self._last_user = adding.last_user or self._last_user
+        self._totals = (totals.count, totals.weight)
+
+    # ------------------------------------------------------------ hand over to a function or a model
+
+    async def _shrink(self, settings: SessionSettings) -> None:
         """Evict messages, unless another writer has the lease."""
-        lease = Ref(self._scope, LEASE, "room")
-        record = Record(scope=lease.scope, kind=lease.kind, key=lease.key, expires=self._store.clock() + LEASE_TIME)
+        lease = Record(self._scope, LEASE, "room", expires=self._store.clock() + LEASE_TIME)
         try:
-            (held,) = await self._store.write(Write((Put(record, if_version=0),)))
+            (outcome,) = await self._store.write(Write((Put(lease, if_version=0),)))
         except ConflictError:
             return
         try:
             for _ in range(ATTEMPTS):
-                if not await self._move_out(settings):
+                if not await self._evict_oldest(settings):
                     return
         finally:
-            await self._let_go(lease, held.version)
+            with suppress(ConflictError):  # it took so long that another writer has taken over
+                await self._store.write(Write((Delete(lease.ref, outcome.version),)))
 
-    async def _let_go(self, lease: Ref, version: int) -> None:
-        try:
-            await self._store.write(Write((Delete(lease, version),)))
-        except ConflictError:
-            return  # it took so long that another writer has taken over
-
-    async def _move_out(self, settings: SessionSettings) -> bool:
+    async def _evict_oldest(self, settings: SessionSettings) -> bool:
         """Evict the oldest messages; return whether there may be more."""
         page = await self._store.streams(StreamScan(scope=self._scope, kinds=(MESSAGE,), below=False))
         if not page.items:
@@ -194,20 +142,21 @@ class LimitedLog:
         stream = page.items[0]
         if not over_limit(self._limit(settings, ()), stream.count, stream.weight):
             return False
-        nothing = _Adding([], None, (), [], None, settings)
-        groups, _ = await self._plan(nothing, stream.count, stream.weight, settings.keep, derived=(RECALL,))
-        leaving = [record for group in groups for record in group.records]
-        if not leaving:
+        nothing = _Adding([], [], None, self._settings.view, None)
+        nothing.settings = settings
+        turns, _ = await self._plan(nothing, stream.count, stream.weight, settings.keep, derived=(RECALL,))
+        if not turns:
             return False
         try:
-            await self._store.write(Write(tuple(await self._handed_over(leaving)), lazy=True))
+            removing = await self._hand_over([record for turn in turns for record in turn.records])
+            await self._store.write(Write(tuple(removing), lazy=True))
         except ConflictError:
             return True  # another writer changed one of them
         return True
 
-    async def _handed_over(self, leaving: list[Record]) -> list[Op]:
+    async def _hand_over(self, leaving: list[Record]) -> list[Op]:
         """Pass evicted messages to the function or model; return the operations that remove them."""
-        overflow = self._known.overflow
+        overflow = self._settings.overflow
         messages = [decode(record) for record in leaving]
         if isinstance(overflow, Summarize):
             (old,) = await self._store.read([Ref(self._scope, SUMMARY, SUMMARY_KEY)])
@@ -221,82 +170,64 @@ class LimitedLog:
 
     async def _plan(
         self, adding: _Adding, count: int, weight: int, share: float = 1.0, *, derived: tuple[str, ...] = ()
-    ) -> tuple[list[Leaving], bool]:
-        """Return the groups to evict, oldest first, and whether evicting them is enough.
+    ) -> tuple[list[Turn], bool]:
+        """Return the turns to evict, oldest first, and whether evicting them is enough.
 
         For a share of 1 these are all that were loaded, for the next adds. With `derived`, their derived values
         are loaded, so that they need not be recomputed.
         """
-        settings, said = adding.settings, adding.said
-        too_many = count - int((settings.max_messages or count) * share)
-        too_much = weight - int((settings.max_tokens or weight) * share)
-        if said is None and adding.after is None:
-            said = self._spare = await _last_spoken(self._store, self._scope)
+        last_user = adding.last_user
+        if last_user is None and adding.after is None:
+            last_user = self._last_user = await self._find_last_user()
         records: list[Record] = []
-        scan = Scan(scope=self._scope, kinds=(MESSAGE,), limit=SPARE_MESSAGES, derived=derived)
+        scan = Scan(scope=self._scope, kinds=(MESSAGE,), limit=CANDIDATES, derived=derived)
         while True:
             if adding.after is None:
                 page = await self._store.scan(scan)
                 records += page.items
                 complete = page.cursor is None
-                records += [_unwritten(record) for record in adding.added] if complete else []
+                records += [replace(record, version=0) for record in adding.added] if complete else []
             else:
-                records, complete = [_unwritten(record) for record in adding.after], True
-            by_key = {record.key: record for record in records}
-            found = evictable([self._entry(record) for record in records], spare=said, complete=complete)
-            going = _enough(found, too_many, too_much)
-            if complete or going is not None or len(records) >= AT_ONCE:
-                held = _enough(
-                    found, count - (settings.max_messages or count), weight - (settings.max_tokens or weight)
-                )
-                chosen = found if share == 1 else found[:going]
-                left = [Leaving(keys := group.keys, [by_key[key] for key in keys]) for group in chosen]
-                return left, held is not None
+                records, complete = [replace(record, version=0) for record in adding.after], True
+            turns = evictable([TurnMessage.of(record) for record in records], last_user, complete=complete)
+            needed = _needed(turns, *_excess(adding.settings, count, weight, share))
+            if complete or needed is not None or len(records) >= MAX_EVICTED:
+                enough = _needed(turns, *_excess(adding.settings, count, weight)) is not None
+                return turns if share == 1 else turns[:needed], enough
             scan = replace(scan, cursor=page.cursor, limit=2 * scan.limit)
+
+    async def _find_last_user(self) -> str | None:
+        """Return the key of the user's last message; None if there is none among the newest messages."""
+        page = await self._store.scan(Scan(scope=self._scope, kinds=(MESSAGE,), reverse=True, limit=NEWEST))
+        return next((record.key for record in page.items if is_from_user(decode(record))), None)
 
     def _limit(self, settings: SessionSettings, evict: tuple[tuple[str, ...], ...], strict: bool = True) -> Limit:
         return Limit(self._scope, MESSAGE, settings.max_messages, settings.max_tokens, evict, strict)
-
-    def _entry(self, record: Record) -> Entry:
-        return Entry(record.key, record.seq, decode(record), tokens_of(record, self._tokens))
-
-
-class Leaving(Struct, frozen=True):
-    """Messages that are evicted together, and their keys."""
-
-    keys: tuple[str, ...]
-    records: list[Record]
 
 
 class _Adding:
     """One call that adds messages: its write without evictions, and its settings."""
 
     def __init__(
-        self,
-        ops: list[Op],
-        once: str | None,
-        checks: Sequence[Op],
-        added: list[Record],
-        after: list[Record] | None,
-        settings: SessionSettings,
+        self, ops: list[Op], added: list[Record], once: str | None, view: SettingsView, after: list[Record] | None
     ) -> None:
-        self._ops = (*ops, *checks)
+        self._ops = (*ops, *view.ops)
         self._once = once
         # Evictions differ between attempts, so the id of a call covers only `ops`.
         self._digest = None if once is None else Write(tuple(ops), once).digest
         self.added = added
         self.after = after
-        self.settings = settings
+        self.settings = view.settings
+        newest_first = reversed(added if after is None else after)
+        self.last_user = (
+            next((record.key for record in newest_first if is_from_user(decode(record))), None)
+            if view.limited
+            else None
+        )
+        """The key of the user's last message among those that are added."""
 
-    @cached_property
-    def said(self) -> str | None:
-        """The user's last message among those that are added."""
-        records = reversed(self.added if self.after is None else self.after)
-        return next((record.key for record in records if spoken(decode(record))), None)
-
-    def write(self, *more: Op) -> Write:
-        """Return the write of this call with its evictions."""
-        return Write((*self._ops, *more), self._once, lazy=True, digest=self._digest)
+    def write(self, *evictions: Op) -> Write:
+        return Write((*self._ops, *evictions), self._once, lazy=True, digest=self._digest)
 
 
 def _moves(leaving: list[Record]) -> list[Op]:
@@ -305,96 +236,42 @@ def _moves(leaving: list[Record]) -> list[Op]:
     return [*gone, *(Put(replace(record, kind=ARCHIVED)) for record in leaving)]
 
 
-def _unwritten(record: Record) -> Record:
-    """Return a record of the planned write: it has no version yet."""
-    return replace(record, version=0)
+def _excess(settings: SessionSettings, count: int, weight: int, share: float = 1.0) -> tuple[int, int]:
+    """Return by how many messages and tokens these totals exceed a share of the limits."""
+    return (
+        count - int((settings.max_messages or count) * share),
+        weight - int((settings.max_tokens or weight) * share),
+    )
 
 
-def _first(groups: list[Leaving], settings: SessionSettings, count: int, weight: int) -> list[Leaving]:
-    """Return the groups to evict so that these totals are within the limits."""
-    going: list[Leaving] = []
-    for group in groups:
-        too_many = settings.max_messages is not None and count > settings.max_messages
-        if not too_many and (settings.max_tokens is None or weight <= settings.max_tokens):
-            break
-        going.append(group)
-        count -= len(group.keys)
-        weight -= sum([record.weight for record in group.records])
-    return going
-
-
-def _enough(groups: list[Group], too_many: int, too_much: int) -> int | None:
-    """Return how many groups to evict, or None if all are not enough."""
-    for n, group in enumerate(groups):
-        if too_many <= 0 and too_much <= 0:
+def _needed(turns: list[Turn], count: int, weight: int) -> int | None:
+    """Return how many turns to evict to remove so many messages and tokens; None if all are not enough."""
+    for n, turn in enumerate(turns):
+        if count <= 0 and weight <= 0:
             return n
-        too_many -= len(group.entries)
-        too_much -= sum(entry.tokens for entry in group.entries)
-    return len(groups) if too_many <= 0 and too_much <= 0 else None
+        count -= len(turn.messages)
+        weight -= turn.weight
+    return len(turns) if count <= 0 and weight <= 0 else None
 
 
-async def _last_spoken(store: Store, scope: ScopePath) -> str | None:
-    """Return the key of the user's newest message; None if there is none among the newest messages."""
-    page = await store.scan(Scan(scope=scope, kinds=(MESSAGE,), reverse=True, limit=NEWEST))
-    return next((record.key for record in page.items if spoken(decode(record))), None)
+# ---------------------------------------------------------------- adding again, and replacing
 
 
-LONG = 50_000
-"""Number of characters from which token counting runs in a thread."""
-
-
-async def add_messages(
-    store: Store, log: LimitedLog, messages: list[Message], encode: Callable[[Message], Record], once: str | None
-) -> list[Message]:
-    """Add messages; return them with their ids, the original ones if this is a retry.
-
-    Raises ConflictError if a different message has one of the ids.
-    """
-    if any(len(message.text or "") > LONG for message in messages):
-        records = await off_loop(lambda: [encode(message) for message in messages])
-    else:
-        records = [encode(message) for message in messages]
-    while records:
-        try:
-            outcomes = await log.write([Put(record, if_version=0) for record in records], records, once)
-        except ConflictError:
-            # Some are stored already, as in a retry after a lost answer.
-            missing = await _missing(store, records)
-            if len(missing) == len(records):
-                raise
-            records = missing
-        else:
-            if once is None:
-                break
-            ids = [outcome.key for outcome in outcomes if outcome.key]
-            if len(ids) != len(messages):
-                break
-            return [
-                message if message.id == id else replace(message, id=id)
-                for message, id in zip(messages, ids, strict=True)
-            ]
-    return messages
-
-
-async def _missing(store: Store, records: list[Record]) -> list[Record]:
-    """Return the records that are not stored yet; raises ConflictError if a stored one differs."""
-    found = await store.read([record.ref for record in records])
+async def missing_records(store: Store, records: list[Record]) -> list[Record]:
+    """Return those of these new messages that are not stored yet; raises ConflictError if a stored one differs."""
     missing = []
-    for record, stored in zip(records, found, strict=True):
+    for record, stored in zip(records, await store.read([record.ref for record in records]), strict=True):
         if stored is None:
             missing.append(record)
-        elif _said(checked(record)) != _said(stored):
+            continue
+        given = checked(record)
+        if (given.text, given.data, given.meta, given.weight) != (stored.text, stored.data, stored.meta, stored.weight):
             raise ConflictError(
                 f"session {record.scope.path!r} has another message with the id {record.key!r}",
                 key=record.key,
                 current=stored.version,
             )
     return missing
-
-
-def _said(record: Record) -> tuple[Any, ...]:
-    """Return the identity of a message: everything except its times."""
-    return (record.text, record.data, record.meta, record.weight)
 
 
 def difference(
@@ -405,26 +282,26 @@ def difference(
     A new record goes to the end of its stream, so everything after the first new or moved message is deleted and
     put again. Raises InvalidValueError for duplicate ids.
     """
+    if len({message.id for message in messages}) < len(messages):
+        raise InvalidValueError("a session cannot hold two messages with the same id")
     known = {record.key: record for record in stored}
-    ops: list[Op] = []
-    placed: list[Record] = []
+    deletes: list[Op] = []
+    changed: list[Record] = []
     moved: list[Record] = []
     after: list[Record] = []
     last = 0
     for message in messages:
         old = known.pop(message.id, None)
-        if old is None or decode(old) != message:
-            record = encode(message, old.expires if old is not None else None)
+        if old is None:
+            record = encode(message, None)
         else:
-            record = old
+            record = old if decode(old) == message else encode(message, old.expires)
         after.append(record)
         if old is None or moved or old.seq < last:
             moved.append(record)
-            ops += [Delete(old.ref)] if old is not None else []
+            deletes += [Delete(old.ref)] if old is not None else []
         else:
             last = old.seq
-            placed += [record] if record is not old else []
-    if len({message.id for message in messages}) < len(messages):
-        raise InvalidValueError("a session cannot hold two messages with the same id")
-    ops += [Delete(record.ref) for record in known.values()]
-    return [*ops, *map(Put, placed), *map(Put, moved)], after
+            changed += [record] if record is not old else []
+    deletes += [Delete(record.ref) for record in known.values()]
+    return [*deletes, *map(Put, changed), *map(Put, moved)], after

@@ -20,16 +20,18 @@ from ..messages import SYSTEM_ID, Content, Message, MessageLike, Role, decode, e
 from ..recall.index_entry import RECALL
 from ..records import Record, Ref, ScopePath, Stream
 from ..store.protocol import Store, scan_all
-from ..store.query import Delete, Expect, Op, Purge, Put, Scan, StreamScan, Write
+from ..store.query import Delete, Expect, Op, Outcome, Purge, Put, Scan, StreamScan, Write
 from ..store.retry import retried
 from ..tokens import DEFAULT_ENCODING, TokenCounter, count_message
 from .kinds import ARCHIVED, MESSAGE, SUMMARY, conditions
 from .listing import SessionInfo, session_info
-from .session_log import ATTEMPTS, LimitedLog, add_messages, difference
-from .settings import GivenSettings, KnownSettings, Overflow, Retention, SessionSettings
+from .session_log import ATTEMPTS, LimitedLog, difference, missing_records
+from .settings import GivenSettings, Overflow, Retention, SessionSettings, SettingsCache
 from .summary import SUMMARY_KEY
 from .turns import read_summary, read_window, system_records
 
+LONG = 50_000
+"""Number of characters from which token counting runs in a thread."""
 COPIED_AT_ONCE = 1000
 """How many messages are read at once when copying a session."""
 
@@ -53,8 +55,8 @@ class AsyncSession:
         self._tokens = tokens
         self._count = functools.partial(count_message, tokens=tokens)
         self._encoding = None if tokens.name == DEFAULT_ENCODING else tokens.name
-        self._known = KnownSettings(scope, given or GivenSettings())
-        self._log = LimitedLog(store, scope, tokens, self._known)
+        self._settings = SettingsCache(scope, given or GivenSettings())
+        self._log = LimitedLog(store, scope, self._settings)
 
     def __repr__(self) -> str:
         """Return the class and the path of the scope."""
@@ -84,10 +86,11 @@ class AsyncSession:
         InvalidValueError for a value that cannot be stored; NotFoundError for a missing image file, TooLargeError
         for one that is too large.
         """
-        given = one_message(message, content, role, fields, self._store.clock)
+        given = [one_message(message, content, role, fields, self._store.clock)]
         expires = None if ttl is None else self._store.clock() + check_ttl(ttl)
-        added = await read_images([given]) if given.images else [given]
-        return (await self._add(added, once, expires))[0]
+        if given[0].images:
+            given = await read_images(given)
+        return (await self._add(given, once, expires))[0]
 
     async def add_many(
         self, messages: Iterable[MessageLike], *, once: str | None = None, open_images: bool = True
@@ -153,15 +156,15 @@ class AsyncSession:
         """Set the system message, replacing the previous one; limits never evict it."""
         message = Message("system", check_text(content, "content"), SYSTEM_ID, timestamp=self._store.clock())
         record = self._encode(message)
-        await self._log.write([Put(record)], [record])
+        await self._write([Put(record)], [record])
         return message
 
     async def settings(self) -> SessionSettings:
         """Return the session's settings: the stored ones, with those this handle was opened with."""
         stream = await self._stream()
         ended = stream is not None and stream.expires is not None and stream.expires <= self._store.clock()
-        self._known.learn(None if stream is None or ended else stream.settings)
-        return self._known.view.settings
+        self._settings.learn(None if stream is None or ended else stream.settings)
+        return self._settings.view.settings
 
     async def configure(
         self,
@@ -182,13 +185,13 @@ class AsyncSession:
         await self.settings()
 
         async def change() -> SessionSettings:
-            view = self._known.change(given)
+            view = self._settings.change(given)
             try:
                 await self._store.write(Write(view.ops))
             except SettingsChangedError as error:
-                self._known.learn(error.settings)
+                self._settings.learn(error.settings)
                 raise
-            self._known.confirm(view)
+            self._settings.confirm(view)
             return view.settings
 
         return await retried(change, f"changing the settings of session {self.scope.path!r}")
@@ -235,7 +238,7 @@ class AsyncSession:
             try:
                 if ops:
                     expected = Expect(self.scope, MESSAGE, stream.version if stream is not None else 0)
-                    await self._log.write([expected, *ops], [], after=records)
+                    await self._write([expected, *ops], [], after=records)
                 return after
             except ConflictError:
                 continue
@@ -252,8 +255,8 @@ class AsyncSession:
         last = (await self._record(at)).seq if at is not None else None
         target = self.scope.parent / name
         await self.settings()
-        twin = AsyncSession(self._store, target, self._tokens, self._known.given())
-        ops: list[Op] = [await twin._if_empty()]
+        copy = AsyncSession(self._store, target, self._tokens, self._settings.all_given())
+        ops: list[Op] = [await copy._if_empty()]
         for kind in (ARCHIVED, SUMMARY, MESSAGE):
             scan = Scan(scope=self.scope, kinds=(kind,), limit=COPIED_AT_ONCE, derived=(RECALL,))
             async with aclosing(scan_all(self._store, scan)) as records:
@@ -261,11 +264,11 @@ class AsyncSession:
                     if kind == MESSAGE and last is not None and record.seq > last:
                         break
                     ops.append(Put(replace(record, scope=target)))
-        await twin.settings()
-        view = twin._known.view
+        await copy.settings()
+        view = copy._settings.view
         await self._store.write(Write((*ops, *view.ops), lazy=True))
-        twin._known.confirm(view)
-        return twin
+        copy._settings.confirm(view)
+        return copy
 
     async def prefill(self, messages: Iterable[MessageLike]) -> bool:
         """Add messages if the session has none except system messages; return whether it did."""
@@ -277,7 +280,7 @@ class AsyncSession:
                 empty = await self._if_empty()
             except ConflictError:
                 return False
-            await self._log.write([empty, *map(Put, records)], records)
+            await self._write([empty, *map(Put, records)], records)
             return True
 
         return await retried(fill, f"filling session {self.scope.path!r}")
@@ -334,7 +337,7 @@ class AsyncSession:
         ops += [Put(replace(self._encode(message), kind=ARCHIVED)) for message in saved.archived]
         if saved.summary is not None:
             ops.append(Put(Record(scope=self.scope, kind=SUMMARY, key=SUMMARY_KEY, text=saved.summary)))
-        await self._log.write(ops, [], after=records)
+        await self._write(ops, [], after=records)
         info = await self.info()
         return info.messages if info is not None else 0
 
@@ -352,7 +355,7 @@ class AsyncSession:
 
     async def _retention(self) -> Retention:
         """Return the retention; read from the store only if it is not cached."""
-        settings = self._known.view.settings if self._known.certain else await self.settings()
+        settings = self._settings.view.settings if self._settings.certain else await self.settings()
         return settings.retention
 
     async def __aenter__(self) -> AsyncSession:
@@ -363,8 +366,56 @@ class AsyncSession:
             await self.clear(keep_system=True)
 
     async def _add(self, messages: list[Message], once: str | None, expires: datetime | None = None) -> list[Message]:
-        return await add_messages(
-            self._store, self._log, messages, lambda message: self._encode(message, expires), once
+        """Add messages; return them with their ids, the original ones if this is a retry."""
+        size = 0
+        for message in messages:
+            size += len(message.content if isinstance(message.content, str) else message.text or "")
+        if size > LONG:
+            records = await off_loop(lambda: [self._encode(message, expires) for message in messages])
+        else:
+            records = [self._encode(message, expires) for message in messages]
+        while records:
+            try:
+                outcomes = await self._write([Put(record, if_version=0) for record in records], records, once)
+            except ConflictError:
+                # Some are stored already, as in a retry after a lost answer.
+                missing = await missing_records(self._store, records)
+                if len(missing) == len(records):
+                    raise
+                records = missing
+            else:
+                if once is None or len(outcomes) != len(messages):
+                    return messages
+                return [
+                    replace(message, id=outcome.key) if outcome.key and outcome.key != message.id else message
+                    for message, outcome in zip(messages, outcomes, strict=True)
+                ]
+        return messages
+
+    async def _write(
+        self, ops: list[Op], added: list[Record], once: str | None = None, *, after: list[Record] | None = None
+    ) -> list[Outcome]:
+        """Run `ops`, which add the records `added`, within the current limits; return their outcomes.
+
+        `after` is the whole content of the session after `ops`, if known.
+        """
+        for _ in range(ATTEMPTS):
+            view = self._settings.view
+            try:
+                if view.limited or once is not None:
+                    outcomes = await self._log.write(ops, added, once, view, after)
+                else:
+                    # Adding a message never waits for the embedder: recall does, for many messages at once.
+                    outcomes = await self._store.write(Write((*ops, *view.ops), lazy=True))
+            except SettingsChangedError as error:
+                self._settings.learn(error.settings)
+            else:
+                if once is None and not view.confirmed:  # with an id, it may be a retry, done under other settings
+                    self._settings.confirm(view)
+                return outcomes[: len(ops)]
+        raise ConflictError(
+            f"session {self.scope.path!r}: gave up after {ATTEMPTS} attempts, since others changed its settings "
+            "each time"
         )
 
     async def _record(self, id: str) -> Record:

@@ -11,9 +11,10 @@ from datetime import timedelta
 from typing import Any, Literal, TypeAlias, get_args
 
 from msgspec import UNSET, MsgspecError, UnsetType, json
+from msgspec.structs import asdict, replace
 
 from ..checks import check_count, check_number, check_ttl, shown
-from ..errors import InvalidValueError
+from ..errors import InvalidValueError, UnreadableStoreError
 from ..messages import Message
 from ..records import ScopePath, Value
 from ..store.query import Expect, Op, Touch
@@ -57,11 +58,6 @@ class SessionSettings(Value, frozen=True, kw_only=True, omit_defaults=True):
         if self.ttl is not None:
             check_ttl(self.ttl)
 
-    @property
-    def limited(self) -> bool:
-        """Whether the session is limited in messages or tokens."""
-        return self.max_messages is not None or self.max_tokens is not None
-
 
 DEFAULT = SessionSettings()
 """Settings of a session without any."""
@@ -88,95 +84,92 @@ class GivenSettings:
             self.handler, stored = overflow, "function"
         elif overflow is not UNSET and overflow not in ("drop", "archive"):
             raise InvalidValueError(f"overflow is 'drop', 'archive', a function or Summarize(…): {shown(overflow)}")
-        named = {
-            "max_messages": max_messages,
-            "max_tokens": max_tokens,
-            "overflow": stored,
-            "keep": keep,
-            "retention": retention,
-            "ttl": ttl,
-        }
-        self.changes: dict[str, Any] = {name: value for name, value in named.items() if value is not UNSET}
-        self.over(DEFAULT)
+        values = (max_messages, max_tokens, stored, keep, retention, ttl)
+        named = zip(SessionSettings.__struct_fields__, values, strict=True)
+        self.changes: dict[str, Any] = {name: value for name, value in named if value is not UNSET}
+        self.apply_to(DEFAULT)
 
-    def over(self, settings: SessionSettings) -> SessionSettings:
-        """Return settings, with the given ones replaced."""
-        if not self.changes:
-            return settings
-        return SessionSettings(**{name: getattr(settings, name) for name in settings.__struct_fields__} | self.changes)
+    def apply_to(self, settings: SessionSettings) -> SessionSettings:
+        """Return settings with the given ones replaced; raises InvalidValueError."""
+        return replace(settings, **self.changes) if self.changes else settings
 
 
 class SettingsView:
-    """Settings for a write: the stored text, its meaning, and the new settings."""
+    """Settings for a write: those that are stored, those that it stores, and the operations that do so."""
 
-    def __init__(self, home: ScopePath, stored: str | None, before: SessionSettings, settings: SessionSettings) -> None:
+    def __init__(
+        self, scope: ScopePath, stored: str | None, before: SessionSettings, settings: SessionSettings
+    ) -> None:
         self.stored = stored
         self.before = before
-        self.limited: bool = settings.limited
         self.settings = settings
-        self.written: str | None = stored if settings == before else encode(settings)
+        self.limited: bool = settings.max_messages is not None or settings.max_tokens is not None
+        self.confirmed = False
+        """Whether the store has accepted these settings from this handle."""
+        self.written: str | None = stored if settings == before else _encode(settings)
         """The text stored after the write."""
-        ops: list[Op] = [Expect(home, MESSAGE, settings=stored)]
+        ops: list[Op] = [Expect(scope, MESSAGE, settings=stored)]
         if self.written != stored:
-            ops.append(Touch(home, MESSAGE, settings.ttl, self.written))
-        if settings.limited and (settings.ttl is not None or before.ttl is not None):
-            ops += [Touch(home, kind, settings.ttl) for kind in KEPT.get(settings.overflow, ())]
+            ops.append(Touch(scope, MESSAGE, settings.ttl, self.written))
+        if self.limited and (settings.ttl is not None or before.ttl is not None):
+            # The archive lives as long as the messages.
+            ops += [Touch(scope, kind, settings.ttl) for kind in KINDS_BESIDE.get(settings.overflow, ())]
         self.ops: tuple[Op, ...] = tuple(ops)
-        """Operations that check the settings, change them, and keep the archive alive."""
 
 
-KEPT = {"archive": (ARCHIVED,), "summarize": (ARCHIVED, SUMMARY), "function": (ARCHIVED,)}
+KINDS_BESIDE = {"archive": (ARCHIVED,), "summarize": (ARCHIVED, SUMMARY), "function": (ARCHIVED,)}
 """Kinds kept beside the messages of a limited session, by overflow policy."""
 
 
-class KnownSettings:
-    """Settings known to one handle.
+class SettingsCache:
+    """The settings that one handle of a session knows.
 
     Given settings are stored with its first write, and again if the session was recreated; otherwise it obeys the
     stored ones.
     """
 
-    def __init__(self, home: ScopePath, given: GivenSettings) -> None:
-        self._home = home
+    def __init__(self, scope: ScopePath, given: GivenSettings) -> None:
+        self._scope = scope
         self._given = given
-        self._declared = False
-        """Whether the given settings are stored."""
+        self._given_stored = False
         self.certain: bool = False
         """Whether the store has confirmed the cached settings."""
         # Most often a session is opened with the settings that it has; if not, the first write detects it.
-        settings = given.over(DEFAULT)
-        stored = encode(settings) if settings != DEFAULT else None
-        self.view: SettingsView = SettingsView(home, stored, settings, settings)
+        settings = given.apply_to(DEFAULT)
+        stored = _encode(settings) if settings != DEFAULT else None
+        self.view: SettingsView = SettingsView(scope, stored, settings, settings)
 
     def learn(self, stored: str | None) -> None:
         """Take the stored settings."""
-        settings = before = decode(stored)
-        if stored is None or not self._declared:
-            settings = self._given.over(before)
-        self.view = SettingsView(self._home, stored, before, settings)
+        settings = before = _decode(stored)
+        if stored is None or not self._given_stored:
+            settings = self._given.apply_to(before)
+        self.view = SettingsView(self._scope, stored, before, settings)
         self.certain = True
 
     def confirm(self, view: SettingsView) -> None:
         """Record that a write succeeded with this view."""
-        if self.view is view and view.before is not view.settings:
-            self.view = SettingsView(self._home, view.written, view.settings, view.settings)
-        self._declared = self.certain = True
+        if self.view is view:
+            if view.before is not view.settings:
+                self.view = SettingsView(self._scope, view.written, view.settings, view.settings)
+            self.view.confirmed = True
+        self._given_stored = self.certain = True
 
     def change(self, given: GivenSettings) -> SettingsView:
         """Return a view that changes settings; they count as given to this handle."""
         if "overflow" in given.changes:
             self._given.handler = given.handler
         self._given.changes |= given.changes
-        self.view = SettingsView(self._home, self.view.stored, self.view.before, given.over(self.view.settings))
+        view = self.view
+        self.view = SettingsView(self._scope, view.stored, view.before, given.apply_to(view.settings))
         return self.view
 
-    def given(self) -> GivenSettings:
+    def all_given(self) -> GivenSettings:
         """Return all settings, to pass to another session."""
-        twin = GivenSettings()
-        settings = self.view.settings
-        twin.changes = {name: getattr(settings, name) for name in settings.__struct_fields__}
-        twin.handler = self._given.handler
-        return twin
+        given = GivenSettings()
+        given.changes = asdict(self.view.settings)
+        given.handler = self._given.handler
+        return given
 
     @property
     def overflow(self) -> Overflow:
@@ -187,22 +180,17 @@ class KnownSettings:
         return "drop" if stored == "drop" else "archive"
 
 
-_encoder = json.Encoder()
 _decoder = json.Decoder(SessionSettings)
 
 
-def encode(settings: SessionSettings) -> str:
-    """Encode settings."""
-    return _encoder.encode(settings).decode()
+def _encode(settings: SessionSettings) -> str:
+    return json.encode(settings).decode()
 
 
-def decode(text: str | None) -> SessionSettings:
-    """Decode settings; raises UnreadableStoreError if they are invalid."""
+def _decode(text: str | None) -> SessionSettings:
     if text is None:
         return DEFAULT
     try:
         return _decoder.decode(text)
     except MsgspecError as error:
-        from ..errors import UnreadableStoreError
-
         raise UnreadableStoreError(f"a session has settings that cannot be read: {shown(text)}") from error

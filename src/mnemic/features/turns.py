@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar, cast
 
 from msgspec import Struct, field
@@ -24,19 +24,26 @@ NEWEST = 200
 """How many of the newest messages are searched for the user's last message."""
 
 
-class Entry(Struct, frozen=True):
-    """A message with its key, position and tokens."""
+class TurnMessage(Struct, frozen=True):
+    """A message with its key, position and tokens, and its record if it is stored."""
 
     key: str
     seq: int
     message: Message
     tokens: int = 0
+    record: Record | None = None
+
+    @classmethod
+    def of(cls, record: Record, tokens: TokenCounter | None = None) -> TurnMessage:
+        """Return the message of a record, with its stored weight unless `tokens` counts it."""
+        count = record.weight if tokens is None else tokens_of(record, tokens)
+        return cls(record.key, record.seq, decode(record), count, record)
 
 
-class Group(Struct):
+class Turn(Struct):
     """Messages that belong together: a tool call with all its results, or one message."""
 
-    entries: list[Entry]
+    messages: list[TurnMessage]
     unanswered: set[str] = field(default_factory=set)
     over: bool = False
     """Whether a user spoke later, so that no further result will come."""
@@ -44,7 +51,17 @@ class Group(Struct):
     @property
     def keys(self) -> tuple[str, ...]:
         """The keys of the messages."""
-        return tuple(entry.key for entry in self.entries)
+        return tuple([message.key for message in self.messages])
+
+    @property
+    def records(self) -> list[Record]:
+        """The records of the messages that are stored."""
+        return [message.record for message in self.messages if message.record is not None]
+
+    @property
+    def weight(self) -> int:
+        """The tokens of all messages."""
+        return sum([message.tokens for message in self.messages])
 
 
 def calls_of(message: Message) -> list[tuple[str, str | None]]:
@@ -63,7 +80,7 @@ def answers_of(message: Message) -> list[str]:
     return own + [block.get("tool_use_id", "") for block in _blocks(message, "tool_result")]
 
 
-def spoken(message: Message) -> bool:
+def is_from_user(message: Message) -> bool:
     """Return whether a message is the user's own, not just a tool result with the user role."""
     return message.role == "user" and not answers_of(message)
 
@@ -75,59 +92,52 @@ def _blocks(message: Message, kind: str) -> Iterator[dict[str, Any]]:
                 yield block
 
 
-def grouped(entries: Sequence[Entry]) -> list[Group]:
-    """Return messages in groups, in the order of their first messages.
-
-    A result without its call is a group of its own.
-    """
-    groups: list[Group] = []
-    asked: dict[str, Group] = {}
-    waiting: list[Group] = []
-    for entry in entries:
-        message = entry.message
-        answers = answers_of(message)
-        home = next((asked[answer] for answer in answers if answer in asked), None)
-        if home is not None:
-            home.entries.append(entry)
-            for ids in calls_of(home.entries[0].message):
+def group_turns(messages: Sequence[TurnMessage]) -> list[Turn]:
+    """Return messages in turns, in the order of their first messages; a result without its call is its own turn."""
+    turns: list[Turn] = []
+    by_call: dict[str, Turn] = {}
+    waiting: list[Turn] = []
+    for item in messages:
+        answers = answers_of(item.message)
+        answered = next((by_call[answer] for answer in answers if answer in by_call), None)
+        if answered is not None:
+            answered.messages.append(item)
+            for ids in calls_of(answered.messages[0].message):
                 if not set(answers).isdisjoint(ids):
-                    home.unanswered.discard(ids[0])
+                    answered.unanswered.discard(ids[0])
             continue
-        if spoken(message):
-            for group in waiting:
-                group.over = True
+        if is_from_user(item.message):
+            for turn in waiting:
+                turn.over = True
             waiting.clear()
-        group = Group([entry])
-        for call_id, other_id in calls_of(message):
-            group.unanswered.add(call_id)
-            asked[call_id] = group
+        turn = Turn([item])
+        for call_id, other_id in calls_of(item.message):
+            turn.unanswered.add(call_id)
+            by_call[call_id] = turn
             if other_id is not None:
-                asked[other_id] = group
-        if group.unanswered:
-            waiting.append(group)
-        groups.append(group)
-    return groups
+                by_call[other_id] = turn
+        if turn.unanswered:
+            waiting.append(turn)
+        turns.append(turn)
+    return turns
 
 
-def evictable(entries: Sequence[Entry], *, spare: str | None, complete: bool) -> list[Group]:
-    """Return the groups that may be evicted, in order.
+def evictable(messages: Sequence[TurnMessage], last_user: str | None, *, complete: bool) -> list[Turn]:
+    """Return the turns that may be evicted, in order.
 
-    `entries` are the oldest messages, all of them if `complete`. Never evicted: the message with the key `spare`,
-    the user's last; system messages; the newest group; a call that may still be answered.
+    `messages` are the oldest, all of them if `complete`. Never evicted: the message with the key `last_user`;
+    system messages; the newest turn; a call that may still be answered.
     """
-    groups = grouped(entries)
-    if complete and groups:
-        newest = entries[-1].key
-        groups = [group for group in groups if newest not in group.keys]
+    turns = group_turns(messages)
+    if complete and turns:
+        newest = messages[-1].key
+        turns = [turn for turn in turns if newest not in turn.keys]
     return [
-        group
-        for group in groups
-        if (group.over or not group.unanswered) and not any(_kept(entry, spare) for entry in group.entries)
+        turn
+        for turn in turns
+        if (turn.over or not turn.unanswered)
+        and not any(item.key == last_user or item.message.role == "system" for item in turn.messages)
     ]
-
-
-def _kept(entry: Entry, spare: str | None) -> bool:
-    return entry.key == spare or entry.message.role == "system"
 
 
 def fitting(messages: Sequence[AnyMessage], max_tokens: int, tokens: TokenCounter) -> list[AnyMessage]:
@@ -135,22 +145,13 @@ def fitting(messages: Sequence[AnyMessage], max_tokens: int, tokens: TokenCounte
 
     Messages that are too long for it are skipped.
     """
-    entries = [Entry(str(n), n, message, count_message(message, tokens)) for n, message in enumerate(messages, 1)]
-    required = [entry for entry in entries if entry.message.role == "system"]
-    required += [entry for entry in entries if spoken(entry.message)][-1:]
-    present = {entry.key for entry in required}
+    items = [TurnMessage(str(n), n, message, count_message(message, tokens)) for n, message in enumerate(messages, 1)]
+    required = [item for item in items if item.message.role == "system"]
+    required += [item for item in items if is_from_user(item.message)][-1:]
     window = Window(max_tokens, partial=True)
-    required = window.require(required)
-    for entry in reversed(entries):
-        if entry.key not in present and not window.full:
-            window.offer(entry)
-    return cast("list[AnyMessage]", window.messages(required))
-
-
-def _stand_in(interrupted: Entry, asked: Entry, call: str) -> Entry:
-    """Return a placeholder for a missing result, right after its call."""
-    message = replace(interrupted.message, id=f"{asked.key}/{call}", tool_call_id=call)
-    return replace(interrupted, key=message.id, seq=asked.seq, message=message)
+    window.require(required)
+    window.offer(reversed(items))
+    return cast("list[AnyMessage]", window.messages())
 
 
 class Window:
@@ -161,62 +162,64 @@ class Window:
     longer than the whole budget, are skipped too.
     """
 
-    def __init__(self, budget: int, interrupted: Entry | None = None, *, partial: bool = False) -> None:
+    def __init__(self, budget: int, interrupted: TurnMessage | None = None, *, partial: bool = False) -> None:
         self.left: int = budget
-        self._budget = budget
         self.full: bool = False
+        self._budget = budget
         self._partial = partial
         self._interrupted = interrupted
-        self._taken: list[Entry] = []
-        self._answers: dict[str, Entry] = {}
+        self._required: set[str] = set()
+        self._taken: dict[str, TurnMessage] = {}
+        self._answers: dict[str, TurnMessage] = {}
 
-    def require(self, entries: Sequence[Entry]) -> list[Entry]:
-        """Reserve space for required messages, and return them; raises BudgetError if they do not fit."""
-        needed = sum(entry.tokens for entry in entries)
+    def require(self, messages: Sequence[TurnMessage]) -> None:
+        """Reserve space for required messages; raises BudgetError if they do not fit."""
+        needed = sum(item.tokens for item in messages)
         if needed > self.left and not self._partial:
             raise BudgetError(
                 f"the system message and the user's last message need {needed:,} tokens, "
                 f"more than the {self.left:,} of the budget"
             )
-        taken = []
-        for entry in entries:
-            if entry.tokens <= self.left:
-                taken.append(entry)
-                self.left -= entry.tokens
-        return taken
+        for item in messages:
+            self._required.add(item.key)
+            if item.tokens <= self.left:
+                self._taken[item.key] = item
+                self.left -= item.tokens
 
-    def offer(self, entry: Entry) -> None:
-        """Add the next older message if it fits; after the first that does not, the window is full."""
-        message = entry.message
-        answers = answers_of(message)
-        if answers or message.role == "tool":
-            self._answers.update((answer, entry) for answer in answers)
+    def offer(self, messages: Iterable[TurnMessage]) -> None:
+        """Add the next older messages that fit; after the first that does not, the window is full."""
+        for item in messages:
+            if item.key not in self._required and not self.full:
+                self._offer(item)
+
+    def _offer(self, item: TurnMessage) -> None:
+        answers = answers_of(item.message)
+        if answers or item.message.role == "tool":
+            self._answers.update((answer, item) for answer in answers)
             return
-        group = {entry.key: entry}
-        for ids in calls_of(message):
+        turn = {item.key: item}
+        for ids in calls_of(item.message):
             answer = next((self._answers[name] for name in ids if name in self._answers), None)
             if answer is None:
                 if self._interrupted is None:
                     return
-                answer = _stand_in(self._interrupted, entry, ids[0])
-            group[answer.key] = answer
-        cost = sum(one.tokens for one in group.values())
+                # A placeholder for the missing result, right after its call.
+                message = replace(self._interrupted.message, id=f"{item.key}/{ids[0]}", tool_call_id=ids[0])
+                answer = replace(self._interrupted, key=message.id, seq=item.seq, message=message)
+            turn[answer.key] = answer
+        cost = sum(one.tokens for one in turn.values())
         if cost > self.left:
             # A message that no window of this size could hold does not end a partial one.
             self.full = not self._partial or cost <= self._budget
             return
         self.left -= cost
-        self._taken.extend(group.values())
+        self._taken |= turn
 
-    def messages(self, required: Sequence[Entry]) -> list[Message]:
-        """Return the chosen and required messages, oldest first, system messages before all."""
-        entries = {entry.key: entry for entry in (*required, *self._taken)}.values()
-
-        def place(entry: Entry) -> tuple[bool, int]:
-            # A summary has no position, so it comes right after the system messages.
-            return entry.message.role != "system", entry.seq
-
-        return [entry.message for entry in sorted(entries, key=place)]
+    def messages(self) -> list[Message]:
+        """Return the chosen messages, oldest first, system messages before all."""
+        # A summary has no position, so it comes right after the system messages.
+        ordered = sorted(self._taken.values(), key=lambda item: (item.message.role != "system", item.seq))
+        return [item.message for item in ordered]
 
 
 async def read_window(
@@ -224,35 +227,29 @@ async def read_window(
 ) -> list[Message]:
     """Return the newest messages of a session that fit, as `AsyncSession.window` does; raises BudgetError."""
 
-    def to_entry(record: Record) -> Entry:
-        return Entry(record.key, record.seq, decode(record), tokens_of(record, tokens))
+    def counted(key: str, message: Message) -> TurnMessage:
+        return TurnMessage(key, 0, message, count_message(message, tokens))
 
-    def weighed(key: str, message: Message) -> Entry:
-        return Entry(key, 0, message, count_message(message, tokens))
-
-    stand_in = None
+    placeholder = None
     if interrupted is not None:
-        said = check_text(interrupted, "interrupted")
-        stand_in = weighed("@interrupted", Message("tool", said, metadata={"interrupted": True}))
-    window = Window(check_count(max_tokens, "max_tokens", least=1), stand_in, partial=partial)
-    required = [to_entry(record) for record in await system_records(store, scope)]
+        result = Message("tool", check_text(interrupted, "interrupted"), metadata={"interrupted": True})
+        placeholder = counted("@interrupted", result)
+    window = Window(check_count(max_tokens, "max_tokens", least=1), placeholder, partial=partial)
+    required = [TurnMessage.of(record, tokens) for record in await system_records(store, scope)]
     scan = Scan(scope=scope, kinds=(MESSAGE,), reverse=True, limit=NEWEST)
     page = await store.scan(scan)
-    newest = [to_entry(record) for record in page.items]
-    required += [entry for entry in newest if spoken(entry.message)][:1]
-    present = {entry.key for entry in required}
-    required = window.require(required)
+    newest = [TurnMessage.of(record, tokens) for record in page.items]
+    window.require(required + [item for item in newest if is_from_user(item.message)][:1])
     if (text := await read_summary(store, scope)) is not None:
-        summary = weighed(SUMMARY_ID, summary_message(text))
-        required += window.require([summary]) if summary.tokens <= window.left else []
+        summary = counted(SUMMARY_ID, summary_message(text))
+        if summary.tokens <= window.left:
+            window.require([summary])
     while True:
-        for entry in newest:
-            if entry.key not in present and not window.full:
-                window.offer(entry)
+        window.offer(newest)
         if window.full or page.cursor is None:
-            return window.messages(required)
+            return window.messages()
         page = await store.scan(replace(scan, cursor=page.cursor))
-        newest = [to_entry(record) for record in page.items]
+        newest = [TurnMessage.of(record, tokens) for record in page.items]
 
 
 async def read_summary(store: Store, scope: ScopePath) -> str | None:

@@ -1,4 +1,4 @@
-"""A bucket in a dictionary, which counts what is asked of it and breaks where it is told to."""
+"""A bucket in a dictionary, which counts requests and can be made to fail at any of them."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from datetime import UTC, datetime, timedelta
 from hashlib import md5
 from itertools import count
 
-from mnemic.backends.s3.objects import Bucket, Found, Listed, UnchangedError
+from mnemic.backends.s3.client import Bucket, Found, Listed, UnchangedError
 from mnemic.errors import StoreUnavailableError
 
 
 class DictBucket(Bucket):
-    """Keeps objects in a dictionary; it is lent to several engines as if each had a connection of its own."""
+    """Keeps objects in a dictionary; several engines can use it as if each had a connection of its own."""
 
-    def __init__(self, *, deletes: bool = True) -> None:
+    def __init__(self, *, conditional_deletes: bool = True) -> None:
         self.url = "s3://dict"
-        self.deletes = deletes
+        self.conditional_deletes = conditional_deletes
         self.objects: dict[str, tuple[bytes, str, datetime]] = {}
         self.time = datetime(2024, 1, 1, tzinfo=UTC)
-        self.asked: Counter[str] = Counter()
+        self.requests: Counter[str] = Counter()
         self.breaks_after: int | None = None
         """After how many more requests that change something the connection breaks."""
         self.loses = False
@@ -36,29 +36,28 @@ class DictBucket(Bucket):
         return sorted(key for key in self.objects if part in key)
 
     async def get(self, key: str, *, unless: str | None = None) -> Found | None:
-        self.asked["get"] += 1
+        self.requests["get"] += 1
         if key not in self.objects:
             return None
         data, etag, _ = self.objects[key]
         if etag == unless:
-            self.asked["unchanged"] += 1
+            self.requests["unchanged"] += 1
             raise UnchangedError
         return Found(data, etag)
 
-    async def get_part(self, key: str, start: int, size: int) -> Found | None:
-        self.asked["get part"] += 1
-        found = self.objects.get(key)
-        return None if found is None else Found(found[0][start : start + size], found[1])
+    async def put_unique(self, key: str, data: bytes) -> None:
+        assert key not in self.objects
+        await self.put(key, data, over=None)
 
     async def put(self, key: str, data: bytes, *, over: str | None) -> str | None:
         if self.meanwhile is not None:
             await self.meanwhile(key)
-        self.asked["put"] += 1
+        self.requests["put"] += 1
         broken = self._break()
         if broken and not self.loses:
             raise StoreUnavailableError("the connection broke")
-        held = self.objects.get(key)
-        if (held[1] if held else None) != over:
+        before = self.objects.get(key)
+        if (before[1] if before else None) != over:
             return None
         etag = f"{md5(data).hexdigest()}-{next(self._puts)}"
         self.objects[key] = (data, etag, self.time)
@@ -67,19 +66,22 @@ class DictBucket(Bucket):
         return None if self.resends else etag
 
     async def delete(self, key: str, *, only: str | None = None) -> bool:
-        self.asked["delete"] += 1
+        self.requests["delete"] += 1
         if self._break():
             raise StoreUnavailableError("the connection broke")
-        if only is not None and self.deletes and (key not in self.objects or self.objects[key][1] != only):
-            return key not in self.objects
+        if only is not None:
+            assert self.conditional_deletes
+            if key not in self.objects or self.objects[key][1] != only:
+                return False
         self.objects.pop(key, None)
         return True
 
-    async def list(self, prefix: str, *, after: str | None = None) -> AsyncGenerator[Listed, None]:
-        self.asked["list"] += 1
+    async def list(self, prefix: str, *, after: str = "") -> AsyncGenerator[Listed, None]:
+        self.requests["list"] += 1
         for key in sorted(self.objects, key=str.encode):
-            if key.startswith(prefix) and (after is None or key > after) and key in self.objects:
-                yield Listed(key, *self.objects[key][1:])
+            if key.startswith(prefix) and key > after and key in self.objects:
+                data, etag, modified = self.objects[key]
+                yield Listed(key, etag, modified, len(data))
 
     async def now(self) -> datetime:
         return self.time

@@ -89,7 +89,7 @@ class SmallS3:
         page = found[: int(request.query["max-keys"])]
         items = "".join(
             f"<Contents><Key>{escape(key)}</Key><ETag>&quot;{md5(self.objects[key]).hexdigest()}&quot;</ETag>"
-            "<LastModified>2024-01-01T00:00:00.000Z</LastModified></Contents>"
+            f"<LastModified>2024-01-01T00:00:00.000Z</LastModified><Size>{len(self.objects[key])}</Size></Contents>"
             for key in page
         )
         more = len(found) > len(page)

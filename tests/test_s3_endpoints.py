@@ -1,4 +1,4 @@
-"""S3: endpoints that misbehave, and emulators of two makers."""
+"""S3: endpoints that misbehave, and two emulators."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import mnemic
-from mnemic.backends.s3 import collect, objects
+from mnemic.backends.s3 import client, collect
 from mnemic.errors import (
     InvalidValueError,
     StoreBusyError,
@@ -22,8 +22,8 @@ from mnemic.errors import (
 )
 from mnemic.records import Record, Ref, ScopePath
 from mnemic.store.protocol import Store, all_streams
-from mnemic.store.query import Put, Scan, StreamScan, Write
-from s3_lab import HOME, KIND, TENANTS, connected, put, texts
+from mnemic.store.query import Purge, Put, Scan, StreamScan, Write
+from s3_testing import HOME, KIND, LONG, TENANTS, connected, put, texts
 from servers import aws as servers
 from small_s3 import SmallS3
 
@@ -31,7 +31,7 @@ from small_s3 import SmallS3
 def served(work: Callable[[SmallS3], Coroutine[Any, Any, None]], monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("ACCESS_KEY_ID", "test"), ("SECRET_ACCESS_KEY", "test"), ("EC2_METADATA_DISABLED", "true")):
         monkeypatch.setenv(f"AWS_{name}", value)
-    monkeypatch.setattr(objects, "_checked", {})
+    monkeypatch.setattr(client, "_checked", {})
 
     async def main() -> None:
         server = SmallS3()
@@ -86,9 +86,11 @@ def test_an_endpoint_that_deletes_whatever_the_condition_is_used_without(monkeyp
     async def work(server: SmallS3) -> None:
         server.heeds_on_delete = False
         async with connected(server.url) as store:
-            for _ in range(3):
-                await store.write(Write((put("k", ScopePath("b")), put("k", ScopePath("c")))))
-        assert not any("notes/" in key or "mnemic-" in key for key in server.objects)
+            await store.write(Write((put("k"),)))
+            await store.write(Write((Purge(HOME, KIND, drop=True),)))
+            await store.write(Write((put("k2"),)))
+            assert list(await texts(store)) == ["k2"]
+        assert sorted(server.objects) == ["p/manifests/_acme/_alice", "p/mnemic"]
 
     served(work, monkeypatch)
 
@@ -120,14 +122,8 @@ def test_a_lost_answer_is_not_taken_for_a_lost_race(monkeypatch: pytest.MonkeyPa
             for n in range(3):
                 server.loses = 1
                 await store.write(Write((put(f"k{n}"),)))
-            server.loses = 1
-            await store.write(Write((put("k", ScopePath("b")), put("k", ScopePath("c")))))
             streams = [s async for s in all_streams(store, StreamScan(scope=ScopePath()))]
-            assert [(s.scope.path, s.count, s.version) for s in streams] == [
-                ("acme/alice", 3, 3),
-                ("b", 1, 1),
-                ("c", 1, 1),
-            ]
+            assert [(s.scope.path, s.count, s.version) for s in streams] == [("acme/alice", 3, 3)]
 
     served(work, monkeypatch)
 
@@ -149,7 +145,7 @@ def test_what_s3_refuses_leaves_as_one_of_our_errors(monkeypatch: pytest.MonkeyP
         lambda store: store.read([Ref(HOME, KIND, "k")]),
         lambda store: store.scan(Scan(scope=ScopePath(), below=True)),
         lambda store: store.streams(StreamScan(scope=ScopePath())),
-        lambda store: store.write(Write((put("k", ScopePath("b")), put("k", ScopePath("c"))))),
+        lambda store: store.write(Write((put("k", ScopePath("b")),))),
     ]
 
     async def work(server: SmallS3) -> None:
@@ -198,19 +194,21 @@ def emulator(request: pytest.FixtureRequest) -> Callable[[], servers.Emulator]:
 
 @pytest.fixture
 def url(emulator: Callable[[], servers.Emulator]) -> Iterator[str]:
-    with servers.empty_prefix(emulator=emulator) as lent:
-        yield lent
+    with servers.empty_prefix(emulator=emulator) as url:
+        yield url
 
 
 def test_listings_are_read_to_the_end(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(objects, "PAGE", 4)
+    monkeypatch.setattr(client, "PAGE", 4)
 
     async def main() -> None:
         async with connected(url) as store:
-            for tenant in TENANTS:
-                await store.write(Write((put("k", ScopePath(tenant)),)))
-            found = [s.scope.path async for s in all_streams(store, StreamScan(scope=ScopePath(), limit=5))]
-            assert found == sorted(TENANTS)
+            scopes = [*(ScopePath(path) for name in TENANTS for path in (name, f"{name}/x", f"{name}-/x")), *LONG]
+            for scope in scopes:
+                await store.write(Write((put("k", scope),)))
+            for above in (ScopePath(), ScopePath("a"), ScopePath("\uffff"), ScopePath("..")):
+                found = [s.scope.path async for s in all_streams(store, StreamScan(scope=above, limit=5))]
+                assert found == sorted(scope.path for scope in scopes if above.holds(scope))
 
     asyncio.run(main())
 

@@ -1,4 +1,4 @@
-"""S3: commits that are broken off or sent twice, and writers in one another's way."""
+"""S3: commits that are interrupted or sent twice, and concurrent writers."""
 
 from __future__ import annotations
 
@@ -9,32 +9,30 @@ import sys
 import textwrap
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
 from dict_bucket import DictBucket
-from mnemic.backends.s3 import engine, manifest, names, objects
-from mnemic.backends.s3.collecting import collect_in
-from mnemic.errors import ConflictError, StoreBusyError, StoreUnavailableError
+from mnemic.backends.s3 import client, commit
+from mnemic.errors import ConflictError, StoreUnavailableError
 from mnemic.records import Record, Ref, ScopePath
 from mnemic.store.protocol import Store, all_streams, scan_all
-from mnemic.store.query import Delete, Derive, Op, Purge, Put, Scan, StreamScan, Touch, Write
+from mnemic.store.query import Delete, Derive, Expect, Op, Purge, Put, Scan, StreamScan, Touch, Write
 from mnemic.testing.harness import without_times
-from s3_lab import HOME, KIND, audit, connected, opened, put, shrink, texts
+from s3_testing import HOME, KIND, MANIFEST, audit, connected, engine_on, open_on, put, shrink, texts
 from servers import aws as servers
 
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a few records be many, so that they are soon moved from the manifest into segments."""
+    """Move a few records from the manifest into segments already."""
     shrink(monkeypatch)
 
 
 WRITES: list[tuple[Op, ...]] = [
     *((put(f"k{n}", text=f"{n}" * 50, derived={"v": b"1" * 40}),) for n in range(12)),
     (Delete(Ref(HOME, KIND, "k3")), put("k4", text="changed")),
-    (Derive(Ref(HOME, KIND, "k5"), "v", b"2"), put("other", HOME / "below")),
+    (Derive(Ref(HOME, KIND, "k5"), "v", b"2"), Put(Record(HOME, "other", "k"))),
     (Purge(HOME, KIND, keep=("k1", "k4")),),
 ]
 
@@ -47,27 +45,27 @@ def test_a_commit_that_breaks_off_anywhere_is_done_wholly_or_not_at_all(small: N
 
     async def main() -> None:
         whole, states = DictBucket(), []
-        store = opened(whole)
+        store = open_on(whole)
         for n, ops in enumerate(WRITES):
-            before = whole.asked["put"] + whole.asked["delete"]
+            before = whole.requests["put"] + whole.requests["delete"]
             await store.write(Write(ops, id=f"w{n}"))
-            states.append((await state(store), whole.asked["put"] + whole.asked["delete"] - before))
+            states.append((await state(store), whole.requests["put"] + whole.requests["delete"] - before))
         for broken in range(len(WRITES)):
             for step in range(states[broken][1]):
                 bucket = DictBucket()
-                store = opened(bucket)
+                store = open_on(bucket)
                 for n, ops in enumerate(WRITES):
                     bucket.breaks_after, bucket.loses = (step, loses) if n == broken else (None, False)
                     with suppress(StoreUnavailableError):
                         await store.write(Write(ops, id=f"w{n}"))
                     bucket.breaks_after = None
-                    assert await state(opened(bucket)) in (states[n][0], states[n - 1][0] if n else [])
+                    assert await state(open_on(bucket)) in (states[n][0], states[n - 1][0] if n else [])
                     # Whoever does not know whether it was done sends it again.
                     await store.write(Write(ops, id=f"w{n}"))
                     assert await state(store) == states[n][0]
                 bucket.wait(timedelta(days=2))
-                await collect_in(engine.S3Engine(bucket, names.Names("p")))
-                await audit(bucket)
+                await engine_on(bucket).collect()
+                audit(bucket)
 
     asyncio.run(main())
 
@@ -75,24 +73,24 @@ def test_a_commit_that_breaks_off_anywhere_is_done_wholly_or_not_at_all(small: N
 def test_a_commit_that_was_sent_twice_is_not_taken_for_someone_elses(small: None) -> None:
     async def main() -> None:
         bucket = DictBucket()
-        store = opened(bucket)
+        store = open_on(bucket)
         bucket.resends = True
         for n in range(20):
             await store.write(Write((put(f"k{n}", text="x" * 30),)))
-            await store.write(Write((put(f"k{n}", ScopePath("other")), put(f"k{n}", ScopePath("third")))))
+            await store.write(Write((put(f"k{n}", ScopePath("other")),)))
         assert len(await texts(store)) == len(await texts(store, ScopePath("other"))) == 20
         streams = [s async for s in all_streams(store, StreamScan(scope=ScopePath()))]
-        assert [(s.count, s.version) for s in streams] == [(20, 20)] * 3
+        assert [(s.count, s.version) for s in streams] == [(20, 20)] * 2
         # Others may have written so much since that nobody knows.
         moved = 0
 
         async def others(key: str) -> None:
             nonlocal moved
-            if "manifests" in key and not moved:
+            if key == MANIFEST and not moved:
                 moved = 1
                 bucket.resends = False
-                second = opened(bucket)
-                for n in range(manifest.TURNS + 1):
+                second = open_on(bucket)
+                for n in range(commit.MAX_COMMITS + 1):
                     await second.write(Write((put(f"o{n}"),)))
                 bucket.resends = True
                 bucket.objects[key] = (*bucket.objects[key][:2], bucket.time)
@@ -104,10 +102,10 @@ def test_a_commit_that_was_sent_twice_is_not_taken_for_someone_elses(small: None
     asyncio.run(main())
 
 
-def test_writers_of_other_streams_do_not_stop_a_commit() -> None:
+def test_a_commit_is_repeated_if_others_wrote_to_the_scope_meanwhile() -> None:
     async def main() -> None:
         bucket = DictBucket()
-        store, other = opened(bucket), opened(bucket)
+        store, other = open_on(bucket), open_on(bucket)
         await store.write(Write((put("first"),)))
         left, inside = 3, False
 
@@ -115,22 +113,46 @@ def test_writers_of_other_streams_do_not_stop_a_commit() -> None:
             nonlocal left, inside
             if left and not inside:
                 left, inside = left - 1, True
-                await other.write(Write((put(f"o{left}", HOME / "other"),)))
+                await other.write(Write((Put(Record(HOME, "other", f"o{left}")),)))
                 inside = False
 
         bucket.meanwhile = meanwhile
-        planned = store._writer._plan
-        plans = 0
-
-        async def counted(*arguments: Any) -> Any:
-            nonlocal plans
-            plans += 1
-            return await planned(*arguments)
-
-        store._writer._plan = counted  # type: ignore[assignment, method-assign]
         await store.write(Write((Put(Record(HOME, KIND, "second"), 0),)))
-        assert list(await texts(store)) == ["first", "second", "o2", "o1", "o0"]
-        assert plans == 1
+        assert list(await texts(store)) == ["first", "second"]
+        streams = [s async for s in all_streams(store, StreamScan(scope=HOME))]
+        assert [(s.kind, s.count, s.version) for s in streams] == [(KIND, 2, 2), ("other", 3, 3)]
+        audit(bucket)
+
+    asyncio.run(main())
+
+
+def test_of_two_writers_that_create_a_scope_the_slower_one_follows() -> None:
+    async def main() -> None:
+        bucket = DictBucket()
+        stores = [open_on(bucket) for _ in range(2)]
+
+        async def meanwhile(key: str) -> None:
+            bucket.meanwhile = None
+            await asyncio.sleep(0.001)  # the number of a new manifest is the time
+            await stores[1].write(Write((put("faster"),)))
+
+        bucket.meanwhile = meanwhile
+        await stores[0].write(Write((put("slower"),)))
+        assert list(await texts(stores[0])) == ["faster", "slower"]
+        audit(bucket)
+
+    asyncio.run(main())
+
+
+def test_of_two_writers_that_drop_a_stream_on_a_condition_one_fails() -> None:
+    async def main() -> None:
+        bucket = DictBucket()
+        stores = [open_on(bucket) for _ in range(2)]
+        await stores[0].write(Write((put("first"),)))
+        drop = Write((Expect(HOME, KIND, version=1), Purge(HOME, KIND, drop=True)))
+        done = await asyncio.gather(*(store.write(drop) for store in stores), return_exceptions=True)
+        assert sum(isinstance(result, ConflictError) for result in done) == 1
+        assert bucket.keys("p/") == []
 
     asyncio.run(main())
 
@@ -138,20 +160,20 @@ def test_writers_of_other_streams_do_not_stop_a_commit() -> None:
 def test_a_reader_whose_segment_was_written_anew_reads_the_new_one(small: None) -> None:
     async def main() -> None:
         bucket = DictBucket()
-        writer = opened(bucket)
+        writer = open_on(bucket)
         for n in range(30):
             await writer.write(Write((put(f"k{n:02}", text="x" * 40),)))
-        reader = opened(bucket)
-        get_part, changed = bucket.get_part, False
+        reader = open_on(bucket)
+        get, changed = bucket.get, False
 
-        async def meanwhile(key: str, start: int, size: int) -> objects.Found | None:
+        async def meanwhile(key: str, *, unless: str | None = None) -> client.Found | None:
             nonlocal changed
-            if not changed:
+            if "segments/" in key and not changed:
                 changed = True
                 await writer.write(Write((Purge(HOME, KIND, keep=("k01", "k29")),)))
-            return await get_part(key, start, size)
+            return await get(key, unless=unless)
 
-        bucket.get_part = meanwhile  # type: ignore[method-assign]
+        bucket.get = meanwhile  # type: ignore[method-assign]
         assert list(await texts(reader)) == ["k01", "k29"]
         assert changed
 
@@ -161,7 +183,7 @@ def test_a_reader_whose_segment_was_written_anew_reads_the_new_one(small: None) 
 def test_what_a_process_died_before_deleting_is_deleted_by_the_next_writer(small: None) -> None:
     async def main() -> None:
         bucket = DictBucket()
-        store = opened(bucket)
+        store = open_on(bucket)
         for n in range(20):
             await store.write(Write((put(f"k{n}", text="x" * 40),)))
         delete = bucket.delete
@@ -174,9 +196,9 @@ def test_what_a_process_died_before_deleting_is_deleted_by_the_next_writer(small
         await store.write(Write((Purge(HOME, KIND, keep=("k19",)),)))
         assert before <= set(bucket.keys("segments/"))
         bucket.delete = delete  # type: ignore[method-assign]
-        await opened(bucket).write(Write((put("later"),)))
+        await open_on(bucket).write(Write((put("later"),)))
         assert before.isdisjoint(bucket.keys("segments/"))
-        await audit(bucket)
+        audit(bucket)
         assert list(await texts(store)) == ["k19", "later"]
 
     asyncio.run(main())
@@ -185,24 +207,16 @@ def test_what_a_process_died_before_deleting_is_deleted_by_the_next_writer(small
 def test_no_manifest_names_a_segment_that_was_not_put(small: None) -> None:
     async def main() -> None:
         bucket = DictBucket()
-        store = opened(bucket)
+        store = open_on(bucket)
         await store.write(Write((put("first"),)))
-        bucket_put, refusals = bucket.put, 1
-
-        async def refused(key: str, data: bytes, *, over: str | None) -> str | None:
-            nonlocal refusals
-            if "segments/" in key and refusals:
-                refusals -= 1
-                return None
-            return await bucket_put(key, data, over=over)
-
-        bucket.put = refused  # type: ignore[method-assign]
+        bucket.breaks_after = 0
+        with pytest.raises(StoreUnavailableError):
+            await store.write(Write((put("large", text="x" * 900),)))
+        bucket.breaks_after = None
+        assert bucket.keys("segments/") == []
+        assert list(await texts(open_on(bucket))) == ["first"]
         await store.write(Write((put("large", text="x" * 900),)))
-        await audit(bucket)
-        refusals = 1000
-        with pytest.raises(StoreBusyError):
-            await store.write(Write((put("larger", text="x" * 900),)))
-        assert list(await texts(opened(bucket))) == ["first", "large"]
+        audit(bucket)
 
     asyncio.run(main())
 
@@ -212,8 +226,8 @@ APPEND = textwrap.dedent("""
     from mnemic.records import Record, ScopePath
     from mnemic.store import registry
     from mnemic.store.query import Put, Write
-    from mnemic.backends.s3 import draft
-    draft.INLINE, draft.FULL, draft.FEW = 3000, 20000, 3
+    from mnemic.backends.s3 import codec, commit
+    commit.MAX_INLINE, codec.MAX_SEGMENT = 3000, 10_000
 
     async def main(url, writer, count):
         parsed, backend = registry.find(url)

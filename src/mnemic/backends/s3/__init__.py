@@ -1,6 +1,5 @@
-"""`s3://bucket/prefix`: records in objects of a bucket, as a readable archive."""
+"""`s3://bucket/prefix`: records in objects of a bucket, as an archive."""
 
-from .collecting import collect
-from .opening import BACKEND
+from .opening import BACKEND, collect
 
 __all__ = ["BACKEND", "collect"]

@@ -6,8 +6,8 @@ from collections import OrderedDict
 from contextlib import suppress
 
 from ...errors import StoreError
-from .names import Names
-from .objects import Bucket, Found
+from .client import Bucket, Found
+from .codec import Keys
 
 REMEMBERED = 1000
 """How many entries are cached."""
@@ -16,9 +16,9 @@ REMEMBERED = 1000
 class Notes:
     """Journal entries by name; an empty object counts as absent."""
 
-    def __init__(self, bucket: Bucket, names: Names) -> None:
+    def __init__(self, bucket: Bucket, keys: Keys) -> None:
         self._bucket = bucket
-        self._names = names
+        self._keys = keys
         self._seen: OrderedDict[str, Found | None] = OrderedDict()
 
     async def get(self, key: str) -> bytes | None:
@@ -36,18 +36,18 @@ class Notes:
         return _note(found) == before and await self._put(key, found, after)
 
     async def _look(self, key: str) -> Found | None:
-        found = await self._bucket.get(self._names.note(key))
+        found = await self._bucket.get(self._keys.note(key))
         self._remember(key, found)
         return found
 
     async def _put(self, key: str, held: Found | None, after: bytes | None) -> bool:
         """Replace the entry as last seen; return False if it has changed."""
-        at, body = self._names.note(key), b"" if after is None else b"+" + after
+        at, body = self._keys.note(key), b"" if after is None else b"+" + after
         if held is None and after is None:
             return await self._bucket.get(at) is None
         self._seen.pop(key, None)
-        if after is None and held is not None and self._bucket.deletes:
-            return await self._bucket.delete(at, only=held.etag)
+        if after is None and held is not None and self._bucket.conditional_deletes:
+            return await self._bucket.delete(at, only=held.etag) or await self._bucket.get(at) is None
         etag = await self._bucket.put(at, body, over=None if held is None else held.etag)
         if etag is None:
             # The first attempt may have succeeded.

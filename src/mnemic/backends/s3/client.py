@@ -1,29 +1,30 @@
-"""Objects in a bucket: conditional puts, reads, deletes and lists, with errors mapped."""
+"""Objects in a bucket: conditional puts, reads, deletes and lists, with errors mapped; a cache for them."""
 
 from __future__ import annotations
 
 import re
 import secrets
+from collections import OrderedDict
 from collections.abc import AsyncGenerator
 from contextlib import suppress
 from datetime import datetime
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from botocore.exceptions import ClientError
 from msgspec import Struct
 
-from ...errors import StoreBusyError, StoreError, StorePermissionError
+from ...errors import StoreError, StorePermissionError
 from .. import aws
 
-TRIES = 3
-"""How often an object with a unique name is put."""
 PAGE = 1000
 """Page size of S3 lists."""
-_checked: dict[tuple[str, str], bool] = {}
-"""Endpoints and buckets known to support conditional puts, and whether they support conditional deletes."""
 NEVER = '"00000000000000000000000000000000"'
 """An ETag that no object has."""
+_checked: dict[tuple[str, str], bool] = {}
+"""Endpoints and buckets known to support conditional puts, and whether they support conditional deletes."""
+
+Value = TypeVar("Value")
 
 
 class Found(Struct, frozen=True):
@@ -39,6 +40,11 @@ class Listed(Struct, frozen=True):
     key: str
     etag: str
     modified: datetime
+    size: int
+
+
+class UnchangedError(Exception):
+    """The object has not changed."""
 
 
 class Bucket:
@@ -48,18 +54,29 @@ class Bucket:
         self._requests = requests
         self._name = name
         self.url: str = str(requests.url)
-        self.deletes: bool = False
-        """Whether the endpoint supports conditional deletes, as Amazon S3 has since 2025."""
+        self.conditional_deletes: bool = False
+        """Whether the endpoint supports them, as Amazon S3 has since 2025."""
         self._place = (str(requests.meta.endpoint_url), name)
 
     async def get(self, key: str, *, unless: str | None = None) -> Found | None:
         """Return an object; None if it does not exist. Raises UnchangedError if its ETag is `unless`."""
         condition = {} if unless is None else {"IfNoneMatch": unless}
-        return await self._get(key, condition)
+        try:
+            answer = await self._send("get_object", Key=key, **condition)
+            return Found(answer["Body"], str(answer["ETag"]))
+        except _RefusedError as refused:
+            if refused.status == 304:
+                raise UnchangedError from None
+            if refused.status == 404 and refused.code != "NoSuchBucket":
+                return None
+            raise refused.explained from None
 
-    async def get_part(self, key: str, start: int, size: int) -> Found | None:
-        """Return a byte range of an object; None if it does not exist."""
-        return await self._get(key, {"Range": f"bytes={start}-{start + size - 1}"})
+    async def put_unique(self, key: str, data: bytes) -> None:
+        """Put an object whose key nobody else uses."""
+        try:
+            await self._send("put_object", Key=key, Body=data)
+        except _RefusedError as refused:
+            raise refused.explained from None
 
     async def put(self, key: str, data: bytes, *, over: str | None) -> str | None:
         """Put an object over the one with the ETag `over` or, if that is None, only if it does not exist.
@@ -76,37 +93,25 @@ class Bucket:
             return None
         return str(answer["ETag"])
 
-    async def put_new(self, key: str, data: bytes) -> None:
-        """Put an object with a unique name; raises StoreBusyError after repeated failures."""
-        for _ in range(TRIES):
-            if await self.put(key, data, over=None) is not None:
-                return
-            found = await self.get(key)
-            if found is not None and found.data == data:
-                return
-        raise StoreBusyError(f"{self.url}: the object {key} could not be put; try again")
-
     async def delete(self, key: str, *, only: str | None = None) -> bool:
-        """Delete an object; with `only`, if it has that ETag. Returns whether it is gone."""
+        """Delete an object; with `only`, if it has that ETag. Returns False if the condition fails."""
         condition = {} if only is None else {"IfMatch": only}
         try:
             await self._send("delete_object", Key=key, **condition)
         except _RefusedError as refused:
             if not refused.by_condition:
                 raise refused.explained from None
-            return await self._get(key, {}) is None
+            return False
         return True
 
-    async def list(self, prefix: str, *, after: str | None = None) -> AsyncGenerator[Listed, None]:
-        """Yield all objects whose names start with `prefix`, in order, after one."""
-        # Some endpoints echo it in XML, which cannot represent these two characters.
-        start = None if after is None else re.split("[\ufffe\uffff]", after, maxsplit=1)[0]
-        more = {} if start is None else {"StartAfter": start}
+    async def list(self, prefix: str, *, after: str = "") -> AsyncGenerator[Listed, None]:
+        """Yield all objects whose keys start with `prefix`, in order, after one."""
+        more = {"StartAfter": start} if (start := _in_xml(after)) else {}
         while True:
-            page = await self._list(Prefix=prefix, MaxKeys=PAGE, **more)
+            page = await self._list(Prefix=_in_xml(prefix), MaxKeys=PAGE, **more)
             for item in page.get("Contents", ()):
-                if start == after or item["Key"] > after:
-                    yield Listed(item["Key"], item["ETag"], item["LastModified"])
+                if item["Key"].startswith(prefix) and item["Key"] > after:
+                    yield Listed(item["Key"], item["ETag"], item["LastModified"], item["Size"])
             if not page.get("IsTruncated"):
                 return
             more = {"ContinuationToken": page["NextContinuationToken"]}
@@ -123,28 +128,25 @@ class Bucket:
             await self.get(key)
             return
         if self._place not in _checked:
-            await self._check(key, data, first)
-        self.deletes = _checked[self._place]
-
-    async def _check(self, key: str, data: bytes, first: str | None) -> None:
-        again = await self.put(key, data, over=None) if first is not None else None
-        wrong = await self.put(key, data, over=NEVER)
-        if again is not None or wrong is not None:
-            ignored = "If-None-Match" if again is not None else "If-Match"
-            raise StoreError(
-                f"{self.url}: this endpoint ignores {ignored} when an object is put, so that writers would "
-                "overwrite one another; use Amazon S3, or a server that supports conditional writes"
-            )
-        _checked[self._place] = await self._check_delete(f"{key}-{secrets.token_hex(8)}", data)
+            again = await self.put(key, data, over=None) if first is not None else None
+            wrong = await self.put(key, data, over=NEVER)
+            if again is not None or wrong is not None:
+                ignored = "If-None-Match" if again is not None else "If-Match"
+                raise StoreError(
+                    f"{self.url}: this endpoint ignores {ignored} when an object is put, so that writers would "
+                    "overwrite one another; use Amazon S3, or a server that supports conditional writes"
+                )
+            _checked[self._place] = await self._check_delete(f"{key}-{secrets.token_hex(8)}", data)
+        self.conditional_deletes = _checked[self._place]
 
     async def _check_delete(self, key: str, data: bytes) -> bool:
         """Return whether the endpoint supports conditional deletes; leaves nothing of `key`."""
-        await self.put_new(key, data)
-        heeds = False
+        await self.put_unique(key, data)
+        supported = False
         with suppress(StoreError):  # a missing permission to delete shows in the next step
-            heeds = not await self.delete(key, only=NEVER)
+            supported = not await self.delete(key, only=NEVER)
         await self.delete(key)
-        return heeds
+        return supported
 
     async def now(self) -> datetime:
         """Return the server's time."""
@@ -155,19 +157,7 @@ class Bucket:
         """Close connections."""
         await self._requests.close()
 
-    async def _get(self, key: str, options: dict[str, str]) -> Found | None:
-        try:
-            answer = await self._send("get_object", Key=key, **options)
-            return Found(answer["Body"], str(answer["ETag"]))
-        except _RefusedError as refused:
-            if refused.status == 304:
-                raise UnchangedError from None
-            if refused.status == 404 and refused.code != "NoSuchBucket":
-                return None
-            raise refused.explained from None
-
     async def _list(self, **options: Any) -> Any:
-        """Return a page of names; raises a Mnemic error."""
         try:
             return await self._send("list_objects_v2", **options)
         except _RefusedError as refused:
@@ -181,10 +171,6 @@ class Bucket:
             raise _RefusedError(error, aws.explain(error, self.url)) from error
 
 
-class UnchangedError(Exception):
-    """The object has not changed."""
-
-
 class _RefusedError(Exception):
     """S3 refused a request."""
 
@@ -195,3 +181,38 @@ class _RefusedError(Exception):
         self.by_condition = self.status in (404, 409, 412) and self.code != "NoSuchBucket"
         self.explained = explained
         explained.__cause__ = error
+
+
+def _in_xml(text: str) -> str:
+    """Return the start of a text up to a character that XML, in which some endpoints repeat it, cannot represent."""
+    return re.split("[\ufffe\uffff]", text, maxsplit=1)[0]
+
+
+class Cache(Generic[Value]):
+    """An LRU cache bounded by size in bytes."""
+
+    def __init__(self, max_size: int) -> None:
+        self._max_size = max_size
+        self._size = 0
+        self._values: OrderedDict[str, tuple[Value, int]] = OrderedDict()
+
+    def get(self, key: str) -> Value | None:
+        """Return a cached value, or None."""
+        if key not in self._values:
+            return None
+        self._values.move_to_end(key)
+        return self._values[key][0]
+
+    def put(self, key: str, value: Value, size: int) -> None:
+        """Cache a value of about this many bytes, unless it is too large."""
+        self.drop(key)
+        if size <= self._max_size // 4:
+            self._values[key] = (value, size)
+            self._size += size
+        while self._size > self._max_size:
+            self._size -= self._values.popitem(last=False)[1][1]
+
+    def drop(self, key: str) -> None:
+        """Remove a value from the cache."""
+        if key in self._values:
+            self._size -= self._values.pop(key)[1]

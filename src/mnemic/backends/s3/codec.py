@@ -1,0 +1,240 @@
+"""Objects in a bucket: their keys, the manifest of a scope, and segments of records.
+
+A manifest lists the streams of a scope with their newest records. Older records are in segments, each an immutable
+object with the records of one stream in a range of seqs. The ranges of a stream's segments do not overlap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from hashlib import sha256
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import zstandard
+from msgspec import MsgspecError, Struct, field, msgpack
+from zstandard import ZstdError
+
+from ...errors import NewerSchemaError, TooLargeError, UnreadableStoreError
+from ...store.planning import RecordState
+from ..keyvalue.kept import Kept, KeptHead, encode
+
+FORMAT = 1
+MAX_PREFIX = 150
+"""Maximum size of a store's prefix in bytes: with 825 for a scope and 32 for an id, S3's 1,024 suffice."""
+MAX_SCOPE_KEY = 200
+"""Maximum number of characters of an encoded scope in a key; the rest of a longer one is replaced by a hash."""
+MAX_UNPACKED = 256 * 1024 * 1024
+"""Maximum size of decompressed data, against decompression bombs."""
+MAX_SEGMENT = 2 * 1024 * 1024
+"""Maximum size, before compression, of a segment with more than one record; smaller than half of it is small."""
+_KEY_BOUND = 32
+"""How many characters of keys are kept as bounds of a segment; truncation preserves order."""
+
+Derived = dict[str, tuple[int, bytes]]
+"""Derived values by name, with their versions."""
+Content = TypeVar("Content", "Manifest", "Records")
+
+pack: Callable[[Any], bytes] = msgpack.Encoder().encode
+
+
+class Keys:
+    """Keys of a store's objects; those of manifests sort like their scopes."""
+
+    def __init__(self, prefix: str) -> None:
+        start = f"{prefix}/" if prefix else ""
+        self.marker: str = f"{start}mnemic"
+        self.manifests: str = f"{start}manifests/"
+        self.segments: str = f"{start}segments/"
+        self.notes: str = f"{start}notes/"
+
+    def note(self, key: str) -> str:
+        """Return the name of a journal entry."""
+        return self.notes + quote(key, safe="")
+
+    def manifest(self, scope: str) -> str:
+        """Return the key of a scope's manifest."""
+        name = _encoded(scope)
+        if len(name) > MAX_SCOPE_KEY:
+            name = f"{name[:MAX_SCOPE_KEY]}~{sha256(name.encode()).hexdigest()[:24]}"
+        return self.manifests + name
+
+    def segment(self, manifest: str, id: str) -> str:
+        """Return the key of a segment of the scope with this manifest."""
+        return f"{self.segments}{manifest.removeprefix(self.manifests)}/{id}"
+
+    def manifest_of(self, segment: str) -> str:
+        """Return the key of the manifest of a segment's scope."""
+        return self.manifests + segment.removeprefix(self.segments).rpartition("/")[0]
+
+    def below(self, scope: str) -> str:
+        """Return a common prefix of the manifests of all scopes below one."""
+        return self.manifests + (f"{_encoded(scope)}/"[:MAX_SCOPE_KEY] if scope else "")
+
+    def order(self, manifest: str) -> str:
+        """Return the part of a manifest's key that sorts like the scope; long scopes may have it in common."""
+        return manifest[: len(self.manifests) + MAX_SCOPE_KEY]
+
+
+def _encoded(scope: str) -> str:
+    # UTF-8 sorts like its text. The underscores keep segments such as '..' from being folders.
+    return "_" + scope.replace("/", "/_")
+
+
+class Item(RecordState, array_like=True, frozen=True):
+    """A stored record, with its body as JSON."""
+
+    body: bytes = b""
+    derived: Derived = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, kept: Kept, derived: Derived) -> Item:
+        """Return a record to be stored."""
+        return cls(
+            kept.key, kept.seq, kept.version, kept.created, kept.weight, kept.labels, kept.expires, encode(kept),
+            derived,
+        )  # fmt: skip
+
+    @property
+    def size(self) -> int:
+        """Approximate size in bytes."""
+        return 64 + len(self.body) + size_of(self.derived)
+
+
+class Records(Struct, array_like=True, dict=True):
+    """Content of a segment: records by seq."""
+
+    items: list[Item]
+
+    @cached_property
+    def by_key(self) -> dict[str, Item]:
+        """The records by key."""
+        return {item.key: item for item in self.items}
+
+
+class Segment(Struct, array_like=True, frozen=True):
+    """A reference to a segment, with the bounds of its seqs and keys."""
+
+    id: str
+    first: int
+    last: int
+    low: str
+    high: str
+    size: int
+
+    @classmethod
+    def of(cls, id: str, items: Sequence[Item]) -> Segment:
+        """Return the reference to a new segment of these records."""
+        keys = [item.key[:_KEY_BOUND] for item in items]
+        return cls(id, items[0].seq, items[-1].seq, min(keys), max(keys), sum(item.size for item in items))
+
+    @property
+    def small(self) -> bool:
+        """Whether it is merged with a neighbor that is rewritten."""
+        return self.size < MAX_SEGMENT // 2
+
+    def may_hold(self, keys: Iterable[str]) -> bool:
+        """Return whether one of these keys may be in it."""
+        return any(self.low <= key[:_KEY_BOUND] <= self.high for key in keys)
+
+    def covers(self, seqs: Iterable[int]) -> bool:
+        """Return whether one of these seqs is in its range."""
+        return any(self.first <= seq <= self.last for seq in seqs)
+
+
+class StreamEntry(Struct, array_like=True):
+    """A stream: its state, its segments in the order of their seqs, and its inline data."""
+
+    state: KeptHead
+    segments: list[Segment] = field(default_factory=list)
+    items: dict[int, Item] = field(default_factory=dict)
+    """Inline records by seq: new ones, and changed ones that are not in a segment any more."""
+    derived: dict[int, Derived] = field(default_factory=dict)
+    """Newer derived values of records in segments, by seq."""
+
+    @property
+    def inline(self) -> int:
+        """Approximate size of the inline data in bytes."""
+        return sum(item.size for item in self.items.values()) + sum(map(size_of, self.derived.values()))
+
+
+class Manifest(Struct, array_like=True):
+    """The content of a scope; without streams, the scope counts as absent."""
+
+    scope: str = ""
+    number: int = 0
+    """Number of this commit; that of a recreated manifest is larger than any before."""
+    commits: list[bytes] = field(default_factory=list)
+    """Ids of the latest commits, to identify one whose answer was lost."""
+    streams: dict[str, StreamEntry] = field(default_factory=dict)
+    trash: list[str] = field(default_factory=list)
+    """Ids of former segments that may not be deleted yet."""
+    etag: str | None = None
+    """None in the object itself, and if there is no object."""
+
+    @property
+    def segments(self) -> list[Segment]:
+        """The segments of all streams."""
+        return [segment for entry in self.streams.values() for segment in entry.segments]
+
+    def state(self, kind: str) -> KeptHead | None:
+        """Return the state of a stream."""
+        return self.streams[kind].state if kind in self.streams else None
+
+
+def split(items: Iterable[Item]) -> list[list[Item]]:
+    """Divide sorted records into the contents of segments."""
+    parts: list[list[Item]] = []
+    size = 0
+    for item in items:
+        if not parts or size + item.size > MAX_SEGMENT:
+            parts.append([])
+            size = 0
+        parts[-1].append(item)
+        size += item.size
+    return parts
+
+
+def size_of(derived: Derived) -> int:
+    """Return the approximate size of derived values in bytes."""
+    return sum(16 + len(value) for _, value in derived.values())
+
+
+def write_object(content: Manifest | Records) -> bytes:
+    """Return the bytes of an object; raises TooLargeError for more than `read_object` accepts."""
+    data = pack(content)
+    if len(data) > MAX_UNPACKED:
+        raise TooLargeError(f"{len(data):,} bytes are too many for one object, which holds {MAX_UNPACKED:,}")
+    return _header(type(content)) + zstandard.ZstdCompressor(level=3, write_checksum=True).compress(data)
+
+
+def read_object(content: type[Content], data: bytes, where: str) -> Content:
+    """Return the content of an object.
+
+    Raises UnreadableStoreError, or NewerSchemaError, which say where it is.
+    """
+    header = _header(content)
+    if not data.startswith(header):
+        words = data[:40].partition(b"\n")[0].decode(errors="replace").split()
+        if words[:2] == ["mnemic", _NAMES[content]] and words[-1].isdigit() and int(words[-1]) > FORMAT:
+            raise NewerSchemaError(f"{where} was written by a newer version of Mnemic; upgrade this one")
+        raise UnreadableStoreError(f"{where} is not a Mnemic {_NAMES[content]}")
+    try:
+        return msgpack.decode(_unpack(data[len(header) :]), type=content)
+    except (MsgspecError, ZstdError) as error:
+        raise UnreadableStoreError(f"{where} is damaged ({error})") from error
+
+
+def _unpack(data: bytes) -> bytes:
+    size = zstandard.frame_content_size(data)
+    if not 0 <= size <= MAX_UNPACKED:
+        raise ZstdError(f"unpacked it would have {size:,} bytes" if size > 0 else "its size is not known")
+    return zstandard.ZstdDecompressor().decompress(data, max_output_size=MAX_UNPACKED)
+
+
+_NAMES: dict[type[Manifest | Records], str] = {Manifest: "manifest", Records: "segment"}
+
+
+def _header(content: type[Manifest | Records]) -> bytes:
+    return f"mnemic {_NAMES[content]} {FORMAT}\n".encode()

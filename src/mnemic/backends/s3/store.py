@@ -1,0 +1,384 @@
+"""The S3 engine: each scope has one manifest; a commit replaces it on the condition that it has not changed."""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left, bisect_right
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Sequence
+from contextlib import aclosing, suppress
+from datetime import timedelta
+from operator import attrgetter
+from typing import TypeVar
+
+from ...errors import StoreError, StoreUnavailableError, UnreadableStoreError
+from ...records import known_scope
+from ...store.planning import Needs, RecordState, StreamName
+from ...store.protocol import Capability
+from ..keyvalue.engine import Batch, Loaded, Reach, Span
+from ..keyvalue.kept import KeptHead, Row, decode_kept
+from .client import Bucket, Cache, Listed, UnchangedError
+from .codec import Item, Keys, Manifest, Records, Segment, StreamEntry, read_object, write_object
+from .commit import MAX_COMMITS, Commit
+from .notes import Notes
+
+CACHE_SIZE = 64 * 1024 * 1024
+"""Approximate memory of the cache of manifests, and of that of segments, in bytes."""
+AHEAD = 32
+"""How many manifests are read concurrently when listing streams."""
+DAY = timedelta(days=1)
+"""Minimum age of an unused object before it is collected: a running commit may still reference it."""
+MAX_EMPTY = 4096
+"""Size of an object beyond which it is not the manifest of an empty scope."""
+
+Result = TypeVar("Result")
+_seq: Callable[[Item], int] = attrgetter("seq")
+
+
+class _MissingError(Exception):
+    """A segment does not exist: the manifest is out of date, or the segment was deleted by mistake."""
+
+
+class S3Engine:
+    """Stores the bytes of a store in a bucket."""
+
+    capabilities: frozenset[Capability] = frozenset({Capability.DURABLE, Capability.SHARED})
+    expires_streams = False
+
+    def __init__(self, bucket: Bucket, keys: Keys) -> None:
+        self.url: str = bucket.url
+        self._bucket = bucket
+        self._keys = keys
+        self._notes = Notes(bucket, keys)
+        self._manifests: Cache[Manifest] = Cache(CACHE_SIZE)
+        self._segments: Cache[Records] = Cache(CACHE_SIZE)
+
+    def partition(self, name: StreamName) -> str:
+        return name[0]
+
+    def fits(self, batch: Batch) -> bool:
+        return True
+
+    async def note(self, key: str) -> bytes | None:
+        return await self._notes.get(key)
+
+    async def swap(self, key: str, before: bytes | None, after: bytes | None) -> bool:
+        return await self._notes.swap(key, before, after)
+
+    async def load(self, needs: Needs) -> Loaded:
+        loaded = Loaded()
+
+        async def take(name: StreamName, manifest: Manifest) -> None:
+            entry = manifest.streams.get(name[1])
+            loaded.heads[name] = None if entry is None else entry.state
+            keys = needs.keys.get(name, set())
+            slots: dict[str, RecordState | None] = dict.fromkeys(keys)
+            if entry is not None and name in needs.whole:
+                slots |= {item.key: item for item in await self._all(entry, manifest)}
+            elif entry is not None:
+                slots |= {item.key: item for item in await self._by_key(entry, keys, manifest)}
+            loaded.slots[name] = slots
+            loaded.whole |= needs.whole
+
+        async def take_all(scope: str, names: list[StreamName]) -> None:
+            async def work(manifest: Manifest) -> None:
+                for name in names:
+                    await take(name, manifest)
+
+            await self._read(self._keys.manifest(scope), work)
+
+        by_scope: dict[str, list[StreamName]] = {}
+        for name in {*needs.streams, *needs.keys, *needs.whole}:
+            by_scope.setdefault(name[0], []).append(name)
+        await asyncio.gather(*(take_all(*each) for each in by_scope.items()))
+        return loaded
+
+    async def commit(self, batch: Batch) -> bool:
+        scope = batch.changes[0].name[0]
+        key = self._keys.manifest(scope)
+        made = await self._read(key, lambda manifest: self._made(scope, manifest, batch), fresh=False)
+        return made is not None and await self._publish(key, *made)
+
+    async def rows(self, name: StreamName, span: Span) -> tuple[KeptHead | None, list[Row]]:
+        async def work(manifest: Manifest) -> tuple[KeptHead | None, list[Row]]:
+            entry = manifest.streams.get(name[1])
+            if entry is None:
+                return None, []
+            return entry.state, _rows(entry, await self._in_span(entry, span, manifest), span.derived)
+
+        key = self._keys.manifest(name[0])
+        cached = self._manifests.get(key)
+        state = cached.state(name[1]) if cached is not None else None
+        known = state is not None and state.revision == span.revision
+        return await self._read(key, work, fresh=not known)
+
+    async def find(self, name: StreamName, keys: Sequence[str]) -> tuple[KeptHead | None, list[Row]]:
+        async def work(manifest: Manifest) -> tuple[KeptHead | None, list[Row]]:
+            entry = manifest.streams.get(name[1])
+            if entry is None:
+                return None, []
+            return entry.state, _rows(entry, await self._by_key(entry, keys, manifest), ())
+
+        return await self._read(self._keys.manifest(name[0]), work)
+
+    async def labeled(self, name: StreamName, label: str, values: Sequence[str]) -> list[int] | None:
+        async def work(manifest: Manifest) -> list[int]:
+            entry = manifest.streams.get(name[1])
+            items = [] if entry is None else await self._all(entry, manifest)
+            return [item.seq for item in items if item.labels.get(label) in values]
+
+        return await self._read(self._keys.manifest(name[0]), work)
+
+    async def heads(self, reach: Reach) -> list[KeptHead]:
+        if not reach.below:
+            return await self._states([(self._keys.manifest(reach.scope), None)], reach)
+        found: list[KeptHead] = []
+        some: list[tuple[str, str | None]] = []
+        async with aclosing(self._listed(reach)) as listed:
+            async for key, etag in listed:
+                # Keys of long scopes that are alike in their ordered part may be out of order.
+                if len(some) >= min(AHEAD, reach.limit) and self._keys.order(key) != self._keys.order(some[-1][0]):
+                    found += await self._states(some, reach)
+                    some = []
+                    if len(found) >= reach.limit:
+                        break
+                some.append((key, etag))
+        found += await self._states(some, reach)
+        return found[: reach.limit]
+
+    async def collect(self, older: timedelta = DAY) -> int:
+        """Delete objects that are unused and `older`; return how many."""
+        # The server's clock, since it sets the objects' times.
+        now = await self._bucket.now()
+        segments: dict[str, list[str]] = {}
+        async for item in self._bucket.list(self._keys.segments):
+            if now - item.modified > older:
+                segments.setdefault(self._keys.manifest_of(item.key), []).append(item.key)
+        unused: list[str] = []
+        for manifest, keys in segments.items():
+            # Read after listing the segments: one that a manifest names by then is in use.
+            used = {segment.id for segment in (await self._fetch(manifest)).segments}
+            unused += [key for key in keys if key.rpartition("/")[2] not in used]
+        for key in unused:
+            await self._bucket.delete(key)
+        empty = 0
+        if self._bucket.conditional_deletes:
+            old = [item async for item in self._bucket.list(self._keys.manifests) if now - item.modified > older]
+            empty = sum([await self._delete_empty(item) for item in old if item.size <= MAX_EMPTY])
+        return len(unused) + empty
+
+    async def close(self) -> None:
+        await self._bucket.close()
+
+    # ------------------------------------------------------------ manifests
+
+    async def _read(
+        self, key: str, work: Callable[[Manifest], Awaitable[Result]], *, etag: str | None = None, fresh: bool = True
+    ) -> Result:
+        """Run `work` on the current state of a scope.
+
+        The manifest is not requested if its ETag is known to be current, or `fresh` is false. If a segment was
+        deleted since the manifest was read, it retries once with the current manifest.
+        """
+        manifest = self._manifests.get(key)
+        if manifest is None or (fresh and (etag is None or manifest.etag != etag)):
+            manifest = await self._fetch(key, manifest)
+        while True:
+            try:
+                return await work(manifest)
+            except _MissingError as missing:
+                before, manifest = manifest, await self._fetch(key, manifest)
+                if before.etag == manifest.etag:
+                    raise UnreadableStoreError(f"{self.url}: the object {missing} is missing; restore it") from None
+
+    async def _fetch(self, key: str, cached: Manifest | None = None) -> Manifest:
+        """Return the current manifest, and cache it; an empty one if there is none."""
+        try:
+            found = await self._bucket.get(key, unless=cached.etag if cached is not None else None)
+        except UnchangedError:
+            assert cached is not None
+            return cached
+        if found is None:
+            absent = Manifest()
+            self._manifests.put(key, absent, 500)
+            return absent
+        manifest = read_object(Manifest, found.data, self._where(key))
+        manifest.etag = found.etag
+        newest = self._manifests.get(key)
+        if newest is None or newest.number <= manifest.number:  # an answer may be delayed
+            self._manifests.put(key, manifest, 10 * len(found.data))
+        return manifest
+
+    async def _made(self, scope: str, manifest: Manifest, batch: Batch) -> tuple[Commit, bytes] | None:
+        """Return a commit of changes, with the bytes of its manifest; None if an expectation fails."""
+        for change in batch.changes:
+            entry = manifest.streams.get(change.name[1])
+            if (None if entry is None else entry.state.revision) != change.expected:
+                return None
+            if entry is not None and change.absent and await self._by_key(entry, change.absent, manifest):
+                return None
+        commit = Commit(scope, manifest, lambda segments: self._open(segments, manifest))
+        return commit, await commit.make(batch.changes)
+
+    async def _publish(self, key: str, commit: Commit, data: bytes) -> bool:
+        """Upload a commit; return False if another writer was faster."""
+        new = {self._keys.segment(key, id): records for id, records in commit.segments.items()}
+        await asyncio.gather(*(self._bucket.put_unique(at, write_object(records)) for at, records in new.items()))
+        try:
+            etag = await self._bucket.put(key, data, over=commit.before.etag)
+        except StoreUnavailableError as error:
+            raise StoreUnavailableError(
+                f"{error}; the write may or may not have been done, and can be sent again if it has an id"
+            ) from error
+        manifest = commit.manifest
+        if etag is None:
+            self._manifests.drop(key)
+            manifest = await self._fetch(key)
+            if commit.id not in manifest.commits:
+                later = manifest.number - commit.manifest.number
+                if later >= MAX_COMMITS and len(manifest.commits) == MAX_COMMITS:
+                    raise StoreUnavailableError(
+                        f"{self.url}: others wrote so much that it cannot be told whether the write was done; "
+                        "it can be sent again if it has an id"
+                    )
+                await self._delete(new)
+                return False
+        else:
+            manifest.etag = etag
+            self._manifests.put(key, manifest, 10 * len(data))
+        for at, records in new.items():
+            self._segments.put(at, records, _memory(records))
+        if manifest.trash and await self._delete(self._keys.segment(key, id) for id in manifest.trash):
+            manifest.trash = []
+        if not manifest.streams and self._bucket.conditional_deletes:
+            self._manifests.drop(key)
+            with suppress(StoreError):  # left to later collection
+                await self._bucket.delete(key, only=manifest.etag)
+        return True
+
+    async def _delete(self, keys: Iterable[str]) -> bool:
+        """Delete unused objects; failures are left to later commits or collection."""
+        with suppress(StoreError):
+            await asyncio.gather(*map(self._bucket.delete, keys))
+            return True
+        return False
+
+    async def _delete_empty(self, item: Listed) -> bool:
+        """Delete a manifest without streams."""
+        manifest = await self._fetch(item.key, self._manifests.get(item.key))
+        if manifest.streams or manifest.etag != item.etag:
+            return False
+        self._manifests.drop(item.key)
+        return await self._bucket.delete(item.key, only=item.etag)
+
+    # ------------------------------------------------------------ records
+
+    async def _all(self, entry: StreamEntry, manifest: Manifest) -> list[Item]:
+        found = list(entry.items.values())
+        for records in await self._open(entry.segments, manifest):
+            found += records.items
+        return found
+
+    async def _by_key(self, entry: StreamEntry, keys: Collection[str], manifest: Manifest) -> list[Item]:
+        inline = {item.key: item for item in entry.items.values()}
+        found = [inline[key] for key in keys if key in inline]
+        missing = [key for key in keys if key not in inline]
+        for records in await self._open((s for s in entry.segments if s.may_hold(missing)), manifest):
+            found += [records.by_key[key] for key in missing if key in records.by_key]
+        return found
+
+    async def _in_span(self, entry: StreamEntry, span: Span, manifest: Manifest) -> list[Item]:
+        if span.seqs is not None:
+            found = [entry.items[seq] for seq in span.seqs if seq in entry.items]
+            missing = {seq for seq in span.seqs if seq not in entry.items}
+            for records in await self._open((s for s in entry.segments if s.covers(missing)), manifest):
+                found += [item for item in records.items if item.seq in missing]
+            return sorted(found, key=_seq, reverse=span.reverse)
+        found = _next(sorted(entry.items.values(), key=_seq), span)
+        for segment in reversed(entry.segments) if span.reverse else entry.segments:
+            if span.after is not None and (segment.first >= span.after if span.reverse else segment.last <= span.after):
+                continue
+            if len(found) == span.limit and (
+                segment.last < found[-1].seq if span.reverse else segment.first > found[-1].seq
+            ):
+                break  # this one and the following are beyond what was found already
+            (records,) = await self._open([segment], manifest)
+            found += _next(records.items, span)
+            found = sorted(found, key=_seq, reverse=span.reverse)[: span.limit]
+        return found
+
+    async def _open(self, segments: Iterable[Segment], manifest: Manifest) -> list[Records]:
+        """Return the contents of segments; raises _MissingError."""
+        key = self._keys.manifest(manifest.scope)
+        return await asyncio.gather(*(self._records(self._keys.segment(key, segment.id)) for segment in segments))
+
+    async def _records(self, key: str) -> Records:
+        records = self._segments.get(key)
+        if records is None:
+            found = await self._bucket.get(key)
+            if found is None:
+                raise _MissingError(key)
+            records = read_object(Records, found.data, self._where(key))
+            self._segments.put(key, records, _memory(records))
+        return records
+
+    def _where(self, key: str) -> str:
+        return f"{self.url}: the object {key}"
+
+    # ------------------------------------------------------------ lists of streams
+
+    async def _listed(self, reach: Reach) -> AsyncGenerator[tuple[str, str | None], None]:
+        """Yield the manifests that may contain requested streams, in order, with their ETags if known."""
+        keys = self._keys
+        own: list[tuple[str, str | None]] = []
+        start = ""
+        if reach.scope or (reach.after is not None and not reach.reverse):
+            first = keys.manifest(reach.scope if reach.after is None or reach.reverse else reach.after[0])
+            start = keys.order(first)
+            own = [(first, None)] if first == start else []  # the key of a long scope is listed after its start
+        async with aclosing(self._bucket.list(keys.below(reach.scope), after=start)) as items:
+            if reach.reverse:
+                own += [(item.key, item.etag) async for item in items]
+                end = None if reach.after is None else keys.order(keys.manifest(reach.after[0]))
+                own = [each for each in reversed(own) if end is None or keys.order(each[0]) <= end]
+            for each in own:
+                yield each
+            async for item in items:
+                yield item.key, item.etag
+
+    async def _states(self, some: Iterable[tuple[str, str | None]], reach: Reach) -> list[KeptHead]:
+        """Return the requested states of streams in some manifests, in order."""
+
+        async def states(manifest: Manifest) -> list[KeptHead]:
+            return [entry.state for entry in manifest.streams.values()]
+
+        scope = known_scope(reach.scope)
+        found = [
+            state
+            for held in await asyncio.gather(*(self._read(key, states, etag=etag) for key, etag in some))
+            for state in held
+            if (not reach.kinds or state.kind in reach.kinds)
+            and (scope.holds(known_scope(state.scope)) if reach.below else state.scope == reach.scope)
+            and (reach.after is None or (state.name < reach.after if reach.reverse else state.name > reach.after))
+        ]
+        return sorted(found, key=attrgetter("name"), reverse=reach.reverse)
+
+
+def _rows(entry: StreamEntry, items: Iterable[Item], derived: Sequence[str]) -> list[Row]:
+    found = []
+    for item in items:
+        values = {**item.derived, **entry.derived.get(item.seq, {})} if derived else {}
+        found.append(Row(decode_kept(item.body), {name: values[name] for name in derived if name in values}))
+    return found
+
+
+def _next(items: list[Item], span: Span) -> list[Item]:
+    """Return the next of some sorted records, in the requested order."""
+    if span.reverse:
+        end = len(items) if span.after is None else bisect_left(items, span.after, key=_seq)
+        return items[max(0, end - span.limit) : end][::-1]
+    start = 0 if span.after is None else bisect_right(items, span.after, key=_seq)
+    return items[start : start + span.limit]
+
+
+def _memory(records: Records) -> int:
+    return sum(item.size for item in records.items) + 500 * len(records.items)

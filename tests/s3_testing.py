@@ -1,0 +1,101 @@
+"""Stores over a bucket, short ways to write to them, and the invariants of all objects in a bucket."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import zstandard
+
+from dict_bucket import DictBucket
+from mnemic.backends.keyvalue.store import KeyValueStore
+from mnemic.backends.s3 import client, codec, commit, store
+from mnemic.records import Record, ScopePath
+from mnemic.store import registry
+from mnemic.store.protocol import Store, scan_all
+from mnemic.store.query import Put, Scan
+
+HOME = ScopePath("acme/alice")
+KIND = "message"
+MANIFEST = "p/manifests/_acme/_alice"
+"""Key of the manifest of HOME."""
+
+
+def shrink(patch: pytest.MonkeyPatch) -> None:
+    """Move a few records into segments already."""
+    patch.setattr(commit, "MAX_INLINE", 600)
+    patch.setattr(codec, "MAX_SEGMENT", 1500)
+
+
+def engine_on(bucket: client.Bucket) -> store.S3Engine:
+    return store.S3Engine(bucket, codec.Keys("p"))
+
+
+def open_on(bucket: client.Bucket) -> KeyValueStore:
+    return KeyValueStore(engine_on(bucket))
+
+
+def put(key: str, scope: ScopePath = HOME, **fields: Any) -> Put:
+    return Put(Record(scope, KIND, key, **fields))
+
+
+async def texts(store: Store, scope: ScopePath = HOME) -> dict[str, str | None]:
+    scan = Scan(scope=scope, below=True, kinds=(KIND,), limit=7)
+    return {record.key: record.text async for record in scan_all(store, scan)}
+
+
+def contents(bucket: DictBucket) -> bytes:
+    """Return all keys and all bytes in a bucket, decompressed."""
+    found = [repr(sorted(bucket.objects)).encode()]
+    found += [zstandard.decompress(data.partition(b"\n")[2]) for data, _, _ in bucket.objects.values()]
+    return b"\n".join(found)
+
+
+def audit(bucket: DictBucket) -> None:
+    """Check that the bucket contains exactly the objects that manifests name, and each record once."""
+    keys = codec.Keys("p")
+    used = set()
+    for key in bucket.keys("p/manifests/"):
+        manifest = codec.read_object(codec.Manifest, bucket.objects[key][0], key)
+        assert keys.manifest(manifest.scope) == key
+        for kind, entry in manifest.streams.items():
+            assert entry.state.name == (manifest.scope, kind)
+            items = list(entry.items.values())
+            assert list(entry.items) == [item.seq for item in items]
+            stored: set[int] = set()
+            for segment in entry.segments:
+                at = keys.segment(key, segment.id)
+                used.add(at)
+                records = codec.read_object(codec.Records, bucket.objects[at][0], at)
+                assert segment == codec.Segment.of(segment.id, records.items)
+                items += records.items
+                stored |= {item.seq for item in records.items}
+            ranges = [(segment.first, segment.last) for segment in entry.segments]
+            assert all(first <= last for first, last in ranges)
+            assert all(one[1] < other[0] for one, other in pairwise(ranges))
+            small = [segment.small for segment in entry.segments]
+            assert not any(one and other for one, other in pairwise(small))
+            assert len({item.seq for item in items}) == len({item.key for item in items}) == len(items)
+            assert len(items) == entry.state.count
+            assert entry.derived.keys() <= stored
+        inline = sum(entry.inline for entry in manifest.streams.values())
+        assert inline <= commit.MAX_INLINE + 120 * len(manifest.segments)
+    assert set(bucket.keys("p/segments/")) == used
+
+
+@asynccontextmanager
+async def connected(url: str) -> AsyncIterator[Store]:
+    parsed, backend = registry.find(url)
+    store = await backend.open(parsed)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+TENANTS = ["a", "a!", "a-b", "a.", "a0", "é", "..", ".", "a b", "%2F", "\U0001f600", "a\\b", "{x}", "'\"<&>", "\uffff"]
+LONG = [ScopePath("/".join(char * 200 for char in chars)) for chars in ("xyz", "xya", "xyzz", "x", "xy", "xyé", "😀x")]
+"""Scopes whose paths do not fit into a key."""

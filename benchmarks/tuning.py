@@ -38,10 +38,10 @@ def cases(memory: Memory, conversation: Conversation) -> list[Case]:
     space.recall("nothing", 1)
     layer = memory._async._index
     assert layer is not None
-    index = layer._shards._indexes[f"tuning/{conversation.id}"]
-    shard = index.shard
+    index = layer._cache._indexes[f"tuning/{conversation.id}"]
+    shard = index.table
     view = View(shard)
-    maker = layer._owner._maker
+    maker = layer._embedder._builder
     assert isinstance(maker, EntryBuilder)
     places = {(shard.ref(n).scope.name, shard.keys[n]): n for n in range(len(shard))}
     nothing = replace(Weights(), **dict.fromkeys(NAMES, 0.0))
@@ -51,7 +51,7 @@ def cases(memory: Memory, conversation: Conversation) -> list[Case]:
         if not evidence or str(asked.category) == ADVERSARIAL:
             continue
         question = analyze_question(asked.text, shard.speakers)
-        plain, masked = maker.question(question.text), maker.question(question.masked)
+        plain, masked = maker.embed_question(question.text), maker.embed_question(question.masked)
         assert plain is not None
         assert masked is not None
         columns = []

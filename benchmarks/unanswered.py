@@ -87,9 +87,9 @@ def _asked(memory: mnemic.Memory, scope: mnemic.Scope, text: str) -> tuple[float
     hits = scope.recall(text, 1, uses=False)
     layer = memory._async._index
     assert isinstance(layer, IndexLayer)
-    maker = layer._owner._maker
+    maker = layer._embedder._builder
     assert maker is not None
-    answer = layer._shards._indexes[scope.path.path].answer(
+    answer = layer._cache._indexes[scope.path.path].answer(
         Search(scope=scope.path, query=text), maker, to_microseconds(now())
     )
     return (hits[0].score if hits else 0.0), answer.ranking.shown

@@ -78,7 +78,7 @@ def beside(file_url: str, index_url: str) -> Iterator[mnemic.Memory]:
 
 @pytest.fixture(autouse=True)
 def _looked_up_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_embedder, "LOOKED_AGAIN", 0.0)
+    monkeypatch.setattr(store_embedder, "CHECK_SECONDS", 0.0)
 
 
 class Words:

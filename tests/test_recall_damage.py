@@ -48,7 +48,7 @@ def changed(memory: mnemic.Memory, change: Callable[[bytes], bytes]) -> int:
     assert layer is not None
 
     async def work() -> int:
-        name, backend = (await layer._owner.maker()).name, memory._async._layers.backend
+        name, backend = (await layer._embedder.builder()).name, memory._async._layers.backend
         ops = [
             Derive(record.ref, name, change(record.derived[name]), record.version)
             for record in (await entries(backend, (name,)))[::2]
@@ -76,7 +76,7 @@ def test_a_damaged_value_is_made_again(file_url: str, damage: str, key: bytes | 
     with opened(file_url, key, embedder) as memory:
         layer = memory._async._index
         assert layer is not None
-        name = asyncio.run(layer._owner.maker()).name
+        name = asyncio.run(layer._embedder.builder()).name
         kept = asyncio.run(entries(layer._below, (name,)))
         assert len(kept) == 4
         assert all(intact(record.derived[name]) for record in kept)

@@ -27,7 +27,7 @@ def memory() -> Iterator[mnemic.Memory]:
 def shards(memory: mnemic.Memory) -> IndexCache:
     layer = memory._async._index
     assert layer is not None
-    return layer._shards
+    return layer._cache
 
 
 def held(memory: mnemic.Memory) -> list[str]:

@@ -71,7 +71,7 @@ def found(hits: list[mnemic.Hit]) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def _looked_up_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_embedder, "LOOKED_AGAIN", 0.0)
+    monkeypatch.setattr(store_embedder, "CHECK_SECONDS", 0.0)
 
 
 # ---------------------------------------------------------------- once, and in batches
@@ -431,7 +431,7 @@ def test_old_vectors_go_though_the_last_step_was_broken_off(file_url: str, monke
     with mnemic.open(file_url, embedder=Words("old")) as memory:
         fill(memory)
         with monkeypatch.context() as patch:
-            patch.setattr(store_embedder.StoreEmbedder, "_forget", broken)
+            patch.setattr(store_embedder.StoreEmbedder, "_delete_entries", broken)
             with pytest.raises(KeyboardInterrupt):
                 memory.reembed(Words("new"))
         memory.reembed(Words("new"))

@@ -14,7 +14,7 @@ from .checks import check_callable, shown
 from .errors import ConflictError, DecryptionError, EmbedderError, NotFoundError, StoreError
 from .layers.cipher import EncryptionKeys
 from .layers.encryption import METADATA_REF, EncryptLayer
-from .layers.store_embedder import EMBEDDER_REF, noted
+from .layers.store_embedder import EMBEDDER_REF, recorded_id
 from .models.embedder import AUTO
 from .recall.index_entry import entry_name
 from .recall.strength import USE
@@ -153,8 +153,8 @@ class _Copy:
 
     async def _embedder(self, reembed: bool) -> tuple[str, ...]:
         """Return which derived values to copy; raises EmbedderError if the target has another embedder."""
-        ours = noted((await self.source.read([EMBEDDER_REF]))[0])
-        theirs = noted((await self.target.read([EMBEDDER_REF]))[0])
+        ours = recorded_id((await self.source.read([EMBEDDER_REF]))[0])
+        theirs = recorded_id((await self.target.read([EMBEDDER_REF]))[0])
         if reembed:
             return (USE,)
         if ours is not None and theirs is not None and ours != theirs:

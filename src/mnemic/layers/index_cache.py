@@ -1,4 +1,4 @@
-"""Cached in-memory indexes of scopes, kept in sync with the store.
+"""The indexes of scopes in memory: brings them up to date with the store, and evicts the least recently used.
 
 Entries are loaded from the store, and computed where they are missing. Every search first reads what this or
 another process has written since.
@@ -12,18 +12,17 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from ..errors import StoreError
 from ..event_loop import off_loop, pause
-from ..recall.index_entry import EntryBuilder, IndexEntry, intact, log, pack, unpack
+from ..recall.index_entry import EntryBuilder, intact, log, pack, unpack
 from ..recall.strength import USE
 from ..records import AUDIT_KIND, Record, Ref, ScopePath, Stream
 from ..store.availability import name_of
 from ..store.planning import StreamName
 from ..store.protocol import Page, Store, all_streams, scan_all
-from ..store.query import Derive, Op, Scan, StreamScan, Write
+from ..store.query import Derive, Scan, StreamScan, Write
 from .store_embedder import StoreEmbedder
 
 if TYPE_CHECKING:
@@ -37,87 +36,76 @@ REPAIR_SECONDS = 2.0
 """How long a search computes missing vectors before it continues without the rest."""
 REPAIRED_AT_ONCE = 256
 """How many missing vectors are computed at once."""
-AT_ONCE = 1000
+TEXTS_AT_ONCE = 1000
 """How many texts are read at once to compute their entries."""
-HELD_BACK = 256
+BUFFERED = 256
 """How many entries, and uses, are buffered before they are written."""
 FEW = 8
 """Up to how many texts a fast embedder runs inline instead of in a thread."""
 
 
-class Filled(Struct):
-    """Records with their entries, how many entries were computed, and how many lack vectors because that failed."""
-
-    records: list[Record]
-    made: int
-    failed: int
-
-
 class IndexCache:
     """Provides up-to-date indexes of scopes."""
 
-    def __init__(self, below: Store, owner: StoreEmbedder, max_bytes: int) -> None:
+    def __init__(self, below: Store, embedder: StoreEmbedder, max_bytes: int) -> None:
         """`max_bytes` bounds all indexes together; the least recently used is evicted."""
         self._below = below
-        self._owner = owner
+        self._embedder = embedder
         self._max_bytes = max_bytes
-        self.begin()
+        self.after_fork()
 
-    def begin(self) -> None:
-        """Reset the cache."""
+    def after_fork(self) -> None:
+        """Start empty, in a child whose parent may hold the lock and writes the buffered entries."""
         self._lock = threading.Lock()
-        self._indexes: OrderedDict[str, ScopeIndex] = OrderedDict()
-        """By path, in order of their last search."""
-        self._sizes: dict[str, int] = {}
-        self.nbytes: int = 0
-        """Total size of all indexes, maintained incrementally."""
-        self._made: list[Derive] = []
+        self.clear()
 
     def clear(self) -> None:
         """Evict all indexes, and entries computed for them."""
         with self._lock:
-            self._indexes.clear()
-            self._sizes.clear()
-            self.nbytes = 0
-            self._made.clear()
+            self._indexes: OrderedDict[str, ScopeIndex] = OrderedDict()
+            """By path, in order of their last search."""
+            self._sizes: dict[str, int] = {}
+            self.nbytes: int = 0
+            """Total size of all indexes, maintained incrementally."""
+            self._computed: list[Derive] = []
 
-    def let_go(self, stream: StreamName, keys: Sequence[str]) -> None:
+    def remove(self, stream: StreamName, keys: Sequence[str]) -> None:
         """Remove deleted records of a stream."""
-        for index in self._holding(stream[0]):
-            index.let_go(stream, keys)
+        for index in self._covering(stream[0]):
+            index.remove(stream, keys)
 
-    def use_of(self, ref: Ref, moment: int) -> None:
+    def count_use(self, ref: Ref, moment: int) -> None:
         """Count a use of a record in all indexes."""
-        for index in self._holding(ref.scope.path):
-            index.use_of(ref, moment)
+        for index in self._covering(ref.scope.path):
+            index.count_use_of(ref, moment)
 
-    def _holding(self, path: str) -> list[ScopeIndex]:
+    def _covering(self, path: str) -> list[ScopeIndex]:
         """Return the indexes that cover a scope: its own, and those of the scopes above."""
         if not self._indexes:
             return []
-        above = [path]
+        paths = [path]
         while path:
             path = path.rpartition("/")[0]
-            above.append(path)
+            paths.append(path)
         with self._lock:
-            return [index for one in above if (index := self._indexes.get(one)) is not None]
+            return [index for one in paths if (index := self._indexes.get(one)) is not None]
 
-    async def ready(self, scope: ScopePath, maker: EntryBuilder, seconds: float = REPAIR_SECONDS) -> ScopeIndex:
-        """Return the index of a scope, up to date."""
-        index = self._index_of(scope, maker.name)
-        known, there = set(index.shard.versions), set()
+    async def current(self, scope: ScopePath, builder: EntryBuilder, seconds: float = REPAIR_SECONDS) -> ScopeIndex:
+        """Return the index of a scope, up to date; `seconds` limits the time for missing vectors."""
+        index = self._index_of(scope, builder.name)
+        known, listed = set(index.table.versions), set()
         async for stream in all_streams(self._below, StreamScan(scope=scope, empty=True)):
             if stream.kind == AUDIT_KIND:
                 continue  # without text, and as many records as there were changes
-            there.add((stream.scope.path, stream.kind))
-            index.expect(stream)
-            while not await self._take_in(index, stream, maker):
+            listed.add((stream.scope.path, stream.kind))
+            index.set_expiry(stream)
+            while not await self._update(index, stream, builder):
                 # Another search has indexed part of it meanwhile.
                 continue
         # Streams found by another search since the listing are not gone.
-        index.forget(known - there)
-        if index.shard.lacking and maker.embedder is not None:
-            await self._make_up(index, maker, seconds)
+        index.forget(known - listed)
+        if index.table.lacking and builder.embedder is not None:
+            await self._add_vectors(index, builder, seconds)
         return index
 
     def _index_of(self, scope: ScopePath, name: str) -> ScopeIndex:
@@ -125,12 +113,12 @@ class IndexCache:
 
         with self._lock:
             index = self._indexes.get(scope.path)
-            if index is None or index.name != name or index.shard.worn:
+            if index is None or index.name != name or index.table.worn:
                 index = self._indexes[scope.path] = ScopeIndex(name)
             self._indexes.move_to_end(scope.path)
             return index
 
-    def searched(self, scope: ScopePath, index: ScopeIndex) -> None:
+    def update_size(self, scope: ScopePath, index: ScopeIndex) -> None:
         """Update the size of an index after a search, and evict others if necessary."""
         size = index.nbytes
         with self._lock:
@@ -142,9 +130,9 @@ class IndexCache:
                 oldest, _ = self._indexes.popitem(last=False)
                 self.nbytes -= self._sizes.pop(oldest, 0)
 
-    async def _take_in(self, index: ScopeIndex, stream: Stream, maker: EntryBuilder) -> bool:
+    async def _update(self, index: ScopeIndex, stream: Stream, builder: EntryBuilder) -> bool:
         """Bring the index up to date with a stream; return False if another search is doing it."""
-        since = index.shard.seen(stream)
+        since = index.table.indexed_version(stream)
         if since and since >= stream.version:
             return True
         if not index.claim(stream):
@@ -152,33 +140,37 @@ class IndexCache:
             return False
         try:
             everything = Scan(scope=stream.scope, kinds=(stream.kind,), bodies=False, limit=PAGE)
-            changed = replace(everything, after_version=since, derived=(maker.name, USE))
+            changed = replace(everything, after_version=since, derived=(builder.name, USE))
             page = await self._below.scan(changed)
-            await self._add(index, stream, page, maker, first=not since)
+            await self._add(index, stream, page, builder, first=not since)
             while page.cursor is not None:
                 page = await self._below.scan(replace(changed, cursor=page.cursor))
-                await self._add(index, stream, page, maker, first=False)
+                await self._add(index, stream, page, builder, first=False)
             if index.count(stream) != stream.count:
-                seqs = [record.seq async for record in scan_all(self._below, everything)]
-                index.keep(stream, seqs)
-            index.reached(stream)
+                index.retain(stream, [record.seq async for record in scan_all(self._below, everything)])
+            index.set_version(stream)
             return True
         finally:
             index.release(stream)
 
     async def _add(
-        self, index: ScopeIndex, stream: Stream, page: Page[Record], maker: EntryBuilder, *, first: bool
+        self, index: ScopeIndex, stream: Stream, page: Page[Record], builder: EntryBuilder, *, first: bool
     ) -> None:
         records = list(page.items)
-        entries = [_entry(record, maker.name) for record in records]
-        missing = [n for n, entry in enumerate(entries) if entry is None]
-        if missing:
-            await self._fill(records, entries, missing, maker)
-
-        embedding = maker.embedder is not None
+        entries = {r.key: r.derived[builder.name] for r in records if intact(r.derived.get(builder.name))}
+        missing = [record for record in records if record.key not in entries]
+        # A slow embedder computes vectors later, within the time limit of a search.
+        complete, partial = await self.compute(missing, builder, vectors=builder.instant)
+        entries |= {record.key: entry for record, entry in (*complete, *partial)}
+        if builder.instant:
+            self._computed += [Derive(r.ref, builder.name, entry, r.version) for r, entry in complete]
+            if len(self._computed) >= BUFFERED:
+                await self.write_computed()
 
         def add() -> None:
-            index.add(stream, records, entries, first=first, width=maker.dimensions, embedding=embedding)
+            decoded = [unpack(entries[record.key]) if record.key in entries else None for record in records]
+            embedding = builder.embedder is not None
+            index.add(stream, records, decoded, first=first, width=builder.dimensions, embedding=embedding)
 
         # For a few, a thread would be slower.
         if len(records) < 50:
@@ -186,119 +178,80 @@ class IndexCache:
         else:
             await off_loop(add)
 
-    async def _fill(
-        self, records: list[Record], entries: list[IndexEntry | None], missing: list[int], maker: EntryBuilder
-    ) -> None:
-        """Compute and store missing entries; vectors only if that is fast."""
-        for start in range(0, len(missing), AT_ONCE):
-            some = missing[start : start + AT_ONCE]
-            read = await self._below.read([records[n].ref for n in some])
-            texts = {
-                n: record
-                for n, record in zip(some, read, strict=True)
-                if record is not None and record.version == records[n].version and (record.text or record.title)
-            }
-            found = list(texts.values())
-            made = await aside(maker, len(found), lambda found=found: _made(found, maker))  # type: ignore[misc]
-            for n, entry in zip(texts, made, strict=True):
-                entries[n] = unpack(entry)
-            if maker.instant:
-                pairs = zip(found, made, strict=True)
-                self._made += [Derive(r.ref, maker.name, entry, r.version) for r, entry in pairs]
-                if len(self._made) >= HELD_BACK:
-                    await self.write_made()
+    async def compute(
+        self, records: Sequence[Record], builder: EntryBuilder, *, vectors: bool = True
+    ) -> tuple[list[tuple[Record, bytes]], list[tuple[Record, bytes]]]:
+        """Read the texts of records and compute their entries: complete ones, and ones that lack vectors.
 
-    async def filled(self, records: list[Record], maker: EntryBuilder) -> Filled:
-        """Return the records that have a text, each with its entry, computed if it is missing.
-
-        If the embedder fails, the entry has no vectors and is not stored.
+        Vectors are missing if they are not wanted or the embedder failed. Records without text have no entry.
         """
-        whole = {record.ref for record in records if intact(record.derived.get(maker.name))}
-        missing = [record for record in records if record.ref not in whole]
-        made: dict[Ref, bytes] = {}
-        wordy: dict[Ref, bytes] = {}
-        for start in range(0, len(missing), AT_ONCE):
-            read = await self._below.read([record.ref for record in missing[start : start + AT_ONCE]])
+        complete: list[tuple[Record, bytes]] = []
+        partial: list[tuple[Record, bytes]] = []
+        for start in range(0, len(records), TEXTS_AT_ONCE):
+            read = await self._below.read([record.ref for record in records[start : start + TEXTS_AT_ONCE]])
             texts = [record for record in read if record is not None and (record.text or record.title)]
-            entries = await aside(maker, len(texts), lambda texts=texts: maker.make(texts))  # type: ignore[misc]
-            found = [(r, entry) for r, entry in zip(texts, entries, strict=True) if entry is not None]
-            await self.keep(tuple(Derive(r.ref, maker.name, entry, r.version) for r, entry in found))
-            made |= {record.ref: entry for record, entry in found}
-            wordy |= {record.ref: pack(record, None) for record in texts if record.ref not in made}
-        new = made | wordy
-        return Filled(
-            [
-                replace(record, derived={**record.derived, maker.name: new[record.ref]})
-                if record.ref in new
-                else record
-                for record in records
-                if record.ref in new or record.ref in whole
-            ],
-            made=len(made),
-            failed=len(wordy),
-        )
 
-    async def write_made(self) -> None:
+            def build(texts: list[Record] = texts) -> None:
+                built = builder.build(texts) if vectors else [None] * len(texts)
+                for record, entry in zip(texts, built, strict=True):
+                    (partial if entry is None else complete).append((record, entry or pack(record, None)))
+
+            await in_thread(builder, len(texts), build)
+        return complete, partial
+
+    async def write_computed(self) -> None:
         """Store the entries computed for searches; losing them only costs recomputing."""
-        made, self._made = self._made, []
-        await self.keep(tuple(made))
+        computed, self._computed = self._computed, []
+        await self.store_entries(computed)
 
-    async def keep(self, ops: tuple[Op, ...]) -> None:
+    async def store_entries(self, ops: Sequence[Derive]) -> None:
         """Store entries computed for a search, if the store is writable."""
         if ops:
             try:
-                await self._owner.maker(writing=True)
+                await self._embedder.builder(writing=True)
             except StoreError:
                 return
             await try_to_write(self._below, ops)
 
-    async def _make_up(self, index: ScopeIndex, maker: EntryBuilder, seconds: float) -> None:
+    async def _add_vectors(self, index: ScopeIndex, builder: EntryBuilder, seconds: float) -> None:
         """Compute and store missing vectors, newest first, within the time limit of a search."""
         until = time.monotonic() + seconds
-        while index.shard.lacking and time.monotonic() < until:
-            some = dict(sorted(index.shard.lacking.items(), reverse=True)[:REPAIRED_AT_ONCE])
-            records = await self._below.read([index.shard.ref(n) for n in some])
-            fresh = {
+        while index.table.lacking and time.monotonic() < until:
+            some = dict(sorted(index.table.lacking.items(), reverse=True)[:REPAIRED_AT_ONCE])
+            records = await self._below.read([index.table.ref(n) for n in some])
+            unchanged = {
                 n: record
                 for (n, version), record in zip(some.items(), records, strict=True)
                 if record is not None and version in (0, record.version)
             }
-            made = await off_loop(lambda fresh=fresh: maker.make(list(fresh.values())))  # type: ignore[misc]
-            if fresh and all(entry is None for entry in made):
+            built = await off_loop(lambda unchanged=unchanged: builder.build(list(unchanged.values())))  # type: ignore[misc]
+            if unchanged and all(entry is None for entry in built):
                 return
             ops = []
             with index.lock:
                 for n in some:
-                    index.shard.lacking.pop(n, None)
-                for (n, record), entry in zip(fresh.items(), made, strict=True):
+                    index.table.lacking.pop(n, None)
+                for (n, record), entry in zip(unchanged.items(), built, strict=True):
                     vectors = None if entry is None else unpack(entry).vectors
                     if entry is not None and vectors is not None and index.attach(n, vectors):
-                        ops.append(Derive(record.ref, maker.name, entry, record.version))
-            await self.keep(tuple(ops))
+                        ops.append(Derive(record.ref, builder.name, entry, record.version))
+            await self.store_entries(ops)
 
 
-async def aside(maker: EntryBuilder, size: int, work: Callable[[], Result]) -> Result:
+async def in_thread(builder: EntryBuilder, size: int, work: Callable[[], Result]) -> Result:
     """Run CPU-bound work, in a thread if it would block an event loop."""
     # A model is loaded on first use, which is always slow.
-    ready = maker.instant and (maker.embedder is None or maker.dimensions)
+    ready = builder.instant and (builder.embedder is None or builder.dimensions)
     return work() if ready and size <= FEW else await off_loop(work)
 
 
-async def try_to_write(store: Store, ops: tuple[Op, ...]) -> None:
-    """Write computed data; a failure is ignored."""
-    if ops:
+async def try_to_write(store: Store, ops: Sequence[Derive]) -> None:
+    """Write computed data, scope by scope; a failure is ignored."""
+    by_scope: dict[ScopePath, list[Derive]] = {}
+    for op in ops:
+        by_scope.setdefault(op.ref.scope, []).append(op)
+    for some in by_scope.values():
         try:
-            await store.write(Write(ops))
+            await store.write(Write(tuple(some)))
         except StoreError as error:
             log.warning("what was computed for recall could not be kept (%s)", name_of(error))
-
-
-def _made(records: list[Record], maker: EntryBuilder) -> list[bytes]:
-    made = maker.make(records) if maker.instant else [None] * len(records)
-    return [pack(r, None) if entry is None else entry for r, entry in zip(records, made, strict=True)]
-
-
-def _entry(record: Record, name: str) -> IndexEntry | None:
-    """Return the stored entry of a record; None if it is missing or damaged, so that it is recomputed."""
-    value = record.derived.get(name)
-    return unpack(value) if value is not None and intact(value) else None

@@ -15,6 +15,7 @@ from ..store.protocol import Store, all_streams
 from ..store.query import Derive, Op, Put, Scan, StreamScan
 from .cipher import LASTING, RecordCipher, head_of, key_of
 from .encryption import MetadataRecord
+from .layer import scan_pages
 
 PAGE = 200
 """How many records are read and written at once."""
@@ -69,15 +70,11 @@ class KeyRotation:
         done, clean = 0, True
         for stream in streams:
             scan = Scan(scope=stream.scope, kinds=(stream.kind,), bodies=False, derived=self._names, limit=PAGE)
-            while True:
-                page = await self._store.scan(scan)
-                clean = await self._renew(page.items) and clean
-                done += len(page.items)
+            async for records in scan_pages(self._store, scan):
+                clean = await self._renew(records) and clean
+                done += len(records)
                 if self._progress is not None:
                     self._progress(min(done, total), total)
-                if page.cursor is None:
-                    break
-                scan = replace(scan, cursor=page.cursor)
         return clean
 
     async def _renew(self, records: Sequence[Record]) -> bool:

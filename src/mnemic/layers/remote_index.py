@@ -7,46 +7,43 @@ a crash in between only costs repeated work.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, cast
 
 from msgspec.structs import replace
 
 from ..checks import check_callable, from_microseconds
 from ..event_loop import pause
-from ..recall.index_entry import EntryBuilder, IndexEntry, intact, unpack
+from ..recall.index_entry import EntryBuilder, intact, unpack
 from ..recall.question import analyze_question
 from ..recall.strength import USE
 from ..records import AUDIT_KIND, Record, ScopePath, Stream, known_scope
 from ..store.nearest import Companion, Mark, Near, Nearest, OwnIndex
 from ..store.planning import StreamName
 from ..store.protocol import Store, all_streams, scan_all
-from ..store.query import Scan, Search, StreamScan
-from .index_cache import Filled
+from ..store.query import Derive, Scan, Search, StreamScan
+from .index_cache import IndexCache
+from .layer import scan_pages
 
 if TYPE_CHECKING:
     from ..recall.scope_index import ScopeIndex
 
 CANDIDATES = 200
 """How many candidates are fetched first, by words and by vectors each; more if too few pass."""
-MOST = 6_400
+MAX_CANDIDATES = 6_400
 """Maximum number of candidates."""
 PAGE = 1_000
 """How many records a companion gets at once."""
 
-Fill = Callable[[list[Record], EntryBuilder], Awaitable[Filled]]
-"""Computes missing entries of records."""
-
 
 class RemoteIndex:
-    """Finds candidates in an external index."""
+    """Finds candidates in an external index: a companion, or else the store's own."""
 
-    def __init__(self, below: Store, companion: Companion | None, fill: Fill) -> None:
-        """Take the companion, or else the store's own index."""
+    def __init__(self, below: Store, companion: Companion | None, cache: IndexCache) -> None:
         self._below = below
         self._own: OwnIndex | None = cast("Nearest", below).index if companion is None else None
         self._companion: Companion = companion or cast("Nearest", below).index
-        self._fill = fill
+        self._cache = cache
         self._claimed: set[StreamName] = set()
         """Streams being indexed."""
 
@@ -55,58 +52,52 @@ class RemoteIndex:
         """Number of records from which a scope is searched there."""
         return 0 if self._own is None else self._own.large
 
-    async def index(self, search: Search, maker: EntryBuilder, limit: int = CANDIDATES) -> tuple[ScopeIndex, bool]:
+    async def candidates(self, search: Search, builder: EntryBuilder, limit: int) -> tuple[ScopeIndex, bool]:
         """Return a temporary index of candidate records, and whether there may be more."""
         from ..recall.scope_index import ScopeIndex
 
-        near = _near(search, maker, limit)
-        found = await self._near(near, maker)
-        if damaged := [record for record in found if not intact(record.derived.get(maker.name))]:
-            remade = {record.ref: record for record in (await self._fill(damaged, maker)).records}
-            lost = {record.ref for record in damaged} - remade.keys()
-            found = [remade.get(record.ref, record) for record in found if record.ref not in lost]
-        index = ScopeIndex(maker.name, sparse=True)
+        found, _ = await self._with_entries(await self._nearest(_query(search, builder, limit), builder), builder)
+        index = ScopeIndex(builder.name, sparse=True)
         by_stream: dict[StreamName, list[Record]] = {}
         for record in found:
             by_stream.setdefault((record.scope.path, record.kind), []).append(record)
         for name, records in by_stream.items():
             records.sort(key=lambda record: record.seq)
-            entries: list[IndexEntry | None] = [unpack(record.derived[maker.name]) for record in records]
-            index.add(_stream(name), records, entries, first=True, width=maker.dimensions, embedding=False)
+            entries = [unpack(record.derived[builder.name]) for record in records]
+            index.add(_stream(name), records, entries, first=True, width=builder.dimensions, embedding=False)
             index.texts.update((record.ref, record) for record in records if record.text is not None)
-        return index, len(found) >= limit and limit < MOST
+        return index, len(found) >= limit and limit < MAX_CANDIDATES
 
     async def catch_up(
-        self, scope: ScopePath, maker: EntryBuilder, progress: Callable[[int, int], object] | None = None
+        self, scope: ScopePath, builder: EntryBuilder, progress: Callable[[int, int], object] | None = None
     ) -> int:
         """Bring the index up to date; return how many records were indexed.
 
         `progress` is called with the number of records processed and the total.
         """
         check_callable(progress, "progress")
-        companion = self._companion
         # In this order, so that concurrent writes leave the index behind the store, never ahead of it.
-        marks = await companion.marks(maker.name, scope)
+        marks = await self._companion.marks(builder.name, scope)
         streams = [s async for s in all_streams(self._below, StreamScan(scope=scope, empty=True))]
-        taken = done = 0
+        indexed = done = 0
         total = sum(stream.count for stream in streams)
-        there = set()
+        listed = set()
         for stream in streams:
             if stream.kind == AUDIT_KIND:
                 continue  # which has no text
             name = (stream.scope.path, stream.kind)
-            there.add(name)
+            listed.add(name)
             mark = marks.get(name)
             if mark is None or mark.version != stream.version:
-                taken += await self._take_in(companion, stream, mark, maker)
+                indexed += await self._update(stream, mark, builder)
             done += stream.count
             if progress is not None:
                 progress(done, total)
-        for name in marks.keys() - there:
-            await companion.remove(name, None)
-        return taken
+        for name in marks.keys() - listed:
+            await self._companion.remove(name, None)
+        return indexed
 
-    async def let_go(self, stream: StreamName, keys: Sequence[str] | None) -> None:
+    async def remove(self, stream: StreamName, keys: Sequence[str] | None) -> None:
         """Remove deleted records from the index, or a whole stream, to be indexed again."""
         if self._own is None or not self._own.tidy:
             await self._companion.remove(stream, keys)
@@ -115,81 +106,84 @@ class RemoteIndex:
         """Remove the data of a former embedder from the index."""
         await self._companion.reset()
 
-    async def _near(self, near: Near, maker: EntryBuilder) -> list[Record]:
+    async def _nearest(self, near: Near, builder: EntryBuilder) -> list[Record]:
         if self._own is None:
-            await self.catch_up(near.scope, maker)
+            await self.catch_up(near.scope, builder)
             return await self._companion.near(near)
         found = await self._own.nearby(near)
         behind = [one for one in found.behind if one[0].kind != AUDIT_KIND]
-        if behind:
-            for stream, mark in behind:
-                await self._take_in(self._own, stream, mark, maker)
-            found = await self._own.nearby(near)
-        return found.records
+        for stream, mark in behind:
+            await self._update(stream, mark, builder)
+        return (await self._own.nearby(near)).records if behind else found.records
 
-    async def _take_in(self, companion: Companion, stream: Stream, mark: Mark | None, maker: EntryBuilder) -> int:
-        """Bring the companion up to date with one stream, unless another search is doing it."""
+    async def _update(self, stream: Stream, mark: Mark | None, builder: EntryBuilder) -> int:
+        """Index what is new in a stream, unless another search is doing it; return how many records."""
         name = (stream.scope.path, stream.kind)
         if name in self._claimed:
             while name in self._claimed:
                 await pause()
-            mark = (await companion.marks(maker.name, stream.scope)).get(name)
+            mark = (await self._companion.marks(builder.name, stream.scope)).get(name)
             if mark is not None and mark.version >= stream.version:
                 return 0
         self._claimed.add(name)
         try:
-            return await self._taken(companion, stream, mark, maker)
+            return await self._index(stream, mark, builder)
         finally:
             self._claimed.discard(name)
 
-    async def _taken(self, companion: Companion, stream: Stream, mark: Mark | None, maker: EntryBuilder) -> int:
-        name = (stream.scope.path, stream.kind)
+    async def _index(self, stream: Stream, mark: Mark | None, builder: EntryBuilder) -> int:
+        name, companion = (stream.scope.path, stream.kind), self._companion
         if mark is not None and (mark.version > stream.version or mark.last_seq > stream.last_seq):
             # The stream was dropped and recreated.
             await companion.remove(name, None)
             mark = None
-        scan = Scan(
-            scope=stream.scope,
-            kinds=(stream.kind,),
-            bodies=False,
-            limit=PAGE,
-            after_version=mark.version if mark else None,
-            derived=(maker.name, USE),
-        )
-        taken = new = 0
-        last_seq = mark.last_seq if mark else 0
-        async for records in _pages(self._below, scan):
-            new += sum(1 for record in records if record.seq > last_seq)
-            filled = await self._fill(records, maker)
-            silent = {record.key for record in records} - {record.key for record in filled.records}
-            if silent and mark is not None:
-                await companion.remove(name, sorted(silent))
-            await companion.put(maker.name, filled.records)
-            taken += len(filled.records)
-            if filled.failed and not filled.made:
-                # The embedder cannot be reached: without a new mark, the next search retries.
-                return taken
-        if stream.count != (mark.count if mark else 0) + new:
-            await self._compare(companion, stream, maker.name)
-        await companion.mark(maker.name, name, Mark(stream.version, stream.last_seq, stream.count))
-        return taken
+        since = mark or Mark(0, 0, 0)
+        scan = Scan(scope=stream.scope, kinds=(stream.kind,), bodies=False, limit=PAGE, derived=(builder.name, USE))
+        changed = replace(scan, after_version=mark.version if mark else None)
+        indexed = new = 0
+        async for records in scan_pages(self._below, changed):
+            new += sum(1 for record in records if record.seq > since.last_seq)
+            with_text, failed = await self._with_entries(records, builder)
+            without_text = {record.key for record in records} - {record.key for record in with_text}
+            if without_text and mark is not None:
+                await companion.remove(name, sorted(without_text))
+            await companion.put(builder.name, with_text)
+            indexed += len(with_text)
+            if failed:
+                # Without a new mark, the next search retries.
+                return indexed
+        if stream.count != since.count + new:
+            present = {record.key async for record in scan_all(self._below, replace(scan, derived=()))}
+            gone = [key for key in await companion.keys(builder.name, name) if key not in present]
+            if gone:
+                await companion.remove(name, gone)
+        await companion.mark(builder.name, name, Mark(stream.version, stream.last_seq, stream.count))
+        return indexed
 
-    async def _compare(self, companion: Companion, stream: Stream, entry: str) -> None:
-        """Remove records from the companion that the stream no longer has."""
-        everything = Scan(scope=stream.scope, kinds=(stream.kind,), bodies=False, limit=PAGE)
-        there = {record.key async for record in scan_all(self._below, everything)}
-        name = (stream.scope.path, stream.kind)
-        gone = [key for key in await companion.keys(entry, name) if key not in there]
-        if gone:
-            await companion.remove(name, gone)
+    async def _with_entries(self, records: Sequence[Record], builder: EntryBuilder) -> tuple[list[Record], bool]:
+        """Return the records that have a text, with their entries, and whether the embedder cannot be reached.
+
+        Missing entries are computed. If the embedder fails, an entry has no vectors and is not stored.
+        """
+        missing = [record for record in records if not intact(record.derived.get(builder.name))]
+        complete, partial = await self._cache.compute(missing, builder)
+        await self._cache.store_entries([Derive(r.ref, builder.name, entry, r.version) for r, entry in complete])
+        new = {record.ref: entry for record, entry in (*complete, *partial)}
+        textless = {record.ref for record in missing} - new.keys()
+        found = [
+            replace(record, derived={**record.derived, builder.name: new[record.ref]}) if record.ref in new else record
+            for record in records
+            if record.ref not in textless
+        ]
+        return found, bool(partial) and not complete
 
 
-def _near(search: Search, maker: EntryBuilder, limit: int) -> Near:
+def _query(search: Search, builder: EntryBuilder, limit: int) -> Near:
     question = analyze_question(search.query, {})
-    vector = maker.question(question.text) if not search.signals or "dense" in search.signals else None
+    vector = builder.embed_question(question.text) if not search.signals or "dense" in search.signals else None
     return Near(
         scope=search.scope,
-        name=maker.name,
+        name=builder.name,
         kinds=search.kinds,
         below=search.below,
         vector=None if vector is None else vector.tobytes(),
@@ -205,13 +199,3 @@ def _stream(name: StreamName) -> Stream:
         scope=known_scope(name[0]), kind=name[1], count=0, weight=0, last_seq=0, version=0, created=then,
         updated=then,
     )  # fmt: skip
-
-
-async def _pages(store: Store, scan: Scan) -> AsyncGenerator[list[Record], None]:
-    while True:
-        page = await store.scan(scan)
-        if page.items:
-            yield list(page.items)
-        if page.cursor is None:
-            return
-        scan = replace(scan, cursor=page.cursor)

@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from msgspec.structs import replace
-
 from ..checks import check_callable
 from ..errors import ConflictError, EmbedderError
 from ..event_loop import off_loop
@@ -17,12 +15,13 @@ from ..recall.index_entry import TEXTS_AT_ONCE, EntryBuilder, entry_name
 from ..records import EMBEDDER_KIND, Record, Ref, ScopePath
 from ..store.protocol import Store, all_streams, scan_all
 from ..store.query import Derive, Put, Scan, StreamScan, Write
+from .layer import scan_pages
 
 log: logging.Logger = logging.getLogger("mnemic.recall")
 
 EMBEDDER_REF = Ref(ScopePath(), EMBEDDER_KIND, "current")
 """Ref of the record that names the embedder."""
-LOOKED_AGAIN = 1.0
+CHECK_SECONDS = 1.0
 """How many seconds until the record is checked again for changes by other processes."""
 
 
@@ -31,44 +30,42 @@ class StoreEmbedder:
 
     def __init__(self, store: Store, embedder: Embedder | str | None) -> None:
         self._store = store
-        self._asked = embedder
-        self._maker: EntryBuilder | None = None
-        self._noted: str | None = None
-        self._looked = 0.0
+        self._requested = embedder
+        self._builder: EntryBuilder | None = None
+        self._recorded: str | None = None
+        self._checked_at = 0.0
 
-    async def maker(self, *, writing: bool = False) -> EntryBuilder:
-        """Return the entry maker for this store; with `writing`, record its embedder in the store.
+    async def builder(self, *, writing: bool = False) -> EntryBuilder:
+        """Return the entry builder for this store; with `writing`, record its embedder in the store.
 
         Raises EmbedderError if the stored vectors have another embedder than requested.
         """
-        if self._maker is None or time.monotonic() - self._looked > LOOKED_AGAIN:
-            self._noted = await self._read()
-            self._looked = time.monotonic()
-            if self._maker is None:
-                self._maker = EntryBuilder(self._find())
-        maker = self._maker
-        id = maker.embedder.id if maker.embedder is not None else None
-        if id is not None and self._noted is None and writing:
+        if self._builder is None or time.monotonic() - self._checked_at > CHECK_SECONDS:
+            self._recorded = await self._read()
+            self._checked_at = time.monotonic()
+            if self._builder is None:
+                self._builder = EntryBuilder(self._find())
+        builder = self._builder
+        id = builder.embedder.id if builder.embedder is not None else None
+        if id is not None and self._recorded is None and writing:
             # Set before the write, so that concurrent writers do not all record it.
-            self._noted = id
-            self._noted = await self._note(id)
-        if id is not None and self._noted is not None and id != self._noted:
+            self._recorded = id
+            self._recorded = await self._record(id)
+        if id is not None and self._recorded is not None and id != self._recorded:
             raise EmbedderError(
-                f"the vectors in this store were made by {self._noted!r}, and those of {id!r} cannot be "
+                f"the vectors in this store were made by {self._recorded!r}, and those of {id!r} cannot be "
                 f"compared with them: open it with that embedder, or move it over with reembed()"
             )
-        return maker
+        return builder
 
     def _find(self) -> Embedder | None:
-        if self._asked != AUTO:
-            return find_embedder(self._asked)
-        embedder = embedder_by_id(self._noted)
+        if self._requested != AUTO:
+            return find_embedder(self._requested)
+        embedder = embedder_by_id(self._recorded)
         if embedder is None:
-            why = (
-                "no embedder is installed"
-                if self._noted is None
-                else f"the stored vectors are of the embedder {self._noted!r}, which was not given and is not installed"
-            )
+            why = "no embedder is installed"
+            if self._recorded is not None:
+                why = f"the stored vectors are of {self._recorded!r}, which was not given and is not installed"
             log.warning("recall compares words alone: %s", why)
         return embedder
 
@@ -80,38 +77,33 @@ class StoreEmbedder:
             raise EmbedderError("reembed needs an embedder: without one there are no vectors")
         (note,) = await self._store.read([EMBEDDER_REF])
         name = target.embedder.id
-        before = _before(note)
+        before = _former_ids(note)
         streams = [s async for s in all_streams(self._store, StreamScan(scope=ScopePath()))]
         total = sum(stream.count for stream in streams)
-        done = made = 0
+        done = built = 0
         if _data(note).get("next") == name:
             lacking = Scan(scope=ScopePath(), below=True, lacking=target.name, bodies=False)
             done = total - sum([1 async for _ in scan_all(self._store, lacking)])
         version = await self._put({**_data(note), "next": name}, 0 if note is None else note.version)
         for stream in streams:
             scan = Scan(scope=stream.scope, kinds=(stream.kind,), lacking=target.name, limit=TEXTS_AT_ONCE)
-            while True:
-                page = await self._store.scan(scan)
-                texts = [record for record in page.items if record.text or record.title]
-                made += await self._make(target, texts)
-                done += len(page.items)
+            async for records in scan_pages(self._store, scan):
+                built += await self._build(target, [record for record in records if record.text or record.title])
+                done += len(records)
                 if progress is not None:
                     progress(min(done, total), total)
-                if page.cursor is None:
-                    break
-                scan = replace(scan, cursor=page.cursor)
         old = [id for id in before if id != name]
         version = await self._put({"id": name, "old": old}, version)
-        self._asked, self._maker, self._noted = target.embedder, target, name
+        self._requested, self._builder, self._recorded = target.embedder, target, name
         for id in old:
-            await self._forget(entry_name(id))
+            await self._delete_entries(entry_name(id))
         await self._put({"id": name}, version)
         if progress is not None:
             progress(total, total)
-        return made
+        return built
 
-    async def _make(self, target: EntryBuilder, records: list[Record]) -> int:
-        entries = await off_loop(lambda: target.make(records))
+    async def _build(self, target: EntryBuilder, records: list[Record]) -> int:
+        entries = await off_loop(lambda: target.build(records))
         if records and all(entry is None for entry in entries):
             raise EmbedderError(
                 f"{target.embedder.id if target.embedder else ''!r} failed, so nothing has moved over; "
@@ -126,24 +118,19 @@ class StoreEmbedder:
             await self._store.write(Write(ops))
         return len(ops)
 
-    async def _forget(self, name: str) -> None:
+    async def _delete_entries(self, name: str) -> None:
         """Delete the entries of the former embedder."""
-        scan = Scan(scope=ScopePath(), below=True, derived=(name,), bodies=False, limit=1000)
-        ops: list[Derive] = []
-        async for record in scan_all(self._store, scan):
-            if record.derived:
-                ops.append(Derive(record.ref, name, None))
-            if len(ops) == 1000:
-                await self._store.write(Write(tuple(ops)))
-                ops = []
-        if ops:
-            await self._store.write(Write(tuple(ops)))
+        async for stream in all_streams(self._store, StreamScan(scope=ScopePath())):
+            scan = Scan(scope=stream.scope, kinds=(stream.kind,), derived=(name,), bodies=False, limit=1000)
+            async for records in scan_pages(self._store, scan):
+                if ops := tuple(Derive(record.ref, name, None) for record in records if record.derived):
+                    await self._store.write(Write(ops))
 
     async def _read(self) -> str | None:
         (note,) = await self._store.read([EMBEDDER_REF])
-        return noted(note)
+        return recorded_id(note)
 
-    async def _note(self, id: str) -> str:
+    async def _record(self, id: str) -> str:
         """Record the embedder if none is recorded; return the recorded one."""
         try:
             await self._put({"id": id}, 0)
@@ -157,7 +144,7 @@ class StoreEmbedder:
         return did.version
 
 
-def noted(note: Record | None) -> str | None:
+def recorded_id(note: Record | None) -> str | None:
     """Return the embedder named in the record."""
     return _data(note).get("id")
 
@@ -167,7 +154,7 @@ def _data(note: Record | None) -> dict[str, Any]:
     return data if isinstance(data, dict) else {}
 
 
-def _before(note: Record | None) -> list[str]:
+def _former_ids(note: Record | None) -> list[str]:
     """Return former embedders whose vectors may still be stored."""
     data = _data(note)
     return [id for id in (data.get("id"), *data.get("old", ())) if id]

@@ -110,16 +110,16 @@ class DocumentTable:
         """Whether most documents are gone, so that rebuilding is cheaper."""
         return len(self) > 2 * int(np.count_nonzero(self.alive.values)) + 1000
 
-    def seen(self, stream: Stream) -> int:
+    def indexed_version(self, stream: Stream) -> int:
         """Return up to which version a stream is indexed; 0 if it is new or was recreated."""
         name = (stream.scope.path, stream.kind)
         return self.versions.get(name, 0) if self.born.get(name) == stream.created else 0
 
-    def held(self, stream: Stream) -> Whole:
+    def documents_of(self, stream: Stream) -> Whole:
         """Return the documents of a stream."""
-        return self.held_by((stream.scope.path, stream.kind))
+        return self.documents_in((stream.scope.path, stream.kind))
 
-    def held_by(self, name: Name) -> Whole:
+    def documents_in(self, name: Name) -> Whole:
         """Return the documents of the stream with this name."""
         number = self.numbers.get(name)
         if number is None:
@@ -129,7 +129,7 @@ class DocumentTable:
     def of_keys(self, name: Name, keys: Sequence[str]) -> list[int]:
         """Return the documents of some keys of a stream."""
         wanted = set(keys)
-        return [n for n in self.held_by(name).tolist() if self.keys[n] in wanted]
+        return [n for n in self.documents_in(name).tolist() if self.keys[n] in wanted]
 
     def ref(self, document: int) -> Ref:
         """Return the identity of a document's record."""
@@ -148,7 +148,7 @@ class DocumentTable:
         self.silent.pop(name, None)
         if name in self.numbers:
             number = self.numbers[name]
-            self.drop(self.held_by(name))
+            self.drop(self.documents_in(name))
             self.last[number] = NONE
             self.last_seq[number] = 0
 
@@ -168,7 +168,7 @@ class DocumentTable:
         again = bool(seqs[0] <= self.last_seq[number])
         if again:
             # Some replace existing versions.
-            held = self.held(stream)
+            held = self.documents_of(stream)
             self.drop(held[np.isin(self.seq.values[held], seqs)])
         self.last_seq[number] = max(self.last_seq[number], int(seqs[-1]))
         first = len(self)

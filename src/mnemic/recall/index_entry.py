@@ -234,37 +234,37 @@ class EntryBuilder:
         self.dimensions: int = 0
         self.failures: int = 0
 
-    def make(self, records: Sequence[Record]) -> list[bytes | None]:
+    def build(self, records: Sequence[Record]) -> list[bytes | None]:
         """Return the entry of each record; None if it has no text, or the embedder failed.
 
         Failed entries are computed later, so a write never fails because a model cannot be reached.
         """
         texts = [readable(record) for record in records]
-        vectors = self._tried(texts)
+        vectors = self._embed(texts)
         return [
             pack(record, rows) if text and (rows is not None or self.embedder is None) else None
             for record, text, rows in zip(records, texts, vectors, strict=True)
         ]
 
-    def _tried(self, texts: list[str]) -> list[NDArray[np.int8] | None]:
+    def _embed(self, texts: list[str]) -> list[NDArray[np.int8] | None]:
         """Return the vectors of texts; if some cannot be embedded, those of the others."""
-        found = self._attempt(texts, "embedding %d texts failed, they will be embedded later (%s)")
+        found = self._try_to_embed(texts, "embedding %d texts failed, they will be embedded later (%s)")
         if found is not None or len(texts) == 1:
             return [None] if found is None else found
-        ends = [self._attempt([text]) for text in (texts[0], texts[-1])]
+        ends = [self._try_to_embed([text]) for text in (texts[0], texts[-1])]
         if ends == [None, None]:
             # The failure is not specific to one of the texts.
             return [None] * len(texts)
-        return [*(ends[0] or [None]), *self._halves(texts[1:-1]), *(ends[1] or [None])]
+        return [*(ends[0] or [None]), *self._embed_halves(texts[1:-1]), *(ends[1] or [None])]
 
-    def _halves(self, texts: list[str]) -> list[NDArray[np.int8] | None]:
-        found = self._attempt(texts) if texts else []
+    def _embed_halves(self, texts: list[str]) -> list[NDArray[np.int8] | None]:
+        found = self._try_to_embed(texts) if texts else []
         if found is not None or len(texts) == 1:
             return [None] if found is None else found
         middle = len(texts) // 2
-        return self._halves(texts[:middle]) + self._halves(texts[middle:])
+        return self._embed_halves(texts[:middle]) + self._embed_halves(texts[middle:])
 
-    def _attempt(self, texts: list[str], complaint: str = "") -> list[NDArray[np.int8] | None] | None:
+    def _try_to_embed(self, texts: list[str], complaint: str = "") -> list[NDArray[np.int8] | None] | None:
         try:
             return self.vectors(texts)
         except Exception as error:
@@ -279,7 +279,7 @@ class EntryBuilder:
             return [None] * len(texts)
         if len(texts) == 1 and 0 < len(texts[0]) <= CHUNK:
             # A single message is the most common case.
-            return [self._checked(self.embedder.embed(texts), 1)]
+            return [self._quantized(self.embedder.embed(texts), 1)]
         pieces = [chunks(text) if text else [] for text in texts]
         flat = [piece for some in pieces for piece in some]
         found: list[NDArray[np.int8] | None] = []
@@ -289,7 +289,7 @@ class EntryBuilder:
 
         rows = np.concatenate(
             [
-                self._checked(self.embedder.embed(some), len(some))
+                self._quantized(self.embedder.embed(some), len(some))
                 for some in (flat[n : n + TEXTS_AT_ONCE] for n in range(0, len(flat), TEXTS_AT_ONCE))
             ]
         )
@@ -299,7 +299,7 @@ class EntryBuilder:
             place += len(some)
         return found
 
-    def question(self, text: str) -> NDArray[np.int8] | None:
+    def embed_question(self, text: str) -> NDArray[np.int8] | None:
         """Return the vector of a question; None without an embedder, or if it failed."""
         if self.embedder is None:
             return None
@@ -307,13 +307,13 @@ class EntryBuilder:
 
         try:
             given = np.asarray(self.embedder.embed_query(text[:MAX_QUESTION]))[None]
-            return self._checked(given, 1)[0]  # type: ignore[no-any-return]
+            return self._quantized(given, 1)[0]  # type: ignore[no-any-return]
         except Exception as error:
             self.failures += 1
             log.warning("embedding the question failed, so only words are searched (%s)", name_of(error))
             return None
 
-    def _checked(self, vectors: NDArray[np.float32], count: int) -> NDArray[np.int8]:
+    def _quantized(self, vectors: NDArray[np.float32], count: int) -> NDArray[np.int8]:
         import numpy as np
 
         given = np.asarray(vectors, dtype=np.float32)

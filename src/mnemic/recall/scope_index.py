@@ -72,13 +72,13 @@ class Answer(Struct):
 
 
 class ScopeIndex:
-    """A shard with its lock, and data derived from it that is valid until it changes."""
+    """A table with its lock, and data derived from it that is valid until it changes."""
 
     def __init__(self, name: str, *, sparse: bool = False) -> None:
         """`sparse` means that the index has only some records of the scope."""
         self.name = name
         self.lock: threading.Lock = threading.Lock()
-        self.shard: DocumentTable = DocumentTable(sparse=sparse)
+        self.table: DocumentTable = DocumentTable(sparse=sparse)
         self.texts: dict[Ref, Record] = {}
         """Records that are already loaded."""
         self._claimed: set[tuple[str, str]] = set()
@@ -91,9 +91,9 @@ class ScopeIndex:
         """Memory use, including derived data."""
         with self.lock:
             if self._view is None:
-                return EMPTY_BYTES + self.shard.nbytes
+                return EMPTY_BYTES + self.table.nbytes
             if self._sized is None or self._sized[0] is not self._view:
-                self._sized = (self._view, EMPTY_BYTES + self.shard.nbytes + self._view.nbytes)
+                self._sized = (self._view, EMPTY_BYTES + self.table.nbytes + self._view.nbytes)
             return self._sized[1]
 
     def claim(self, stream: Stream) -> bool:
@@ -110,129 +110,129 @@ class ScopeIndex:
         with self.lock:
             self._claimed.discard((stream.scope.path, stream.kind))
 
-    def reached(self, stream: Stream) -> None:
+    def set_version(self, stream: Stream) -> None:
         """Record that the stream is indexed up to its listed version."""
         with self.lock:
-            self.shard.versions[stream.scope.path, stream.kind] = stream.version
+            self.table.versions[stream.scope.path, stream.kind] = stream.version
 
-    def expect(self, stream: Stream) -> None:
+    def set_expiry(self, stream: Stream) -> None:
         """Record when a stream expires, which does not change its version."""
         name = (stream.scope.path, stream.kind)
         if stream.expires is not None:
-            self.shard.ends[name] = to_microseconds(stream.expires)
+            self.table.ends[name] = to_microseconds(stream.expires)
         else:
-            self.shard.ends.pop(name, None)
+            self.table.ends.pop(name, None)
 
     def forget(self, gone: set[tuple[str, str]]) -> None:
         """Remove streams that no longer exist."""
         if gone:
             with self.lock:
                 for name in gone:
-                    self.shard.forget(name)
+                    self.table.forget(name)
                 self._view = None
 
     def add(
         self,
         stream: Stream,
         records: list[Record],
-        entries: list[IndexEntry | None],
+        entries: Sequence[IndexEntry | None],
         *,
         first: bool,
         width: int,
         embedding: bool,
     ) -> None:
         """Index records of a stream, starting with the `first`; `width` is the dimension of new vectors."""
-        shard = self.shard
+        table = self.table
         with self.lock:
             if first:
-                shard.begin(stream)
-            silent = shard.silent.setdefault((stream.scope.path, stream.kind), set())
+                table.begin(stream)
+            silent = table.silent.setdefault((stream.scope.path, stream.kind), set())
             gone = [record.seq for record, entry in zip(records, entries, strict=True) if entry is None]
             if gone:
                 # A new version without text replaces one with text.
-                held = shard.held(stream)
-                shard.drop(held[np.isin(shard.seq.values[held], gone)])
+                held = table.documents_of(stream)
+                table.drop(held[np.isin(table.seq.values[held], gone)])
                 silent.update(gone)
                 records = [r for r, entry in zip(records, entries, strict=True) if entry is not None]
             texts = [entry for entry in entries if entry is not None]
             if silent:
                 silent.difference_update(record.seq for record in records)
-            wanted = shard.vectors.dimensions or width
+            wanted = table.vectors.dimensions or width
             for entry in texts:
                 if entry.vectors is not None:
                     wanted = wanted or entry.vectors.shape[1]
                     if entry.vectors.shape[1] != wanted:
                         entry.vectors = None
-            for n, record, entry in zip(shard.add(stream, records, texts), records, texts, strict=True):
+            for n, record, entry in zip(table.add(stream, records, texts), records, texts, strict=True):
                 if USE in record.derived:
                     use = unpack_use(record.derived[USE])
-                    shard.used.values[n], shard.uses.values[n] = use.since, use.uses
+                    table.used.values[n], table.uses.values[n] = use.since, use.uses
                 if embedding and entry.vectors is None and len(entry.terms):
-                    shard.lacking[n] = record.version
-            shard.settle()
+                    table.lacking[n] = record.version
+            table.settle()
             self._view = None
 
-    def use(self, document: int, moment: int) -> None:
+    def count_use(self, document: int, moment: int) -> None:
         """Count a use of a document; it takes effect within a minute."""
-        self.shard.used.values[document] = moment
-        self.shard.uses.values[document] += 1
+        self.table.used.values[document] = moment
+        self.table.uses.values[document] += 1
 
-    def use_of(self, ref: Ref, moment: int) -> None:
+    def count_use_of(self, ref: Ref, moment: int) -> None:
         """Count a use of a record, if it is indexed, effective at once."""
         with self.lock:
-            for n in self.shard.of_keys((ref.scope.path, ref.kind), (ref.key,)):
-                self.use(n, moment)
+            for n in self.table.of_keys((ref.scope.path, ref.kind), (ref.key,)):
+                self.count_use(n, moment)
                 self._left = None
 
-    def let_go(self, name: tuple[str, str], keys: Sequence[str]) -> None:
+    def remove(self, name: tuple[str, str], keys: Sequence[str]) -> None:
         """Remove deleted records of a stream."""
         with self.lock:
-            gone = self.shard.of_keys(name, keys)
+            gone = self.table.of_keys(name, keys)
             if gone:
-                self.shard.drop(np.array(gone))
+                self.table.drop(np.array(gone))
                 self._view = None
 
     def count(self, stream: Stream) -> int:
         """Return how many of a stream's records are indexed, including those without text."""
         with self.lock:
-            silent = self.shard.silent.get((stream.scope.path, stream.kind), ())
-            return len(self.shard.held(stream)) + len(silent)
+            silent = self.table.silent.get((stream.scope.path, stream.kind), ())
+            return len(self.table.documents_of(stream)) + len(silent)
 
-    def keep(self, stream: Stream, seqs: Sequence[int]) -> None:
+    def retain(self, stream: Stream, seqs: Sequence[int]) -> None:
         """Remove records whose seq is not in `seqs`."""
         with self.lock:
-            held = self.shard.held(stream)
-            known = self.shard.seq.values[held]
+            held = self.table.documents_of(stream)
+            known = self.table.seq.values[held]
             present = np.isin(known, np.asarray(seqs, dtype=np.int64))
-            self.shard.drop(held[~present])
-            self.shard.silent[stream.scope.path, stream.kind] = set(seqs) - set(known.tolist())
+            self.table.drop(held[~present])
+            self.table.silent[stream.scope.path, stream.kind] = set(seqs) - set(known.tolist())
             self._view = None
 
-    def twins(self) -> DuplicateFilter:
+    def duplicate_filter(self) -> DuplicateFilter:
         """Return a duplicate detector for the hits of a search."""
         return DuplicateFilter(self)
 
     def attach(self, document: int, vectors: NDArray[np.int8]) -> bool:
         """Add missing vectors if their dimension matches; the caller holds the lock."""
-        if self.shard.vectors.dimensions not in (0, vectors.shape[1]):
+        if self.table.vectors.dimensions not in (0, vectors.shape[1]):
             return False
-        self.shard.attach(document, vectors)
+        self.table.attach(document, vectors)
         self._view = None
         return True
 
     def around(self, document: int, count: int) -> tuple[list[int], list[int]]:
         """Return the turns before and after one, in order."""
         sides = []
-        shard = self.shard
+        table = self.table
         with self.lock:
-            if shard.role.values[document] and not shard.spoken.values[document]:
+            if table.role.values[document] and not table.spoken.values[document]:
                 # It is not a turn, so it is not linked with its neighbors.
-                held = shard.held_by(shard.streams[shard.stream.values[document]])
-                turns = held[shard.spoken.values[held]]
-                turns = turns[np.argsort(shard.seq.values[turns])]
-                at = int(np.searchsorted(shard.seq.values[turns], shard.seq.values[document]))
+                held = table.documents_in(table.streams[table.stream.values[document]])
+                turns = held[table.spoken.values[held]]
+                turns = turns[np.argsort(table.seq.values[turns])]
+                at = int(np.searchsorted(table.seq.values[turns], table.seq.values[document]))
                 return turns[max(0, at - count) : at].tolist(), turns[at : at + count].tolist()
-            for column in (self.shard.before.values, self.shard.after.values):
+            for column in (self.table.before.values, self.table.after.values):
                 side: list[int] = []
                 at = int(column[document])
                 while at != NONE and len(side) < count:
@@ -243,72 +243,72 @@ class ScopeIndex:
 
     def documents(self, places: Iterable[tuple[str, str, int]]) -> set[int]:
         """Return the documents at the given scope, kind and seq."""
-        shard = self.shard
+        table = self.table
         by_stream: dict[tuple[str, str], list[int]] = {}
         for path, kind, seq in places:
             by_stream.setdefault((path, kind), []).append(seq)
         found: set[int] = set()
         with self.lock:
             for name, seqs in by_stream.items():
-                held = shard.held_by(name)
-                found.update(held[np.isin(shard.seq.values[held], seqs)].tolist())
+                held = table.documents_in(name)
+                found.update(held[np.isin(table.seq.values[held], seqs)].tolist())
         return found
 
-    def answer(self, search: Search, maker: EntryBuilder, moment: int) -> Answer:
+    def answer(self, search: Search, builder: EntryBuilder, moment: int) -> Answer:
         """Rank all documents that the search can find at a moment, in microseconds."""
-        shard = self.shard
+        table = self.table
         with self.lock:
-            speakers = dict(shard.speakers)
+            speakers = dict(table.speakers)
         question = analyze_question(search.query, speakers)
-        both = self._vectors(question, maker) if not search.signals or "dense" in search.signals else None
+        both = self._vectors(question, builder) if not search.signals or "dense" in search.signals else None
         with self.lock:
-            if both is not None and shard.vectors.dimensions != len(both[0]):
+            if both is not None and table.vectors.dimensions != len(both[0]):
                 # The model changed under the same name: recompute its vectors.
-                shard.lack_all()
+                table.lack_all()
                 both = self._view = None
             if self._view is None:
-                self._view = View(shard)
+                self._view = View(table)
             view = self._view
             visible, rest = self._visible(search, view, moment)
             chosen = frozenset(search.signals) or None
-            weights = replace(WEIGHTS, dense=WEIGHTS.dense * maker.trust, context=WEIGHTS.context * maker.trust)
+            weights = replace(WEIGHTS, dense=WEIGHTS.dense * builder.trust, context=WEIGHTS.context * builder.trust)
             strengths = self._strengths(view, moment)
-            said = signals(shard, view, question, both, visible, strengths, weights)
+            said = signals(table, view, question, both, visible, strengths, weights)
             ranking = rank(said, visible, chosen)
         return self._ordered(ranking, search, rest)
 
-    def _vectors(self, question: Question, maker: EntryBuilder) -> tuple[NDArray[np.int8], NDArray[np.int8]] | None:
+    def _vectors(self, question: Question, builder: EntryBuilder) -> tuple[NDArray[np.int8], NDArray[np.int8]] | None:
         """Return the question's vectors, original and masked; the lock is not held while the model runs."""
-        if not self.shard.vectors.size:
+        if not self.table.vectors.size:
             return None
-        masked = maker.question(question.masked)
+        masked = builder.embed_question(question.masked)
         # Only texts that are not turns are compared with the unmasked question.
-        same = question.masked == question.text or self.shard.only_turns
-        asked = masked if same else maker.question(question.text)
+        same = question.masked == question.text or self.table.only_turns
+        asked = masked if same else builder.embed_question(question.text)
         return None if asked is None or masked is None else (asked, masked)
 
     def _visible(self, search: Search, view: View, moment: int) -> tuple[Flags | None, tuple[Condition, ...]]:
         """Return which documents are visible (None for all), and the conditions that this does not decide."""
-        shard = self.shard
+        table = self.table
         tests: list[Flags] = [] if view.whole else [view.alive]
         if view.any_traffic and not search.traffic:
             tests.append(~view.traffic)
         if search.exclude:
             tests.append(self._others(search.exclude))
         if view.expiring:
-            tests.append(shard.expires.values > moment)
-        ended = [shard.numbers[n] for n, end in shard.ends.items() if end <= moment and n in shard.numbers]
+            tests.append(table.expires.values > moment)
+        ended = [table.numbers[n] for n, end in table.ends.items() if end <= moment and n in table.numbers]
         if ended:
-            tests.append(~np.isin(shard.stream.values, ended))
+            tests.append(~np.isin(table.stream.values, ended))
         if not search.below:
-            here = np.fromiter((path == search.scope.path for path, _ in shard.streams), dtype=np.bool_)
-            tests.append(here[shard.stream.values])
+            here = np.fromiter((path == search.scope.path for path, _ in table.streams), dtype=np.bool_)
+            tests.append(here[table.stream.values])
         if search.kinds:
-            wanted = np.fromiter((kind in search.kinds for _, kind in shard.streams), dtype=np.bool_)
-            tests.append(wanted[shard.stream.values])
+            wanted = np.fromiter((kind in search.kinds for _, kind in table.streams), dtype=np.bool_)
+            tests.append(wanted[table.stream.values])
         if search.as_of is not None and view.bounded:
             then = to_microseconds(search.as_of)
-            tests.append((shard.valid_from.values <= then) & (shard.valid_to.values > then))
+            tests.append((table.valid_from.values <= then) & (table.valid_to.values > then))
         rest = []
         for test in search.where:
             known = self._test(test)
@@ -320,39 +320,39 @@ class ScopeIndex:
 
     def _others(self, exclude: tuple[Ref, ...]) -> Flags:
         """Return which documents a search does not exclude."""
-        others = np.ones(len(self.shard), dtype=np.bool_)
+        others = np.ones(len(self.table), dtype=np.bool_)
         by_stream: dict[tuple[str, str], list[str]] = {}
         for ref in exclude:
             by_stream.setdefault((ref.scope.path, ref.kind), []).append(ref.key)
         for name, keys in by_stream.items():
-            others[self.shard.of_keys(name, keys)] = False
+            others[self.table.of_keys(name, keys)] = False
         return others
 
     def _test(self, test: Condition) -> Flags | None:
-        shard = self.shard
+        table = self.table
         value: Any = test.value
         known: Flags | None = None
         if test.field == "created" and test.op in ("ge", "le", "gt", "lt"):
-            known = _COMPARE[test.op](shard.created.values, to_microseconds(value))
+            known = _COMPARE[test.op](table.created.values, to_microseconds(value))
         elif test.field == "importance" and test.op in ("ge", "gt"):
             # Half as precise as the stored number, which is checked again when the record is read.
             least = np.float32(min(value, MOST) - 1e-6 * abs(min(value, MOST)))
-            known = np.nan_to_num(shard.importance.values, nan=-np.inf) >= least
+            known = np.nan_to_num(table.importance.values, nan=-np.inf) >= least
         elif test.field == "data.role" and test.op == "in":
-            known = np.isin(shard.role.values, [ROLES.index(role) + 1 for role in value])
+            known = np.isin(table.role.values, [ROLES.index(role) + 1 for role in value])
         return known
 
     def _strengths(self, view: View, moment: int) -> NDArray[np.float32] | None:
         """Return the decayed importance of each document, to the minute; None if there are none."""
         if not view.weighed:
             return None
-        shard = self.shard
+        table = self.table
         minute = moment // MINUTE
         if self._left is None or self._left[0] is not view or self._left[1] != minute:
-            importance = shard.importance.values
-            since = np.maximum(shard.used.values, shard.created.values)
-            left = strength(importance, days_between(since, moment), shard.uses.values)
-            kept = np.where(shard.pinned.values, importance, left).astype(np.float32)
+            importance = table.importance.values
+            since = np.maximum(table.used.values, table.created.values)
+            left = strength(importance, days_between(since, moment), table.uses.values)
+            kept = np.where(table.pinned.values, importance, left).astype(np.float32)
             self._left = (view, minute, kept)
         return self._left[2]
 
@@ -382,23 +382,23 @@ class DuplicateFilter:
         self._same: dict[int, list[str]] = {}
         """Chosen texts, by the digests of their terms."""
         self._chosen: list[str] = []
-        self._matrix = np.zeros((COMPARED, index.shard.vectors.dimensions), dtype=np.float32)
+        self._matrix = np.zeros((COMPARED, index.table.vectors.dimensions), dtype=np.float32)
         """Vectors of the chosen documents."""
 
-    def look(self, found: list[int]) -> None:
+    def load(self, found: list[int]) -> None:
         """Load the vectors of candidate documents."""
-        shard = self._index.shard
+        table = self._index.table
         with self._index.lock:
             documents = np.array(found, dtype=np.int64)
-            self._digests = dict(zip(found, shard.digest.values[documents].tolist(), strict=True))
-            rows = shard.first_row.values[documents]
+            self._digests = dict(zip(found, table.digest.values[documents].tolist(), strict=True))
+            rows = table.first_row.values[documents]
             held = np.flatnonzero(rows != NONE)
             self._units = {}
-            if len(held) and shard.vectors.dimensions == self._matrix.shape[1]:
-                units = shard.vectors.of(rows[held]) * shard.vectors.inverses(rows[held])[:, None]
+            if len(held) and table.vectors.dimensions == self._matrix.shape[1]:
+                units = table.vectors.of(rows[held]) * table.vectors.inverses(rows[held])[:, None]
                 self._units = dict(zip(documents[held].tolist(), units, strict=True))
 
-    def copy(self, document: int, record: Record) -> bool:
+    def is_duplicate(self, document: int, record: Record) -> bool:
         """Return whether a document duplicates a chosen one; if not, choose it."""
         text, digest = record.text or "", self._digests[document]
         # Stop words are not terms, but a "not" among them inverts the meaning.

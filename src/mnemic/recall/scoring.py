@@ -134,22 +134,22 @@ class Close(Struct):
 
 
 class View:
-    """Data that scoring derives from a shard, valid until the shard changes."""
+    """Data that scoring derives from a table, valid until the table changes."""
 
-    def __init__(self, shard: DocumentTable) -> None:
-        count = len(shard)
-        self.alive: NDArray[Any] = shard.alive.values.copy()
+    def __init__(self, table: DocumentTable) -> None:
+        count = len(table)
+        self.alive: NDArray[Any] = table.alive.values.copy()
         self.whole: bool = bool(self.alive.all())
-        self.turn: NDArray[Any] = shard.spoken.values.copy()
-        self.traffic: NDArray[np.bool_] = (shard.role.values > 0) & ~self.turn
+        self.turn: NDArray[Any] = table.spoken.values.copy()
+        self.traffic: NDArray[np.bool_] = (table.role.values > 0) & ~self.turn
         """System messages, tool calls and tool results."""
         self.any_traffic: bool = bool(self.traffic.any())
         self.counted: NDArray[np.bool_] = self.alive & ~self.traffic
         """Documents that count for word statistics and mean similarity."""
         self.documents: int = int(np.count_nonzero(self.counted))
         self.any_turn: bool = bool(self.turn.any())
-        before = np.append(shard.before.values, count)
-        after = np.append(shard.after.values, count)
+        before = np.append(table.before.values, count)
+        after = np.append(table.after.values, count)
         before[before == NONE] = count
         after[after == NONE] = count
         self.near: dict[int, NDArray[Any]] = {-1: before, 1: after}
@@ -158,15 +158,15 @@ class View:
             self.near[step] = after[self.near[step - 1]]
         # What is one step before a turn counts for it, so it is shifted one step forward.
         self.spread: NDArray[Any] = np.stack([self.near[-step] for step in WINDOW])
-        if shard.vectors.size:
-            shard.embed_contexts(self.near)
-        self._measure(shard)
-        self._mark(shard)
-        self.bounded: bool = bool((shard.valid_from.values > -NEVER).any() or (shard.valid_to.values < NEVER).any())
-        self.expiring: bool = bool((shard.expires.values < NEVER).any())
-        self.weighed: bool = not bool(np.isnan(shard.importance.values).all())
-        newest = shard.created.values[self.alive].max(initial=0)
-        ages = np.log1p(np.maximum(newest - shard.created.values, 0) / HOUR)
+        if table.vectors.size:
+            table.embed_contexts(self.near)
+        self._measure(table)
+        self._mark(table)
+        self.bounded: bool = bool((table.valid_from.values > -NEVER).any() or (table.valid_to.values < NEVER).any())
+        self.expiring: bool = bool((table.expires.values < NEVER).any())
+        self.weighed: bool = not bool(np.isnan(table.importance.values).all())
+        newest = table.created.values[self.alive].max(initial=0)
+        ages = np.log1p(np.maximum(newest - table.created.values, 0) / HOUR)
         self.recency: NDArray[np.float32] = (1 - ages / max(float(ages[self.alive].max(initial=0)), 1e-9)).astype(
             np.float32
         )
@@ -177,10 +177,10 @@ class View:
         held = (*vars(self).values(), *self.near.values())
         return sum(values.nbytes for values in held if isinstance(values, np.ndarray))
 
-    def _measure(self, shard: DocumentTable) -> None:
+    def _measure(self, table: DocumentTable) -> None:
         """Compute the lengths of windows and sessions."""
-        count = len(shard)
-        lengths = np.append(shard.length.values, np.float32(0))
+        count = len(table)
+        lengths = np.append(table.length.values, np.float32(0))
         lengths[:count][~self.counted] = 0
         window = lengths.copy()
         for step, share in WINDOW.items():
@@ -188,7 +188,7 @@ class View:
         self.norms: NDArray[np.float32] = length_norms(
             window, float(window[:count][self.counted].sum() / max(self.documents, 1)), k1=K1, b=B
         )
-        sessions = np.bincount(shard.session.values, weights=lengths[:count], minlength=shard.session_count).astype(
+        sessions = np.bincount(table.session.values, weights=lengths[:count], minlength=table.session_count).astype(
             np.float32
         )
         held = sessions > 0
@@ -196,12 +196,12 @@ class View:
         mean = float(sessions[held].mean()) if self.sessions else 1.0
         self.session_norms: NDArray[np.float32] = length_norms(sessions, mean, k1=K1, b=SESSION_B)
 
-    def _mark(self, shard: DocumentTable) -> None:
+    def _mark(self, table: DocumentTable) -> None:
         """Compute the effect of the flags and lengths of turns."""
-        marks = shard.marks.values
+        marks = table.marks.values
         self.asks: NDArray[np.float32] = (((marks & int(Marks.QUESTION)) > 0) & self.turn).astype(np.float32)
         self.links: NDArray[np.intp] = np.flatnonzero(((marks & int(Marks.FACT)) > 0) & self.alive)
-        logs = np.log1p(np.minimum(shard.length.values, LENGTH))
+        logs = np.log1p(np.minimum(table.length.values, LENGTH))
         turns = logs[self.turn & self.alive]
         middle = float(turns.mean()) if len(turns) else 0.0
         self.long: NDArray[np.float32] = np.where(self.turn, logs - middle, 0).astype(np.float32)
@@ -236,7 +236,7 @@ def _shown(found: Signals, parts: dict[str, Floats], visible: Flags | None, best
 
 
 def signals(
-    shard: DocumentTable,
+    table: DocumentTable,
     view: View,
     question: Question,
     vectors: tuple[NDArray[np.int8], NDArray[np.int8]] | None,
@@ -250,10 +250,10 @@ def signals(
     all; `strength` is the decayed importance, NaN where there is none.
     """
     found: dict[str, Floats] = {}
-    evidence = np.zeros(len(shard), dtype=np.bool_)
-    lexical, sessions, own, coverage = _lexical(shard, view, question, visible)
+    evidence = np.zeros(len(table), dtype=np.bool_)
+    lexical, sessions, own, coverage = _lexical(table, view, question, visible)
     # Neighbors count only for a turn that says something itself.
-    lent = np.zeros(len(shard), dtype=np.bool_)
+    lent = np.zeros(len(table), dtype=np.bool_)
     if lexical is not None:
         evidence |= own
         lent |= lexical > 0
@@ -263,22 +263,22 @@ def signals(
             found["session"] = np.float32(weights.session) * sessions
     exact = True
     closeness = None
-    if vectors is not None and shard.vectors.size:
-        close = _dense(shard, view, vectors, visible)
+    if vectors is not None and table.vectors.size:
+        close = _dense(table, view, vectors, visible)
         found["dense"] = np.float32(weights.dense) * close.alone + np.float32(weights.context) * close.around
         evidence |= close.related
         lent = (lent | close.lent) & ~close.opposed
         closeness, exact = close.best, close.exact
-    marks = shard.marks.values
+    marks = table.marks.values
     wanted = question.wants_time * int(Marks.TIME) | question.wants_number * int(Marks.NUMBER)
-    evidence |= lent & ((shard.length.values >= TELLING) | ((marks & wanted) > 0))
-    speaker = _speaker(shard, view, question, weights)
+    evidence |= lent & ((table.length.values >= TELLING) | ((marks & wanted) > 0))
+    speaker = _speaker(table, view, question, weights)
     if speaker is not None:
         found["speaker"] = speaker
     if question.wants_time:
         found["time"] = _weighed((marks & int(Marks.TIME)) > 0, weights.time)
     if question.date is not None:
-        dated = _weighed(_on(question.date, shard.created.values), weights.date)
+        dated = _weighed(_on(question.date, table.created.values), weights.date)
         found["time"] = found["time"] + dated if "time" in found else dated
     if view.any_turn:
         form = np.float32(weights.length) * view.long + np.float32(weights.question) * view.asks
@@ -290,7 +290,7 @@ def signals(
     if strength is not None:
         centred = np.nan_to_num((strength - 1) / (strength + 1), nan=0.0)
         found["importance"] = np.float32(weights.importance) * centred.astype(np.float32)
-    graph = _graph(shard, view, question, visible)
+    graph = _graph(table, view, question, visible)
     if graph is not None:
         evidence |= graph > 0
         found["graph"] = np.float32(weights.graph) * graph
@@ -304,20 +304,20 @@ def _best(values: Floats, visible: Flags | None) -> float:
 
 
 def _lexical(
-    shard: DocumentTable, view: View, question: Question, visible: Flags | None
+    table: DocumentTable, view: View, question: Question, visible: Flags | None
 ) -> tuple[Floats | None, Floats | None, Flags, float]:
     """Return BM25 of each document with neighbors and of its session, and which documents contain a term.
 
     Also returns the largest weighted share of the terms in one document.
     """
-    count = len(shard)
+    count = len(table)
     scores = np.zeros(count + 1, dtype=np.float32)
     shared = 0 < view.sessions < view.documents
-    by_session = np.zeros(shard.session_count if shared else 0, dtype=np.float32)
+    by_session = np.zeros(table.session_count if shared else 0, dtype=np.float32)
     ideal = 0.0
     covered = np.zeros(count, dtype=np.float32)
     for term, times in question.terms.items():
-        documents, occurrences = shard.postings.of(term)
+        documents, occurrences = table.postings.of(term)
         if not view.whole and len(documents):
             kept = view.alive[documents]
             documents, occurrences = documents[kept], occurrences[kept]
@@ -336,9 +336,9 @@ def _lexical(
         scores[held] += bm25(window, view.norms[held], weight, K1)
         if shared:
             total = np.bincount(
-                shard.session.values[documents],
+                table.session.values[documents],
                 weights=occurrences * view.counted[documents],
-                minlength=shard.session_count,
+                minlength=table.session_count,
             )
             inside = np.flatnonzero(total)
             rare = times * rarity(view.sessions, len(inside))
@@ -350,7 +350,7 @@ def _lexical(
     coverage = min(1.0, _best(covered, visible) / ideal) if ideal else 0.0
     sessions = None
     if shared:
-        sessions = by_session[shard.session.values]
+        sessions = by_session[table.session.values]
         most = _best(sessions, visible)
         sessions = sessions / np.float32(most) if most > 0 else None
     scores /= np.float32(best)
@@ -376,14 +376,14 @@ def _windows(
 
 
 def _dense(
-    shard: DocumentTable, view: View, vectors: tuple[NDArray[np.int8], NDArray[np.int8]], visible: Flags | None
+    table: DocumentTable, view: View, vectors: tuple[NDArray[np.int8], NDArray[np.int8]], visible: Flags | None
 ) -> Close:
     """Compare the question's vector with those of all documents."""
     asked, masked = vectors
-    count = len(shard)
-    close, exact = _cosines(shard, masked if view.any_turn else asked)
+    count = len(table)
+    close, exact = _cosines(table, masked if view.any_turn else asked)
     if view.any_turn and asked is not masked:
-        others, _ = _cosines(shard, asked)
+        others, _ = _cosines(table, asked)
         close[:count][~view.turn] = others[:count][~view.turn]
     known = np.isfinite(close[:count])
     nothing = np.zeros(count, dtype=np.float32)
@@ -400,7 +400,7 @@ def _dense(
     around = close[:count].copy()
     for step, share in CONTEXT.items():
         around += np.float32(share) * close[view.near[step][:count]]
-    around /= shard.context.values
+    around /= table.context.values
     if not all_known:
         around[~known] = middle
     enough = max(middle, RELATED)
@@ -424,29 +424,29 @@ def _scaled(values: Floats, among: Flags | None, visible: Flags | None) -> Float
     return np.maximum(scaled, FARTHEST, out=scaled)
 
 
-def _cosines(shard: DocumentTable, query: NDArray[np.int8]) -> tuple[Floats, bool]:
+def _cosines(table: DocumentTable, query: NDArray[np.int8]) -> tuple[Floats, bool]:
     """Return the cosine of each document's closest vector; -inf where it has none."""
-    cosines, owners, exact = shard.vectors.compare(query)
-    close = np.full(len(shard) + 1, -np.inf, dtype=np.float32)
-    if shard.vectors.several:
+    cosines, owners, exact = table.vectors.compare(query)
+    close = np.full(len(table) + 1, -np.inf, dtype=np.float32)
+    if table.vectors.several:
         np.maximum.at(close, owners, cosines)
     else:
         close[owners] = cosines
     return close, exact
 
 
-def _speaker(shard: DocumentTable, view: View, question: Question, weights: Weights) -> Floats | None:
+def _speaker(table: DocumentTable, view: View, question: Question, weights: Weights) -> Floats | None:
     """Return a bonus for turns by the person whom the question is about."""
     if len(question.speakers) == 1:
         (speaker,) = question.speakers
-        said = (shard.speaker.values == speaker) & view.turn
+        said = (table.speaker.values == speaker) & view.turn
         for name in question.names:
-            documents = _holding(shard, view, name)
+            documents = _holding(table, view, name)
             said[documents[~view.turn[documents]]] = True
         return _weighed(said, weights.speaker)
     if question.about_user != question.about_assistant and view.any_turn:
         role = 2 if question.about_user else 3
-        return _weighed((shard.role.values == role) & view.turn, weights.role)
+        return _weighed((table.role.values == role) & view.turn, weights.role)
     return None
 
 
@@ -471,29 +471,29 @@ def _on(date: Date, moments: NDArray[np.int64]) -> Flags:
     return found
 
 
-def _holding(shard: DocumentTable, view: View, term: int) -> NDArray[np.int32]:
+def _holding(table: DocumentTable, view: View, term: int) -> NDArray[np.int32]:
     """Return the live documents that contain a term and count for statistics."""
-    documents, _ = shard.postings.of(term)
+    documents, _ = table.postings.of(term)
     return documents if view.whole and not view.any_traffic else documents[view.counted[documents]]
 
 
-def _graph(shard: DocumentTable, view: View, question: Question, visible: Flags | None) -> Floats | None:
+def _graph(table: DocumentTable, view: View, question: Question, visible: Flags | None) -> Floats | None:
     """Return how much a document mentions entities that facts connect with those in the question."""
     if not len(view.links) or not question.terms:
         return None
-    matched = np.zeros(len(shard), dtype=np.float32)
+    matched = np.zeros(len(table), dtype=np.float32)
     for term in question.terms:
-        documents = _holding(shard, view, term)
+        documents = _holding(table, view, term)
         matched[documents] += np.float32(rarity(view.documents, len(documents)))
     near = view.links[np.argsort(-matched[view.links], kind="stable")[:5]]
     near = near[matched[near] > 0]
     if not len(near):
         return None
-    scores = np.zeros(len(shard), dtype=np.float32)
+    scores = np.zeros(len(table), dtype=np.float32)
     for link in near.tolist():
-        for term in shard.postings.terms_of(link).tolist():
+        for term in table.postings.terms_of(link).tolist():
             if term not in question.terms:
-                documents = _holding(shard, view, term)
+                documents = _holding(table, view, term)
                 scores[documents] += np.float32(rarity(view.documents, len(documents)) * matched[link])
         scores[link] += matched[link]
     best = _best(scores, visible)

@@ -16,8 +16,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy import create_engine
 
 import mnemic
-from mnemic.backends.postgres.address import Address
-from mnemic.backends.postgres.database import PostgresDatabase
+from mnemic.backends.postgres.opening import Options, PostgresDatabase
 from mnemic.backends.sql import migrate as migrating
 from mnemic.backends.sql.migrate import migrate, revisions
 from mnemic.backends.sql.schema import HEAD, VERSION_TABLE, metadata
@@ -98,7 +97,7 @@ def server_url(tmp_path: Path) -> Iterator[str]:
 
 
 def database(url: str) -> PostgresDatabase:
-    return PostgresDatabase(Address.of(StoreURL.parse(url)))
+    return PostgresDatabase(Options.of(StoreURL.parse(url)))
 
 
 def test_postgresql_gets_the_schema_that_the_code_expects(server_url: str) -> None:

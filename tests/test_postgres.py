@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +20,16 @@ import pytest
 from msgspec.structs import force_setattr
 
 import mnemic
-from mnemic.backends.postgres import pools
-from mnemic.backends.postgres.address import Address
+from mnemic.backends.postgres import client, store
 from mnemic.backends.postgres.errors import STATES, explain, meaning
-from mnemic.backends.postgres.store import PostgresStore
+from mnemic.backends.postgres.opening import Options
 from mnemic.backends.sql.schema import HEAD, VERSION_TABLE
 from mnemic.errors import MnemicError, StoreError
-from mnemic.event_loop import step
 from mnemic.records import ScopePath
-from mnemic.store import registry
 from mnemic.store.query import Purge, Put, Scan, Write
 from mnemic.store.registry import StoreURL
 from mnemic.testing.harness import HOME, KIND, Harness, record
+from portal_harness import PortalHarness
 from servers import postgres
 
 
@@ -41,28 +40,17 @@ def url(tmp_path: Path) -> Iterator[str]:
         yield lent
 
 
-@pytest.fixture(params=["inline", "loop"])
-def lab(request: pytest.FixtureRequest, url: str) -> Iterator[Harness]:
-    """An empty store, driven in place and on an event loop."""
-    with Harness(url, on_loop=request.param == "loop") as bench:
-        yield bench
+@pytest.fixture
+def lab(url: str) -> Iterator[Harness]:
+    """An empty store on an event loop."""
+    with Harness(url, on_loop=True) as lab:
+        yield lab
 
 
 @contextmanager
 def admin(url: str) -> Iterator[psycopg.Connection[Any]]:
     with closing(psycopg.connect(url, autocommit=True)) as connection:
         yield connection
-
-
-def opened(url: str) -> PostgresStore:
-    parsed, backend = registry.find(url)
-
-    async def work() -> Any:
-        return await backend.open(parsed)
-
-    store = step(work())
-    assert isinstance(store, PostgresStore)
-    return store
 
 
 def made_by(url: str, user: str) -> str:
@@ -84,12 +72,12 @@ def role(url: str) -> Iterator[str]:
 # ------------------------------------------------------------ URLs
 
 
-def address(url: str) -> Address:
-    return Address.of(StoreURL.parse(url))
+def options(url: str) -> Options:
+    return Options.of(StoreURL.parse(url))
 
 
 def test_a_url_is_taken_apart_by_libpq_and_its_password_is_never_shown() -> None:
-    found = address("postgres://al%40ice:s3cr%3Ft@h1:5433,h2:5434/db?sslmode=require&pool_max=3&schema=mine")
+    found = options("postgres://al%40ice:s3cr%3Ft@h1:5433,h2:5434/db?sslmode=require&pool_max=3&schema=mine")
     assert found.parameters["host"] == "h1,h2"
     assert found.parameters["port"] == "5433,5434"
     assert found.parameters["user"] == "al@ice"
@@ -97,7 +85,7 @@ def test_a_url_is_taken_apart_by_libpq_and_its_password_is_never_shown() -> None
     assert found.parameters["sslmode"] == "require"
     assert found.parameters["options"] == '-c search_path="mine"'
     assert (found.pool_max, found.schema) == (3, "mine")
-    assert found.shown == ("postgres://***@h1:5433,h2:5434/db?sslmode=require&pool_max=3&schema=mine")
+    assert found.url == ("postgres://***@h1:5433,h2:5434/db?sslmode=require&pool_max=3&schema=mine")
 
 
 @pytest.mark.parametrize(
@@ -114,7 +102,7 @@ def test_a_url_is_taken_apart_by_libpq_and_its_password_is_never_shown() -> None
 )
 def test_a_bad_option_is_named_and_the_password_is_not(query: str, named: str) -> None:
     with pytest.raises(mnemic.InvalidValueError, match=named) as caught:
-        address(f"postgresql://u:hunter2@localhost/db?{query}")
+        options(f"postgresql://u:hunter2@localhost/db?{query}")
     assert "hunter2" not in str(caught.value)
 
 
@@ -251,7 +239,7 @@ def test_a_role_that_may_only_read_reads(url: str, role: str) -> None:
 
 def test_a_server_that_takes_no_writes_says_so(url: str) -> None:
     mnemic.open(url).close()
-    with Harness(f"{url}?options=-c%20default_transaction_read_only%3Don", on_loop=False) as lab:
+    with PortalHarness(f"{url}?options=-c%20default_transaction_read_only%3Don") as lab:
         assert lab.scan() == []
         for if_version in (None, 0, 7):
             with pytest.raises(mnemic.StorePermissionError, match="read-only"):
@@ -269,7 +257,7 @@ def test_a_database_of_a_newer_version_says_so(url: str) -> None:
 
 
 def test_a_lock_that_is_held_too_long_is_busy(url: str) -> None:
-    with Harness(url + "?lock_timeout=0.1", on_loop=False) as lab:
+    with PortalHarness(url + "?lock_timeout=0.1") as lab:
         lab.put("a")
         with psycopg.connect(url) as other:
             other.execute("SELECT * FROM mnemic_streams FOR UPDATE")
@@ -281,7 +269,7 @@ def test_a_lock_that_is_held_too_long_is_busy(url: str) -> None:
 
 
 def test_a_statement_that_takes_too_long_is_busy(url: str) -> None:
-    with Harness(url + "?statement_timeout=0.1", on_loop=False) as lab:
+    with PortalHarness(url + "?statement_timeout=0.1") as lab:
         with psycopg.connect(url) as other:
             other.execute("LOCK TABLE mnemic_records")
             with pytest.raises(mnemic.StoreBusyError, match="statement timeout"):
@@ -289,7 +277,9 @@ def test_a_statement_that_takes_too_long_is_busy(url: str) -> None:
         assert lab.scan() == []
 
 
-def test_a_name_that_is_too_long_for_an_index_is_refused_and_harms_no_other(lab: Harness) -> None:
+def test_a_name_that_is_too_long_for_an_index_is_refused_and_harms_no_other(
+    lab: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import random
 
     rng = random.Random(7)
@@ -298,19 +288,17 @@ def test_a_name_that_is_too_long_for_an_index_is_refused_and_harms_no_other(lab:
     force_setattr(long, "path", "".join(chr(rng.randrange(0x4E00, 0x9FFF)) for _ in range(3200)))
     with pytest.raises(mnemic.TooLargeError, match="2,700 bytes"):
         lab.put("k", scope=long)
-    if lab.on_loop:
 
-        async def both() -> list[Any]:
-            writes = [Write((Put(record("k", scope=scope)),)) for scope in (long, HOME)]
-            # Both in one lane: the first one's failure is not the second one's.
-            store: Any = lab.store
-            del store._side().lanes[1:]
-            return await asyncio.gather(*map(lab.store.write, writes), return_exceptions=True)
+    async def both() -> list[Any]:
+        writes = [Write((Put(record("k", scope=scope)),)) for scope in (long, HOME)]
+        return await asyncio.gather(*map(lab.store.write, writes), return_exceptions=True)
 
-        refused, done = lab.run(both())
-        assert isinstance(refused, mnemic.TooLargeError)
-        assert done[0].seq == 1
-        assert lab.keys() == ["k"]
+    # Both in one transaction: the first one's failure is not the second one's.
+    monkeypatch.setattr(store, "LANES", 1)
+    refused, done = lab.run(both())
+    assert isinstance(refused, mnemic.TooLargeError)
+    assert done[0].seq == 1
+    assert lab.keys() == ["k"]
 
 
 def test_text_that_the_database_cannot_hold_is_refused(url: str) -> None:
@@ -318,7 +306,7 @@ def test_text_that_the_database_cannot_hold_is_refused(url: str) -> None:
     with admin(url) as connection:
         connection.execute(f"CREATE DATABASE {name}_1 TEMPLATE template0 ENCODING 'LATIN1' LOCALE 'C'")
     try:
-        with Harness(f"{url}_1", on_loop=False) as lab:
+        with PortalHarness(f"{url}_1") as lab:
             lab.put("a", text="caf\u00e9")
             with pytest.raises(mnemic.StoreError, match="should be UTF8"):
                 lab.put("b", text="\u6f22")
@@ -360,24 +348,20 @@ def test_a_connection_that_was_ended_while_idle_is_replaced(lab: Harness, url: s
         lab.put(f"k{n}")
 
 
-def test_a_server_that_forgets_statements_is_asked_anew(lab: Harness) -> None:
+def test_a_server_that_forgets_statements_is_asked_anew(url: str) -> None:
+    with PortalHarness(url + "?pool_max=1") as lab:
+        lab.put("a", text="0")
+        for n in range(1, 6):
+            for _ in range(5):
+                lab.write(Put(record("a", text=str(n))), Put(record("b")))
+                assert [found.text for found in lab.scan(scope=ScopePath(), below=True)] == [str(n), None]
+            execute(lab, "DEALLOCATE ALL")
+
+
+def execute(lab: Harness, statement: str) -> Any:
+    """Run a statement on a connection of a store, and return its cursor."""
     store: Any = lab.store
-    lab.put("a", text="0")
-
-    async def forget(link: Any) -> None:
-        done = link.raw.execute("DEALLOCATE ALL", prepare=False)
-        if inspect.isawaitable(done):
-            await done
-
-    for n in range(1, 6):
-        for _ in range(5):
-            lab.write(Put(record("a", text=str(n))), Put(record("b")))
-            assert [found.text for found in lab.scan(scope=ScopePath(), below=True)] == [str(n), None]
-
-        async def everywhere() -> None:
-            await store._side().pool.use(forget)
-
-        lab.run(everywhere())
+    return lab.run(store._client.use(lambda connection: connection.execute(statement)))
 
 
 def blocked(url: str, call: Callable[[], object]) -> list[object]:
@@ -405,7 +389,7 @@ def blocked(url: str, call: Callable[[], object]) -> list[object]:
 
 
 def test_a_write_whose_answer_was_lost_says_that_it_may_have_been_done(url: str) -> None:
-    with Harness(url, on_loop=False) as lab:
+    with PortalHarness(url) as lab:
         lab.put("a")
         (ended,) = blocked(url, lambda: lab.put("b"))
         assert isinstance(ended, mnemic.StoreUnavailableError)
@@ -416,7 +400,7 @@ def test_a_write_whose_answer_was_lost_says_that_it_may_have_been_done(url: str)
 
 
 def test_a_write_of_which_nothing_was_sent_is_sent_again(url: str) -> None:
-    with Harness(url, on_loop=False) as lab:
+    with PortalHarness(url) as lab:
         version = lab.put("a").version
         (ended,) = blocked(url, lambda: lab.put("a", if_version=version, text="new"))
         assert not isinstance(ended, Exception)
@@ -428,7 +412,7 @@ def test_a_write_of_which_nothing_was_sent_is_sent_again(url: str) -> None:
 def test_a_server_that_restarts_is_unavailable_until_it_is_back() -> None:
     server = postgres.Postgres()
     inside = Harness(server.url(), on_loop=True)
-    outside = Harness(server.url(), on_loop=False)
+    outside = PortalHarness(server.url())
     with inside, outside:
         inside.put("a", text="kept")
         server.process.stop()
@@ -469,7 +453,7 @@ def test_a_cancelled_read_leaves_the_connection_fit_for_the_next(url: str) -> No
 
 
 def test_many_callers_share_few_connections(url: str) -> None:
-    with Harness(url + "?pool_max=2", on_loop=False) as lab:
+    with PortalHarness(url + "?pool_max=2") as lab:
         keys = [f"k{n}" for n in range(40)]
         threads = [
             threading.Thread(target=lambda key=key: (lab.put(key, scope=ScopePath(key)), lab.get(key, ScopePath(key))))
@@ -484,87 +468,76 @@ def test_many_callers_share_few_connections(url: str) -> None:
 
 
 def test_a_caller_who_waits_too_long_for_a_connection_is_told(url: str) -> None:
-    for on_loop in (False, True):
-        with Harness(url + "?pool_max=1&timeout=2", on_loop=on_loop) as lab:
-            store: Any = lab.store
+    with Harness(url + "?pool_max=1&timeout=2", on_loop=True) as lab:
+        store: Any = lab.store
 
-            async def twice(store: Any = store) -> None:
-                async def again(_link: object) -> None:
-                    await store.scan(Scan(scope=HOME))
+        async def again(_connection: object) -> None:
+            await store.scan(Scan(scope=HOME))
 
-                await store._side().pool.use(again)
-
-            with pytest.raises(mnemic.StoreBusyError, match="all 1 connections"):
-                lab.run(twice())
-            assert lab.scan() == []
+        with pytest.raises(mnemic.StoreBusyError, match="all 1 connections"):
+            lab.run(store._client.use(again))
+        assert lab.scan() == []
 
 
 def test_closing_leaves_neither_connections_nor_threads(url: str) -> None:
     before = threading.active_count()
-    for on_loop in (False, True):
-        lab = Harness(url, on_loop=on_loop)
-        with lab:
+    for kind in (PortalHarness, partial(Harness, on_loop=True)):
+        with kind(url) as lab:
             lab.put("a")
             assert connections(url) >= 1
-        until = time.monotonic() + 5
-        while connections(url) and time.monotonic() < until:
-            time.sleep(0.01)
-        assert connections(url) == 0
+        assert eventually(url, 0)
     assert threading.active_count() == before
 
 
+def eventually(url: str, count: int) -> bool:
+    """Return whether there are so many connections, soon."""
+    until = time.monotonic() + 5
+    while (found := connections(url)) != count and time.monotonic() < until:
+        time.sleep(0.01)
+    return found == count
+
+
 def test_idle_connections_are_closed_but_for_those_that_stay(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pools, "IDLE_SECONDS", 0.0)
-    store = opened(url + "?pool_min=1")
-    together = threading.Barrier(3)
+    monkeypatch.setattr(client, "IDLE_SECONDS", 0.2)
+    with PortalHarness(url + "?pool_min=1") as lab:
+        store: Any = lab.store
 
-    def hold() -> None:
-        async def work(_link: object) -> None:
-            together.wait(10)
+        async def together() -> None:
+            barrier = asyncio.Barrier(3)
+            await asyncio.gather(*(store._client.use(lambda _: barrier.wait()) for _ in range(3)))
 
-        step(store._side().pool.use(work))
-
-    threads = [threading.Thread(target=hold) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    step(store.scan(Scan(scope=HOME)))
-    assert len(store._side().pool._idle) == 1
-    step(store.close())
+        lab.run(together())
+        assert eventually(url, 1)
+        assert lab.scan() == []
 
 
 def test_statements_need_not_be_prepared(url: str) -> None:
-    store = opened(url + "?prepare=off&pool_max=1")
-    for n in range(10):
-        step(store.write(Write((Put(record(f"k{n}")),))))
-        step(store.scan(Scan(scope=HOME, kinds=(KIND,))))
-
-    async def kept(link: Any) -> list[Any]:
-        rows: list[Any] = link.raw.execute("SELECT * FROM pg_prepared_statements").fetchall()
-        return rows
-
-    assert step(store._side().pool.use(kept)) == []
-    step(store.close())
+    for options, prepared in (("prepare=off", False), ("prepare=on", True)):
+        with PortalHarness(f"{url}?{options}&pool_max=1") as lab:
+            for n in range(10):
+                lab.put(f"k{n}")
+                lab.scan()
+            rows = lab.run(execute(lab, "SELECT * FROM pg_prepared_statements").fetchall())
+            assert bool(rows) is prepared
 
 
-def test_one_store_serves_one_event_loop_and_threads(url: str) -> None:
-    with Harness(url, on_loop=False) as lab:
+def test_a_store_serves_one_event_loop(url: str) -> None:
+    with PortalHarness(url) as lab:
+        lab.put("a")
 
-        async def both(key: str) -> None:
-            await asyncio.gather(*(lab.store.write(Write((Put(record(f"{key}{n}")),))) for n in range(5)))
+        async def put(key: str) -> None:
+            await lab.store.write(Write((Put(record(key)),)))
 
-        asyncio.run(both("loop-"))
-        lab.put("outside")
-        with pytest.raises(mnemic.EventLoopError, match="which has ended"):
-            asyncio.run(both("another-"))
-        assert len(lab.keys()) == 6
+        with pytest.raises(mnemic.EventLoopError, match="another event loop"):
+            asyncio.run(put("b"))
+        lab.put("c")
+        assert lab.keys() == ["a", "c"]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:This process")
 def test_a_forked_child_has_connections_of_its_own(url: str) -> None:
-    with Harness(url, on_loop=False) as lab:
+    with PortalHarness(url) as lab:
         lab.put("parent")
         for n in range(3):
             child = os.fork()

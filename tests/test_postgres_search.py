@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 import mnemic
+from mnemic.backends.postgres.client import Connection
 from mnemic.backends.postgres.store import PostgresStore
 from mnemic.records import ScopePath
 from mnemic.store import registry
@@ -80,21 +81,14 @@ def test_it_is_one_round_trip_when_nothing_is_new(server: str, monkeypatch: pyte
         alice = memory.scope("alice")
         alice.remember("Alice loves green tea")
         assert alice.recall("tea")
-        from mnemic.backends.postgres.links import ThreadLink
-
         trips = []
-        each, every = ThreadLink.each, ThreadLink.all
+        each = Connection.each
 
-        async def counted_each(self: ThreadLink, asked: Any) -> Any:
-            trips.append([statement.text[:40] for statement, _ in asked])
-            return await each(self, asked)
+        async def counted(self: Connection, queries: Any) -> Any:
+            trips.append([statement.text[:40] for statement, _ in queries])
+            return await each(self, queries)
 
-        async def counted_all(self: ThreadLink, statement: Any, parameters: Any) -> Any:
-            trips.append([statement.text[:40]])
-            return await every(self, statement, parameters)
-
-        monkeypatch.setattr(ThreadLink, "each", counted_each)
-        monkeypatch.setattr(ThreadLink, "all", counted_all)
+        monkeypatch.setattr(Connection, "each", counted)
         assert texts(alice.recall("tea")) == ["Alice loves green tea"]
         assert len(trips) == 1, trips
 

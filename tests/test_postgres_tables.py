@@ -16,12 +16,13 @@ import psycopg
 import pytest
 
 import mnemic
-from mnemic.backends.postgres.links import ThreadLink
-from mnemic.backends.postgres.writing import MANY
+from mnemic.backends.postgres.client import Connection
+from mnemic.backends.postgres.transaction import COPY_FROM
 from mnemic.records import Ref, ScopePath
 from mnemic.store.query import Condition, Delete, Derive, Limit, Op, Purge, Put, Scan, Write
 from mnemic.testing import test_derived, test_expiry, test_scans, test_writes
 from mnemic.testing.harness import HOME, KIND, Harness, record
+from portal_harness import PortalHarness
 from servers import postgres
 
 
@@ -48,7 +49,7 @@ TABLES = ("mnemic_streams", "mnemic_records", "mnemic_labels", "mnemic_derived")
 @pytest.fixture(scope="module")
 def large() -> Iterator[Harness]:
     """A store with many short streams and a long one, of which PostgreSQL knows the average."""
-    with postgres.empty_database() as lent, Harness(lent, on_loop=False) as lab:
+    with postgres.empty_database() as lent, PortalHarness(lent) as lab:
         for scope in (HOME, *(ScopePath.of("acme", f"user{n}") for n in range(5))):
             lab.write(
                 *(
@@ -74,20 +75,21 @@ def large() -> Iterator[Harness]:
 def plans(lab: Harness, monkeypatch: pytest.MonkeyPatch, work: Any) -> str:
     """Return how PostgreSQL goes about the statements that a call sends."""
     sent: list[tuple[str, Any]] = []
-    original = ThreadLink.all
+    original = Connection.each
 
-    async def noted(self: ThreadLink, statement: Any, parameters: Any) -> Any:
-        sent.append((statement.text, statement.arguments(parameters)))
-        return await original(self, statement, parameters)
+    async def noted(self: Connection, queries: Any) -> Any:
+        sent.extend((statement.text, statement.arguments(parameters)) for statement, parameters in queries)
+        return await original(self, queries)
 
     with monkeypatch.context() as patch:
-        patch.setattr(ThreadLink, "all", noted)
+        patch.setattr(Connection, "each", noted)
         work()
     assert sent
     with closing(psycopg.connect(lab.url, autocommit=True, cursor_factory=psycopg.RawCursor)) as connection:
         return "\n".join(
             line
             for query, params in sent
+            if query != "DISCARD PLANS"
             for (line,) in connection.execute(f"EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) {query}", params)
         )
 
@@ -125,7 +127,7 @@ def test_keys_are_found_by_their_index(large: Harness, monkeypatch: pytest.Monke
 
 
 def test_a_plan_that_was_good_for_a_small_table_is_made_anew(url: str) -> None:
-    with Harness(url, on_loop=False) as lab, closing(psycopg.connect(url, autocommit=True)) as connection:
+    with PortalHarness(url) as lab, closing(psycopg.connect(url, autocommit=True)) as connection:
         for n in range(20):
             lab.put(f"k{n}", meta={"n": n})
         connection.execute("ANALYZE")
@@ -149,11 +151,11 @@ def end_stats(lab: Harness) -> None:
     """Have the server count what a store has done so far."""
     store: Any = lab.store
 
-    async def work(link: ThreadLink) -> None:
-        link.raw.execute("SELECT pg_stat_force_next_flush()")
-        link.raw.execute("SELECT 1")
+    async def work(connection: Connection) -> None:
+        await connection.execute("SELECT pg_stat_force_next_flush()")
+        await connection.execute("SELECT 1")
 
-    lab.run(store._side().pool.use(work))
+    lab.run(store._client.use(work))
 
 
 # ------------------------------------------------------------ tables in parts
@@ -162,9 +164,9 @@ def end_stats(lab: Harness) -> None:
 class TestInParts:
     """The contract of a store holds over tables in parts."""
 
-    @pytest.fixture(params=["inline", "loop"])
-    def harness(self, request: pytest.FixtureRequest, parted: str) -> Iterator[Harness]:
-        with Harness(parted, on_loop=request.param == "loop") as harness:
+    @pytest.fixture
+    def harness(self, parted: str) -> Iterator[Harness]:
+        with Harness(parted, on_loop=True) as harness:
             yield harness
         with closing(psycopg.connect(parted.partition("?")[0], autocommit=True)) as connection:
             connection.execute(f"TRUNCATE {', '.join(TABLES)}")
@@ -177,7 +179,7 @@ for suite in (test_writes, test_derived, test_expiry, test_scans):
 
 
 def test_streams_lie_in_different_parts_and_each_in_one(parted: str) -> None:
-    with Harness(parted, on_loop=False) as lab:
+    with PortalHarness(parted) as lab:
         for n in range(12):
             lab.write(*(Put(record(f"k{m}", scope=ScopePath(f"s{n}"), labels={"a": "b"})) for m in range(50)))
         with closing(psycopg.connect(parted.partition("?")[0], autocommit=True)) as connection:
@@ -211,9 +213,8 @@ def test_streams_lie_in_different_parts_and_each_in_one(parted: str) -> None:
 # ------------------------------------------------------------ large writes
 
 
-@pytest.mark.parametrize("on_loop", [False, True])
-def test_a_large_write_is_all_or_nothing_and_leaves_nothing_out(url: str, on_loop: bool) -> None:
-    with Harness(url, on_loop=on_loop) as lab:
+def test_a_large_write_is_all_or_nothing_and_leaves_nothing_out(url: str) -> None:
+    with Harness(url, on_loop=True) as lab:
         lab.put("taken", labels={"n": "old"}, derived={"x": b"old"})
         puts = [
             Put(
@@ -228,7 +229,7 @@ def test_a_large_write_is_all_or_nothing_and_leaves_nothing_out(url: str, on_loo
                     pinned=n % 2 == 0,
                 )
             )
-            for n in range(10 * MANY)
+            for n in range(10 * COPY_FROM)
         ]
         with pytest.raises(mnemic.ConflictError):
             lab.write(*puts, Put(record("taken"), 0))
@@ -237,15 +238,15 @@ def test_a_large_write_is_all_or_nothing_and_leaves_nothing_out(url: str, on_loo
         outcomes = lab.write(*ops, id="w")
         assert outcomes == lab.write(*ops, id="w")
         found = lab.scan(derived=("x",))
-        assert len(found) == 10 * MANY
+        assert len(found) == 10 * COPY_FROM
         assert found[1].text == "tab\there, \\N and \\. and \r\n"
-        assert found[-1].derived == {"x": bytes([0, 255, (10 * MANY - 1) % 256])}
-        assert found[-1].labels == {"n": str(10 * MANY - 1), 'q"\\': "\\t"}
+        assert found[-1].derived == {"x": bytes([0, 255, (10 * COPY_FROM - 1) % 256])}
+        assert found[-1].labels == {"n": str(10 * COPY_FROM - 1), 'q"\\': "\\t"}
         assert lab.keys(where=(Condition("labels.n", "in", ("3", "7", "old", "new")),)) == ["taken", "k3"]
         lab.write(*(Derive(item.ref, "y", b"\0") for item in found))
         assert all(item.derived == {"y": b"\0"} for item in lab.scan(derived=("y",)))
-        lab.write(Limit(HOME, KIND, MANY, None, tuple((item.key,) for item in found)))
-        assert lab.keys() == [item.key for item in found[-MANY:]]
+        lab.write(Limit(HOME, KIND, COPY_FROM, None, tuple((item.key,) for item in found)))
+        assert lab.keys() == [item.key for item in found[-COPY_FROM:]]
 
 
 # ------------------------------------------------------------ many writers
@@ -280,7 +281,7 @@ def test_stores_that_write_the_same_streams_in_any_order_do_not_block_one_anothe
 
     def work(worker: int) -> None:
         try:
-            with Harness(url, on_loop=False) as lab:
+            with PortalHarness(url) as lab:
                 for n in range(15):
                     scopes = [ScopePath(f"s{(worker * (n + 1) + m) % 4}") for m in range(4)]
                     scopes = scopes[::-1] if (worker + n) % 2 else scopes
@@ -294,7 +295,7 @@ def test_stores_that_write_the_same_streams_in_any_order_do_not_block_one_anothe
     for thread in threads:
         thread.join()
     assert failed == []
-    with Harness(url, on_loop=False) as lab:
+    with PortalHarness(url) as lab:
         assert [stream.count for stream in lab.streams()] == [90] * 4
         for n in range(4):
             seqs = [item.seq for item in lab.scan(scope=ScopePath(f"s{n}"))]
@@ -326,7 +327,7 @@ def test_what_one_write_adds_another_of_the_same_transaction_may_remove(url: str
 
 
 def test_a_stream_may_go_and_come_again_in_one_write(url: str) -> None:
-    with Harness(url, on_loop=False) as lab:
+    with PortalHarness(url) as lab:
         lab.put("a", labels={"a": "b"}, derived={"x": b"1"})
         outcomes = lab.write(Purge(HOME, KIND, drop=True), Put(record("b"), 0), Put(record("a"), 0))
         assert [did.seq for did in outcomes[1:]] == [1, 2]
@@ -338,10 +339,9 @@ def test_a_stream_may_go_and_come_again_in_one_write(url: str) -> None:
 # ------------------------------------------------------------ failover
 
 
-@pytest.mark.parametrize("on_loop", [False, True])
-def test_a_replica_that_takes_over_is_written_to(on_loop: bool) -> None:
+def test_a_replica_that_takes_over_is_written_to() -> None:
     with postgres.primary_and_replica() as (primary, replica):
-        with Harness(postgres.either(primary, replica), on_loop=on_loop) as lab:
+        with Harness(postgres.either(primary, replica), on_loop=True) as lab:
             lab.put("before")
             primary.process.kill()
             with pytest.raises(mnemic.StoreUnavailableError):
@@ -352,20 +352,20 @@ def test_a_replica_that_takes_over_is_written_to(on_loop: bool) -> None:
 
 
 def test_a_scan_of_many_streams_takes_few_round_trips(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Harness(url, on_loop=False) as lab:
+    with PortalHarness(url) as lab:
         lab.write(*(Put(record("k", scope=ScopePath.of("u", f"s{n:03}"))) for n in range(300)))
         trips = 0
-        each = ThreadLink.each
+        each = Connection.each
 
-        async def counted(self: ThreadLink, asked: Any) -> Any:
+        async def counted(self: Connection, queries: Any) -> Any:
             nonlocal trips
-            trips += asked[0][0].text != "DISCARD PLANS"
-            return await each(self, asked)
+            trips += queries[0][0].text != "DISCARD PLANS"
+            return await each(self, queries)
 
-        monkeypatch.setattr(ThreadLink, "each", counted)
+        monkeypatch.setattr(Connection, "each", counted)
         page = lab.run(lab.store.scan(Scan(scope=ScopePath("u"), below=True, limit=1000)))
         assert len(page.items) == 300
-        assert trips == 1
+        assert trips == 2  # the streams, and their records
         trips = 0
         found = lab.page(scope=ScopePath("u"), below=True, kinds=(), where=(Condition("key", "eq", "no"),), limit=5)
         assert found.items == ()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import mnemic
-from mnemic.backends.postgres.links import LoopLink, ThreadLink
+from mnemic.backends.postgres import client as postgres_client
 from mnemic.backends.redis.client import Connection
 from servers import postgres, valkey
 
@@ -47,9 +47,9 @@ class Trips:
 @pytest.fixture
 def trips(monkeypatch: pytest.MonkeyPatch) -> Trips:
     found = Trips()
-    for link in (ThreadLink, LoopLink):
-        for name in ("all", "each", "copy"):
-            monkeypatch.setattr(link, name, found.counted(getattr(link, name)))
+    for name in ("each", "insert"):
+        method = getattr(postgres_client.Connection, name)
+        monkeypatch.setattr(postgres_client.Connection, name, found.counted(method))
     monkeypatch.setattr(Connection, "send_packed_command", found.counted(Connection.send_packed_command))
     return found
 

@@ -1,139 +1,66 @@
-"""Lanes: writes to the same streams share a transaction; other lanes run concurrently."""
+"""Groups commits: writes to the same streams share a transaction, others run concurrently."""
 
 from __future__ import annotations
 
-import threading
+import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Awaitable, Callable, Sequence
 
 from ...errors import StoreError
-from ...event_loop import step
 from ...store.planning import MOST_OPS, MOST_WRITES
 from ...store.query import Outcome, Write
+from ..calls import elsewhere
 
-if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop, Task
-
-
-class Pending:
-    """One caller's write, and its result."""
-
-    __slots__ = ("done", "error", "future", "outcomes", "write")
-
-    def __init__(self, write: Write) -> None:
-        self.write: Write = write
-        self.done: bool = False
-        self.outcomes: list[Outcome] = []
-        self.error: Exception | None = None
-        self.future: Any = None
-
-    def settle(self, how: list[Outcome] | Exception) -> None:
-        """Set the result of the write."""
-        if isinstance(how, Exception):
-            self.error = how
-        else:
-            self.outcomes = how
-        self.done = True
-
-    def result(self) -> list[Outcome]:
-        """Return the outcomes, or raise the error."""
-        if self.error is not None:
-            raise self.error
-        return self.outcomes
+WriteResult = list[Outcome] | Exception
+Commit = Callable[[Sequence[Write]], Awaitable[list[WriteResult]]]
 
 
-Commit = Callable[[list[Pending]], Coroutine[Any, Any, None]]
-"""Runs writes in one transaction, and settles each."""
+class Lane:
+    """Runs writes one batch after another, in a task of its own, which survives the cancellation of a caller."""
 
+    def __init__(self, commit: Commit, url: str) -> None:
+        self._commit = commit
+        self._url = url
+        self._loop = asyncio.get_running_loop()
+        self._queue: deque[tuple[Write, asyncio.Future[list[Outcome]]]] = deque()
+        self._task: asyncio.Task[None] | None = None
 
-class Lane(Protocol):
-    """Runs the writes of some streams."""
-
-    async def run(self, pending: Pending) -> list[Outcome]:
+    async def run(self, write: Write) -> list[Outcome]:
         """Run a write; return its outcomes once it is durable."""
-        ...
-
-    async def close(self) -> None:
-        """Wait for running writes."""
-        ...
-
-
-def _next(queue: deque[Pending]) -> list[Pending]:
-    """Take the writes for one transaction off a queue."""
-    batch: list[Pending] = []
-    size = 0
-    while queue and len(batch) < MOST_WRITES and (not batch or size + len(queue[0].write.ops) <= MOST_OPS):
-        batch.append(queue.popleft())
-        size += len(batch[-1].write.ops)
-    return batch
-
-
-def _abandon(batch: list[Pending]) -> None:
-    for pending in batch:
-        if not pending.done:
-            pending.settle(StoreError("the write was interrupted"))
-
-
-class ThreadLane:
-    """A lane for callers outside event loops: the thread with the lock also runs what others have queued."""
-
-    def __init__(self, commit: Commit) -> None:
-        self._commit = commit
-        self._lock = threading.Lock()
-        self._queue: deque[Pending] = deque()
-
-    async def run(self, pending: Pending) -> list[Outcome]:
-        self._queue.append(pending)
-        while not pending.done:
-            with self._lock:
-                batch = _next(self._queue)
-                try:
-                    if batch:
-                        step(self._commit(batch))
-                finally:
-                    _abandon(batch)
-        return pending.result()
-
-    async def close(self) -> None:
-        with self._lock:
-            return
-
-
-class LoopLane:
-    """A lane for callers on an event loop, run by a task of its own, which survives the cancellation of a caller."""
-
-    def __init__(self, commit: Commit, loop: AbstractEventLoop) -> None:
-        self._commit = commit
-        self._loop = loop
-        self._queue: deque[Pending] = deque()
-        self._task: Task[None] | None = None
-
-    async def run(self, pending: Pending) -> list[Outcome]:
-        pending.future = self._loop.create_future()
-        self._queue.append(pending)
+        if asyncio.get_running_loop() is not self._loop:
+            raise elsewhere(self._url, self._loop)
+        future: asyncio.Future[list[Outcome]] = self._loop.create_future()
+        self._queue.append((write, future))
         if self._task is None:
             self._task = self._loop.create_task(self._drain())
-        await pending.future
-        return pending.result()
-
-    async def close(self) -> None:
-        if self._task is not None:
-            await self._task
+        return await future
 
     async def _drain(self) -> None:
-        batch: list[Pending] = []
+        batch: list[tuple[Write, asyncio.Future[list[Outcome]]]] = []
         try:
             while self._queue:
-                batch = _next(self._queue)
-                await self._commit(batch)
-                self._tell(batch)
+                batch = self._next()
+                try:
+                    results = await self._commit([write for write, _ in batch])
+                except Exception as error:
+                    results = [error] * len(batch)
+                for (_, future), result in zip(batch, results, strict=True):
+                    if future.done():
+                        continue
+                    if isinstance(result, Exception):
+                        future.set_exception(result)
+                    else:
+                        future.set_result(result)
         finally:
             self._task = None
-            _abandon(batch)
-            self._tell(batch)
+            for _, future in batch:
+                if not future.done():
+                    future.set_exception(StoreError("the write was interrupted"))
 
-    def _tell(self, batch: list[Pending]) -> None:
-        for pending in batch:
-            if not pending.future.done():
-                pending.future.set_result(None)
+    def _next(self) -> list[tuple[Write, asyncio.Future[list[Outcome]]]]:
+        batch = [self._queue.popleft()]
+        size = len(batch[0][0].ops)
+        while self._queue and len(batch) < MOST_WRITES and size + len(self._queue[0][0].ops) <= MOST_OPS:
+            batch.append(self._queue.popleft())
+            size += len(batch[-1][0].ops)
+        return batch

@@ -7,9 +7,9 @@ vectors, which is faster; in a large one it uses the graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
@@ -21,15 +21,12 @@ from ...store.planning import StreamName
 from ..sql.rows import COLUMNS, STREAM_COLUMNS, to_record, to_stream
 from ..sql.schema import records, streams
 from ..sql.statements import Prepared
-from .flavor import FLAVOR
-from .links import Link
+from .client import PostgresClient, Query
+from .statements import FLAVOR
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-Result = TypeVar("Result")
-Use = Callable[[Callable[[Link], Coroutine[Any, Any, Result]]], Coroutine[Any, Any, Result]]
 
 AHEAD = 400
 """Initial search width of the graph (ef_search); it continues while filters leave too few."""
@@ -39,7 +36,6 @@ LOCK = 0x6D6E656D6964
 _GIVEN = ("scopes", "kinds", "keys", "pieces", "seqs", "versions", "words", "vectors")
 _HEAD = ", ".join(f"s.{column.name}" for column in streams.columns)
 _RECORD = ", ".join(f"r.{column.name}" for column in records.columns)
-_NEWEST = Callable[[], int]
 
 
 class PostgresIndex:
@@ -47,11 +43,11 @@ class PostgresIndex:
 
     tidy = True
 
-    def __init__(self, url: str, use: Use[Any], moment: _NEWEST, schema: str, large: int) -> None:
-        """`use` borrows a connection; `schema` is the one with pgvector."""
-        self.url = url
+    def __init__(self, client: PostgresClient, moment: Callable[[], int], schema: str, large: int) -> None:
+        """Take the schema with pgvector, and from how many records on a scope is searched here."""
+        self.url: str = client.options.url
         self.large = large
-        self._use = use
+        self._client = client
         self._moment = moment
         self._sql = Sql(schema)
         self._made: set[tuple[str, int]] = set()
@@ -172,9 +168,8 @@ class PostgresIndex:
         (rows,) = await self._each([(statement, values)])
         return rows
 
-    async def _each(self, asked: Sequence[tuple[Prepared, dict[str, Any]]]) -> list[list[Any]]:
-        answers: list[list[Any]] = await self._use(lambda link: link.each(asked))
-        return answers
+    async def _each(self, queries: Sequence[Query]) -> list[list[Any]]:
+        return await self._client.use(lambda connection: connection.each(queries))
 
 
 class Sql:

@@ -1,24 +1,28 @@
-"""PostgreSQL-specific statements: bulk operations, and an append in one round trip."""
+"""PostgreSQL's SQL: JSON conditions, bulk operations, and an append in one round trip."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
+from msgspec import json
 from sqlalchemy import (
     ARRAY,
     BigInteger,
+    Boolean,
     ColumnElement,
     LargeBinary,
     Select,
     Text,
+    all_,
     and_,
     any_,
     bindparam,
     case,
     cast,
     delete,
+    false,
     func,
     insert,
     literal_column,
@@ -29,14 +33,59 @@ from sqlalchemy import (
     tuple_,
     update,
 )
+from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.dialects.postgresql import insert as insert_or
+from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.sql.expression import Executable, FromClause
 
+from ...store.query import Operator, Scalar
+from ..sql.conditions import EQUAL, OPERATORS
+from ..sql.flavor import Flavor
 from ..sql.schema import VERSION_TABLE, derived, labels, records, streams
 from ..sql.statements import SLOT, Prepared, Statements, same
-from .flavor import FLAVOR
 
-_HEAD = tuple(c.name for c in streams.columns)
+_encode = json.Encoder().encode
+
+
+def _json_value(value: Scalar) -> Any:
+    """Return a number or a boolean as JSON, since PostgreSQL would round a float; text is unchanged."""
+    return _encode(value).decode() if isinstance(value, bool | int | float) else value
+
+
+def _test_json(here: FromClause, group: str, n: int, op: Operator, kind: str, places: list[int]) -> ColumnElement[bool]:
+    """Return a JSON test by value, which the metadata index can answer."""
+    object = cast(here.c[group], JSONB)
+    name = bindparam(f"name_{n}", type_=Text)
+    held: Any = object.op("->", return_type=JSONB())(name)
+    type = func.jsonb_typeof(held)
+    if kind == "null":
+        return func.coalesce(type, literal_column("'null'")) == literal_column("'null'")
+    values: list[Any]
+    if kind == "text":
+        values = [bindparam(f"value_{n}_{m}", type_=Text) for m in places]
+        text = object.op("->>", return_type=Text())(name).collate("C")
+        test = and_(type == literal_column("'string'"), OPERATORS[op](text, values))
+        values = [func.to_jsonb(value) for value in values]
+    else:
+        values = [bindparam(f"value_{n}_{m}", type_=JSONB) for m in places]
+        # JSON compares numbers exactly; other types are only tested for equality.
+        test = OPERATORS[op](held, values)
+        if op not in EQUAL:
+            test = and_(type == literal_column("'number'"), test)
+    test = func.coalesce(test, false())
+    if group == "meta" and op in EQUAL:
+        found = or_(*(object.op("@>")(func.jsonb_build_object(name, value)) for value in values))
+        test = and_(here.c.meta.is_not(None), found, test)
+    return test
+
+
+FLAVOR = Flavor(
+    PGDialect_psycopg(paramstyle="numeric_dollar"),  # type: ignore[no-untyped-call]
+    insert_or,
+    _test_json,
+    _json_value,
+    plans=True,
+)
 
 
 def _array(name: str, type: Any) -> ColumnElement[Any]:
@@ -54,21 +103,6 @@ def _rows(table: FromClause, *names: str) -> Select[Any]:
     return select(*(given.c[name] for name in names))
 
 
-class AppendShape(NamedTuple):
-    """Everything that determines the SQL text of an append."""
-
-    labeled: bool
-    deriving: bool
-    touched: bool
-    """Whether the stream's time to live and settings are set with it."""
-    expecting: bool
-    """Whether the stream must have certain settings."""
-    counted: bool
-    """Whether the stream has a limit on its number of records."""
-    weighed: bool
-    """Whether the stream has a limit on its weight."""
-
-
 class PostgresStatements(Statements):
     """All statements, for PostgreSQL."""
 
@@ -79,8 +113,9 @@ class PostgresStatements(Statements):
             return Prepared(statement, self.dialect)
 
         stream = and_(same(streams.c.scope), same(streams.c.kind))
-        named = select(streams.c.id).where(stream).scalar_subquery()
-        slot = select(*(records.c[name] for name in SLOT))
+        states = select(*(records.c[name] for name in SLOT)).where(
+            records.c.stream_id == select(streams.c.id).where(stream).scalar_subquery()
+        )
         self.revision: Prepared = prepared(text(f"SELECT version_num FROM {VERSION_TABLE}"))  # noqa: S608
         self.vectors: Prepared = prepared(
             text(
@@ -91,26 +126,24 @@ class PostgresStatements(Statements):
         )
         self.add_vectors: Prepared = prepared(text("CREATE EXTENSION IF NOT EXISTS vector"))
         self.begin: Prepared = prepared(text("BEGIN"))
-        self.patience: Prepared = prepared(
+        self.set_timeouts: Prepared = prepared(
             text(
                 "SELECT set_config('lock_timeout', CAST(:wait AS text), true), "
                 "set_config('idle_in_transaction_session_timeout', CAST(:wait AS text), true)"
             )
         )
         self.commit: Prepared = prepared(text("COMMIT"))
-        self.lock_head: Prepared = prepared(select(streams).where(stream).with_for_update())
-        wanted = tuple_(streams.c.scope, streams.c.kind)
-        self.lock_heads: Prepared = prepared(
+        self.lock_streams: Prepared = prepared(
             select(streams)
-            .where(wanted.in_(_rows(streams, "scope", "kind")))
-            .order_by(streams.c.scope, streams.c.kind)
+            .where(same(streams.c.scope), _one_of(streams.c.kind, "kinds"))
+            .order_by(streams.c.kind)
             .with_for_update()
         )
-        self.slots_of: Prepared = prepared(slot.where(records.c.stream_id == named, _one_of(records.c.key, "keys")))
-        self.all_slots_of: Prepared = prepared(slot.where(records.c.stream_id == named))
-        self.claim_head: Prepared = prepared(
+        self.record_states: Prepared = prepared(states.where(_one_of(records.c.key, "keys")))
+        self.all_record_states: Prepared = prepared(states)
+        self.claim_stream: Prepared = prepared(
             insert_or(streams)
-            .values({name: bindparam(name) for name in _HEAD if name != "id"})
+            .values({column.name: bindparam(column.name) for column in streams.columns if column.name != "id"})
             .on_conflict_do_nothing()
             .returning(streams.c.id)
         )
@@ -118,8 +151,9 @@ class PostgresStatements(Statements):
             prepared(delete(table).where(same(table.c.stream_id), _one_of(table.c.seq, "seqs")))
             for table in (records, derived)
         ]
-        self.empty: list[Prepared] = [
-            prepared(delete(table).where(same(table.c.stream_id))) for table in (records, labels, derived)
+        self.clear: list[Prepared] = [
+            prepared(delete(table).where(same(table.c.stream_id), table.c.seq != all_(_array("spared", BigInteger))))
+            for table in (records, labels, derived)
         ]
         self.empty_but_seqs: list[Prepared] = [
             prepared(delete(table).where(same(table.c.stream_id), ~_one_of(table.c.seq, "seqs")))
@@ -130,7 +164,7 @@ class PostgresStatements(Statements):
             delete(labels).where(same(labels.c.stream_id), label.in_(_rows(labels, "name", "value", "seq")))
         )
         self.find_all: Prepared = prepared(self._find_all())
-        self.append: Callable[[AppendShape], Prepared] = cache(self._append)
+        self.append: Callable[[bool, bool], Prepared] = cache(self._append)
 
     def _find_all(self) -> Select[Any]:
         """Select keys of any streams at once; a row starts with the position of its key."""
@@ -155,68 +189,65 @@ class PostgresStatements(Statements):
         )
         return select(given.c.n, *found.columns).select_from(given.join(found, true()))
 
-    def _append(self, shape: AppendShape) -> Prepared:
+    def _append(self, with_labels: bool, with_derived: bool) -> Prepared:
         """Append a record with a new key to an existing stream within its limits and without expired records.
 
         If any of this does not hold, nothing happens and no row is returned. The row has the record's seq and
         version, and the stream's totals.
         """
-        moment, expires = bindparam("moment", type_=BigInteger), bindparam("expires", type_=BigInteger)
-        weight = bindparam("weight", type_=BigInteger)
         here = streams.c
-        ttl = bindparam("ttl", type_=BigInteger) if shape.touched else here.ttl
-        # Never earlier than before, unless the time to live has changed: a slow clock does not shorten it.
-        ends: ColumnElement[Any] = func.greatest(here.expires, moment + ttl)
-        if shape.touched:
-            ends = case((here.ttl.is_not_distinct_from(ttl), ends), else_=moment + ttl)
+
+        def number(name: str) -> ColumnElement[Any]:
+            return bindparam(name, type_=BigInteger)
+
         one: ColumnElement[int] = literal_column("1")
+        touched, expecting = bindparam("touched", type_=Boolean), bindparam("expecting", type_=Boolean)
+        now, ttl, weight = number("updated"), case((touched, number("ttl")), else_=here.ttl), number("weight")
+        same_ttl = here.ttl.is_not_distinct_from(ttl)
         # Not EXISTS, which PostgreSQL turns into a join that reads all of a small table.
-        taken = select(records.c.seq).where(records.c.stream_id == here.id, same(records.c.key))
-        changed = update(streams).where(
-            same(here.scope),
-            same(here.kind),
-            or_(here.expires.is_(None), here.expires > moment),
-            or_(here.soonest.is_(None), here.soonest > moment),
-            taken.scalar_subquery().is_(None),
-        )
-        if shape.expecting:
-            expected = bindparam("expected_settings", type_=Text)
-            changed = changed.where(here.settings.is_not_distinct_from(expected))
-        if shape.counted:
-            changed = changed.where(here.count < bindparam("max_count", type_=BigInteger))
-        if shape.weighed:
-            changed = changed.where(here.weight + weight <= bindparam("max_weight", type_=BigInteger))
+        taken = select(records.c.seq).where(records.c.stream_id == here.id, same(records.c.key)).scalar_subquery()
         head = (
-            changed.values(
+            update(streams)
+            .where(
+                same(here.scope),
+                same(here.kind),
+                or_(here.expires.is_(None), here.expires > now),
+                or_(here.soonest.is_(None), here.soonest > now),
+                taken.is_(None),
+                or_(~expecting, here.settings.is_not_distinct_from(bindparam("expected_settings", type_=Text))),
+                or_(number("max_count").is_(None), here.count < number("max_count")),
+                or_(number("max_weight").is_(None), here.weight + weight <= number("max_weight")),
+            )
+            .values(
                 last_seq=here.last_seq + one,
                 version=here.version + one,
                 count=here.count + one,
                 weight=here.weight + weight,
-                updated=moment,
+                updated=now,
                 ttl=ttl,
-                settings=bindparam("settings", type_=Text) if shape.touched else here.settings,
-                expires=ends,
-                soonest=func.least(here.soonest, expires),
+                settings=case((touched, bindparam("settings", type_=Text)), else_=here.settings),
+                # Never earlier than before, unless the time to live has changed: a slow clock does not shorten it.
+                expires=case((same_ttl, func.greatest(here.expires, now + ttl)), else_=now + ttl),
+                soonest=func.least(here.soonest, number("expires")),
             )
             .returning(here.id, here.last_seq, here.version, here.count, here.weight)
             .cte("head")
         )
-        given: dict[str, Any] = {c.name: cast(bindparam(c.name), c.type) for c in records.columns}
-        given |= {"stream_id": head.c.id, "seq": head.c.last_seq, "version": head.c.version}
-        added = insert(records).from_select(list(given), select(*given.values()))
+        row: dict[str, Any] = {column.name: cast(bindparam(column.name), column.type) for column in records.columns}
+        row |= {"stream_id": head.c.id, "seq": head.c.last_seq, "version": head.c.version}
+        added = insert(records).from_select(list(row), select(*row.values()))
         query = select(head.c.last_seq, head.c.version, head.c.count, head.c.weight).add_cte(added.cte("added"))
-        if shape.labeled:
-            names, values = _array("label_names", Text), _array("label_values", Text)
-            given_labels = func.unnest(names, values).table_valued("name", "value").render_derived()
-            rows = select(head.c.id, given_labels.c.name, given_labels.c.value, head.c.last_seq)
-            query = query.add_cte(
-                insert(labels).from_select(["stream_id", "name", "value", "seq"], rows).cte("labeled")
-            )
-        if shape.deriving:
-            names, values = _array("derived_names", Text), _array("derived_values", LargeBinary)
-            given_values = func.unnest(names, values).table_valued("name", "value").render_derived()
-            kept = select(head.c.id, head.c.last_seq, given_values.c.name, head.c.version, given_values.c.value)
-            query = query.add_cte(
-                insert(derived).from_select(["stream_id", "seq", "name", "version", "value"], kept).cte("deriving")
-            )
+
+        def pairs(group: str, type: Any) -> Any:
+            arrays = _array(f"{group}_names", Text), _array(f"{group}_values", type)
+            return func.unnest(*arrays).table_valued("name", "value").render_derived().c
+
+        if with_labels:
+            label = pairs("label", Text)
+            of_label = select(head.c.id, label.name, label.value, head.c.last_seq)
+            query = query.add_cte(insert(labels).from_select(list(labels.columns.keys()), of_label).cte("labeled"))
+        if with_derived:
+            item = pairs("derived", LargeBinary)
+            of_item = select(head.c.id, head.c.last_seq, item.name, head.c.version, item.value)
+            query = query.add_cte(insert(derived).from_select(list(derived.columns.keys()), of_item).cte("deriving"))
         return Prepared(query, self.dialect)

@@ -2,50 +2,49 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-import threading
-from collections.abc import Callable, Coroutine
+import random
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
-from msgspec import Struct
 
-from ...errors import ClosedError, UnreadableStoreError
-from ...event_loop import leave_alone, mind_forks, running_loop
+from ...errors import LimitError, StoreBusyError, StoreError, StoreUnavailableError, UnreadableStoreError
+from ...event_loop import mind_forks, off_loop
 from ...records import Record, Ref, ScopePath, now
 from ...store.once import write_once
+from ...store.planning import Needs, NeedsMoreError, Plan, StreamName, plan_writes
 from ...store.protocol import Capability
 from ...store.query import Outcome, Write, place_of
-from ..calls import elsewhere
-from ..sql.reading import Connection, SqlReads
+from ..sql.reading import Connection as Reads
+from ..sql.reading import SqlReads
 from ..sql.reading import Work as ReadWork
-from ..sql.rows import to_record
-from .address import Address
-from .committing import Committer
-from .errors import explain
-from .lanes import Lane, LoopLane, Pending, ThreadLane
+from ..sql.rows import LoadedRows, to_record
+from .client import Connection, LostConnectionError, Pool, PostgresClient
+from .errors import RETRYABLE, explain, state_of
+from .lanes import Lane, WriteResult
 from .nearest import PostgresIndex
-from .pools import LoopPool, LostLinkError, Pool, ThreadPool
 from .statements import PostgresStatements
+from .transaction import Append, LostRaceError, apply, load
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop
+    from .opening import Options
 
 Result = TypeVar("Result")
 
 log: logging.Logger = logging.getLogger("mnemic.store")
 
 LANES = 8
-"""Maximum number of concurrent transactions for callers on an event loop, and for all others."""
-
-
-class Side(Struct, frozen=True):
-    """Connections and lanes for callers on one event loop, or outside of any."""
-
-    pool: Pool
-    lanes: list[Lane]
+"""Maximum number of concurrent transactions."""
+ATTEMPTS = 10
+"""Maximum number of attempts on conflicts."""
+LARGE_WRITE = 1000
+"""Number of operations from which planning runs in a thread, so that it does not block the event loop."""
+MAX_PLANNED = 10_000
+"""How many streams are remembered whose appends have to be planned."""
 
 
 class PostgresStore(SqlReads):
@@ -54,20 +53,17 @@ class PostgresStore(SqlReads):
     _sql: PostgresStatements
     index: PostgresIndex
 
-    def __init__(self, address: Address, statements: PostgresStatements, clock: Callable[[], datetime] = now) -> None:
+    def __init__(self, options: Options, statements: PostgresStatements, clock: Callable[[], datetime] = now) -> None:
         super().__init__(statements, clock)
-        self._address = address
-        self._committer = Committer(statements, address, self._moment)
-        self._closed = False
-        self._begin()
+        self._options = options
+        self._client = PostgresClient(options)
+        self._lanes: dict[int, Lane] = {}
+        self._planned: dict[StreamName, None] = {}
+        """Streams whose last append replaced or evicted a record, as the next one will."""
         mind_forks(self)
 
     async def write(self, write: Write) -> list[Outcome]:
         return await write_once(self, write, self._write)
-
-    async def _write(self, write: Write) -> list[Outcome]:
-        side = self._side()
-        return await side.lanes[_stream(write) % len(side.lanes)].run(Pending(write))
 
     async def revision(self) -> str | None:
         """Return the database's revision; None if it has no revision table."""
@@ -77,94 +73,36 @@ class PostgresStore(SqlReads):
             return None
         return str(rows[0][0]) if rows else None
 
-    async def look_for_vectors(self) -> None:
+    async def find_vector_index(self) -> None:
         """Use the database's own index if it has pgvector, or can install it."""
-        sql = self._sql
+        sql, url = self._sql, self._options.url
         found = await self._read(lambda connection: connection.all(sql.vectors, {}))
         if found and found[0][0] is None:
             try:
-                await self._side().pool.use(lambda link: link.each([(sql.add_vectors, {})]))
-            except (psycopg.Error, LostLinkError) as error:
-                log.info("%s: pgvector is there but may not be installed: %s", self._address.shown, error)
+                await self._client.use(lambda connection: connection.all(sql.add_vectors, {}))
+            except StoreError as error:
+                log.info("%s: pgvector is there but may not be installed: %s", url, error)
             found = await self._read(lambda connection: connection.all(sql.vectors, {}))
         if not found or found[0][0] is None:
-            log.info(
-                "%s has no pgvector: recall compares words and vectors in memory, however large a scope is",
-                self._address.shown,
-            )
+            log.info("%s has no pgvector: recall compares words and vectors in memory, however large a scope is", url)
             return
-        self.index = PostgresIndex(
-            self._address.shown, self._write_index, self._moment, found[0][0], self._address.large
-        )
+        self.index = PostgresIndex(self._client, self._moment, found[0][0], self._options.recall)
         self.capabilities: frozenset[Capability] = self.capabilities | {Capability.NEAREST}
 
-    async def _write_index(self, work: Any) -> Any:
-        try:
-            return await self._side().pool.use(work)
-        except LostLinkError as lost:
-            raise explain(lost.error, self._address.shown) from lost.error
-        except psycopg.Error as error:
-            raise explain(error, self._address.shown) from error
-
     async def close(self) -> None:
-        self._closed = True
-        own = running_loop()
-        sides = [(None, self._outside), *((loop, side) for loop, side in self._inside.items())]
-        for _, side in sides:
-            side.pool.close()
-        for loop, side in sides:
-            await side.pool.settle()
-            if loop is own:
-                for lane in side.lanes:
-                    await lane.close()
+        await self._client.close()
 
     def before_fork(self) -> None:
         """Do nothing: connections stay with the parent."""
 
     def after_fork(self) -> None:
-        """Reset in a child, which opens its own connections."""
-        leave_alone((self._outside, self._inside))
-        self._begin()
-
-    def _begin(self) -> None:
-        pool = ThreadPool(self._address)
-        self._outside = Side(pool, [ThreadLane(self._commits(pool)) for _ in range(LANES)])
-        self._inside: dict[AbstractEventLoop, Side] = {}
-        self._lock = threading.Lock()
-
-    def _side(self) -> Side:
-        """Return the connections for the caller: for threads, or for the one supported event loop."""
-        if self._closed:
-            raise ClosedError(f"{self._address.shown} is closed")
-        loop = running_loop()
-        if loop is None:
-            return self._outside
-        side = self._inside.get(loop)
-        if side is None:
-            with self._lock:
-                for other in self._inside:
-                    raise elsewhere(self._address.shown, other)
-                pool = LoopPool(self._address)
-                side = Side(pool, [LoopLane(self._commits(pool), loop) for _ in range(LANES)])
-                self._inside[loop] = side
-        return side
+        """Reset in a child: its writes do not wait for those of the parent."""
+        self._lanes = {}
 
     async def _read(self, work: ReadWork[Result]) -> Result:
-        pool = self._side().pool
-        try:
-            try:
-                return await pool.use(work)
-            except LostLinkError:
-                # The server may have restarted since; reading twice is harmless.
-                return await pool.use(work)
-        except LostLinkError as lost:
-            raise explain(lost.error, self._address.shown) from lost.error
-        except psycopg.Error as error:
-            raise explain(error, self._address.shown) from error
+        return await self._client.use(work, tries=2)
 
-    async def _find(
-        self, connection: Connection, asked: dict[tuple[ScopePath, str], dict[str, None]]
-    ) -> dict[Ref, Record]:
+    async def _find(self, connection: Reads, asked: dict[tuple[ScopePath, str], dict[str, None]]) -> dict[Ref, Record]:
         """Read keys of any streams in one statement, to save round trips."""
         refs = [Ref(scope, kind, key) for (scope, kind), keys in asked.items() for key in keys]
         if len(refs) == 1:
@@ -177,13 +115,102 @@ class PostgresStore(SqlReads):
             found[ref] = to_record(ref.scope, ref.kind, row[1:])
         return found
 
-    def _commits(self, pool: Pool) -> Callable[[list[Pending]], Coroutine[Any, Any, None]]:
-        return partial(self._committer.commit, pool)
+    async def _write(self, write: Write) -> list[Outcome]:
+        scope, kind, _ = place_of(write.ops[0]) if write.ops else (None, "", None)
+        number = hash((scope, kind)) % LANES
+        lane = self._lanes.get(number)
+        if lane is None:
+            lane = self._lanes[number] = Lane(self._commit, self._options.url)
+        return await lane.run(write)
 
+    async def _commit(self, writes: Sequence[Write]) -> list[WriteResult]:
+        """Run writes in one transaction; return the outcomes of each, or its error."""
 
-def _stream(write: Write) -> int:
-    """Return a number that is the same for all writes that start with the same stream."""
-    if not write.ops:
-        return 0
-    scope, kind, _ = place_of(write.ops[0])
-    return hash((scope.path, kind))
+        async def commit(pool: Pool) -> list[WriteResult]:
+            results = await self._settle(pool, writes)
+            if len(results) == 1 and isinstance(results[0], StoreUnavailableError):
+                raise results[0]  # so that the client logs it
+            return results
+
+        return await self._client.run(commit)
+
+    async def _settle(self, pool: Pool, writes: Sequence[Write], *, lost: bool = False) -> list[WriteResult]:
+        try:
+            return await self._transact(pool, writes, lost=lost)
+        except Exception as error:
+            return [explain(error, self._options.url)] * len(writes)
+
+    async def _transact(self, pool: Pool, writes: Sequence[Write], *, lost: bool) -> list[WriteResult]:
+        """Run writes in one transaction, again on conflicts, and once more if a connection was lost."""
+        url = self._options.url
+        append = Append.of(writes[0]) if len(writes) == 1 else None
+        for number in range(1, ATTEMPTS + 1):
+            try:
+                return await pool.use(partial(self._attempt, writes, append))
+            except LostRaceError:
+                log.debug("%s: retry %d (another writer was faster)", url, number)
+            except LostConnectionError as error:
+                if error.committing:
+                    return await self._after_loss(pool, writes, error, lost=lost)
+                if lost:
+                    raise
+                lost = True
+            except psycopg.Error as error:
+                if state_of(error) in RETRYABLE and number < ATTEMPTS:
+                    log.debug("%s: retry %d (%s)", url, number, state_of(error))
+                    await asyncio.sleep(random.random() * 0.005 * 2**number)  # noqa: S311
+                elif len(writes) > 1:
+                    break
+                else:
+                    raise
+        if len(writes) == 1:
+            raise StoreBusyError(f"{url}: concurrent writers won every attempt, {ATTEMPTS} times")
+        # One of them is invalid; the others are retried without it.
+        return [result for write in writes for result in await self._settle(pool, [write])]
+
+    async def _after_loss(
+        self, pool: Pool, writes: Sequence[Write], error: LostConnectionError, *, lost: bool
+    ) -> list[WriteResult]:
+        """Send writes with an id again, once; the others may have been done or not."""
+        again = [] if lost else [write for write in writes if write.id is not None]
+        results = iter(await self._settle(pool, again, lost=True) if again else ())
+        uncertain = StoreUnavailableError(
+            f"{self._options.url}: the connection broke before the server had answered, so the write may "
+            f"have been done or not; a write with an id can be sent again ({error})"
+        )
+        return [next(results) if write in again else uncertain for write in writes]
+
+    async def _attempt(
+        self, writes: Sequence[Write], append: Append | None, connection: Connection
+    ) -> list[WriteResult]:
+        sql = self._sql
+        if append is not None and append.stream not in self._planned:
+            outcomes = await append.run(connection, sql, self._moment())
+            if outcomes is not None:
+                return [outcomes]
+        begin = [(sql.begin, {}), (sql.set_timeouts, {"wait": f"{self._options.lock_timeout:.3f}s"})]
+        loaded = await load(connection, sql, Needs.of(writes), begin)
+        while True:
+            try:
+                plan = await self._plan(loaded, writes)
+                break
+            except NeedsMoreError as error:
+                loaded.take(await load(connection, sql, error.needs))
+        if plan.changes:
+            await apply(connection, sql, plan.changes, loaded.ids)
+        if append is not None:
+            self._learn(append.stream, plan)
+        return plan.results
+
+    async def _plan(self, loaded: LoadedRows, writes: Sequence[Write]) -> Plan:
+        if sum(len(write.ops) for write in writes) < LARGE_WRITE:
+            return plan_writes(loaded, writes, self._moment())
+        return await off_loop(lambda: plan_writes(loaded, writes, self._moment()))
+
+    def _learn(self, stream: StreamName, plan: Plan) -> None:
+        """Remember whether the next append to a stream has to be planned, too."""
+        if any(change.replaced or change.removed for change in plan.changes) or isinstance(plan.results[0], LimitError):
+            if len(self._planned) < MAX_PLANNED:
+                self._planned[stream] = None
+        else:
+            self._planned.pop(stream, None)

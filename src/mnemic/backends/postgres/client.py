@@ -1,0 +1,363 @@
+"""Client of a PostgreSQL server: a connection pool with deadlines, and several statements in one round trip."""
+
+from __future__ import annotations
+
+import asyncio
+import select
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import count
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+
+import psycopg
+from psycopg import waiting
+from psycopg.abc import PQGen
+from psycopg.adapt import PyFormat, Transformer
+from psycopg.errors import error_from_result
+from psycopg.pq import ConnStatus, ExecStatus, TransactionStatus
+from psycopg.pq.abc import PGresult
+from psycopg.types.numeric import Int8Dumper
+from psycopg.waiting import Ready, Wait
+from psycopg_pool import AsyncConnectionPool
+from sqlalchemy import text
+
+from ...errors import StoreBusyError
+from ..calls import GRACE, Calls
+from ..sql.statements import Parameters, Prepared
+from .errors import STALE, explain, state_of
+from .statements import FLAVOR
+
+if TYPE_CHECKING:
+    from .opening import Options
+
+Result = TypeVar("Result")
+Query = tuple[Prepared, Parameters]
+
+IDLE_SECONDS = 600.0
+"""How long a connection may be idle before it is closed, beyond the minimum."""
+POOL_SHARE = 0.8
+"""Share of the timeout that a call waits for a connection, so that the error can say so."""
+MAX_PREPARED = 200
+"""Maximum number of prepared statements per connection; others are sent in full each time."""
+MAX_MISSING = 2
+"""How often in a row libpq has no result while the server is still answering: it ends each statement's with one."""
+REPLAN_AFTER = 100
+"""Number of statements after which plans are first discarded; then twice as many, and so on."""
+
+_replan = Prepared(text("DISCARD PLANS"), FLAVOR.dialect, keep_plan=False)
+"""Discards plans, because the best plan for small tables is not the best for large ones."""
+_StatementKey = tuple[str, tuple[int, ...]]
+
+
+class LostConnectionError(psycopg.OperationalError):
+    """A connection broke during a call, or became unusable.
+
+    If it was `committing`, the server may have committed.
+    """
+
+    def __init__(self, error: psycopg.Error, committing: bool) -> None:
+        super().__init__(str(error))
+        self.sqlstate = error.sqlstate
+        self.committing = committing and state_of(error) not in STALE
+
+
+class ConnectFailure(NamedTuple):
+    """An attempt to connect that began at a time of the event loop, and failed."""
+
+    began: float
+    error: psycopg.Error
+
+
+class Connection(psycopg.AsyncConnection[Any]):
+    """A connection that sends statements together.
+
+    psycopg's own pipelines wait for the socket after each statement, which takes three times as long
+    (`benchmarks/pipelines.py`). Here all statements go into one buffer.
+    """
+
+    ahead = True
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.adapters.register_dumper(int, Int8Dumper)  # otherwise each integer size would be another statement
+        self._adapt = Transformer(self)
+        self._statement_names: dict[_StatementKey, bytes] = {}
+        self._statement_numbers = count(1)
+        self._seen: set[_StatementKey] = set()
+        self._sent = 0
+        self._replan_at = REPLAN_AFTER
+        self.committing: bool = False
+        """Whether a statement that commits was sent."""
+
+    @classmethod
+    async def connect(cls, *args: Any, **options: Any) -> Self:
+        """Connect; calls the option `failed` with a failure."""
+        failed = options.pop("failed")
+        began = asyncio.get_running_loop().time()
+        try:
+            return await super().connect(*args, **options)
+        except psycopg.Error as error:
+            failed(ConnectFailure(began, error))
+            raise
+
+    async def wait(self, gen: PQGen[Result], *args: Any, **options: Any) -> Result:
+        """Run a generator of the driver; on cancellation cancel the statement and close the connection."""
+        try:
+            return await waiting.wait_async(gen, self.pgconn.socket, interval=0.1)
+        except asyncio.CancelledError:
+            # Unlike psycopg's own, this does not wait for ten seconds if the server is silent.
+            with suppress(psycopg.Error):
+                await self.cancel_safe(timeout=GRACE)
+            self.pgconn.finish()
+            raise
+
+    async def all(self, statement: Prepared, parameters: Parameters) -> list[Any]:
+        (rows,) = await self.each([(statement, parameters)])
+        return rows
+
+    async def each(self, queries: Sequence[Query]) -> list[list[Any]]:
+        self._sent += len(queries)
+        return await self.wait(self._pipelined(queries))
+
+    async def insert(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+        """Insert many rows."""
+        async with self.cursor() as cursor, cursor.copy(f"COPY {table} ({', '.join(columns)}) FROM STDIN") as copy:
+            for row in rows:
+                await copy.write_row(row)
+
+    async def replan(self) -> None:
+        """Discard plans now and then."""
+        if self._sent >= self._replan_at:
+            self._replan_at = 2 * self._sent
+            await self.all(_replan, {})
+
+    def is_alive(self) -> bool:
+        """Return whether an idle connection is open: a server sends one nothing but a disconnect."""
+        if self.closed:
+            return False
+        if not hasattr(select, "poll"):
+            return not select.select([self.fileno()], [], [], 0)[0]
+        poll = select.poll()
+        poll.register(self.fileno(), select.POLLIN)
+        return not poll.poll(0)
+
+    def _pipelined(self, queries: Sequence[Query]) -> Generator[Wait, Ready | int, list[list[Any]]]:
+        """Send statements and return the rows of each; raises the first error and skips the rest."""
+        new: list[_StatementKey] = []
+        link = self.pgconn
+        link.enter_pipeline_mode()
+        try:
+            wanted = [is_query for query in queries for is_query in self._send(*query, new)]
+            link.pipeline_sync()
+            results = yield from self._results(len(wanted))
+        except BaseException:
+            self._forget(new)
+            raise
+        finally:
+            if link.status == ConnStatus.OK:
+                link.exit_pipeline_mode()
+        failed = next((result for result in results if result.status == ExecStatus.FATAL_ERROR), None)
+        if failed is not None:
+            self._forget(new)
+            raise error_from_result(failed, encoding=self.info.encoding)
+        return [self._rows(result) for result, is_query in zip(results, wanted, strict=True) if is_query]
+
+    def _send(self, statement: Prepared, parameters: Parameters, new: list[_StatementKey]) -> Iterator[bool]:
+        """Add a statement to the buffer, prepared from its second time on; yield which commands are queries."""
+        adapt = self._adapt
+        arguments = statement.arguments(parameters)
+        values = adapt.dump_sequence(arguments, [PyFormat.AUTO] * len(arguments))
+        key = (statement.text, adapt.types or ())
+        name = self._statement_names.get(key)
+        if name is None and key in self._seen and len(self._statement_names) < MAX_PREPARED:
+            name = self._statement_names[key] = b"mnemic_%d" % next(self._statement_numbers)
+            new.append(key)
+            self.pgconn.send_prepare(name, statement.text.encode(), adapt.types)
+            yield False
+        if name is not None:
+            self.pgconn.send_query_prepared(name, values, adapt.formats)
+        else:
+            if self.prepare_threshold is not None and statement.keep_plan and len(self._seen) < 10 * MAX_PREPARED:
+                self._seen.add(key)
+            self.pgconn.send_query_params(statement.text.encode(), values, adapt.types, adapt.formats)
+        yield True
+
+    def _forget(self, keys: list[_StatementKey]) -> None:
+        """Mark statements as not prepared: an error may have come before them."""
+        for key in keys:
+            self._statement_names.pop(key, None)
+
+    def _results(self, count: int) -> Generator[Wait, Ready | int, list[PGresult]]:
+        """Return the result of each command, and read until the server is ready again."""
+        link = self.pgconn
+        while link.flush():
+            # The server may wait for us to read before it reads on.
+            if (yield Wait.RW) & Ready.R:
+                link.consume_input()
+        results: list[PGresult] = []
+        missing = 0
+        while missing <= MAX_MISSING and len(results) <= count:
+            while link.is_busy():
+                yield Wait.R
+                link.consume_input()
+            result = link.get_result()
+            missing = missing + 1 if result is None else 0
+            if result is None:
+                continue
+            if result.status == ExecStatus.PIPELINE_SYNC and len(results) == count:
+                return results
+            results.append(result)
+        message = link.get_error_message()
+        link.finish()  # whatever comes next would be taken for the answer to something else
+        raise psycopg.OperationalError(f"the server sent an unexpected answer: {message}")
+
+    def _rows(self, result: PGresult) -> list[Any]:
+        if result.status != ExecStatus.TUPLES_OK:
+            return []
+        self._adapt.set_pgresult(result)
+        rows = self._adapt.load_rows(0, result.ntuples, tuple)
+        self._adapt.set_pgresult(None)
+        return rows
+
+
+class Pool:
+    """Lends connections of psycopg's pool on one event loop."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._lent = 0
+        self._waiting: dict[asyncio.Timeout, ConnectFailure | None] = {}
+        """Deadlines of the calls that wait for a connection, and why they ended early."""
+        self._pool = AsyncConnectionPool(
+            connection_class=Connection,
+            kwargs={
+                "autocommit": True,
+                "prepare_threshold": 1 if options.prepare else None,
+                "failed": self._connecting_failed,
+                **options.parameters,
+            },
+            min_size=options.pool_min,
+            max_size=options.pool_max,
+            max_idle=IDLE_SECONDS,
+            timeout=options.timeout,
+            reconnect_timeout=0,
+            name="mnemic",
+            open=False,
+        )
+
+    async def open(self) -> Pool:
+        """Connect; raises the driver's errors."""
+        try:
+            await self._in_time(lambda: self._pool.open(wait=True, timeout=self._options.timeout))
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._pool.close(timeout=GRACE)
+
+    async def use(self, work: Callable[[Connection], Awaitable[Result]]) -> Result:
+        """Run `work` with a connection, and roll back a transaction that it has not committed.
+
+        Raises the driver's errors, LostConnectionError if the connection broke meanwhile, and StoreBusyError.
+        """
+        connection = await self._in_time(self._take)
+        connection.committing = False
+        self._lent += 1
+        try:
+            await connection.replan()
+            return await work(connection)
+        except psycopg.Error as error:
+            if state_of(error) in STALE:
+                await connection.close()
+            if connection.closed:
+                # The other connections are probably lost or stale, too.
+                await self._pool.drain()
+                raise LostConnectionError(error, connection.committing) from error
+            raise
+        finally:
+            if connection.info.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR):
+                with suppress(psycopg.Error):
+                    await connection.rollback()
+            self._lent -= 1
+            await self._pool.putconn(connection)
+
+    async def _take(self) -> Connection:
+        # Better now than after sending a write, whose outcome would be unknown.
+        while not (connection := await self._pool.getconn()).is_alive():
+            await connection.close()
+            await self._pool.putconn(connection)
+        return connection
+
+    async def _in_time(self, work: Callable[[], Awaitable[Result]]) -> Result:
+        """Wait for a connection; raises the error of an attempt to connect that began meanwhile, if it fails."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + POOL_SHARE * self._options.timeout
+        while True:
+            began = loop.time()
+            deadline = asyncio.timeout_at(until)
+            self._waiting[deadline] = None
+            try:
+                async with deadline:
+                    return await work()
+            except TimeoutError:
+                failure = self._waiting[deadline]
+                if failure is None:
+                    raise self._late() from None
+                if failure.began >= began:
+                    raise failure.error from None
+            finally:
+                del self._waiting[deadline]
+
+    def _late(self) -> Exception:
+        if self._lent < self._options.pool_max:
+            return psycopg.errors.ConnectionTimeout("a new connection took too long")
+        return StoreBusyError(
+            f"{self._options.url}: all {self._options.pool_max} connections were in use for "
+            f"{POOL_SHARE * self._options.timeout:g} seconds; the option pool_max allows more"
+        )
+
+    def _connecting_failed(self, failure: ConnectFailure) -> None:
+        """Fail the calls that wait for a connection: psycopg's pool would let them wait until their timeout."""
+        for deadline in self._waiting:
+            if not deadline.expired():
+                self._waiting[deadline] = failure
+                deadline.reschedule(failure.began)
+
+
+class PostgresClient:
+    """Calls of a PostgreSQL server; maps the driver's errors."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self._calls = Calls(options.url, options.timeout, self._connect, Pool.close)
+
+    async def run(self, work: Callable[[Pool], Awaitable[Result]]) -> Result:
+        """Run `work`; raises Mnemic's errors, ClosedError after `close`, EventLoopError on another event loop."""
+        return await self._calls.run(lambda pool: self._mapped(work(pool)))
+
+    async def use(self, work: Callable[[Connection], Awaitable[Result]], *, tries: int = 1) -> Result:
+        """Run `work` with a connection, again with another one if it was lost."""
+
+        async def attempt(pool: Pool) -> Result:
+            for _ in range(tries - 1):
+                with suppress(LostConnectionError):
+                    return await pool.use(work)
+            return await pool.use(work)
+
+        return await self.run(attempt)
+
+    async def close(self) -> None:
+        """Reject new calls, wait briefly for running ones, cancel the others, and disconnect."""
+        await self._calls.close()
+
+    async def _connect(self) -> Pool:
+        return await self._mapped(Pool(self.options).open())
+
+    async def _mapped(self, work: Awaitable[Result]) -> Result:
+        try:
+            return await work
+        except psycopg.Error as error:
+            raise explain(error, self.options.url) from error

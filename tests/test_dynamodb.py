@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import subprocess
 import sys
 import time
@@ -16,9 +17,9 @@ from botocore import exceptions as boto
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemic.backends.dynamodb import BACKEND, hashed, own, runs, table
+from mnemic.backends.dynamodb import BACKEND, bulk, engine, hashed, own, runs, table
+from mnemic.backends.dynamodb import items as values
 from mnemic.backends.dynamodb.engine import DynamoEngine
-from mnemic.backends.keyvalue import journal
 from mnemic.backends.keyvalue.store import KeyValueStore
 from mnemic.errors import ConflictError, StoreBusyError, StoreUnavailableError, TooLargeError
 from mnemic.records import Record, Ref, ScopePath
@@ -51,9 +52,9 @@ async def opened(url: StoreURL) -> AsyncGenerator[KeyValueStore, None]:
 
 
 def engine_of(store: KeyValueStore) -> DynamoEngine:
-    engine = store._engine
-    assert isinstance(engine, DynamoEngine)
-    return engine
+    found = store._engine
+    assert isinstance(found, DynamoEngine)
+    return found
 
 
 def calls_of(engine: DynamoEngine) -> Any:
@@ -187,31 +188,81 @@ def test_a_write_of_many_records_with_an_id_is_done_once(url: StoreURL) -> None:
     asyncio.run(main())
 
 
-def test_a_large_write_that_breaks_off_is_done_wholly_or_not_at_all(
-    url: StoreURL, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = [note("old", text="1"), note("gone", text="x" * 400_000, labels={"a": "b"})]
-    change: tuple[Op, ...] = (
-        note("old", text="2", derived={"x": b"1"}),
-        Delete(Ref(HOME, KIND, "gone")),
-        note("gone", text="again", labels={"a": "b"}),
-        *(note(f"k{n:03}", text="new") for n in range(210)),
-    )
-    old = {"old": "1", "gone": "x" * 400_000}
-    new = {"old": "2", "gone": "again", **{f"k{n:03}": "new" for n in range(210)}}
-    monkeypatch.setattr(journal, "HELD_FOR", 1)
+MANY = [f"k{n:02}" for n in range(6)]
+
+LARGE: dict[str, tuple[Op, ...]] = {
+    "changes": (
+        *(note(key, text="2", labels={"a": "c"}) for key in MANY[::2]),
+        *(Delete(Ref(HOME, KIND, key)) for key in MANY[1::2]),
+        *(note(f"new{n}", text="2", labels={"a": "b"}) for n in range(3)),
+    ),
+    "drops": (Purge(HOME, KIND, drop=True),),
+    "drops and appends": (Purge(HOME, KIND, drop=True), *(note(key, text="2") for key in MANY)),
+    "derives": tuple(Derive(Ref(HOME, KIND, key), "x", b"2") for key in MANY),
+}
+"""Writes of more items than a transaction takes, if it takes six."""
+
+State = dict[str, tuple[str | None, bytes | None]]
+
+
+@pytest.fixture
+def small_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (bulk, engine):
+        monkeypatch.setattr(module, "MOST_ITEMS", 6)
+    monkeypatch.setattr(values, "WHOLE", 1000)
+
+
+async def filled(store: Store) -> None:
+    await store.write(Write((Purge(HOME, KIND, drop=True),)))
+    ops = [note(key, text="1", labels={"a": "b"}, derived={"x": b"1"}) for key in MANY]
+    await store.write(Write((*ops, note("large", text="x" * 2000, labels={"a": "b"}))))
+
+
+async def state(store: Store, **asked: Any) -> State:
+    page = await store.scan(Scan(scope=HOME, kinds=(KIND,), derived=("x",), limit=1000, **asked))
+    return {r.key: (r.text, r.derived.get("x")) for r in page.items}
+
+
+async def reading(store: Store) -> State:
+    found = await store.read([Ref(HOME, KIND, key) for key in ("large", *MANY, *(f"new{n}" for n in range(3)))])
+    return {r.key: (r.text, None) for r in found if r is not None}
+
+
+READS: dict[str, Callable[[Store], Any]] = {
+    "forwards": state,
+    "backwards": lambda store: state(store, reverse=True),
+    "by label": lambda store: state(store, where=(Condition("labels.a", "eq", "b"),)),
+    "by key": reading,
+}
+
+
+async def outcome_of(url: StoreURL, op: tuple[Op, ...], read: Callable[[Store], Any]) -> tuple[State, State]:
+    """Return what is read before a large write and after it."""
+    async with opened(url) as store:
+        await filled(store)
+        before = await read(store)
+        await store.write(Write(op))
+        return before, await read(store)
+
+
+def steps_of(store: KeyValueStore, step: Callable[[], Any], *operations: str) -> None:
+    """Have a call made before each request of these operations."""
+
+    async def stepping(real: Any, parameters: dict[str, Any]) -> Any:
+        await step()
+        return await real(**parameters)
+
+    calls = calls_of(engine_of(store))
+    calls.client = Flaky(calls.client, **dict.fromkeys(operations, stepping))
+
+
+@pytest.mark.parametrize("kind", LARGE)
+@pytest.mark.usefixtures("small_transactions")
+def test_a_large_write_that_breaks_off_is_done_wholly_or_not_at_all(url: StoreURL, kind: str) -> None:
     seen = set()
 
-    async def broken(after: int) -> bool:
-        """Do the change on a connection that breaks after some requests; tell whether it came to its end."""
-        scope = ScopePath.of("acme", f"b{after}")
-
-        def moved(op: Op) -> Op:
-            if isinstance(op, Delete):
-                return Delete(Ref(scope, KIND, op.ref.key))
-            assert isinstance(op, Put)
-            return note(op.record.key, scope=scope, text=op.record.text, labels=op.record.labels)
-
+    async def broken(after: int, old: State, new: State) -> bool:
+        """Write on a connection that breaks after some requests; return whether the write came to its end."""
         left = after
 
         async def breaking(real: Any, parameters: dict[str, Any]) -> Any:
@@ -224,40 +275,103 @@ def test_a_large_write_that_breaks_off_is_done_wholly_or_not_at_all(
             return await real(**parameters)
 
         async with opened(url) as store:
-            await store.write(Write(tuple(map(moved, before))))
-            engine = engine_of(store)
-            calls_of(engine).client = Flaky(
-                calls_of(engine).client, transact_write_items=breaking, batch_write_item=breaking
-            )
+            await filled(store)
+            calls = calls_of(engine_of(store))
+            calls.client = Flaky(calls.client, transact_write_items=breaking, batch_write_item=breaking)
             try:
-                await store.write(Write(tuple(map(moved, change))))
+                await store.write(Write(LARGE[kind]))
             except StoreUnavailableError:
                 done = False
             else:
                 done = True
         async with opened(url) as store:
-            scan = Scan(scope=scope, kinds=(KIND,))
-            found = {r.key: r.text async for r in scan_all(store, scan)}
+            listed = [(s.count, s.version) async for s in all_streams(store, StreamScan(scope=HOME))]
+            found = await state(store)
             assert found in (old, new), after
+            assert sum(count for count, _ in listed) == len(found)
             seen.add(found == new)
             assert not done or found == new
-            await store.write(Write((note("last", scope=scope),)))
-            assert {r.key async for r in scan_all(store, scan)} == {*found, "last"}
-            where = (Condition("labels.a", "eq", "b"),)
-            labeled = Scan(scope=scope, kinds=(KIND,), where=where)
-            assert [r.key async for r in scan_all(store, labeled)] == ["gone"]
-            (stream,) = [s async for s in all_streams(store, StreamScan(scope=scope))]
+            await store.write(Write((note("last", labels={"a": "b"}),)))
+            assert {*await keys(store)} == {*found, "last"}
+            labeled = await keys(store, where=(Condition("labels.a", "eq", "b"),))
+            assert labeled == [r.key async for r in scan_all(store, Scan(scope=HOME)) if r.labels == {"a": "b"}]
+            (stream,) = [s async for s in all_streams(store, StreamScan(scope=HOME))]
             assert stream.count == len(found) + 1
         return done
 
     async def main() -> None:
-        after = 1
-        while not await broken(after):
+        old, new = await outcome_of(url, LARGE[kind], state)
+        assert old != new
+        after = 0
+        while not await broken(after, old, new):
             after += 1
-        assert after > 5
+        assert after > 4
 
     asyncio.run(main())
     assert seen == {True, False}
+
+
+@pytest.mark.parametrize(
+    ("kind", "read"), [(kind, read) for kind in LARGE for read in READS if (kind, read) != ("derives", "by key")]
+)
+@pytest.mark.usefixtures("small_transactions")
+def test_a_large_write_is_never_seen_in_part(url: StoreURL, kind: str, read: str) -> None:
+    """Between any two requests of a reader, a writer does any number of its own."""
+
+    async def pair(reader: KeyValueStore, writer: KeyValueStore, pause: int, steps: int) -> tuple[int, int]:
+        """Do a number of the writer's requests before one of the reader's; return how many both have made."""
+        await filled(writer)
+        await READS[read](reader)
+        clients = [(calls, calls.client) for calls in (calls_of(engine_of(store)) for store in (reader, writer))]
+        made = {"reader": 0, "writer": 0}
+        stalled, go_on = asyncio.Event(), asyncio.Event()
+        tasks: list[asyncio.Task[None]] = []
+
+        async def writing() -> None:
+            made["writer"] += 1
+            if made["writer"] > steps:
+                stalled.set()
+                await go_on.wait()
+
+        async def written() -> None:
+            await writer.write(Write(LARGE[kind]))
+            stalled.set()
+
+        async def waiting() -> None:
+            made["reader"] += 1
+            if made["reader"] == pause:
+                tasks.append(asyncio.create_task(written()))
+                await stalled.wait()
+
+        steps_of(writer, writing, "transact_write_items", "batch_write_item")
+        steps_of(reader, waiting, "query", "batch_get_item")
+        found = await READS[read](reader)
+        go_on.set()
+        await asyncio.gather(*tasks)
+        for calls, client in clients:
+            calls.client = client
+        # A scan by label looks up the label, then reads the records.
+        between = {key: new[key] for key in old if key in new} if read == "by label" else old
+        assert found in (old, new, between), (pause, steps)
+        assert await READS[read](reader) == new if tasks else old
+        return made["reader"], made["writer"]
+
+    old: State = {}
+    new: State = {}
+
+    async def main() -> None:
+        before, after = await outcome_of(url, LARGE[kind], READS[read])
+        old.update(before)
+        new.update(after)
+        assert old != new
+        async with opened(url) as reader, opened(url) as writer:
+            asked, sent = await pair(reader, writer, 1, 1000)
+            assert sent > 4
+            pairs = [(pause, steps) for pause in range(1, asked + 1) for steps in range(sent)]
+            for pause, steps in random.Random(kind + read).sample(pairs, min(len(pairs), 8)):
+                await pair(reader, writer, pause, steps)
+
+    asyncio.run(main())
 
 
 def test_a_late_writer_changes_nothing_that_was_carried_through_without_it(url: StoreURL) -> None:
@@ -277,8 +391,8 @@ def test_a_late_writer_changes_nothing_that_was_carried_through_without_it(url: 
 
         async with opened(url) as slow, opened(url) as fast:
             await slow.write(Write((note("k000"),)))
-            engine = engine_of(slow)
-            calls_of(engine).client = Flaky(calls_of(engine).client, transact_write_items=stalling)
+            calls = calls_of(engine_of(slow))
+            calls.client = Flaky(calls.client, transact_write_items=stalling)
             work = asyncio.create_task(slow.write(Write(tuple(note(f"k{n:03}", text="1") for n in range(400)))))
             await stalled.wait()
             assert len(await keys(fast)) == 400
@@ -332,9 +446,9 @@ def test_transactions_that_meet_others_are_tried_again(url: StoreURL, monkeypatc
             return await real(**parameters)
 
         async with opened(url) as store:
-            engine = engine_of(store)
-            client = calls_of(engine).client
-            calls_of(engine).client = Flaky(client, transact_write_items=meeting)
+            calls = calls_of(engine_of(store))
+            client = calls.client
+            calls.client = Flaky(client, transact_write_items=meeting)
             (outcome,) = await store.write(Write((note("a"),)))
             assert (outcome.seq, met) == (1, [])
             monkeypatch.setattr(table, "TRIES", 2)
@@ -344,7 +458,7 @@ def test_transactions_that_meet_others_are_tried_again(url: StoreURL, monkeypatc
             met = [refused("ProvisionedThroughputExceededException")]
             with pytest.raises(StoreBusyError):
                 await store.write(Write((note("b"),)))
-            calls_of(engine).client = client
+            calls.client = client
 
     asyncio.run(main())
 
@@ -368,9 +482,9 @@ def test_what_was_left_undone_is_asked_for_again(url: StoreURL, monkeypatch: pyt
             return answer
 
         async with opened(url) as store:
-            engine = engine_of(store)
-            client = calls_of(engine).client
-            calls_of(engine).client = Flaky(client, batch_get_item=reading, batch_write_item=writing)
+            calls = calls_of(engine_of(store))
+            client = calls.client
+            calls.client = Flaky(client, batch_get_item=reading, batch_write_item=writing)
             await store.write(Write((note("large", text="x" * 2_000_000),)))
             await store.write(Write(tuple(note(f"k{n}") for n in range(30))))
             refs = [Ref(HOME, KIND, f"k{n}") for n in range(30)]
@@ -384,10 +498,10 @@ def test_what_was_left_undone_is_asked_for_again(url: StoreURL, monkeypatch: pyt
                 return {"Responses": {}, "UnprocessedKeys": parameters["RequestItems"]}
 
             monkeypatch.setattr(table, "TRIES", 2)
-            calls_of(engine).client = Flaky(client, batch_get_item=nothing)
+            calls.client = Flaky(client, batch_get_item=nothing)
             with pytest.raises(StoreBusyError):
                 await get(store, "large")
-            calls_of(engine).client = client
+            calls.client = client
 
     asyncio.run(main())
 
@@ -440,12 +554,12 @@ def test_what_no_item_can_hold_is_refused_and_holds_nothing_up(url: StoreURL) ->
             async def large(real: Any, parameters: dict[str, Any]) -> Any:
                 raise cancelled("ValidationError")
 
-            engine = engine_of(store)
-            client = calls_of(engine).client
-            calls_of(engine).client = Flaky(client, transact_write_items=large)
+            calls = calls_of(engine_of(store))
+            client = calls.client
+            calls.client = Flaky(client, transact_write_items=large)
             with pytest.raises(TooLargeError, match="Item size"):
                 await store.write(Write((note("n"),)))
-            calls_of(engine).client = client
+            calls.client = client
 
     asyncio.run(main())
 
@@ -491,7 +605,7 @@ def test_the_directory_of_a_hash_only_table_grows_and_shrinks(monkeypatch: pytes
         return [s.scope.name async for s in all_streams(store, StreamScan(scope=ScopePath("u"), empty=True))]
 
     async def main(url: StoreURL) -> None:
-        names = [f"s{n:03}" for n in range(60)]
+        names = [f"s{n:03}" for n in range(3)]
         async with opened(url) as one, opened(url) as two:
             for n, name in enumerate(names):
                 await (one, two)[n % 2].write(Write((note("k", scope=ScopePath.of("u", name)),)))
@@ -526,8 +640,8 @@ def test_few_records_among_many_numbers_are_found_at_once() -> None:
                 asked += len(parameters["RequestItems"][url.split.netloc]["Keys"])
                 return await real(**parameters)
 
-            engine = engine_of(store)
-            calls_of(engine).client = Flaky(calls_of(engine).client, batch_get_item=counting)
+            calls = calls_of(engine_of(store))
+            calls.client = Flaky(calls.client, batch_get_item=counting)
             assert await keys(store) == ["k0", "k7", "k2000"]
             assert await keys(store, reverse=True, limit=1) == ["k2000", "k7", "k0"]
             assert asked < 40

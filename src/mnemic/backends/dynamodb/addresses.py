@@ -45,11 +45,6 @@ def place(name: StreamName, seq: int) -> Address:
     return Address(stream(name), f"p{seq:019}")
 
 
-def guard(name: StreamName, number: int) -> Address:
-    """Return the address of a guard item, which has the stream's revision during a large change."""
-    return Address(stream(name), f"g{number}")
-
-
 def label(name: StreamName, label: str, value: str) -> str:
     """Return the partition of records with a label."""
     return short(BREAK.join(("l", *name, label, value)), MAX_PARTITION)

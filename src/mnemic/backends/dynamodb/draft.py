@@ -9,12 +9,10 @@ from . import addresses, items
 from .addresses import Address
 from .chunks import Chunks
 from .layout import Layout
-from .table import Item, size_of
+from .table import Item
 
 MOST_ITEMS = 100
 """Maximum number of items in a transaction."""
-WHOLE = 300_000
-"""Maximum size of a journal entry in one item."""
 
 
 class Draft:
@@ -23,21 +21,26 @@ class Draft:
     def __init__(self, layout: Layout, chunks: Chunks) -> None:
         self.records: dict[Address, Item] = {}
         """Actions on records, which may be applied one by one, in any order."""
-        self.rest: dict[Address, Item] = {}
-        """Heads."""
+        self.heads: dict[StreamName, Item] = {}
+        """Attributes of the new heads."""
         self.entries: dict[Address, Item] = {}
         """Actions on the directory, which may turn out to be full."""
         self.before: list[Item] = []
         self.touched: list[tuple[StreamName, str]] = []
         """Existing records that are removed or changed."""
+        self._batch = Batch([])
         self._layout = layout
         self._chunks = chunks
 
     async def add(self, batch: Batch) -> bool:
         """Add a batch; return False if a stream is known to have another revision."""
+        self._batch = batch
         for change in batch.changes:
-            if not await self._add_head(change):
-                return False
+            if change.head is not None and not change.same:
+                more = await self._layout.head(change)
+                if more is None:
+                    return False
+                self.heads[change.name] = items.put_head(change.head) | more
             self._add_records(change)
         self.entries = await self._layout.enter(
             [change.name for change in batch.changes if change.expected is None and change.head is not None],
@@ -45,21 +48,22 @@ class Draft:
         )
         return True
 
-    async def _add_head(self, change: Change) -> bool:
-        key = self._layout.key(addresses.head(change.name))
-        at = addresses.head(change.name)
-        if change.same:
-            self.rest[at] = {"ConditionCheck": {"Key": key, **expected(change.expected, self._layout)}}
-            return True
-        more = await self._layout.head(change)
-        if more is None:
-            return False
-        if change.head is None:
-            self.rest[at] = {"Delete": {"Key": key, **expected(change.expected, self._layout)}}
-        else:
-            item = {**key, **items.put_head(change.head), **more}
-            self.rest[at] = {"Put": {"Item": item, **expected(change.expected, self._layout)}}
-        return True
+    def head_actions(self, bulk: str | None = None) -> dict[Address, Item]:
+        """Return the actions on heads; with a bulk, they mark its streams as waiting for it."""
+        actions: dict[Address, Item] = {}
+        mark: Item = {} if bulk is None else {"bulk": {"S": bulk}, "pending": {"BOOL": True}}
+        for change in self._batch.changes:
+            at = addresses.head(change.name)
+            condition = expected(change.expected, self._layout)
+            values = self.heads.get(change.name, {}) | mark
+            if values:
+                # A stream that a bulk drops keeps an item without a state until the bulk is applied.
+                removed = ["stream", "revision"] if change.head is None else []
+                actions[at] = _update(self._layout.key(at), values, removed, condition)
+            else:
+                kind = "ConditionCheck" if change.same else "Delete"
+                actions[at] = {kind: {"Key": self._layout.key(at), **condition}}
+        return actions
 
     def _add_records(self, change: Change) -> None:
         name, layout = change.name, self._layout
@@ -130,41 +134,17 @@ def expected(revision: int | None, layout: Layout) -> Item:
     if revision is None:
         return {"ConditionExpression": "attribute_not_exists(#p)", "ExpressionAttributeNames": {"#p": layout.partition}}
     return {
-        "ConditionExpression": "#revision = :revision",
-        "ExpressionAttributeNames": {"#revision": "revision"},
+        "ConditionExpression": "#revision = :revision AND attribute_not_exists(#pending)",
+        "ExpressionAttributeNames": {"#revision": "revision", "#pending": "pending"},
         "ExpressionAttributeValues": {":revision": {"N": str(revision)}},
     }
-
-
-def measure(batch: Batch, layout: Layout) -> tuple[int, int]:
-    """Return an upper bound of the number of items in a batch, and their approximate size."""
-    count = size = 0
-    each = 1 if layout.labels else 2
-    for change in batch.changes:
-        absent = set(change.absent).difference(kept.key for kept in change.put)
-        count += 2 + each * (len(change.put) + len(change.removed)) + len(absent)
-        if layout.labels:
-            count += sum(len(labels) for _, labels in change.lost_labels)
-            count += sum(len(kept.labels) for kept in change.put)
-        put = {kept.seq for kept in change.put}
-        count += len({seq for seq, *_ in change.derived} - put)
-        size += 400 * (len(change.put) + len(change.removed)) + 1000
-        for kept in change.put:
-            size += min(_size(kept), items.WHOLE)
-        size += sum(min(len(value or b""), items.WHOLE_DERIVED) for *_, value in change.derived)
-    return count, size
-
-
-def _size(kept: Kept) -> int:
-    texts = size_of(kept.text or "") + size_of(kept.title or "")
-    return texts + 2 * (size_of(kept.data) + size_of(kept.meta) + size_of(kept.labels))
 
 
 def _labels(name: StreamName, seq: int, labels: dict[str, str]) -> list[Address]:
     return [Address(addresses.label(name, label, value), f"{seq:019}") for label, value in labels.items()]
 
 
-def _update(key: Item, values: Item, removed: list[str]) -> Item:
+def _update(key: Item, values: Item, removed: list[str], condition: Item | None = None) -> Item:
     names = {f"#a{n}": name for n, name in enumerate((*values, *removed))}
     held = list(names)
     sets = ", ".join(f"{name} = :{name[1:]}" for name in held[: len(values)])
@@ -180,4 +160,6 @@ def _update(key: Item, values: Item, removed: list[str]) -> Item:
         update["ExpressionAttributeValues"] = {
             f":{name[1:]}": value for name, value in zip(held, values.values(), strict=False)
         }
+    for part, value in (condition or {}).items():
+        update[part] = update[part] | value if part in update else value
     return {"Update": update}

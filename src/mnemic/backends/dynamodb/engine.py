@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-import hashlib
-import time
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from msgspec.structs import replace
 
-from ...errors import UnreadableStoreError
+from ...errors import TooLargeError, UnreadableStoreError
 from ...store.planning import Needs, StreamName
 from ...store.protocol import Capability
 from ..keyvalue.engine import Batch, Change, Loaded, Reach, Span
 from ..keyvalue.kept import KeptHead, Row
 from . import addresses, items
 from .addresses import Address
+from .bulk import Bulk, Bulks
 from .chunks import Chunks
-from .draft import MOST_ITEMS, WHOLE, Draft, expected, measure
-from .layout import HEAD, Layout
-from .table import ALL, MOST_BYTES, Fields, Item, lots, together
+from .draft import MOST_ITEMS, Draft
+from .layout import Layout
+from .table import ALL, MOST_BYTES, Fields, Item, size_of
 
-AGAIN = 5
-"""How often a record is read again because it changed during the read."""
-NOTES_LAST = 40 * 24 * 3600
-"""After how many seconds a journal entry may expire: it is left over from an interrupted write."""
+AGAIN = 20
+"""How often records are read again because they changed during the read."""
 REMEMBERED_LARGE = 10_000
-LANES = 4
-"""Number of concurrent lanes for the steps of a large change."""
-
-NOTE = Fields("value", "digest")
+Read = Callable[[], Awaitable[tuple[Item | None, list[Item]]]]
 
 
 class DynamoEngine:
@@ -41,22 +35,19 @@ class DynamoEngine:
 
     def __init__(self, layout: Layout) -> None:
         self.url: str = str(layout.table.url)
-        self.most = (MOST_ITEMS - 2) // (1 if layout.labels else 2)
         self._layout = layout
         self._table = layout.table
         self._chunks = Chunks(layout)
         self._slot = Fields(*layout.key(Address("", "")), "seq", "stream", "record", "body", "large")
         self._large: OrderedDict[tuple[StreamName, str], None] = OrderedDict()
         """Records known to have values outside their item."""
-        self._own: dict[str, bytes] = {}
-        """The last large journal entry written here, cached."""
+        self._bulks = Bulks(layout)
 
     def partition(self, name: StreamName) -> str:
         return name[0]
 
     def fits(self, batch: Batch) -> bool:
-        count, size = measure(batch, self._layout)
-        return count <= MOST_ITEMS and size <= MOST_BYTES
+        return True
 
     async def load(self, needs: Needs) -> Loaded:
         loaded = Loaded(slots={name: dict.fromkeys(keys) for name, keys in needs.keys.items()})
@@ -79,11 +70,18 @@ class DynamoEngine:
 
     async def _load_heads(self, needs: Needs, loaded: Loaded) -> None:
         loaded.heads = dict.fromkeys(needs.streams)
-        places = map(addresses.head, needs.streams)
-        for item in await self._table.get([self._layout.key(at) for at in places], HEAD):
-            head = items.get_head(item)
-            self._layout.notice(head, item)
-            loaded.heads[head.name] = head
+        places = {self._layout.tag(self._layout.key(addresses.head(name))): name for name in needs.streams}
+        while places:
+            found = await self._table.get([self._layout.tagged(tag) for tag in places], self._layout.head_fields)
+            pending = {}
+            for item in found:
+                tag = self._layout.tag(item)
+                if not await self._bulks.settled(places[tag], item):
+                    pending[tag] = places[tag]
+                elif "stream" in item:
+                    head = loaded.heads[places[tag]] = items.get_head(item)
+                    self._layout.notice(head, item)
+            places = pending
 
     def _take_slots(self, found: Iterable[tuple[StreamName, Item]], loaded: Loaded) -> None:
         for name, item in found:
@@ -100,60 +98,32 @@ class DynamoEngine:
             if not await draft.add(batch):
                 return False
             stale = await self._stale(draft)
+            actions = [*draft.entries.values(), *draft.records.values()]
+            count = len(batch.changes) + len(actions)
+            bulk: Bulk | None = None
+            if count > MOST_ITEMS or size_of(actions) > MOST_BYTES:
+                if any(change.absent for change in batch.changes):
+                    return False  # these keys must be loaded: they are too many to check
+                bulk = Bulk(self._layout, list(draft.records.values()))
+                actions = [*draft.entries.values()]
+                if len(batch.changes) + len(actions) > MOST_ITEMS:
+                    raise TooLargeError(f"{self.url}: a write changes too many streams ({len(batch.changes)}) at once")
+                draft.before += bulk.items
             await self._table.write(draft.before)
-            actions = {**draft.rest, **draft.entries, **draft.records}
-            deletes = [{"Delete": {"Key": key}} for key in stale]
-            at_once = deletes[: MOST_ITEMS - len(actions)]
-            failed = await self._table.transact([*actions.values(), *at_once])
+            heads = draft.head_actions(None if bulk is None else bulk.token)
+            failed = await self._table.transact([*heads.values(), *actions])
             if not failed:
                 self._settle(batch.changes, draft)
-                await self._table.write(deletes=stale[len(at_once) :])
+                if bulk is not None:
+                    await self._bulks.apply(bulk, {change.name: change.head is None for change in batch.changes})
+                await self._table.write(deletes=stale)
                 return True
             await self._table.write(deletes=map(self._layout.key_of, draft.before))
-            places = list(actions)
-            full = [places[n] for n in failed if places[n] in draft.entries]
+            places = [*heads, *draft.entries]
+            full = [places[n] for n in failed if len(heads) <= n < len(places)]
             room = [await self._layout.make_room(address) for address in full]
             if len(full) < len(failed) or not any(room):
                 return False
-
-    def check(self, batch: Batch) -> None:
-        for change in batch.changes:
-            for kept in change.put:
-                items.check(kept)
-
-    async def carry(self, change: Change, moment: int) -> None:
-        draft = Draft(self._layout, self._chunks)
-        if not await draft.add(Batch([change], moment)):
-            return
-        stale = await self._stale(draft)
-        await self._table.write(draft.before)
-        # Each item is changed once, so concurrent execution of the same steps is harmless.
-        steps = list(lots(draft.records.values(), MOST_ITEMS - 1))
-        guards = [addresses.head(change.name)]
-        last = [*draft.rest.values(), *draft.entries.values()]
-        if len(steps) > 2:
-            # Transactions that check the same item conflict, so each lane has its own guard. The guards are
-            # deleted with the change of the head, so late steps fail.
-            head, guards = guards[0], [addresses.guard(change.name, n) for n in range(LANES)]
-            at = [self._layout.key(guard) for guard in guards]
-            held = {"revision": {"N": str(change.expected)}}
-            if await self._table.transact([self._check(head, change), *({"Put": {"Item": key | held}} for key in at)]):
-                return
-            last += [{"Delete": {"Key": key}} for key in at]
-
-        async def lane(number: int) -> bool:
-            check = self._check(guards[number], change)
-            for step in steps[number :: len(guards)]:
-                if await self._table.transact([check, *step]):
-                    return False  # someone else has completed it
-            return True
-
-        if all(await together(map(lane, range(len(guards))))) and not await self._table.transact(last):
-            self._settle([change], draft)
-            await self._table.write(deletes=stale)
-
-    def _check(self, address: Address, change: Change) -> Item:
-        return {"ConditionCheck": {"Key": self._layout.key(address), **expected(change.expected, self._layout)}}
 
     async def _stale(self, draft: Draft) -> list[Item]:
         """Return the keys of parts of large values that are unreferenced after a draft."""
@@ -173,28 +143,30 @@ class DynamoEngine:
         """Record what was done."""
         for change in changes:
             if change.head is not None and not change.same:
-                item = draft.rest[addresses.head(change.name)]["Put"]["Item"]
-                self._layout.notice(change.head, item)
+                self._layout.notice(change.head, draft.heads[change.name])
 
     async def rows(self, name: StreamName, span: Span) -> tuple[KeptHead | None, list[Row]]:
         fields = items.record_fields(span.derived)
-        for _ in range(AGAIN):
-            head, found = await self._layout.span(name, span, fields)
-            rows = await self._whole(found, span.derived)
-            if rows is not None:
-                return None if head is None else items.get_head(head), rows
-        raise self._damaged(name)
+        return await self._read(name, lambda: self._layout.span(name, span, fields), span.derived)
 
     async def find(self, name: StreamName, keys: Sequence[str]) -> tuple[KeptHead | None, list[Row]]:
         fields = items.record_fields()
-        places = {addresses.head(name), *(addresses.record(name, key) for key in keys)}
+        return await self._read(name, lambda: self._layout.find(name, keys, fields), ())
+
+    async def _read(self, name: StreamName, read: Read, derived: tuple[str, ...]) -> tuple[KeptHead | None, list[Row]]:
+        """Read the head and records of a stream until no bulk was applied meanwhile, and no large value replaced."""
         for _ in range(AGAIN):
-            found = await self._table.get([self._layout.key(at) for at in places], fields)
-            heads = [items.get_head(item) for item in found if "stream" in item]
-            rows = await self._whole([item for item in found if "record" in item], ())
+            head, found = await read()
+            if not await self._bulks.settled(name, head):
+                continue
+            if head is None:
+                return None, []
+            rows = await self._whole(found, derived)
             if rows is not None:
-                return heads[0] if heads else None, rows
-        raise self._damaged(name)
+                return items.get_head(head), rows
+        raise UnreadableStoreError(
+            f"{self.url}: a part of a large record of the {name[1]} stream of scope {name[0]!r} is missing"
+        )
 
     async def _whole(self, found: Iterable[Item], derived: tuple[str, ...]) -> list[Row] | None:
         """Return records with their large values; None if one of these is gone by now."""
@@ -215,13 +187,11 @@ class DynamoEngine:
             rows.append(row)
         return rows
 
-    def _damaged(self, name: StreamName) -> UnreadableStoreError:
-        return UnreadableStoreError(
-            f"{self.url}: a part of a large record of the {name[1]} stream of scope {name[0]!r} is missing"
-        )
-
     async def labeled(self, name: StreamName, label: str, values: Sequence[str]) -> list[int] | None:
-        return await self._layout.labeled(name, label, values)
+        while True:
+            seqs = await self._layout.labeled(name, label, values)
+            if seqs is None or await self._bulks.settled(name, await self._layout.read_head(name)):
+                return seqs
 
     async def heads(self, reach: Reach) -> list[KeptHead]:
         found: list[KeptHead] = []
@@ -229,7 +199,8 @@ class DynamoEngine:
         while left:
             names = await self._layout.names(replace(reach, limit=left))
             keys = [self._layout.key(addresses.head(name)) for name in names]
-            heads = {head.name: head for head in map(items.get_head, await self._table.get(keys, HEAD))}
+            stored = await self._table.get(keys, self._layout.head_fields)
+            heads = {head.name: head for head in (items.get_head(item) for item in stored if "stream" in item)}
             found += [heads[name] for name in names if name in heads]
             if len(names) < left:
                 break
@@ -238,54 +209,10 @@ class DynamoEngine:
         return found
 
     async def note(self, key: str) -> bytes | None:
-        if key in self._own:
-            return self._own[key]
-        for _ in range(AGAIN):
-            found = await self._table.get([self._layout.key(addresses.note(key))], NOTE)
-            if not found:
-                return None
-            value: Item = found[0]["value"]
-            if "B" in value:
-                return bytes(value["B"])
-            if (large := (await self._chunks.read([value["S"]])).get(value["S"])) is not None:
-                return large
-        raise UnreadableStoreError(f"{self.url}: a part of the note {key!r} is missing")
+        raise NotImplementedError
 
     async def swap(self, key: str, before: bytes | None, after: bytes | None) -> bool:
-        at = self._layout.key(addresses.note(key))
-        condition = expected(None, self._layout)
-        stale: list[Item] = []
-        if before is not None:
-            condition = {
-                "ConditionExpression": "#digest = :digest",
-                "ExpressionAttributeNames": {"#digest": "digest"},
-                "ExpressionAttributeValues": {":digest": {"B": _digest(before)}},
-            }
-            if len(before) > WHOLE:
-                for item in await self._table.get([at], NOTE):
-                    stale += self._chunks.keys(item["value"]["S"]) if "S" in item["value"] else []
-        parts: list[Item] = []
-        if after is None:
-            action: Item = {"Delete": {"Key": at, **condition}}
-        else:
-            ttl = {"N": str(int(time.time()) + NOTES_LAST)}
-            value: Item = {"B": after}
-            if len(after) > WHOLE:
-                reference, parts = self._chunks.cut(after, ttl)
-                value = {"S": reference}
-                await self._table.write(parts)
-            item = {**at, "value": value, "digest": {"B": _digest(after)}, "ttl": ttl}
-            action = {"Put": {"Item": item, **condition}}
-        swapped = not await self._table.transact([action])
-        self._own.pop(key, None)
-        if swapped and after is not None and parts:
-            self._own = {key: after}
-        await self._table.write(deletes=stale if swapped else map(self._layout.key_of, parts))
-        return swapped
+        raise NotImplementedError
 
     async def close(self) -> None:
         await self._table.requests.close()
-
-
-def _digest(value: bytes) -> bytes:
-    return hashlib.sha256(value).digest()

@@ -31,7 +31,7 @@ class HashedLayout(Layout):
     labels = False
 
     def __init__(self, table: Table, partition: str) -> None:
-        super().__init__(table)
+        super().__init__(table, partition)
         self._partition = partition
         self._runs: OrderedDict[StreamName, tuple[int, Runs]] = OrderedDict()
         """Cached seqs of streams, with the revision."""
@@ -43,19 +43,19 @@ class HashedLayout(Layout):
         return {self._partition: {"S": OURS + addresses.short(whole, addresses.MAX_PARTITION - len(OURS))}}
 
     async def span(self, name: StreamName, span: Span, fields: Fields) -> tuple[Item | None, list[Item]]:
+        if span.seqs is not None:
+            return await self._at(name, list(span.seqs), fields)
         head = await self.read_head(name)
-        if head is None:
-            return None, []
-        wanted = span.seqs
-        if wanted is not None:
-            return head, await self._at(name, list(wanted), fields)
+        if head is None or "pending" in head:
+            return head, []
         found: list[Item] = []
         left = runs.seqs(runs.parse(head["runs"]["S"]), span.after, reverse=span.reverse)
         while len(found) < span.limit:
             some = [seq for _, seq in zip(range(span.limit - len(found)), left, strict=False)]
             if not some:
                 break
-            found += await self._at(name, some, fields)
+            head, items = await self._at(name, some, fields)
+            found += items
         return head, found
 
     async def names(self, reach: Reach) -> list[StreamName]:
@@ -143,7 +143,7 @@ class HashedLayout(Layout):
             known = self._runs.get(change.name)
             if known is None or known[0] != change.expected:
                 item = await self.read_head(change.name)
-                if item is None or decode_head(item["stream"]["S"]).revision != change.expected:
+                if item is None or "stream" not in item or decode_head(item["stream"]["S"]).revision != change.expected:
                     return None
                 known = (change.expected, runs.parse(item["runs"]["S"]))
             held = known[1]
@@ -166,12 +166,12 @@ class HashedLayout(Layout):
             items[addresses.place(change.name, kept.seq)] = place
         return items
 
-    async def _at(self, name: StreamName, seqs: list[int], fields: Fields) -> list[Item]:
-        """Return the records of some seqs, in order."""
+    async def _at(self, name: StreamName, seqs: list[int], fields: Fields) -> tuple[Item | None, list[Item]]:
+        """Return the head, and the records of some seqs, in order."""
         places = await self.table.get([self.key(addresses.place(name, seq)) for seq in seqs], PLACE)
-        items = await self.items(name, [item["key"]["S"] for item in places], fields)
-        by_seq = {int(item["seq"]["N"]): item for item in items if "seq" in item}
-        return [by_seq[seq] for seq in seqs if seq in by_seq]
+        head, items = await self.find(name, [item["key"]["S"] for item in places], fields)
+        by_seq = {int(item["seq"]["N"]): item for item in items}
+        return head, [by_seq[seq] for seq in seqs if seq in by_seq]
 
     def _way(self, name: StreamName) -> list[str]:
         """Return the directory parts that may list a stream, as far as known."""

@@ -27,6 +27,8 @@ MOST_LABELS = 100_000
 """Maximum size of a record's labels, which are always in its item."""
 
 RECORD = ("seq", "record", "importance", "body")
+HEAD = ("stream", "runs", "bulk", "pending")
+"""Attributes of a head that are read: its state, its seqs, its last bulk, and whether that is still to be applied."""
 
 _decode_body = json.Decoder(tuple[str | None, str | None, Any, dict[str, Any]]).decode
 
@@ -39,7 +41,7 @@ def derived_attribute(name: str) -> str:
 @lru_cache(maxsize=100)
 def record_fields(derived: tuple[str, ...] = ()) -> Fields:
     """Return the attributes to read of records, and of the head."""
-    return Fields(*RECORD, "stream", "runs", *map(derived_attribute, derived))
+    return Fields(*RECORD, *HEAD, *map(derived_attribute, derived))
 
 
 def check(kept: Kept) -> None:

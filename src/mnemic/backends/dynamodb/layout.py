@@ -10,13 +10,12 @@ from ...store.matching import in_reach
 from ...store.planning import StreamName
 from ..keyvalue.engine import Change, Reach, Span
 from ..keyvalue.kept import KeptHead
-from . import addresses
+from . import addresses, items
 from .addresses import Address
-from .table import Fields, Item, Table
+from .table import READ_AT_ONCE, Fields, Item, Table
 
 BUCKETS = 4
 """Number of directory partitions; all streams of a tenant are in one."""
-HEAD = Fields("stream", "runs")
 
 
 class Layout(ABC):
@@ -25,8 +24,9 @@ class Layout(ABC):
     labels: bool
     """Whether there is an index of labels."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Table, *keys: str) -> None:
         self.table = table
+        self.head_fields = Fields(*keys, *items.HEAD)
 
     @abstractmethod
     def key(self, address: Address) -> Item:
@@ -34,7 +34,7 @@ class Layout(ABC):
 
     @property
     def partition(self) -> str:
-        """Name of the partition key attribute."""
+        """StreamName of the partition key attribute."""
         return next(iter(self.key(Address("", ""))))
 
     def key_of(self, item: Item) -> Item:
@@ -51,7 +51,7 @@ class Layout(ABC):
 
     @abstractmethod
     async def span(self, name: StreamName, span: Span, fields: Fields) -> tuple[Item | None, list[Item]]:
-        """Return the head of a stream and the records of a span, in order."""
+        """Return the records of a span, in order, and the head of the stream, no older than they are."""
 
     @abstractmethod
     async def names(self, reach: Reach) -> list[StreamName]:
@@ -81,14 +81,19 @@ class Layout(ABC):
         """Split a directory part whose condition has failed; return False if there was enough room."""
         return False
 
-    async def items(self, name: StreamName, keys: Sequence[str], fields: Fields) -> list[Item]:
-        """Return the records of some keys, in any order."""
-        wanted = {addresses.record(name, key) for key in keys}
-        return await self.table.get([self.key(address) for address in wanted], fields)
+    async def find(self, name: StreamName, keys: Sequence[str], fields: Fields) -> tuple[Item | None, list[Item]]:
+        """Return the records of some keys, in any order, and the head of the stream, no older than they are."""
+        wanted = [self.key(address) for address in {addresses.record(name, key) for key in keys}]
+        if len(wanted) >= READ_AT_ONCE:
+            found = await self.table.get(wanted, fields)
+            return await self.read_head(name), found
+        found = await self.table.get([*wanted, self.key(addresses.head(name))], fields)
+        heads = [item for item in found if "record" not in item]
+        return heads[0] if heads else None, [item for item in found if "record" in item]
 
     async def read_head(self, name: StreamName) -> Item | None:
         """Return the head of a stream."""
-        found = await self.table.get([self.key(addresses.head(name))], HEAD)
+        found = await self.table.get([self.key(addresses.head(name))], self.head_fields)
         return found[0] if found else None
 
 

@@ -22,9 +22,8 @@ HASH_KEY = "session_id"
 TTL = "ttl"
 RESERVED = frozenset(
     {
-        "body", "digest", "id", "importance", "key", "kind", "large", "names", "number", "outcomes",
-        "part", "record", "revision", "runs", "scope", "seq", "size", "split", "stream", "token", "ttl",
-        "until", "value",
+        "body", "bulk", "importance", "key", "kind", "large", "names", "number", "part", "pending", "record",
+        "revision", "runs", "scope", "seq", "size", "split", "stream", "token", "ttl", "value",
     }
 )  # fmt: skip
 """Reserved attributes; none can be the key of a table."""

@@ -12,11 +12,11 @@ from ...store.planning import StreamName
 from ..keyvalue.engine import Change, Reach, Span
 from . import addresses
 from .addresses import BREAK, Address
-from .layout import HEAD, Layout, bucket, buckets, wanted
+from .layout import Layout, bucket, buckets, wanted
 from .table import Fields, Item, Table, together
 
 INDEX = "seq"
-"""Name of the index, and of its sort attribute."""
+"""StreamName of the index, and of its sort attribute."""
 LAST = 10**17
 """Position of the head in the index: after all records, so that the newest are read along with it."""
 
@@ -39,7 +39,7 @@ class OwnLayout(Layout):
     labels = True
 
     def __init__(self, table: Table, partition: str, sort: str) -> None:
-        super().__init__(table)
+        super().__init__(table, partition, sort)
         self._partition = partition
         self._sort = sort
         self._labelled = Fields(sort, "key")
@@ -52,20 +52,17 @@ class OwnLayout(Layout):
     async def span(self, name: StreamName, span: Span, fields: Fields) -> tuple[Item | None, list[Item]]:
         within = {self._partition: {"S": addresses.stream(name)}}
         if span.seqs is not None:
-            head, items = await together([self._head(name), self._at(name, within, span.seqs, fields)])
-            return head[0] if head else None, items
+            return await self._at(name, within, span.seqs, fields)
         if span.reverse and span.after is not None:
-            query = self._query(within, 0, span.after - 1, fields, reverse=True, limit=span.limit)
-            head, items = await together([self._head(name), query])
-            return head[0] if head else None, items
+            items, _ = await self._query(within, 0, span.after - 1, fields, reverse=True, limit=span.limit)
+            return await self.read_head(name), items
         # The head is last, so it is read with the newest records, or with all of a short stream.
         low = 0 if span.after is None else span.after + 1
-        items = await self._query(within, low, LAST, fields, reverse=span.reverse, limit=span.limit + 1)
-        for at in (0, -1):
-            if items and "stream" in items[at]:
-                return items.pop(at), items
-        head = await self._head(name)
-        return head[0] if head else None, items[: span.limit]
+        found, pages = await self._query(within, low, LAST, fields, reverse=span.reverse, limit=span.limit + 1)
+        items = [item for item in found if "record" in item]
+        if len(items) < len(found) and pages == 1:
+            return found[0 if span.reverse else -1], items
+        return await self.read_head(name), items[: span.limit]
 
     async def names(self, reach: Reach) -> list[StreamName]:
         found = await together(self._listed(part, reach) for part in buckets(reach))
@@ -90,7 +87,7 @@ class OwnLayout(Layout):
             for value in set(values)
         )
         seqs: list[int] = []
-        for item in (item for some in found for item in some):
+        for item in (item for some, _ in found for item in some):
             seq = int(item[self._sort]["S"])
             self._keys[name, seq] = item["key"]["S"]
             seqs.append(seq)
@@ -98,21 +95,21 @@ class OwnLayout(Layout):
             self._keys.popitem(last=False)
         return seqs
 
-    async def _head(self, name: StreamName) -> list[Item]:
-        return await self.table.get([self.key(addresses.head(name))], HEAD)
-
-    async def _at(self, name: StreamName, within: Item, seqs: Sequence[int], fields: Fields) -> list[Item]:
-        """Return the records of some seqs, in order."""
+    async def _at(
+        self, name: StreamName, within: Item, seqs: Sequence[int], fields: Fields
+    ) -> tuple[Item | None, list[Item]]:
+        """Return the head, and the records of some seqs, in order."""
         keys = [self._keys[name, seq] for seq in seqs if (name, seq) in self._keys]
-        items = await self.items(name, keys, fields) if keys else []
+        head, items = await self.find(name, keys, fields)
         by_seq = {int(item["seq"]["N"]): item for item in items}
         # The cached key may be of a dropped stream.
-        unknown = [seq for seq in seqs if seq not in by_seq]
-        for found in await together(self._query(within, seq, seq, fields) for seq in unknown):
-            by_seq |= {int(item["seq"]["N"]): item for item in found}
-        return [by_seq[seq] for seq in seqs if seq in by_seq]
+        if unknown := [seq for seq in seqs if seq not in by_seq]:
+            for found, _ in await together(self._query(within, seq, seq, fields) for seq in unknown):
+                by_seq |= {int(item["seq"]["N"]): item for item in found}
+            head = await self.read_head(name)
+        return head, [by_seq[seq] for seq in seqs if seq in by_seq]
 
-    async def _query(self, within: Item, low: int, high: int, fields: Fields, **how: Any) -> list[Item]:
+    async def _query(self, within: Item, low: int, high: int, fields: Fields, **how: Any) -> tuple[list[Item], int]:
         between = (INDEX, {"N": str(low)}, {"N": str(high)}) if low or high < LAST else None
         return await self.table.query(within, between, fields, index=INDEX, **how)
 

@@ -67,15 +67,17 @@ class Table:
 
     async def query(
         self, within: Item, between: Between | None, fields: Fields, *, limit: int = ALL, **how: Any
-    ) -> list[Item]:
-        """Return the first items that `pages` yields, at most `limit`."""
+    ) -> tuple[list[Item], int]:
+        """Return the first items that `pages` yields, at most `limit`, and of how many pages they are."""
         found: list[Item] = []
+        count = 0
         async with aclosing(self.pages(within, between, fields, at_once=limit, **how)) as pages:
             async for page in pages:
                 found += page
+                count += 1
                 if len(found) >= limit:
                     break
-        return found[:limit]
+        return found[:limit], count
 
     async def pages(
         self,
@@ -226,13 +228,13 @@ class _Attribute(dict[str, Any]):
         raise damaged("item", self._item.start, KeyError(f"its attribute {self._name} is not of type {kind}"))
 
 
-def lots(things: Iterable[Item], most: int) -> Iterator[list[Item]]:
-    """Yield items in batches that fit into one request."""
+def lots(things: Iterable[Item], most: int, most_bytes: int = MOST_BYTES) -> Iterator[list[Item]]:
+    """Yield items in batches of limited number and size."""
     lot: list[Item] = []
     size = 0
     for thing in things:
         more = size_of(thing)
-        if lot and (len(lot) == most or size + more > MOST_BYTES):
+        if lot and (len(lot) == most or size + more > most_bytes):
             yield lot
             lot, size = [], 0
         lot.append(thing)

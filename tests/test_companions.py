@@ -37,16 +37,8 @@ from mnemic.errors import (
 )
 from mnemic.indexes import lancedb as lance
 from mnemic.indexes import milvus, qdrant
-from mnemic.indexes.companion_index import (
-    LAST,
-    MARK,
-    STATUSES,
-    CompanionIndex,
-    MissingTableError,
-    Point,
-    Where,
-    place_of,
-)
+from mnemic.indexes.companion_index import LAST, MARK, CompanionIndex, MissingTableError, Point, PointFilter
+from mnemic.indexes.location import STATUSES, Location, parse_location
 from mnemic.layers import store_embedder
 from mnemic.records import ScopePath
 from mnemic.store.analysis import terms
@@ -116,8 +108,8 @@ def held(memory: mnemic.Memory) -> list[Point]:
     """Return every point that the index holds, of whatever kind."""
 
     async def read() -> list[Point]:
-        engine = companion_of(memory)._engine
-        everything = Where(below=True, chunks=(MARK, LAST))
+        engine = companion_of(memory)._database
+        everything = PointFilter(below=True, chunks=(MARK, LAST))
         return [point for table in await engine.tables() for point in await engine.read(table, everything)]
 
     return memory._driver.run(read())
@@ -371,10 +363,10 @@ def test_a_place_that_can_be_none_is_refused(scheme: str, tmp_path: Path) -> Non
 
 
 def test_a_url_may_name_all_of_a_server() -> None:
-    place = place_of(StoreURL.parse("qdrant://k%40y@db.example:99/notes?tls=1"), 6334)
+    place = parse_location(StoreURL.parse("qdrant://k%40y@db.example:99/notes?tls=1"), 6334)
     assert (place.host, place.port, place.key, place.tls) == ("db.example", 99, "k@y", True)
     assert (place.prefix, place.user, place.url) == ("notes_", None, "qdrant://***@db.example:99/notes?tls=1")
-    place = place_of(StoreURL.parse("milvus://root:pa%3Ass@db"), 19530)
+    place = parse_location(StoreURL.parse("milvus://root:pa%3Ass@db"), 19530)
     assert (place.port, place.user, place.key, place.prefix) == (19530, "root", "pa:ss", "mnemic_")
 
 
@@ -516,7 +508,7 @@ class Refusal(grpc.RpcError):  # type: ignore[misc]
         return "details"
 
 
-@pytest.mark.parametrize("explained", [qdrant.explained, milvus.explained])
+@pytest.mark.parametrize("explained", [qdrant.mapped_errors, milvus.mapped_errors])
 def test_every_status_of_grpc_is_one_of_our_errors(explained: Callable[[str], Any]) -> None:
     for code in grpc.StatusCode:
         with pytest.raises(StoreError, match=r"^qdrant://host:") as raised, explained("qdrant://host"):
@@ -531,22 +523,22 @@ def test_every_error_of_the_drivers_is_one_of_ours() -> None:
 
     for kind in vars(exceptions).values():
         if isinstance(kind, type) and issubclass(kind, exceptions.MilvusException):
-            with pytest.raises(MnemicError, match=r"^milvus://host:"), milvus.explained("milvus://host"):
+            with pytest.raises(MnemicError, match=r"^milvus://host:"), milvus.mapped_errors("milvus://host"):
                 raise kind(message="what happened")
     cases: list[tuple[Callable[[str], Any], Exception, type[StoreError]]] = [
-        (milvus.explained, exceptions.MilvusException(100, "gone"), MissingTableError),
-        (milvus.explained, exceptions.MilvusException(2, "no answer"), StoreUnavailableError),
-        (milvus.explained, exceptions.MilvusException(8, "slow down"), StoreBusyError),
-        (milvus.explained, exceptions.MilvusException(9, "full"), StoreFullError),
-        (milvus.explained, exceptions.MilvusException(65535, "auth check failure"), StorePermissionError),
-        (qdrant.explained, ResourceExhaustedResponse("slow down", 1), StoreBusyError),
-        (qdrant.explained, ValueError("Collection x not found"), MissingTableError),
-        (qdrant.explained, RuntimeError("already accessed by another"), StoreBusyError),
-        (lance.explained, OSError("write: No space left on device (os error 28)"), StoreFullError),
-        (lance.explained, OSError("Permission denied (os error 13)"), StorePermissionError),
-        (lance.explained, RuntimeError("Retryable commit conflict for version 8"), StoreBusyError),
-        (lance.explained, ValueError("Table 'x' was not found"), MissingTableError),
-        (lance.explained, RuntimeError("something else"), StoreError),
+        (milvus.mapped_errors, exceptions.MilvusException(100, "gone"), MissingTableError),
+        (milvus.mapped_errors, exceptions.MilvusException(2, "no answer"), StoreUnavailableError),
+        (milvus.mapped_errors, exceptions.MilvusException(8, "slow down"), StoreBusyError),
+        (milvus.mapped_errors, exceptions.MilvusException(9, "full"), StoreFullError),
+        (milvus.mapped_errors, exceptions.MilvusException(65535, "auth check failure"), StorePermissionError),
+        (qdrant.mapped_errors, ResourceExhaustedResponse("slow down", 1), StoreBusyError),
+        (qdrant.mapped_errors, ValueError("Collection x not found"), MissingTableError),
+        (qdrant.mapped_errors, RuntimeError("already accessed by another"), StoreBusyError),
+        (lance.mapped_errors, OSError("write: No space left on device (os error 28)"), StoreFullError),
+        (lance.mapped_errors, OSError("Permission denied (os error 13)"), StorePermissionError),
+        (lance.mapped_errors, RuntimeError("Retryable commit conflict for version 8"), StoreBusyError),
+        (lance.mapped_errors, ValueError("Table 'x' was not found"), MissingTableError),
+        (lance.mapped_errors, RuntimeError("something else"), StoreError),
     ]
     for explained, error, wanted in cases:
         with pytest.raises(wanted, match=r"^x://host: ") as raised, explained("x://host"):
@@ -607,8 +599,8 @@ def test_a_server_of_milvus_may_go_and_come_back(
 
 
 def test_files_are_put_together_now_and_then(tmp_path: Path, file_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lance, "TIDIED", 10)
-    monkeypatch.setattr(lance, "KEPT", timedelta(milliseconds=1))
+    monkeypatch.setattr(lance, "COMPACTED_AFTER", 10)
+    monkeypatch.setattr(lance, "RETENTION", timedelta(milliseconds=1))
     folder = tmp_path / "lance"
     with mnemic.open(file_url, index=f"lancedb:///{folder}") as memory:
         alice = memory.scope("alice")
@@ -633,8 +625,8 @@ def test_a_server_of_qdrant_is_asked_as_its_local_mode_is() -> None:
 
     async def use() -> None:
         client = AsyncQdrantClient(":memory:")
-        ours = CompanionIndex(qdrant.QdrantEngine("qdrant://host/a", client, "a_"))
-        theirs = CompanionIndex(qdrant.QdrantEngine("qdrant://host/a_b", client, "a_b_"))
+        ours = CompanionIndex(qdrant.QdrantDatabase(Location(url="qdrant://host/a", prefix="a_"), client))
+        theirs = CompanionIndex(qdrant.QdrantDatabase(Location(url="qdrant://host/a_b", prefix="a_b_"), client))
         await theirs.put(NOTE, [entered("theirs", [EAST])])
         await ours.put(NOTE, [entered("a", [EAST, NORTH], "zeppelin"), entered("b", [NORTH])])
         await ours.mark(NOTE, ("acme/alice/monday", "message"), Mark(1, 1, 1))
@@ -648,7 +640,7 @@ def test_a_server_of_qdrant_is_asked_as_its_local_mode_is() -> None:
         assert [record.key for record in await theirs.near(near)] == ["theirs"]
         # What another process drops is made again.
         await ours.put(NOTE, [entered("c", [EAST])])
-        await CompanionIndex(qdrant.QdrantEngine("qdrant://host/a", client, "a_")).reset()
+        await CompanionIndex(qdrant.QdrantDatabase(Location(url="qdrant://host/a", prefix="a_"), client)).reset()
         assert await ours.near(near) == []
         await ours.put(NOTE, [entered("d", [EAST])])
         assert [record.key for record in await ours.near(near)] == ["d"]
@@ -663,12 +655,12 @@ def test_all_that_a_server_of_qdrant_is_asked_can_be_sent() -> None:
     from mnemic.testing.test_companions import EAST
 
     point = Point("6f1f7e0a-6a3c-5d0e-9b57-3f6f1b0c2d11", "a/b", "message", "k", 0, b"{}", EAST, [2**32 - 1, 7])
-    where = Where(scope="a", below=True, kinds=("message",), keys=("k",))
+    where = PointFilter(scope="a", below=True, kinds=("message",), keys=("k",))
 
     async def use() -> None:
         # Nobody listens there: whatever cannot be put into a request fails otherwise, and earlier.
         client = AsyncQdrantClient(host="127.0.0.1", grpc_port=1, prefer_grpc=True, check_compatibility=False)
-        engine = qdrant.QdrantEngine("qdrant://127.0.0.1:1", client, "x_")
+        engine = qdrant.QdrantDatabase(Location(url="qdrant://127.0.0.1:1", prefix="x_"), client)
         for call in (
             engine.tables(),
             engine.create("t", 32),
@@ -676,8 +668,9 @@ def test_all_that_a_server_of_qdrant_is_asked_can_be_sent() -> None:
             engine.put("t", [point]),
             engine.delete("t", where),
             engine.read("t", where, bodies=False),
-            engine.fetch("t", [point.id]),
-            engine.nearest("t", where, EAST, [1, 2**32 - 1], 5),
+            engine.read("t", PointFilter(below=True, ids=(point.id,))),
+            engine.by_vector("t", where, EAST, 5),
+            engine.by_terms("t", where, [1, 2**32 - 1], 5),
             engine._call("create_payload_index", "t", "scope", field_schema=qdrant._INDEXES["scope"]),
             engine.drop("t"),
         ):

@@ -31,20 +31,8 @@ from ..event_loop import off_loop
 from ..store.availability import Availability
 from ..store.nearest import CompanionMaker
 from ..store.registry import StoreURL
-from .companion_index import (
-    MOST,
-    CompanionIndex,
-    MissingTableError,
-    Place,
-    Point,
-    Where,
-    both,
-    check_folder,
-    own_tables,
-    place_of,
-    refused,
-    spelled,
-)
+from .companion_index import MAX_POINTS, CompanionIndex, MissingTableError, Point, PointFilter, as_words
+from .location import Location, grpc_error, parse_location
 
 if TYPE_CHECKING:
     import numpy as np
@@ -68,28 +56,27 @@ UNFLUSHED = 500
 LOST, RELEASED = 2, 101
 """Error codes: no connection; collection not loaded."""
 
-_PLAIN = ["id", "scope", "kind", "key", "chunk"]
+_COLUMNS = ["id", "scope", "kind", "key", "chunk"]
 _users: Counter[Path] = Counter()
 """Number of open indexes in this process per folder."""
 _lock = threading.Lock()
 
 
-class MilvusEngine:
+class MilvusDatabase:
     """Stores points in the collections of a server or a folder."""
 
-    def __init__(self, place: Place) -> None:
-        self.url: str = place.url
-        self._place = place
+    def __init__(self, location: Location) -> None:
+        self.url: str = location.url
+        self._location = location
+        self._prefix = location.prefix
         self._client: Any = None
         self._connecting = threading.Lock()
-        self._prefix = place.prefix
-        self._availability = Availability(place.url)
+        self._availability = Availability(location.url)
         self._loaded: set[str] = set()
         self._unflushed: dict[str, int] = {}
 
     async def tables(self) -> list[str]:
-        names = await self._call(lambda client: client.list_collections(timeout=SECONDS))
-        return own_tables(self._prefix, names)
+        return self._location.own_tables(await self._call(lambda client: client.list_collections(timeout=SECONDS)))
 
     async def create(self, table: str, dimensions: int) -> None:
         await self._call(lambda client: _create(client, self._prefix + table, dimensions))
@@ -107,20 +94,20 @@ class MilvusEngine:
         await self._on(table, write)
         self._unflushed[table] = self._unflushed.get(table, 0) + len(points)
 
-    async def delete(self, table: str, where: Where) -> None:
+    async def delete(self, table: str, where: PointFilter) -> None:
         expression = _expression(where)
         await self._on(table, lambda client, name: client.delete(name, filter=expression, timeout=SECONDS))
 
-    async def read(self, table: str, where: Where, *, bodies: bool = True) -> list[Point]:
-        columns = [*_PLAIN, "body"] if bodies else _PLAIN
+    async def read(self, table: str, where: PointFilter, *, bodies: bool = True) -> list[Point]:
+        columns = [*_COLUMNS, "body"] if bodies else _COLUMNS
+        query: dict[str, Any] = {"filter": _expression(where), "output_fields": columns, "timeout": SECONDS}
 
         def read(client: Any, name: str) -> list[Point]:
-            asked = {"filter": _expression(where), "output_fields": columns, "timeout": SECONDS}
-            rows = client.query(name, limit=MOST, **asked)
-            if len(rows) < MOST:
+            rows = client.query(name, limit=MAX_POINTS, **query)
+            if len(rows) < MAX_POINTS:
                 return [_point(row) for row in rows]
             found: list[Point] = []
-            pages = client.query_iterator(name, batch_size=PAGE, **asked)
+            pages = client.query_iterator(name, batch_size=PAGE, **query)
             try:
                 while rows := pages.next():
                     found += map(_point, rows)
@@ -130,48 +117,32 @@ class MilvusEngine:
 
         return await self._on(table, read)
 
-    async def fetch(self, table: str, ids: Sequence[str]) -> list[Point]:
-        columns = [*_PLAIN, "body"]
-        rows = await self._on(
-            table, lambda client, name: client.get(name, ids=list(ids), output_fields=columns, timeout=SECONDS)
-        )
-        return [_point(row) for row in rows]
+    async def by_vector(self, table: str, where: PointFilter, vector: NDArray[np.int8], limit: int) -> list[Point]:
+        # Milvus requires a vector, so a point without one gets zeros.
+        condition = f"dense == true and {_expression(where)}"
+        return await self._search(table, "vector", vector.astype("float32").tolist(), condition, limit)
 
-    async def nearest(
-        self, table: str, where: Where, vector: NDArray[np.int8] | None, terms: Sequence[int], limit: int
-    ) -> tuple[list[Point], list[Point]]:
-        condition = _expression(where)
+    async def by_terms(self, table: str, where: PointFilter, terms: Sequence[int], limit: int) -> list[Point]:
+        return await self._search(table, "terms", as_words(terms), _expression(where), limit)
 
-        async def by_vector() -> list[Point]:
-            if vector is None or not vector.any():
-                return []
-            wanted = [vector.astype("float32").tolist()]
-            # Milvus requires a vector, so a point without one gets zeros.
-            return await self._search(table, "vector", wanted, f"dense == true and {condition}", limit)
-
-        async def by_terms() -> list[Point]:
-            return await self._search(table, "terms", [spelled(terms)], condition, limit) if terms else []
-
-        return await both(by_vector(), by_terms())
-
-    async def settle(self, table: str) -> None:
+    async def flush(self, table: str) -> None:
         # A server does this by itself, and rejects the request.
-        if self._place.path is not None and self._unflushed.get(table, 0) >= UNFLUSHED:
+        if self._location.path is not None and self._unflushed.get(table, 0) >= UNFLUSHED:
             self._unflushed[table] = 0
             await self._on(table, lambda client, name: client.flush(name, timeout=SECONDS))
 
     async def close(self) -> None:
-        await off_loop(self._let_go)
+        await off_loop(self._release)
 
-    async def _search(self, table: str, field: str, wanted: list[Any], condition: str, limit: int) -> list[Point]:
+    async def _search(self, table: str, field: str, query: Any, condition: str, limit: int) -> list[Point]:
         def search(client: Any, name: str) -> list[Point]:
             (hits,) = client.search(
                 name,
-                wanted,
+                [query],
                 anns_field=field,
                 filter=condition,
                 limit=limit,
-                output_fields=[*_PLAIN, "body"],
+                output_fields=[*_COLUMNS, "body"],
                 timeout=SECONDS,
             )
             return [_point(hit["entity"]) for hit in hits]
@@ -200,13 +171,13 @@ class MilvusEngine:
             raise
 
     async def _call(self, work: Callable[[Any], Result]) -> Result:
-        with self._availability.watch(), explained(self.url):
+        with self._availability.watch(), mapped_errors(self.url):
             return await off_loop(lambda: self._called(work))
 
     def _called(self, work: Callable[[Any], Result]) -> Result:
         with self._connecting:
             if self._client is None:
-                self._client = _connected(self._place)
+                self._client = _connect(self._location)
             client = self._client
         try:
             return work(client)
@@ -219,12 +190,12 @@ class MilvusEngine:
                         client.close()
             raise
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         with self._connecting:
             client, self._client = self._client, None
         if client is not None:
             client.close()
-        if (path := self._place.path) is not None:
+        if (path := self._location.path) is not None:
             with _lock:
                 _users[path] -= 1
                 if not _users[path]:
@@ -232,12 +203,12 @@ class MilvusEngine:
 
 
 @contextmanager
-def explained(url: str) -> Iterator[None]:
+def mapped_errors(url: str) -> Iterator[None]:
     """Map errors of the client and the network to Mnemic errors."""
     try:
         yield
     except grpc.RpcError as error:
-        raise refused(url, error.code().name, error.details()) from error
+        raise grpc_error(url, error.code().name, error.details()) from error
     except ConnectionConfigException as error:
         hint = "the folder cannot be opened: another process has it open, or it is not Milvus Lite's"
         raise StoreBusyError(f"{url}: {hint} ({error.message})") from error
@@ -277,34 +248,32 @@ _CODES: dict[int, tuple[type[StoreError], str]] = {
 """Meaning of Milvus error codes."""
 
 
-async def _opened(url: StoreURL) -> CompanionIndex:
-    place = place_of(url, PORT, ".db")
-    if place.path is not None:
-        check_folder(place)
+async def _open(url: StoreURL) -> CompanionIndex:
+    location = parse_location(url, PORT, ".db")
+    if location.path is not None:
         with _lock:
-            _users[place.path] += 1
-    engine = MilvusEngine(place)
+            _users[location.path] += 1
+    database = MilvusDatabase(location)
     try:
         # An unreachable server fails at once.
-        await engine.tables()
+        await database.tables()
     except BaseException:
-        await engine.close()
+        await database.close()
         raise
-    return CompanionIndex(engine)
+    return CompanionIndex(database)
 
 
-def _connected(place: Place) -> Any:
+def _connect(location: Location) -> Any:
     # Shared connections are never closed.
-    if place.path is not None:
+    if location.path is not None:
         with _lock:
-            return MilvusClient(str(place.path), timeout=SECONDS, dedicated=True)
-    scheme = "https" if place.tls else "http"
-    token = f"{place.user}:{place.key}" if place.user else place.key or ""
-    uri = f"{scheme}://{place.host}:{place.port}"
-    return MilvusClient(uri, token=token, timeout=SECONDS, dedicated=True)
+            return MilvusClient(str(location.path), timeout=SECONDS, dedicated=True)
+    scheme = "https" if location.tls else "http"
+    token = f"{location.user}:{location.key}" if location.user else location.key or ""
+    return MilvusClient(f"{scheme}://{location.host}:{location.port}", token=token, timeout=SECONDS, dedicated=True)
 
 
-MILVUS = CompanionMaker(open=_opened)
+MILVUS = CompanionMaker(open=_open)
 
 
 def _create(client: Any, name: str, dimensions: int) -> None:
@@ -353,10 +322,10 @@ def _rows(points: Sequence[Point], dimensions: int) -> list[dict[str, Any]]:
     rows = []
     for point in points:
         body = point.body.decode()
-        row: dict[str, Any] = {name: getattr(point, name) for name in _PLAIN}
+        row: dict[str, Any] = {name: getattr(point, name) for name in _COLUMNS}
         row["body"] = [body[start : start + PIECE] for start in range(0, len(body), PIECE)]
-        row["words"] = spelled(point.terms[: WORDS // 9])
-        row["dense"] = point.vector is not None and bool(point.vector.any())
+        row["words"] = as_words(point.terms[: WORDS // 9])
+        row["dense"] = point.direction is not None
         if dimensions:
             row["vector"] = [0.0] * dimensions if point.vector is None else point.vector.astype("float32")
         rows.append(row)
@@ -368,23 +337,5 @@ def _point(row: Any) -> Point:
     return Point(row["id"], row["scope"], row["kind"], row["key"], int(row["chunk"]), body)
 
 
-def _expression(where: Where) -> str:
-    """Return a condition as a Milvus expression with escaped literals."""
-    first, last = where.chunks
-    parts = [f"chunk >= {first} and chunk <= {last}"]
-    here = f"scope == {_literal(where.scope)}"
-    if not where.below:
-        parts.append(here)
-    elif where.scope:
-        # '0' follows '/' in ASCII, so this range is exactly what is below the scope.
-        low, high = _literal(f"{where.scope}/"), _literal(f"{where.scope}0")
-        parts.append(f"({here} or (scope >= {low} and scope < {high}))")
-    if where.kinds:
-        parts.append(f"kind in [{', '.join(map(_literal, where.kinds))}]")
-    if where.keys is not None:
-        parts.append(f"key in [{', '.join(map(_literal, where.keys))}]")
-    return " and ".join(parts)
-
-
-def _literal(value: str) -> str:
-    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+def _expression(where: PointFilter) -> str:
+    return where.expression(lambda value: '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"', "[]")

@@ -22,19 +22,8 @@ from ..event_loop import off_loop
 from ..store.availability import Availability
 from ..store.nearest import CompanionMaker
 from ..store.registry import StoreURL
-from .companion_index import (
-    LAST,
-    MARK,
-    CompanionIndex,
-    MissingTableError,
-    Place,
-    Point,
-    Where,
-    check_folder,
-    own_tables,
-    place_of,
-    refused,
-)
+from .companion_index import LAST, MARK, CompanionIndex, MissingTableError, Point, PointFilter
+from .location import Location, grpc_error, parse_location
 
 if TYPE_CHECKING:
     import numpy as np
@@ -46,28 +35,29 @@ SECONDS = 30
 """Timeout of a call, in seconds."""
 PAGE = 1_000
 """How many points are read at once."""
-K1, B, TYPICAL = 0.9, 0.4, 30
+K1, B, TYPICAL_LENGTH = 0.9, 0.4, 30
 """BM25 parameters, and the assumed average length of a text."""
 
 _DENSE, _TERMS = "dense", "terms"
-_PLAIN = models.PayloadSelectorExclude(exclude=["body"])
+_WITHOUT_BODY = models.PayloadSelectorExclude(exclude=["body"])
 
 
-class QdrantEngine:
+class QdrantDatabase:
     """Stores points in the collections of a server or a folder."""
 
-    def __init__(self, url: str, client: AsyncQdrantClient | QdrantClient, prefix: str = "") -> None:
+    def __init__(self, location: Location, client: AsyncQdrantClient | QdrantClient) -> None:
         """Take a client; a sync one is called in threads, one call at a time."""
-        self.url = url
+        self.url: str = location.url
+        self._location = location
+        self._prefix = location.prefix
         self._client: Any = client
-        self._prefix = prefix
         self._remote = isinstance(client, AsyncQdrantClient)
         self._lock = threading.Lock()
-        self._availability = Availability(url)
+        self._availability = Availability(location.url)
 
     async def tables(self) -> list[str]:
         found = await self._call("get_collections")
-        return own_tables(self._prefix, [one.name for one in found.collections])
+        return self._location.own_tables([one.name for one in found.collections])
 
     async def create(self, table: str, dimensions: int) -> None:
         name = self._prefix + table
@@ -93,14 +83,14 @@ class QdrantEngine:
         await self._call("delete_collection", self._prefix + table)
 
     async def put(self, table: str, points: Sequence[Point]) -> None:
-        given = await off_loop(lambda: [_struct(point) for point in points])
-        await self._call("upsert", self._prefix + table, points=given, wait=True)
+        structs = await off_loop(lambda: [_struct(point) for point in points])
+        await self._call("upsert", self._prefix + table, points=structs, wait=True)
 
-    async def delete(self, table: str, where: Where) -> None:
+    async def delete(self, table: str, where: PointFilter) -> None:
         selector = models.FilterSelector(filter=_filter(where))
         await self._call("delete", self._prefix + table, points_selector=selector, wait=True)
 
-    async def read(self, table: str, where: Where, *, bodies: bool = True) -> list[Point]:
+    async def read(self, table: str, where: PointFilter, *, bodies: bool = True) -> list[Point]:
         found: list[Point] = []
         offset: Any = None
         while True:
@@ -110,36 +100,39 @@ class QdrantEngine:
                 scroll_filter=_filter(where),
                 limit=PAGE,
                 offset=offset,
-                with_payload=True if bodies else _PLAIN,
+                with_payload=True if bodies else _WITHOUT_BODY,
             )
             found += map(_point, records)
             if offset is None:
                 return found
 
-    async def fetch(self, table: str, ids: Sequence[str]) -> list[Point]:
-        return [_point(found) for found in await self._call("retrieve", self._prefix + table, list(ids))]
+    async def by_vector(self, table: str, where: PointFilter, vector: NDArray[np.int8], limit: int) -> list[Point]:
+        # The local mode compares everything, and warns about index parameters.
+        params = models.SearchParams(hnsw_ef=max(128, 2 * limit)) if self._remote else None
+        return await self._search(table, where, _DENSE, _floats(vector), limit, search_params=params)
 
-    async def nearest(
-        self, table: str, where: Where, vector: NDArray[np.int8] | None, terms: Sequence[int], limit: int
-    ) -> tuple[list[Point], list[Point]]:
-        # Points without vectors, such as marks, are not found by them.
-        settings: dict[str, Any] = {"filter": _filter(where, numbered=False), "limit": limit}
-        settings["with_payload"] = True
-        asked = []
-        if vector is not None and vector.any():
-            # The local mode compares everything, and warns about index parameters.
-            wide = models.SearchParams(hnsw_ef=max(128, 2 * limit)) if self._remote else None
-            asked.append(models.QueryRequest(query=_floats(vector), using=_DENSE, params=wide, **settings))
-        if terms:
-            sparse = models.SparseVector(indices=sorted(set(terms)), values=[1.0] * len(set(terms)))
-            asked.append(models.QueryRequest(query=sparse, using=_TERMS, **settings))
-        if not asked:
-            return [], []
-        answers = await self._call("query_batch_points", self._prefix + table, requests=asked)
-        found = [[_point(one) for one in answer.points] for answer in answers]
-        return (found[0] if asked[0].using == _DENSE else []), (found[-1] if terms else [])
+    async def by_terms(self, table: str, where: PointFilter, terms: Sequence[int], limit: int) -> list[Point]:
+        unique = sorted(set(terms))
+        query = models.SparseVector(indices=unique, values=[1.0] * len(unique))
+        return await self._search(table, where, _TERMS, query, limit)
 
-    async def settle(self, table: str) -> None:
+    async def _search(
+        self, table: str, where: PointFilter, using: str, query: Any, limit: int, **settings: Any
+    ) -> list[Point]:
+        answer = await self._call(
+            "query_points",
+            self._prefix + table,
+            query=query,
+            using=using,
+            # Points without vectors, such as marks, are not found by them.
+            query_filter=_filter(where, chunks=False),
+            limit=limit,
+            with_payload=True,
+            **settings,
+        )
+        return [_point(found) for found in answer.points]
+
+    async def flush(self, table: str) -> None:
         """Do nothing: each write waits until it is durable."""
 
     async def close(self) -> None:
@@ -147,7 +140,7 @@ class QdrantEngine:
 
     async def _call(self, method: str, *arguments: Any, **named: Any) -> Any:
         function = getattr(self._client, method)
-        with self._availability.watch(), explained(self.url):
+        with self._availability.watch(), mapped_errors(self.url):
             if self._remote:
                 return await function(*arguments, **named)
 
@@ -159,7 +152,7 @@ class QdrantEngine:
 
 
 @contextmanager
-def explained(url: str) -> Iterator[None]:
+def mapped_errors(url: str) -> Iterator[None]:
     """Map errors of the client and the network to Mnemic errors."""
     try:
         yield
@@ -167,7 +160,7 @@ def explained(url: str) -> Iterator[None]:
         code, detail = error.code().name, error.details()
         if code == "NOT_FOUND":
             raise MissingTableError(f"{url}: {detail}") from error
-        raise refused(url, code, detail) from error
+        raise grpc_error(url, code, detail) from error
     except ResourceExhaustedResponse as error:
         raise StoreBusyError(f"{url}: the server is too busy; try again later ({error})") from error
     except sqlite3.Error as error:
@@ -182,37 +175,33 @@ def explained(url: str) -> Iterator[None]:
 
 
 async def _open(url: StoreURL) -> CompanionIndex:
-    place = place_of(url, PORT)
-    engine = await _remote(place) if place.path is None else await off_loop(lambda: _local(place))
-    index = CompanionIndex(engine)
+    location = parse_location(url, PORT)
+    database = QdrantDatabase(location, _server_client(location) if location.path is None else await _local(location))
     try:
         # An unreachable server fails at once.
-        await engine.tables()
+        await database.tables()
     except BaseException:
-        await index.close()
+        await database.close()
         raise
-    return index
+    return CompanionIndex(database)
 
 
-async def _remote(place: Place) -> QdrantEngine:
-    client = AsyncQdrantClient(
-        host=place.host,
-        grpc_port=place.port,
+def _server_client(location: Location) -> AsyncQdrantClient:
+    return AsyncQdrantClient(
+        host=location.host,
+        grpc_port=location.port,
         prefer_grpc=True,
-        https=place.tls,
-        api_key=place.key,
+        https=location.tls,
+        api_key=location.key,
         timeout=SECONDS,
         check_compatibility=False,
     )
-    return QdrantEngine(place.url, client, place.prefix)
 
 
-def _local(place: Place) -> QdrantEngine:
-    folder = check_folder(place)
-    with explained(place.url):
+async def _local(location: Location) -> QdrantClient:
+    with mapped_errors(location.url):
         # Its connections may be used by several threads, but by one at a time.
-        client = QdrantClient(path=str(folder), force_disable_check_same_thread=True)
-    return QdrantEngine(place.url, client)
+        return await off_loop(lambda: QdrantClient(path=str(location.path), force_disable_check_same_thread=True))
 
 
 QDRANT = CompanionMaker(open=_open)
@@ -227,7 +216,7 @@ _INDEXES: dict[str, Any] = {
 }
 
 
-def _filter(where: Where, *, numbered: bool = True) -> models.Filter:
+def _filter(where: PointFilter, *, chunks: bool = True) -> models.Filter:
     must: list[Any] = []
     if where.scope or not where.below:
         field = "within" if where.below else "scope"
@@ -236,7 +225,9 @@ def _filter(where: Where, *, numbered: bool = True) -> models.Filter:
         must.append(models.FieldCondition(key="kind", match=models.MatchAny(any=list(where.kinds))))
     if where.keys is not None:
         must.append(models.FieldCondition(key="key", match=models.MatchAny(any=list(where.keys))))
-    if numbered and where.chunks != (MARK, LAST):
+    if where.ids is not None:
+        must.append(models.HasIdCondition(has_id=list(where.ids)))
+    if chunks and where.chunks != (MARK, LAST):
         first, last = where.chunks
         must.append(models.FieldCondition(key="chunk", range=models.Range(gte=first, lte=last)))
     return models.Filter(must=must)
@@ -244,11 +235,11 @@ def _filter(where: Where, *, numbered: bool = True) -> models.Filter:
 
 def _struct(point: Point) -> models.PointStruct:
     vectors: dict[str, Any] = {}
-    if point.vector is not None and point.vector.any():
-        vectors[_DENSE] = _floats(point.vector)
+    if point.direction is not None:
+        vectors[_DENSE] = _floats(point.direction)
     if point.terms:
         counts = Counter(point.terms)
-        norm = K1 * (1 - B + B * len(point.terms) / TYPICAL)
+        norm = K1 * (1 - B + B * len(point.terms) / TYPICAL_LENGTH)
         values = [count * (K1 + 1) / (count + norm) for count in counts.values()]
         vectors[_TERMS] = models.SparseVector(indices=list(counts), values=values)
     segments = point.scope.split("/") if point.scope else []

@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection
 import mnemic
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["__main__", "mnemic.api", "mnemic.backends.sql.sqlite", __name__])
+_CONTEXT.set_forkserver_preload(["__main__", "mnemic.api", "mnemic.backends.sqlite.client", __name__])
 
 
 class KilledWriter:

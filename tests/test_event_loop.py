@@ -141,17 +141,17 @@ def test_a_cancelled_caller_does_not_hurt_the_others(file_url: str) -> None:
     asyncio.run(main())
 
 
-def test_concurrent_writers_share_commits(file_url: str) -> None:
+def test_concurrent_writers_share_commits(file_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fifty writers at once take far fewer transactions than fifty."""
-    from mnemic.backends.sql import store as module
+    from mnemic.backends.sqlite import store as module
 
     begun = 0
-    original = module.SqlStore._transact
+    original = module.SqliteStore._transact
 
-    def counted(self: module.SqlStore, work: Any) -> None:
+    def counted(self: module.SqliteStore, *arguments: Any) -> Any:
         nonlocal begun
         begun += 1
-        original(self, work)
+        return original(self, *arguments)
 
     async def main() -> None:
         async with mnemic.open_async(file_url) as memory:
@@ -159,11 +159,8 @@ def test_concurrent_writers_share_commits(file_url: str) -> None:
             await asyncio.gather(*(space.remember(f"fact {n}") for n in range(50)))
             assert len(await space.memories.list()) == 50
 
-    module.SqlStore._transact = counted  # type: ignore[method-assign]
-    try:
-        asyncio.run(main())
-    finally:
-        module.SqlStore._transact = original  # type: ignore[method-assign]
+    monkeypatch.setattr(module.SqliteStore, "_transact", counted)
+    asyncio.run(main())
     assert begun <= 10
 
 

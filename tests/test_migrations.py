@@ -20,7 +20,7 @@ from mnemic.backends.postgres.opening import Options, PostgresDatabase
 from mnemic.backends.sql import migrate as migrating
 from mnemic.backends.sql.migrate import migrate, revisions
 from mnemic.backends.sql.schema import HEAD, VERSION_TABLE, metadata
-from mnemic.backends.sql.sqlite import SqliteFile
+from mnemic.backends.sqlite.client import SqliteFile
 from mnemic.store.registry import StoreURL
 from servers import postgres
 

@@ -18,7 +18,7 @@ import pytest
 
 import mnemic
 from clock import Clock
-from mnemic.backends.sql.sqlite import SqliteFile
+from mnemic.backends.sqlite.client import SqliteFile
 from mnemic.store import registry
 from mnemic.store.registry import StoreURL
 

@@ -22,7 +22,7 @@ import mnemic
 from mnemic import MemoryItem, Message
 from mnemic.backends.memory import MemoryStore
 from mnemic.backends.sql.migrate import migrate, revisions
-from mnemic.backends.sql.sqlite import SqliteFile
+from mnemic.backends.sqlite.client import SqliteFile
 from mnemic.layers import store_embedder
 from mnemic.layers.index import IndexLayer
 from mnemic.recall.index_entry import TEXTS_AT_ONCE, entry_name

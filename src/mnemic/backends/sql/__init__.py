@@ -1,5 +1,10 @@
-"""`sqlite:///file.db`: records in one file, safe with several processes."""
+"""What SQLite and PostgreSQL share: schema, statements, reads and migrations."""
 
-from .opening import SQLITE
+from importlib import import_module
+from typing import Any
 
-__all__ = ["SQLITE"]
+
+def __getattr__(name: str) -> Any:
+    if name == "SQLITE":  # the entry point of environments that were installed before
+        return import_module("mnemic.backends.sqlite").BACKEND
+    raise AttributeError(name)

@@ -28,11 +28,11 @@ from ...errors import (
 )
 from ...event_loop import under_way
 from ...store.registry import StoreURL
-from .conditions import each_of_json
-from .flavor import Flavor
-from .migrate import Engine
-from .schema import VERSION_TABLE
-from .statements import Parameters, Prepared
+from ..sql.conditions import each_of_json
+from ..sql.flavor import Flavor
+from ..sql.migrate import Engine
+from ..sql.schema import VERSION_TABLE
+from ..sql.statements import Parameters, Prepared
 
 Result = TypeVar("Result")
 
@@ -64,8 +64,8 @@ NOT_UTF8 = "Could not decode to UTF-8"
 """How the driver begins to say that a text is damaged."""
 
 
-class Reads:
-    """Read interface over a connection, which never waits."""
+class Connection:
+    """One connection to the file; used by one thread at a time. As a connection for reads it never waits."""
 
     ahead = False
 
@@ -74,40 +74,23 @@ class Reads:
 
     async def all(self, statement: Prepared, parameters: Parameters) -> list[Any]:
         try:
-            return self.raw.execute(statement.text, statement.arguments(parameters)).fetchall()
+            return self.run(statement, parameters).fetchall()
         except sqlite3.OperationalError as error:
             if NOT_UTF8 not in str(error):
                 raise
         # Once more, with such text as bytes, so that the error can name the record.
         self.raw.text_factory = _text_or_bytes
         try:
-            return self.raw.execute(statement.text, statement.arguments(parameters)).fetchall()
+            return self.run(statement, parameters).fetchall()
         finally:
             self.raw.text_factory = str
 
     async def each(self, asked: Sequence[tuple[Prepared, Parameters]]) -> list[list[Any]]:
         return [await self.all(one, values) for one, values in asked]
 
-
-class Connection:
-    """One connection to the file; used by one thread at a time."""
-
-    def __init__(self, raw: sqlite3.Connection, file: SqliteFile) -> None:
-        self.raw = raw
-        self.file = file
-        self.reads: Reads = Reads(raw)
-
-    def all(self, statement: Prepared, parameters: Parameters) -> list[Any]:
-        """Run a statement and return its rows."""
-        return self.raw.execute(statement.text, statement.arguments(parameters)).fetchall()
-
-    def one(self, statement: Prepared, parameters: Parameters) -> Any:
-        """Run a statement and return its first row, or None."""
-        return self.raw.execute(statement.text, statement.arguments(parameters)).fetchone()
-
-    def run(self, statement: Prepared, parameters: Parameters) -> int:
-        """Run a statement and return the id of the added row."""
-        return self.raw.execute(statement.text, statement.arguments(parameters)).lastrowid or 0
+    def run(self, statement: Prepared, parameters: Parameters) -> sqlite3.Cursor:
+        """Run a statement."""
+        return self.raw.execute(statement.text, statement.arguments(parameters))
 
     def many(self, statement: Prepared, rows: Sequence[Parameters]) -> None:
         """Run a statement once for each set of parameters."""
@@ -115,10 +98,6 @@ class Connection:
             self.run(statement, rows[0])
         elif rows:
             self.raw.executemany(statement.text, map(statement.arguments, rows))
-
-    def count(self, statement: Prepared, parameters: Parameters) -> int:
-        """Run a statement and return how many rows it changed."""
-        return self.raw.execute(statement.text, statement.arguments(parameters)).rowcount
 
 
 class SqliteFile:
@@ -240,7 +219,7 @@ class SqliteFile:
         except DRIVER_ERRORS as error:
             raw.close()
             raise self.explain(error) from error
-        return Connection(raw, self)
+        return Connection(raw)
 
     def _begin_wal(self, raw: sqlite3.Connection) -> None:
         """Enable WAL mode; SQLite itself does not wait if another process does this on a new file."""

@@ -19,7 +19,7 @@ from pathlib import Path
 import mnemic
 from mnemic import Message
 from mnemic.backends.sql.rows import COLUMNS
-from mnemic.records import new_id
+from mnemic.checks import new_id
 
 from .measuring import Result, in_turns, rate_share, time_ratio
 

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from msgspec import json
 
 import mnemic
-from mnemic.records import new_id
+from mnemic.checks import new_id
 from mnemic.store.registry import StoreURL
 from servers.stores import empty_store
 

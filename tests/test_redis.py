@@ -537,7 +537,7 @@ def test_a_clock_that_is_late_does_not_spoil_the_totals(lab: Harness) -> None:
     """The server has let a stream expire, while another writer's clock says that it lives."""
     other = lab.open()
     late: Callable[[], datetime] = lambda: datetime.now(UTC) - timedelta(seconds=60)  # noqa: E731
-    other._clock = late  # type: ignore[attr-defined]
+    other.clock = late
     lab.write(Put(record("a", weight=3)), Touch(HOME, KIND, timedelta(seconds=0.3)))
     time.sleep(0.4)
     assert lab.keys() == []
@@ -550,7 +550,7 @@ def test_a_clock_that_is_late_does_not_spoil_the_totals(lab: Harness) -> None:
 
 def test_a_clock_that_is_wrong_does_not_change_how_long_a_stream_lives(lab: Harness) -> None:
     early: Callable[[], datetime] = lambda: datetime.now(UTC) + timedelta(days=1)  # noqa: E731
-    lab.store._clock = early  # type: ignore[attr-defined]
+    lab.store.clock = early
     lab.write(Put(record("a")), Touch(HOME, KIND, timedelta(seconds=0.3)))
     assert lab.keys() == ["a"]
     time.sleep(0.4)

@@ -9,9 +9,19 @@ from typing import Any, Literal, TypeAlias, get_args
 from msgspec import field
 from msgspec.structs import force_setattr
 
-from .checks import MAX_JSON_DEPTH, MAX_SIZE, check_choice, check_json, check_name, check_text, check_time, shown
+from .checks import (
+    MAX_JSON_DEPTH,
+    MAX_SIZE,
+    check_choice,
+    check_json,
+    check_name,
+    check_text,
+    check_time,
+    new_id,
+    shown,
+)
 from .errors import InvalidValueError, TooLargeError
-from .records import MESSAGE_KIND, Record, ScopePath, Value, new_id, now, parse_time
+from .records import MESSAGE_KIND, Record, ScopePath, Value, now, parse_time
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 """The role of a message."""
@@ -308,7 +318,7 @@ def encode(
         # A counter's own error for lone surrogates would be less clear.
         check_text(message.content, "content")
         raise
-    text = message.text
+    text = message.content if isinstance(message.content, str) else message.text
     if message.content is None and text is not None:
         data["content"] = None
     system = message.role == "system"
@@ -322,7 +332,7 @@ def encode(
         labels={"role": "system"} if system else {},
         weight=weight,
         pinned=system,
-        created=check_time(message.timestamp, "timestamp"),
+        created=message.timestamp,
         expires=expires,
     )
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache, partial
@@ -26,7 +24,6 @@ __all__ = [
     "ScopePath",
     "Stream",
     "known_scope",
-    "new_id",
     "now",
 ]
 
@@ -45,18 +42,8 @@ SHOWN = 60
 """How many characters of a text a repr shows."""
 
 
-def new_id() -> str:
-    """Return a new id of 32 hexadecimal digits; ids sort by creation time, to the millisecond."""
-    return f"{time.time_ns() // 1_000_000:012x}{os.urandom(10).hex()}"
-
-
-clock: Callable[[], datetime] = partial(datetime.now, UTC)
-"""Source of the current time; tests may replace it."""
-
-
-def now() -> datetime:
-    """Return the current time in UTC."""
-    return clock()
+now: Callable[[], datetime] = partial(datetime.now, UTC)
+"""Return the current time in UTC: the clock of a store that is given none."""
 
 
 def parse_time(value: str, name: str) -> datetime:

@@ -9,11 +9,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, UserPromptPart
 
+from ..checks import new_id
 from ..errors import ConflictError
 from ..features.kinds import ARCHIVED, MESSAGE
 from ..features.sessions import AsyncSession
 from ..messages import AgentCall, Message, ToolCall
-from ..records import Ref, new_id
+from ..records import Ref
 from .conversion import from_pydantic_ai, from_request_part, from_response, to_pydantic_ai
 from .memory_access import AnySession, MemoryAccess
 from .prompts import INTERRUPTED, Budget, Shown, show

@@ -15,10 +15,10 @@ from typing import Any
 from msgspec import Struct, json
 from msgspec.structs import replace
 
-from ..checks import MAX_KEY, check_name, check_number, check_ttl, to_microseconds
+from ..checks import MAX_KEY, check_name, check_number, check_ttl, new_id, to_microseconds
 from ..errors import ConflictError, InvalidValueError, StoreError
 from ..messages import decode
-from ..records import AUDIT_KIND, EMBEDDER_KIND, ENCRYPTION_KIND, Record, ScopePath, Stream, Value, new_id
+from ..records import AUDIT_KIND, EMBEDDER_KIND, ENCRYPTION_KIND, Record, ScopePath, Stream, Value
 from ..store.batches import write_each
 from ..store.digest import digest
 from ..store.matching import matches

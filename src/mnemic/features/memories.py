@@ -9,12 +9,12 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from ..checks import check_count, check_name, check_number, check_several, check_text, check_ttl, shown
+from ..checks import check_count, check_name, check_number, check_several, check_text, check_ttl, new_id, shown
 from ..errors import ConflictError, InvalidValueError, NotFoundError
 from ..recall.index_entry import RECALL
 from ..recall.similarity import NEAR, content_words, similarity
 from ..recall.strength import OF_USE
-from ..records import Record, Ref, ScopePath, new_id
+from ..records import Record, Ref, ScopePath
 from ..store.digest import digest_of
 from ..store.protocol import Store, scan_all
 from ..store.query import Condition, Outcome, Put, Scan, Search, Write, stored

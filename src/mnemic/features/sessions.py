@@ -52,6 +52,7 @@ class AsyncSession:
         """Use the `given` settings from the next write on; others stay unchanged."""
         self.scope = scope
         self._store = store
+        self._clock = store.clock
         self._tokens = tokens
         self._count = functools.partial(count_message, tokens=tokens)
         self._encoding = None if tokens.name == DEFAULT_ENCODING else tokens.name
@@ -86,8 +87,8 @@ class AsyncSession:
         InvalidValueError for a value that cannot be stored; NotFoundError for a missing image file, TooLargeError
         for one that is too large.
         """
-        given = [one_message(message, content, role, fields, self._store.clock)]
-        expires = None if ttl is None else self._store.clock() + check_ttl(ttl)
+        given = [one_message(message, content, role, fields, self._clock)]
+        expires = None if ttl is None else self._clock() + check_ttl(ttl)
         if given[0].images:
             given = await read_images(given)
         return (await self._add(given, once, expires))[0]
@@ -154,7 +155,7 @@ class AsyncSession:
 
     async def set_system(self, content: str) -> Message:
         """Set the system message, replacing the previous one; limits never evict it."""
-        message = Message("system", check_text(content, "content"), SYSTEM_ID, timestamp=self._store.clock())
+        message = Message("system", check_text(content, "content"), SYSTEM_ID, timestamp=self._clock())
         record = self._encode(message)
         await self._write([Put(record)], [record])
         return message
@@ -162,7 +163,7 @@ class AsyncSession:
     async def settings(self) -> SessionSettings:
         """Return the session's settings: the stored ones, with those this handle was opened with."""
         stream = await self._stream()
-        ended = stream is not None and stream.expires is not None and stream.expires <= self._store.clock()
+        ended = stream is not None and stream.expires is not None and stream.expires <= self._clock()
         self._settings.learn(None if stream is None or ended else stream.settings)
         return self._settings.view.settings
 
@@ -373,7 +374,7 @@ class AsyncSession:
         if size > LONG:
             records = await off_loop(lambda: [self._encode(message, expires) for message in messages])
         else:
-            records = [self._encode(message, expires) for message in messages]
+            records = [encode(message, self.scope, self._count, self._encoding, expires) for message in messages]
         while records:
             try:
                 outcomes = await self._write([Put(record, if_version=0) for record in records], records, once)
@@ -440,7 +441,7 @@ class AsyncSession:
         return next(iter((await self._store.streams(scan)).items), None)
 
     def _messages(self, given: Iterable[MessageLike]) -> list[Message]:
-        return [to_message(one, self._store.clock) for one in check_several(given, "messages")]
+        return [to_message(one, self._clock) for one in check_several(given, "messages")]
 
     def _encode(self, message: Message, expires: datetime | None = None) -> Record:
         return encode(message, self.scope, self._count, self._encoding, expires)

@@ -17,9 +17,9 @@ from typing import Any, TypeAlias
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from ..checks import check_name, check_time, copy_json, shown
+from ..checks import check_name, check_time, copy_json, new_id, shown
 from ..errors import AuditError, InvalidValueError, MnemicError, StoreError, StorePermissionError, StoreUnavailableError
-from ..records import AUDIT_KIND, Record, Ref, ScopePath, Stream, Value, new_id
+from ..records import AUDIT_KIND, Record, Ref, ScopePath, Stream, Value
 from ..store.batches import write_each
 from ..store.protocol import Page, Store, scan_all
 from ..store.query import Condition, Delete, Limit, Op, Outcome, Purge, Put, Scan, StreamScan, Touch, Write, place_of

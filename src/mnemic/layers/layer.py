@@ -19,7 +19,15 @@ class Layer:
 
     def __init__(self, below: Store) -> None:
         self._below = below
-        self.clock: Callable[[], datetime] = below.clock
+
+    @property
+    def clock(self) -> Callable[[], datetime]:
+        """The clock of the store below."""
+        return self._below.clock
+
+    @clock.setter
+    def clock(self, clock: Callable[[], datetime]) -> None:
+        self._below.clock = clock
 
     @property
     def capabilities(self) -> frozenset[Capability]:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+import time
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from .. import records
 from ..event_loop import step
-from ..records import Record, Ref, ScopePath, Stream
+from ..records import Record, Ref, ScopePath, Stream, now
 from ..store import registry
 from ..store.protocol import Page, Store
 from ..store.query import Op, Outcome, Put, Scan, StreamScan, Write
@@ -32,6 +32,7 @@ class Harness:
         self.on_loop = on_loop
         self._runner = asyncio.Runner() if on_loop else None
         self._stores: list[Store] = []
+        self._ahead = timedelta(0)
         self.store: Store = self.open()
 
     def __enter__(self) -> Harness:
@@ -55,18 +56,26 @@ class Harness:
             return await backend.open(url)
 
         store = self.run(opened())
+        store.clock = lambda: now() + self._ahead
         self._stores.append(store)
         return store
 
     @contextmanager
     def clock_off_by(self, offset: timedelta) -> Iterator[None]:
-        """Shift the clock of stores in this process."""
-        clock = records.clock
-        records.clock = lambda: clock() + offset
+        """Shift the clock of the stores that are opened here."""
+        before, self._ahead = self._ahead, offset
         try:
             yield
         finally:
-            records.clock = clock
+            self._ahead = before
+
+    def wait_until(self, condition: Callable[[], bool], seconds: float = 10) -> None:
+        """Wait for a condition; raises TimeoutError."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > deadline:
+                raise TimeoutError("the condition was not met in time")
+            time.sleep(0.01)
 
     def write(self, *ops: Op, id: str | None = None) -> list[Outcome]:
         """Apply operations, all or none."""

@@ -8,9 +8,8 @@ from typing import Any
 
 import mnemic
 
-from ...checks import check_name, shown
+from ...checks import check_name, new_id, shown
 from ...messages import ROLES
-from ...records import new_id
 
 ACTIONS = ("call_tool", "invoke_agent", "final_response")
 

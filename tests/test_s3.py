@@ -16,8 +16,9 @@ from hypothesis.stateful import initialize, invariant, run_state_machine_as_test
 
 from dict_bucket import DictBucket
 from mnemic.backends.s3 import client, codec, commit, notes, store
+from mnemic.checks import new_id
 from mnemic.errors import NewerSchemaError, StoreUnavailableError, TooLargeError, UnreadableStoreError
-from mnemic.records import Record, Ref, ScopePath, new_id
+from mnemic.records import Record, Ref, ScopePath
 from mnemic.store.protocol import Store, all_streams, scan_all
 from mnemic.store.query import Delete, Derive, Limit, Op, Purge, Put, Scan, StreamScan, Write
 from mnemic.testing.harness import Harness

@@ -152,7 +152,8 @@ class AuditLayer(Layer):
         after = [
             self._entry(op, _key(write, n), time=outcomes[n].updated or self.clock(), **_result(op, outcomes[n]))
             for n, op in logged
-            if (self.separate is not None or _needs_outcome(op)) and _changed(op, outcomes[n])
+            # With an id, the write may be a retry of one that had fewer operations.
+            if (self.separate is not None or _needs_outcome(op)) and n < len(outcomes) and _changed(op, outcomes[n])
         ]
         await self._append(after, "the change was made, but its audit entry could not be written yet")
         return outcomes

@@ -160,7 +160,7 @@ def large(url: str) -> str:
     """Return a database with many users' records, whose vectors are random."""
 
     async def make(store: PostgresStore) -> None:
-        await store.index._make(NOTE, WIDTH)
+        await store.index.nearby(Near(scope=ScopePath("acme"), name=NOTE, vector=bytes(WIDTH)))
 
     in_store(url, make)
     with psycopg.connect(url, autocommit=True) as raw:
@@ -191,16 +191,32 @@ def large(url: str) -> str:
     return url
 
 
-def test_the_plans_use_the_indexes(large: str) -> None:
+def test_the_plans_use_the_indexes(large: str, monkeypatch: pytest.MonkeyPatch) -> None:
     vector = bytes(range(1, WIDTH + 1))
+    sent: list[Any] = []
+    each = Connection.each
 
-    async def plans(store: PostgresStore) -> tuple[str, str, str]:
+    async def noted(self: Connection, queries: Any) -> Any:
+        sent.append([(statement.text, statement.arguments(values)) for statement, values in queries])
+        return await each(self, queries)
+
+    async def search(store: PostgresStore) -> None:
         one = Near(scope=ScopePath("acme/user7"), name=NOTE, vector=vector, terms=(1, 2), limit=10)
         everyone = Near(scope=ScopePath("acme"), name=NOTE, vector=vector, limit=10)
         words = Near(scope=ScopePath("acme"), name=NOTE, terms=(0x77,), limit=10)
-        return (await store.index.explain(one), await store.index.explain(everyone), await store.index.explain(words))
+        await store.index.nearby(one)
+        monkeypatch.setattr(Connection, "each", noted)
+        for near in (one, everyone, words):
+            await store.index.nearby(near)
 
-    one, everyone, words = in_store(large, plans)
+    in_store(large, search)
+    plans = []
+    with psycopg.connect(large, cursor_factory=psycopg.RawCursor) as raw:
+        for _, tune, _, (query, values), _ in sent:
+            raw.execute(*tune)
+            plans.append("\n".join(line for (line,) in raw.execute(f"EXPLAIN {query}", values)))
+            raw.rollback()
+    one, everyone, words = plans
     assert "mnemic_index_scope" in one, one
     assert "mnemic_records_pkey" in one, one
     assert f"mnemic_index_recall1_test_{WIDTH}" in everyone, everyone

@@ -99,7 +99,7 @@ class Item(RecordState, array_like=True, frozen=True):
     @property
     def size(self) -> int:
         """Approximate size in bytes."""
-        return 64 + len(self.body) + size_of(self.derived)
+        return 64 + len(self.body) + (size_of(self.derived) if self.derived else 0)
 
 
 class Records(Struct, array_like=True, dict=True):
@@ -186,13 +186,13 @@ class Manifest(Struct, array_like=True):
 def split(items: Iterable[Item]) -> list[list[Item]]:
     """Divide sorted records into the contents of segments."""
     parts: list[list[Item]] = []
-    size = 0
+    total = 0
     for item in items:
-        if not parts or size + item.size > MAX_SEGMENT:
+        total += (size := item.size)
+        if not parts or total > MAX_SEGMENT:
             parts.append([])
-            size = 0
+            total = size
         parts[-1].append(item)
-        size += item.size
     return parts
 
 

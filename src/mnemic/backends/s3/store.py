@@ -129,21 +129,16 @@ class S3Engine:
         return await self._read(self._keys.manifest(name[0]), work)
 
     async def heads(self, reach: Reach) -> list[KeptHead]:
+        keys = self._keys
+        position = reach.scope if reach.after is None or reach.reverse else reach.after[0]
+        key = keys.manifest(position)
         if not reach.below:
-            return await self._states([(self._keys.manifest(reach.scope), None)], reach)
-        found: list[KeptHead] = []
-        some: list[tuple[str, str | None]] = []
-        async with aclosing(self._listed(reach)) as listed:
-            async for key, etag in listed:
-                # Keys of long scopes that are alike in their ordered part may be out of order.
-                if len(some) >= min(AHEAD, reach.limit) and self._keys.order(key) != self._keys.order(some[-1][0]):
-                    found += await self._states(some, reach)
-                    some = []
-                    if len(found) >= reach.limit:
-                        break
-                some.append((key, etag))
-        found += await self._states(some, reach)
-        return found[: reach.limit]
+            return await self._states([(key, None)], reach)
+        start = keys.order(key) if position else ""
+        # The root is listed with the others, and so is a long scope, whose key is longer than its start.
+        own: list[tuple[str, str | None]] = [(key, None)] if key == start else []
+        first, others = await asyncio.gather(self._states(own, reach), self._listed_states(reach, start))
+        return [*others, *first][: reach.limit] if reach.reverse else [*first, *others][: reach.limit]
 
     async def collect(self, older: timedelta = DAY) -> int:
         """Delete objects that are unused and `older`; return how many."""
@@ -171,16 +166,13 @@ class S3Engine:
 
     # ------------------------------------------------------------ manifests
 
-    async def _read(
-        self, key: str, work: Callable[[Manifest], Awaitable[Result]], *, etag: str | None = None, fresh: bool = True
-    ) -> Result:
+    async def _read(self, key: str, work: Callable[[Manifest], Awaitable[Result]], *, fresh: bool = True) -> Result:
         """Run `work` on the current state of a scope.
 
-        The manifest is not requested if its ETag is known to be current, or `fresh` is false. If a segment was
-        deleted since the manifest was read, it retries once with the current manifest.
+        Unless `fresh`, a cached manifest is used. If a segment was deleted since, it retries with the current one.
         """
         manifest = self._manifests.get(key)
-        if manifest is None or (fresh and (etag is None or manifest.etag != etag)):
+        if manifest is None or fresh:
             manifest = await self._fetch(key, manifest)
         while True:
             try:
@@ -246,7 +238,7 @@ class S3Engine:
             manifest.etag = etag
             self._manifests.put(key, manifest, 10 * len(data))
         for at, records in new.items():
-            self._segments.put(at, records, _memory(records))
+            self._cache_segment(at, records)
         if manifest.trash and await self._delete(self._keys.segment(key, id) for id in manifest.trash):
             manifest.trash = []
         if not manifest.streams and self._bucket.conditional_deletes:
@@ -318,47 +310,66 @@ class S3Engine:
             if found is None:
                 raise _MissingError(key)
             records = read_object(Records, found.data, self._where(key))
-            self._segments.put(key, records, _memory(records))
+            self._cache_segment(key, records)
         return records
+
+    def _cache_segment(self, key: str, records: Records) -> None:
+        self._segments.put(key, records, sum(item.size for item in records.items) + 500 * len(records.items))
 
     def _where(self, key: str) -> str:
         return f"{self.url}: the object {key}"
 
     # ------------------------------------------------------------ lists of streams
 
-    async def _listed(self, reach: Reach) -> AsyncGenerator[tuple[str, str | None], None]:
-        """Yield the manifests that may contain requested streams, in order, with their ETags if known."""
-        keys = self._keys
-        own: list[tuple[str, str | None]] = []
-        start = ""
-        if reach.scope or (reach.after is not None and not reach.reverse):
-            first = keys.manifest(reach.scope if reach.after is None or reach.reverse else reach.after[0])
-            start = keys.order(first)
-            own = [(first, None)] if first == start else []  # the key of a long scope is listed after its start
-        async with aclosing(self._bucket.list(keys.below(reach.scope), after=start)) as items:
-            if reach.reverse:
-                own += [(item.key, item.etag) async for item in items]
-                end = None if reach.after is None else keys.order(keys.manifest(reach.after[0]))
-                own = [each for each in reversed(own) if end is None or keys.order(each[0]) <= end]
-            for each in own:
-                yield each
-            async for item in items:
-                yield item.key, item.etag
+    async def _listed_states(self, reach: Reach, start: str) -> list[KeptHead]:
+        """Return the next states of streams in the manifests after `start`, in order."""
+        found: list[KeptHead] = []
+        some: list[tuple[str, str | None]] = []
+        order = self._keys.order
+        async with aclosing(self._listed(reach, start)) as listed:
+            async for item in listed:
+                # Keys of long scopes that are alike in their ordered part may be out of order.
+                if len(some) >= min(AHEAD, reach.limit) and order(item.key) != order(some[-1][0]):
+                    found += await self._states(some, reach)
+                    some = []
+                    if len(found) >= reach.limit:
+                        return found
+                some.append((item.key, item.etag))
+        return found + await self._states(some, reach)
+
+    async def _listed(self, reach: Reach, start: str) -> AsyncGenerator[Listed, None]:
+        """Yield the manifests after `start` that may contain requested streams, in order."""
+        async with aclosing(self._bucket.list(self._keys.below(reach.scope), after=start)) as items:
+            if not reach.reverse:
+                async for item in items:
+                    yield item
+                return
+            everything = [item async for item in items]
+        end = None if reach.after is None else self._keys.order(self._keys.manifest(reach.after[0]))
+        for item in reversed(everything):
+            if end is None or self._keys.order(item.key) <= end:
+                yield item
 
     async def _states(self, some: Iterable[tuple[str, str | None]], reach: Reach) -> list[KeptHead]:
-        """Return the requested states of streams in some manifests, in order."""
-
-        async def states(manifest: Manifest) -> list[KeptHead]:
-            return [entry.state for entry in manifest.streams.values()]
-
+        """Return the requested states of streams in manifests, given with their ETags if known, in order."""
+        manifests: list[Manifest] = []
+        missing = []
+        for key, etag in some:
+            cached = self._manifests.get(key)
+            if cached is not None and cached.etag == etag and etag is not None:
+                manifests.append(cached)
+            else:
+                missing.append(self._fetch(key, cached))
+        manifests += await asyncio.gather(*missing)
         scope = known_scope(reach.scope)
         found = [
-            state
-            for held in await asyncio.gather(*(self._read(key, states, etag=etag) for key, etag in some))
-            for state in held
-            if (not reach.kinds or state.kind in reach.kinds)
-            and (scope.holds(known_scope(state.scope)) if reach.below else state.scope == reach.scope)
-            and (reach.after is None or (state.name < reach.after if reach.reverse else state.name > reach.after))
+            entry.state
+            for manifest in manifests
+            if (scope.holds(known_scope(manifest.scope)) if reach.below else scope.path == manifest.scope)
+            for entry in manifest.streams.values()
+            if (not reach.kinds or entry.state.kind in reach.kinds)
+            and (reach.after is None or (entry.state.name < reach.after) is reach.reverse)
+            and entry.state.name != reach.after
         ]
         return sorted(found, key=attrgetter("name"), reverse=reach.reverse)
 
@@ -378,7 +389,3 @@ def _next(items: list[Item], span: Span) -> list[Item]:
         return items[max(0, end - span.limit) : end][::-1]
     start = 0 if span.after is None else bisect_right(items, span.after, key=_seq)
     return items[start : start + span.limit]
-
-
-def _memory(records: Records) -> int:
-    return sum(item.size for item in records.items) + 500 * len(records.items)

@@ -220,7 +220,8 @@ def test_a_replica_is_read_but_not_written(monkeypatch: pytest.MonkeyPatch) -> N
 def test_what_was_acknowledged_survives_and_the_next_call_works(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with own_server("--appendonly", "yes", "--appendfsync", "always") as server:
         with Harness(server.url, on_loop=True) as lab:
-            lab.write(Put(record("a", labels={"x": "y"}, derived={"v": b"1"})), Put(record("b", scope=ScopePath("c"))))
+            lab.write(Put(record("a", labels={"x": "y"}, derived={"v": b"1"})))
+            lab.put("b", scope=ScopePath("c"))
             getattr(server.process, end)()
             with monkeypatch.context() as patch:
                 patch.setattr(redis_client, "RETRIES", 0)
@@ -240,7 +241,8 @@ def test_scripts_that_the_server_has_forgotten_are_told_again(lab: Harness) -> N
     valkey.server().ask("SCRIPT", "FLUSH")
     lab.put("b", if_version=0)
     valkey.server().ask("SCRIPT", "FLUSH")
-    lab.write(*(Put(record("c", scope=ScopePath(f"s/{n}"))) for n in range(3)))
+    for n in range(3):
+        lab.put("c", scope=ScopePath(f"s/{n}"))
     assert lab.get("b") is not None
     assert len(lab.keys(scope=ScopePath(), below=True)) == 5
 

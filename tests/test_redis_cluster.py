@@ -6,25 +6,21 @@ import asyncio
 import random
 import time
 from collections.abc import Iterator
-from datetime import timedelta
 from typing import Any
 
 import pytest
 import redis
 from redis.crc import key_slot
 
-from mnemic.backends.keyvalue import journal
-from mnemic.backends.keyvalue.engine import Batch, Change
 from mnemic.backends.keyvalue.store import KeyValueStore
 from mnemic.backends.redis import client as redis_client
 from mnemic.backends.redis import engine
 from mnemic.backends.redis.client import Connection
 from mnemic.backends.redis.engine import RedisEngine
-from mnemic.backends.redis.keys import Keys
-from mnemic.errors import ConflictError, StoreUnavailableError
+from mnemic.errors import StoreUnavailableError
 from mnemic.records import Ref, ScopePath
 from mnemic.store.protocol import Store
-from mnemic.store.query import Delete, Purge, Put, Scan, StreamScan, Touch, Write
+from mnemic.store.query import Delete, Purge, Put, Scan, StreamScan, Write
 from mnemic.testing.harness import HOME, KIND, Harness, record
 from servers import valkey
 from servers.keyserver import KeyServer, new_cluster
@@ -70,60 +66,6 @@ def test_a_session_lies_in_one_slot_and_sessions_on_all_nodes(lab: Harness, clie
     assert len(lab.keys(scope=ScopePath(), below=True, kinds=())) == 60
 
 
-def test_a_write_over_several_sessions_is_all_or_nothing(lab: Harness) -> None:
-    scopes = [ScopePath(f"s{n}/t") for n in range(6)]
-    lab.write(*(Put(record("a", scope=scope)) for scope in scopes), id="once")
-    lab.write(*(Put(record("a", scope=scope)) for scope in scopes), id="once")
-    with pytest.raises(ConflictError):
-        lab.write(*(Put(record("b", scope=scope), 7 if n == 5 else None) for n, scope in enumerate(scopes)))
-    for scope in scopes:
-        assert [(item.key, item.version) for item in lab.scan(scope=scope)] == [("a", 1)]
-    new = [ScopePath(f"new{n}") for n in range(3)]
-    with pytest.raises(ConflictError):
-        lab.write(*(Put(record("b", scope=scope), 7 if n == 2 else None) for n, scope in enumerate(new)))
-    assert len(lab.streams(empty=True)) == len(scopes)
-
-
-@pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
-def test_a_write_over_several_sessions_that_is_broken_off_anywhere(
-    lab: Harness, done: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The writer dies before or after each of its steps; others find all of the write, or nothing."""
-    monkeypatch.setattr(journal, "HELD_FOR", 0)
-    dying = lab.open()
-    write, left = engine_of(dying)._server.write, [0]
-
-    async def dies(*arguments: Any, **options: Any) -> bool:
-        left[0] -= 1
-        if left[0] < -1 or (left[0] == -1 and not done):
-            raise StoreUnavailableError("dead")
-        answer = await write(*arguments, **options)
-        if left[0] == -1:
-            raise StoreUnavailableError("dead")
-        return answer
-
-    monkeypatch.setattr(engine_of(dying)._server, "write", dies)
-    broken = 0
-    for steps in range(60):
-        left[0] = steps
-        scopes = [ScopePath(f"n{steps}/{n}") for n in range(3)]
-        lab.put("old", scope=scopes[0])
-        puts = tuple(Put(record("new", scope=scope)) for scope in scopes)
-        try:
-            lab.run(dying.write(Write(puts, id=f"w{steps}")))
-        except StoreUnavailableError:
-            broken += 1
-        found = [lab.get("new", scope=scope) is not None for scope in scopes]
-        assert len(set(found)) == 1, steps
-        outcomes = lab.write(*puts, id=f"w{steps}")
-        assert [outcome.seq for outcome in outcomes] == [2, 1, 1]
-        assert [lab.keys(scope=scope) for scope in scopes] == [["old", "new"], ["new"], ["new"]]
-        if broken == steps:
-            break
-    assert 10 < broken < 60
-    assert len(lab.streams()) == 3 * (broken + 1)
-
-
 def test_an_append_is_one_round_trip(lab: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     lab.put("a", if_version=0)
     sent: list[bytes] = []
@@ -144,7 +86,8 @@ def test_what_is_dropped_leaves_no_name_behind(lab: Harness, client: redis.Redis
     scopes = [ScopePath(), ScopePath("secret"), ScopePath("secret/name"), ScopePath("secret/name/deep")]
     for scope in scopes:
         lab.put("a", scope=scope, labels={"x": "y"}, derived={"v": b"1"})
-    lab.write(*(Purge(scope, KIND, drop=True) for scope in scopes))
+    for scope in scopes:
+        lab.write(Purge(scope, KIND, drop=True))
     left = set(stored(lab, client)) - set(before)
     # What tells others that a name was taken off goes by itself.
     assert all(key.endswith(b":unlisted") and client.pttl(key) > 0 for key in left)
@@ -239,39 +182,7 @@ def test_a_name_that_is_listed_in_vain_is_taken_off(
     assert sum(client.zcard(key) for key in shelves) == 1
 
 
-def test_a_stream_that_expires_while_it_is_held(lab: Harness) -> None:
-    """Records stay until a write over several sessions is over, and are then seen as expired."""
-    lab.write(Put(record("a", weight=3)), Touch(HOME, KIND, timedelta(seconds=0.2)))
-    own = engine_of(lab.store)
-
-    async def hold() -> None:
-        async with lab.store._journals.hold([(HOME.path, KIND)]) as held:  # type: ignore[attr-defined]
-            await asyncio.sleep(0.3)
-            (head,) = held.taken.values()
-            assert not await own.commit(Batch([Change(head.name, head.revision + 1, head)]))
-            await held.commit(Batch([]))
-
-    lab.run(hold())
-    assert lab.keys() == []
-    assert lab.put("b").seq == 2
-    stream = lab.stream()
-    assert stream is not None
-    assert (stream.count, stream.weight, lab.keys()) == (1, 0, ["b"])
-
-
-def test_an_expired_stream_can_be_held(lab: Harness) -> None:
-    lab.write(Put(record("a", weight=3)), Touch(HOME, KIND, timedelta(seconds=0.2)))
-    time.sleep(0.25)
-    outcomes = lab.write(Put(record("b")), Put(record("b", scope=ScopePath("elsewhere"))))
-    assert [did.seq for did in outcomes] == [2, 1]
-    stream = lab.stream()
-    assert stream is not None
-    assert (stream.count, stream.weight) == (1, 0)
-
-
-def test_names_of_notes_and_ids_do_not_meet_those_of_streams(lab: Harness) -> None:
-    keys = Keys("p")
-    assert key_slot(keys.note("journal-1")) == key_slot(keys.note("journal-1.status"))
+def test_ids_do_not_meet_the_names_of_streams(lab: Harness) -> None:
     lab.write(Put(record("a")), id="}:head{/")
     lab.write(Delete(Ref(HOME, KIND, "no")), id="nothing changes")
     lab.put("no")

@@ -172,10 +172,10 @@ Op: TypeAlias = Put | Delete | Derive | Limit | Purge | Touch | Expect
 
 
 class Write(Struct, frozen=True):
-    """Operations applied in order, all or none.
+    """Operations on streams of one scope, applied in order, all or none.
 
-    A write with an `id` runs once: sent again within `ONCE_LASTS`, it returns the first outcomes. The id belongs
-    to the scope of the first operation and is erased with it. `digest` identifies the content of the write; it is
+    A write with an `id` runs once: sent again within `ONCE_LASTS`, it returns the first outcomes. The id is erased
+    with the scope. `digest` identifies the content of the write; it is
     computed unless given. With `lazy`, layers may compute derived values later.
     """
 
@@ -185,7 +185,15 @@ class Write(Struct, frozen=True):
     digest: str | None = None
 
     def __post_init__(self) -> None:
-        """Raise InvalidValueError for an invalid id."""
+        """Raise InvalidValueError for operations in several scopes, or an invalid id."""
+        if len(self.ops) > 1:
+            scope = place_of(self.ops[0])[0]
+            for op in self.ops:
+                if (other := place_of(op)[0]) is not scope and other != scope:
+                    raise InvalidValueError(
+                        f"a write concerns one scope, but its operations name {scope.path!r} and {other.path!r}; "
+                        "send one write for each scope"
+                    )
         if self.id is not None:
             check_name(self.id, "once, the id of a write,")
             if self.digest is None:

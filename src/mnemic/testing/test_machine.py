@@ -12,6 +12,7 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from msgspec.structs import replace
 
 from ..errors import MnemicError
 from ..records import Record, Ref, ScopePath
@@ -60,18 +61,28 @@ groups: st.SearchStrategy[tuple[tuple[str, ...], ...]] = st.lists(
 counts: st.SearchStrategy[int | None] = st.none() | st.integers(0, 4)
 rarely: st.SearchStrategy[bool] = st.sampled_from([False, False, False, True])
 stream_settings: st.SearchStrategy[str | None] = st.sampled_from([None, None, "", "{}"])
-operations: st.SearchStrategy[Any] = st.one_of(
-    st.builds(Put, records, versions),
-    st.builds(Put, records, versions),
-    st.builds(Delete, refs, versions),
-    st.builds(Derive, refs, st.sampled_from(["x", "y"]), st.none() | values, versions),
-    st.builds(Limit, scopes, kinds, counts, counts, groups, st.booleans()),
-    st.builds(Purge, scopes, kinds, st.lists(keys, max_size=2).map(tuple), st.booleans(), rarely),
-    st.builds(Touch, scopes, kinds, st.sampled_from([None, timedelta(days=1), timedelta(days=2)]), stream_settings),
-    st.builds(Expect, scopes, kinds, st.integers(0, 6)),
-    st.builds(Expect, scopes, kinds, st.none() | st.integers(0, 6), keys),
-    st.builds(Expect, scopes, kinds, settings=stream_settings),
-)
+
+
+def operations(scope: ScopePath) -> st.SearchStrategy[list[Any]]:
+    """Operations of a write, which concerns one scope."""
+    here = st.just(scope)
+    puts = st.builds(Put, records.map(lambda record: replace(record, scope=scope)), versions)
+    refs = st.builds(Ref, here, kinds, keys)
+    operation = st.one_of(
+        puts,
+        puts,
+        st.builds(Delete, refs, versions),
+        st.builds(Derive, refs, st.sampled_from(["x", "y"]), st.none() | values, versions),
+        st.builds(Limit, here, kinds, counts, counts, groups, st.booleans()),
+        st.builds(Purge, here, kinds, st.lists(keys, max_size=2).map(tuple), st.booleans(), rarely),
+        st.builds(Touch, here, kinds, st.sampled_from([None, timedelta(days=1), timedelta(days=2)]), stream_settings),
+        st.builds(Expect, here, kinds, st.integers(0, 6)),
+        st.builds(Expect, here, kinds, st.none() | st.integers(0, 6), keys),
+        st.builds(Expect, here, kinds, settings=stream_settings),
+    )
+    return st.lists(operation, min_size=1, max_size=5)
+
+
 fields: st.SearchStrategy[str] = st.one_of(
     st.builds("{}.{}".format, st.sampled_from(["meta", "data", "labels"]), names),
     st.sampled_from(["key", "importance", "weight", "pinned", "created", "valid_from", "valid_to"]),
@@ -101,7 +112,7 @@ class StoreMachine(RuleBasedStateMachine):
         if hasattr(self, "stack"):
             self.stack.close()
 
-    @rule(ops=st.lists(operations, min_size=1, max_size=5), repeat=st.booleans())
+    @rule(ops=scopes.flatmap(operations), repeat=st.booleans())
     def write(self, ops: list[Op], repeat: bool) -> None:
         self.ids += 1
         for _ in range(2 if repeat else 1):

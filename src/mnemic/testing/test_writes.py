@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ..errors import ConflictError, LimitError
+from ..errors import ConflictError, InvalidValueError, LimitError
 from ..records import Ref, ScopePath
 from ..store.query import Condition, Delete, Expect, Limit, Purge, Put
 from .harness import HOME, KIND, Harness, record
@@ -39,15 +39,21 @@ def test_a_write_is_all_or_nothing(harness: Harness) -> None:
         harness.write(
             Put(record("b")),
             Put(record("a", text="new")),
-            Put(record("c", scope=ScopePath("elsewhere"))),
+            Put(record("c", kind="note")),
             Put(record("a"), if_version=999),
         )
     assert harness.keys() == ["a"]
-    assert harness.keys(scope=ScopePath("elsewhere")) == []
+    assert harness.keys(kinds=("note",)) == []
     found = harness.get("a")
     assert found is not None
     assert found.text == "old"
     assert harness.stream() == before
+
+
+def test_a_write_concerns_one_scope(harness: Harness) -> None:
+    with pytest.raises(InvalidValueError, match="one scope"):
+        harness.write(Put(record("a")), Put(record("b", scope=ScopePath("elsewhere"))))
+    assert harness.keys(scope=ScopePath(), below=True) == []
 
 
 def test_versions_guard_writes(harness: Harness) -> None:

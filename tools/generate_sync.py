@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import NamedTuple
 
 PACKAGE = Path(__file__).parent.parent / "src" / "mnemic"
 TARGET = PACKAGE / "sync.py"
+WIDTH = 120
 SOURCES = [
     "features/sessions.py",
     "features/listing.py",
@@ -22,20 +24,15 @@ SOURCES = [
 
 HEADER = '''"""The sync API: each class wraps an async object. Made by tools/generate_sync.py; do not edit."""
 
+# fmt: off
 from __future__ import annotations
 
 '''
 
 OPEN = '''
 def open(
-    url: str,
-    *,
-    tokens: Tokens = DEFAULT_ENCODING,
-    embedder: Embedder | str | None = AUTO,
-    index: str | None = None,
-    encryption_key: EncryptionKeys | None = None,
-    audit: Auditing = None,
-    index_bytes: int = INDEX_BYTES,
+    url: str, *, tokens: Tokens = DEFAULT_ENCODING, embedder: Embedder | str | None = AUTO, index: str | None = None,
+    encryption_key: EncryptionKeys | None = None, audit: Auditing = None, index_bytes: int = INDEX_BYTES,
     clock: Callable[[], datetime] | None = None,
 ) -> Memory:
     """Open the memory at a URL, such as `sqlite:///agent.db` or `memory://`.
@@ -54,14 +51,8 @@ def open(
     driver: Driver = Inline() if inline else Portal()
     try:
         opening = open_async(
-            url,
-            tokens=tokens,
-            embedder=embedder,
-            index=index,
-            encryption_key=encryption_key,
-            audit=audit,
-            index_bytes=index_bytes,
-            clock=clock,
+            url, tokens=tokens, embedder=embedder, index=index, encryption_key=encryption_key, audit=audit,
+            index_bytes=index_bytes, clock=clock,
         )
         memory = driver.run(opening._opened())
         driver.close_when_dropped(memory.close)
@@ -72,14 +63,8 @@ def open(
 
 
 def copy(
-    source: str,
-    target: str,
-    *,
-    scope: ScopePath | str | None = None,
-    reembed: bool = False,
-    merge: bool = False,
-    source_key: EncryptionKeys | None = None,
-    target_key: EncryptionKeys | None = None,
+    source: str, target: str, *, scope: ScopePath | str | None = None, reembed: bool = False, merge: bool = False,
+    source_key: EncryptionKeys | None = None, target_key: EncryptionKeys | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> Copied:
     """Copy everything at one URL, or one scope of it, to another URL, and verify it.
@@ -94,18 +79,10 @@ def copy(
     inline = all(registry.find(url)[1].inline for url in (source, target))
     driver: Driver = Inline() if inline else Portal()
     try:
-        return driver.run(
-            copy_async(
-                source,
-                target,
-                scope=scope,
-                reembed=reembed,
-                merge=merge,
-                source_key=source_key,
-                target_key=target_key,
-                progress=progress,
-            )
-        )
+        return driver.run(copy_async(
+            source, target, scope=scope, reembed=reembed, merge=merge, source_key=source_key, target_key=target_key,
+            progress=progress,
+        ))
     finally:
         driver.close()
 '''
@@ -206,7 +183,7 @@ def generate(made: Module) -> str:
     lines = [f"from {module} import {', '.join(sorted(found))}" for module, found in sorted(imports.items())]
     guarded = "\nif TYPE_CHECKING:\n    import networkx\n" if typing_only else ""
     defined = [node.name for node in ast.parse(body).body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
-    exported = f"\n__all__ = {sorted(defined)!r}\n"
+    exported = f"\n__all__ = {json.dumps(sorted(defined))}\n"
     return made.header + "\n".join(lines) + "\n" + guarded + exported + "\n\n" + body
 
 
@@ -236,27 +213,21 @@ def sync_class(node: ast.ClassDef) -> str:
         f"    def __init__(self, wrapped: {node.name}, driver: Driver) -> None:",
         *(["        super().__init__(wrapped, driver)"] if bases else ["        self._driver = driver"]),
         f"        self._async{f': {node.name}' if bases else ''} = wrapped",
+        *(attribute(item) for item in node.body if isinstance(item, ast.AnnAssign)),
         "",
     ]
     for item in node.body:
-        if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
-            lines += property_(item, ast.unparse(item.annotation))
-        elif isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef):
+        if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef):
             lines += method(item, name)
     return "\n".join(lines)
 
 
-def property_(item: ast.AnnAssign, annotation: str) -> list[str]:
-    """Return a property that reads an attribute, itself wrapped if it is async."""
+def attribute(item: ast.AnnAssign) -> str:
+    """Return the line of `__init__` that takes over an attribute, itself wrapped if it is async."""
     assert isinstance(item.target, ast.Name)
-    name, returned = item.target.id, _sync_names(annotation)
-    read = f"self._async.{name}"
-    return [
-        "    @property",
-        f"    def {name}(self) -> {returned}:",
-        f"        return {f'{returned}({read}, self._driver)' if _is_ours(returned) else read}",
-        "",
-    ]
+    name, type_ = item.target.id, _sync_names(ast.unparse(item.annotation))
+    read = f"wrapped.{name}"
+    return f"        self.{name}: {type_} = {f'{type_}({read}, driver)' if _is_ours(type_) else read}"
 
 
 def method(node: ast.FunctionDef | ast.AsyncFunctionDef, owner: str) -> list[str]:
@@ -268,22 +239,23 @@ def method(node: ast.FunctionDef | ast.AsyncFunctionDef, owner: str) -> list[str
         return []
     decorators = {ast.unparse(decorator) for decorator in node.decorator_list}
     returned = _sync_names(ast.unparse(node.returns) if node.returns else "None")
-    signature = f"({ast.unparse(node.args)}) -> {returned}"
-    if "overload" in decorators:
-        return ["    @overload", f"    def {name}{signature}: ...", ""]
     doc = [text] if (text := _doc(node, 2)) else []
-    if name == "__enter__":
-        return [f"    def {name}{signature}:", "        return self", ""]
-    called = f"self._async.{node.name}({_passed(node.args)})"
-    if "property" in decorators:
-        return ["    @property", f"    def {name}{signature}:", *doc, f"        return self._async.{name}", ""]
     if "asynccontextmanager" in decorators:
-        signature = signature.replace("AsyncIterator[", "Iterator[")
+        returned = returned.replace("AsyncIterator[", "Iterator[")
+    head = filled(f"    def {name}(", _parameters(node.args), f") -> {returned}:")
+    if "overload" in decorators:
+        return ["    @overload", f"{head} ...", ""]
+    if name == "__enter__":
+        return [head, "        return self", ""]
+    if "property" in decorators:
+        return ["    @property", head, *doc, f"        return self._async.{name}", ""]
+    passed = _passed(node.args)
+    if "asynccontextmanager" in decorators:
         return [
             "    @contextmanager",
-            f"    def {name}{signature}:",
+            head,
             *doc,
-            f"        context = {called}",
+            filled(f"        context = self._async.{name}(", passed, ")"),
             "        self._driver.run(context.__aenter__())",
             "        try:",
             "            yield self",
@@ -291,24 +263,38 @@ def method(node: ast.FunctionDef | ast.AsyncFunctionDef, owner: str) -> list[str
             "            self._driver.run(context.__aexit__(None, None, None))",
             "",
         ]
-    run = f"self._driver.run({called})" if isinstance(node, ast.AsyncFunctionDef) else called
+    before, after = f"self._async.{node.name}(", ")"
+    if isinstance(node, ast.AsyncFunctionDef):
+        before, after = f"self._driver.run({before}", "))"
     if _is_ours(returned):
-        run = f"{returned}({run}, self._driver)"
-    lines = [f"    def {name}{signature}:", *doc]
-    lines.append(f"        {'return ' if returned != 'None' else ''}{run}")
+        before, after = f"{returned}({before}", f"{after}, self._driver)"
+    call = filled(f"        {'return ' if returned != 'None' else ''}{before}", passed, after)
     if owner in ("Memory", "Learner") and name == "close":
-        lines[-1] = "        self._driver.close(self._async.close())"
+        call = "        self._driver.close(self._async.close())"
     if owner in ("Memory", "Learner") and name == "__exit__":
-        lines[-1] = "        self.close()"
-    return [*lines, ""]
+        call = "        self.close()"
+    return [head, *doc, call, ""]
+
+
+def filled(before: str, items: list[str], after: str) -> str:
+    """Return a call or signature on one line or, if it is too long, with its arguments filling the lines between."""
+    line = before + ", ".join(items) + after
+    if len(line) <= WIDTH:
+        return line
+    indent = before[: len(before) - len(before.lstrip())]
+    lines, width = [f"{indent}   "], WIDTH
+    for item in items:
+        if len(lines[-1]) + len(item) + 2 > width:
+            lines.append(f"{indent}   ")
+        lines[-1] += f" {item},"
+    return "\n".join([before, *lines, indent + after])
 
 
 def formatted(text: str) -> str:
-    """Return the text as ruff formats it."""
-    for command in (["check", "--select", "I", "--fix", "--quiet", "-"], ["format", "-"]):
-        ruff = [sys.executable, "-m", "ruff", *command, "--stdin-filename", str(TARGET)]
-        text = subprocess.run(ruff, input=text, capture_output=True, text=True, check=True).stdout  # noqa: S603
-    return text
+    """Return the text with sorted imports; nothing else is reformatted, so that arguments fill their lines."""
+    ruff = [sys.executable, "-m", "ruff", "check", "--select", "I", "--fix", "--quiet", "-"]
+    ruff += ["--stdin-filename", str(TARGET)]
+    return subprocess.run(ruff, input=text, capture_output=True, text=True, check=True).stdout  # noqa: S603
 
 
 def _defined(node: ast.ClassDef | ast.Assign | ast.AnnAssign) -> list[str]:
@@ -326,14 +312,34 @@ def _doc(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef, depth: int
     return f'{"    " * depth}"""{text}"""' + ("\n" if isinstance(node, ast.ClassDef) else "")
 
 
-def _passed(arguments: ast.arguments) -> str:
+def _parameters(arguments: ast.arguments) -> list[str]:
+    positional = [*arguments.posonlyargs, *arguments.args]
+    defaults = [None] * (len(positional) - len(arguments.defaults)) + list(arguments.defaults)
+    found = [_parameter(argument, default) for argument, default in zip(positional, defaults, strict=True)]
+    if arguments.vararg:
+        found.append(f"*{_parameter(arguments.vararg, None)}")
+    elif arguments.kwonlyargs:
+        found.append("*")
+    pairs = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    found += [_parameter(argument, default) for argument, default in pairs]
+    return found + ([f"**{_parameter(arguments.kwarg, None)}"] if arguments.kwarg else [])
+
+
+def _parameter(argument: ast.arg, default: ast.expr | None) -> str:
+    annotation = "" if argument.annotation is None else f": {_sync_names(ast.unparse(argument.annotation))}"
+    if default is None:
+        return argument.arg + annotation
+    value = ast.unparse(default)
+    value = value if not value.startswith("'") else f'"{value[1:-1]}"'
+    return f"{argument.arg}{annotation} = {value}"
+
+
+def _passed(arguments: ast.arguments) -> list[str]:
     positional = [argument.arg for argument in (*arguments.posonlyargs, *arguments.args)][1:]
     passed = positional + [f"{argument.arg}={argument.arg}" for argument in arguments.kwonlyargs]
     if arguments.vararg:
         passed.insert(len(positional), f"*{arguments.vararg.arg}")
-    if arguments.kwarg:
-        passed.append(f"**{arguments.kwarg.arg}")
-    return ", ".join(passed)
+    return passed + ([f"**{arguments.kwarg.arg}"] if arguments.kwarg else [])
 
 
 def _sync_name(name: str) -> str:

@@ -1,5 +1,6 @@
 """The sync API: each class wraps an async object. Made by tools/generate_sync.py; do not edit."""
 
+# fmt: off
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -55,14 +56,11 @@ class Session:
     def __init__(self, wrapped: AsyncSession, driver: Driver) -> None:
         self._driver = driver
         self._async = wrapped
-
-    @property
-    def scope(self) -> ScopePath:
-        return self._async.scope
+        self.scope: ScopePath = wrapped.scope
 
     def __repr__(self) -> str:
         """Return the class and the path of the scope."""
-        return f"<{type(self).__name__} {self.scope.path!r}>"
+        return f'<{type(self).__name__} {self.scope.path!r}>'
 
     @property
     def name(self) -> str:
@@ -70,14 +68,8 @@ class Session:
         return self._async.name
 
     def add(
-        self,
-        message: MessageLike | Role | None = None,
-        content: Content = None,
-        *,
-        role: Role | None = None,
-        ttl: timedelta | None = None,
-        once: str | None = None,
-        **fields: Any,
+        self, message: MessageLike | Role | None = None, content: Content = None, *, role: Role | None = None,
+        ttl: timedelta | None = None, once: str | None = None, **fields: Any,
     ) -> Message:
         """Add a message: a role and content with other message fields, a dict of these, or a Message.
 
@@ -91,7 +83,7 @@ class Session:
         return self._driver.run(self._async.add(message, content, role=role, ttl=ttl, once=once, **fields))
 
     def add_many(
-        self, messages: Iterable[MessageLike], *, once: str | None = None, open_images: bool = True
+        self, messages: Iterable[MessageLike], *, once: str | None = None, open_images: bool = True,
     ) -> list[Message]:
         """Add messages, or dicts of their fields, in order, all or none; existing ones are skipped.
 
@@ -101,23 +93,17 @@ class Session:
         return self._driver.run(self._async.add_many(messages, once=once, open_images=open_images))
 
     def messages(
-        self,
-        limit: int | None = None,
-        offset: int = 0,
-        *,
-        roles: Sequence[Role] | Role | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
+        self, limit: int | None = None, offset: int = 0, *, roles: Sequence[Role] | Role | None = None,
+        metadata: Mapping[str, Any] | None = None, since: datetime | None = None, until: datetime | None = None,
     ) -> list[Message]:
         """Return the messages that pass all filters, oldest first.
 
         `limit` and `offset` count back from the newest. `metadata` tests equality, or membership in a list.
         `since` and `until` are inclusive.
         """
-        return self._driver.run(
-            self._async.messages(limit, offset, roles=roles, metadata=metadata, since=since, until=until)
-        )
+        return self._driver.run(self._async.messages(
+            limit, offset, roles=roles, metadata=metadata, since=since, until=until,
+        ))
 
     def recent(self, limit: int = 10) -> list[Message]:
         """Return the newest `limit` messages, oldest first."""
@@ -144,30 +130,19 @@ class Session:
         return self._driver.run(self._async.settings())
 
     def configure(
-        self,
-        *,
-        max_messages: int | None | UnsetType = UNSET,
-        max_tokens: int | None | UnsetType = UNSET,
-        overflow: Overflow | UnsetType = UNSET,
-        keep: float | UnsetType = UNSET,
-        retention: Retention | UnsetType = UNSET,
-        ttl: timedelta | None | UnsetType = UNSET,
+        self, *, max_messages: int | None | UnsetType = UNSET, max_tokens: int | None | UnsetType = UNSET,
+        overflow: Overflow | UnsetType = UNSET, keep: float | UnsetType = UNSET,
+        retention: Retention | UnsetType = UNSET, ttl: timedelta | None | UnsetType = UNSET,
     ) -> SessionSettings:
         """Change the given settings for every handle; others stay. Returns all settings.
 
         None removes a limit or the time to live. A lower limit takes effect with the next message. Raises
         InvalidValueError for an invalid value, ConflictError if concurrent changes win every attempt.
         """
-        return self._driver.run(
-            self._async.configure(
-                max_messages=max_messages,
-                max_tokens=max_tokens,
-                overflow=overflow,
-                keep=keep,
-                retention=retention,
-                ttl=ttl,
-            )
-        )
+        return self._driver.run(self._async.configure(
+            max_messages=max_messages, max_tokens=max_tokens, overflow=overflow, keep=keep, retention=retention,
+            ttl=ttl,
+        ))
 
     def clear(self, *, keep_system: bool = False) -> None:
         """Delete all messages, the archive and the summary; with `keep_system`, keep the system messages."""
@@ -181,9 +156,7 @@ class Session:
         return self._driver.run(self._async.delete(*messages))
 
     def replace(
-        self,
-        messages: Iterable[MessageLike] | Callable[[list[Message]], Iterable[MessageLike]],
-        *,
+        self, messages: Iterable[MessageLike] | Callable[[list[Message]], Iterable[MessageLike]], *,
         open_images: bool = True,
     ) -> list[Message]:
         """Replace all messages by these, or by the result of a function of them, in one write; return the new ones.
@@ -268,14 +241,11 @@ class Sessions:
     def __init__(self, wrapped: AsyncSessions, driver: Driver) -> None:
         self._driver = driver
         self._async = wrapped
-
-    @property
-    def scope(self) -> ScopePath:
-        return self._async.scope
+        self.scope: ScopePath = wrapped.scope
 
     def __repr__(self) -> str:
         """Return the class and the path of the scope."""
-        return f"<{type(self).__name__} of {self.scope.path!r}>"
+        return f'<{type(self).__name__} of {self.scope.path!r}>'
 
     def get(self, session: SessionInfo | str) -> SessionInfo:
         """Return counts, tokens and last activity of a session of this scope by name, or of a listed one.
@@ -306,21 +276,18 @@ class Notes:
     def __init__(self, wrapped: AsyncNotes, driver: Driver) -> None:
         self._driver = driver
         self._async = wrapped
-
-    @property
-    def scope(self) -> ScopePath:
-        return self._async.scope
+        self.scope: ScopePath = wrapped.scope
 
     def __repr__(self) -> str:
         """Return the class and the path of the scope."""
-        return f"<{type(self).__name__} of {self.scope.path!r}>"
+        return f'<{type(self).__name__} of {self.scope.path!r}>'
 
     def settings(self) -> NoteSettings:
         """Return the limits of this scope's notes."""
         return self._driver.run(self._async.settings())
 
     def configure(
-        self, *, max_notes: int | None | UnsetType = UNSET, max_bytes: int | None | UnsetType = UNSET
+        self, *, max_notes: int | None | UnsetType = UNSET, max_bytes: int | None | UnsetType = UNSET,
     ) -> NoteSettings:
         """Change the given limits of this scope's notes, for all writers; others stay.
 
@@ -330,12 +297,7 @@ class Notes:
         return self._driver.run(self._async.configure(max_notes=max_notes, max_bytes=max_bytes))
 
     def write(
-        self,
-        key: str,
-        value: JSON,
-        *,
-        description: str | None = None,
-        metadata: Mapping[str, Any] | None = None,
+        self, key: str, value: JSON, *, description: str | None = None, metadata: Mapping[str, Any] | None = None,
         if_version: int | None = None,
     ) -> NoteInfo:
         """Write a value under a key of this scope, replacing the previous one.
@@ -345,9 +307,9 @@ class Notes:
         means that concurrent writes won every attempt. Raises LimitError if a limit would be exceeded,
         InvalidValueError if the value is not JSON.
         """
-        return self._driver.run(
-            self._async.write(key, value, description=description, metadata=metadata, if_version=if_version)
-        )
+        return self._driver.run(self._async.write(
+            key, value, description=description, metadata=metadata, if_version=if_version,
+        ))
 
     def read(self, key: str) -> JSON:
         """Return the value under a key of this scope; raises NotFoundError."""
@@ -399,29 +361,16 @@ class Memories:
     def __init__(self, wrapped: AsyncMemories, driver: Driver) -> None:
         self._driver = driver
         self._async = wrapped
-
-    @property
-    def scope(self) -> ScopePath:
-        return self._async.scope
+        self.scope: ScopePath = wrapped.scope
 
     def __repr__(self) -> str:
         """Return the class and the path of the scope."""
-        return f"<{type(self).__name__} of {self.scope.path!r}>"
+        return f'<{type(self).__name__} of {self.scope.path!r}>'
 
     def add(
-        self,
-        text: str,
-        *,
-        id: str | None = None,
-        importance: float = 1.0,
-        metadata: Mapping[str, Any] | None = None,
-        source: str | None = None,
-        valid_from: datetime | None = None,
-        valid_to: datetime | None = None,
-        created: datetime | None = None,
-        ttl: timedelta | None = None,
-        pinned: bool = False,
-        once: str | None = None,
+        self, text: str, *, id: str | None = None, importance: float = 1.0, metadata: Mapping[str, Any] | None = None,
+        source: str | None = None, valid_from: datetime | None = None, valid_to: datetime | None = None,
+        created: datetime | None = None, ttl: timedelta | None = None, pinned: bool = False, once: str | None = None,
         duplicates: Duplicates = "keep",
     ) -> MemoryItem:
         """Remember a text in this scope, under a new id or replacing the memory with this id.
@@ -432,25 +381,13 @@ class Memories:
         "keep" both, "merge" (the old id stays, the old text moves to `data`), "skip" (return the existing
         memory), or "refuse" with a ConflictError. Raises InvalidValueError for a value that cannot be stored.
         """
-        return self._driver.run(
-            self._async.add(
-                text,
-                id=id,
-                importance=importance,
-                metadata=metadata,
-                source=source,
-                valid_from=valid_from,
-                valid_to=valid_to,
-                created=created,
-                ttl=ttl,
-                pinned=pinned,
-                once=once,
-                duplicates=duplicates,
-            )
-        )
+        return self._driver.run(self._async.add(
+            text, id=id, importance=importance, metadata=metadata, source=source, valid_from=valid_from,
+            valid_to=valid_to, created=created, ttl=ttl, pinned=pinned, once=once, duplicates=duplicates,
+        ))
 
     def add_many(
-        self, items: Iterable[str | MemoryItem], *, once: str | None = None, duplicates: Duplicates = "keep"
+        self, items: Iterable[str | MemoryItem], *, once: str | None = None, duplicates: Duplicates = "keep",
     ) -> list[MemoryItem]:
         """Remember texts in this scope, all or none, as `add` does."""
         return self._driver.run(self._async.add_many(items, once=once, duplicates=duplicates))
@@ -463,33 +400,19 @@ class Memories:
         return self._driver.run(self._async.get(id))
 
     def update(
-        self,
-        id: Reference,
-        *,
-        text: str | UnsetType = UNSET,
-        importance: float | UnsetType = UNSET,
-        metadata: Mapping[str, Any] | UnsetType = UNSET,
-        source: str | None | UnsetType = UNSET,
-        valid_from: datetime | None | UnsetType = UNSET,
-        valid_to: datetime | None | UnsetType = UNSET,
+        self, id: Reference, *, text: str | UnsetType = UNSET, importance: float | UnsetType = UNSET,
+        metadata: Mapping[str, Any] | UnsetType = UNSET, source: str | None | UnsetType = UNSET,
+        valid_from: datetime | None | UnsetType = UNSET, valid_to: datetime | None | UnsetType = UNSET,
         pinned: bool | UnsetType = UNSET,
     ) -> MemoryItem:
         """Change the given fields of a memory of this scope or below; `id` as in `get`.
 
         Raises as `get` does, and ConflictError if concurrent writes win every attempt.
         """
-        return self._driver.run(
-            self._async.update(
-                id,
-                text=text,
-                importance=importance,
-                metadata=metadata,
-                source=source,
-                valid_from=valid_from,
-                valid_to=valid_to,
-                pinned=pinned,
-            )
-        )
+        return self._driver.run(self._async.update(
+            id, text=text, importance=importance, metadata=metadata, source=source, valid_from=valid_from,
+            valid_to=valid_to, pinned=pinned,
+        ))
 
     def delete(self, *ids: Reference) -> int:
         """Delete memories of this scope or below, each given as in `get`; return how many existed."""
@@ -512,7 +435,7 @@ class Memories:
         return self._driver.run(self._async.used(*hits))
 
     def fading(
-        self, below: float | None = None, *, limit: int = 100, half_life: timedelta | None = None
+        self, below: float | None = None, *, limit: int = 100, half_life: timedelta | None = None,
     ) -> list[Faded]:
         """Return the memories of this scope that decay, weakest first, or only those weaker than `below`.
 
@@ -547,26 +470,15 @@ class Facts:
     def __init__(self, wrapped: AsyncFacts, driver: Driver) -> None:
         self._driver = driver
         self._async = wrapped
-
-    @property
-    def scope(self) -> ScopePath:
-        return self._async.scope
+        self.scope: ScopePath = wrapped.scope
 
     def __repr__(self) -> str:
         """Return the class and the path of the scope."""
-        return f"<{type(self).__name__} of {self.scope.path!r}>"
+        return f'<{type(self).__name__} of {self.scope.path!r}>'
 
     def add(
-        self,
-        subject: str,
-        predicate: str,
-        object: str,
-        *,
-        single: bool = False,
-        valid_from: datetime | None = None,
-        valid_to: datetime | None = None,
-        source: str | None = None,
-        confidence: float = 1.0,
+        self, subject: str, predicate: str, object: str, *, single: bool = False, valid_from: datetime | None = None,
+        valid_to: datetime | None = None, source: str | None = None, confidence: float = 1.0,
         metadata: Mapping[str, Any] | None = None,
     ) -> Fact:
         """Add a fact to this scope, valid from now unless given; return it as stored.
@@ -575,22 +487,13 @@ class Facts:
         fact ends when this one begins and stays as history. Raises InvalidValueError for invalid names or
         numbers, ConflictError if concurrent writes win every attempt.
         """
-        return self._driver.run(
-            self._async.add(
-                subject,
-                predicate,
-                object,
-                single=single,
-                valid_from=valid_from,
-                valid_to=valid_to,
-                source=source,
-                confidence=confidence,
-                metadata=metadata,
-            )
-        )
+        return self._driver.run(self._async.add(
+            subject, predicate, object, single=single, valid_from=valid_from, valid_to=valid_to, source=source,
+            confidence=confidence, metadata=metadata,
+        ))
 
     def update(
-        self, subject: str, predicate: str, object: str | None = None, *, valid_to: datetime | None = None
+        self, subject: str, predicate: str, object: str | None = None, *, valid_to: datetime | None = None,
     ) -> int:
         """End the facts of this scope that are valid at `valid_to`, by default now; return how many.
 
@@ -604,14 +507,8 @@ class Facts:
         return self._driver.run(self._async.delete(subject, predicate, object))
 
     def ask(
-        self,
-        subject: str | None = None,
-        predicate: str | None = None,
-        object: str | None = None,
-        *,
-        as_of: datetime | None = None,
-        history: bool = False,
-        limit: int | None = None,
+        self, subject: str | None = None, predicate: str | None = None, object: str | None = None, *,
+        as_of: datetime | None = None, history: bool = False, limit: int | None = None,
     ) -> list[Fact]:
         """Return facts of this scope by subject, predicate and object, each optional.
 
@@ -621,36 +518,25 @@ class Facts:
         return self._driver.run(self._async.ask(subject, predicate, object, as_of=as_of, history=history, limit=limit))
 
     def neighbors(
-        self,
-        name: str,
-        depth: int = 1,
-        *,
-        predicates: Sequence[str] | str | None = None,
-        as_of: datetime | None = None,
-        max_facts: int = MAX_FACTS,
+        self, name: str, depth: int = 1, *, predicates: Sequence[str] | str | None = None,
+        as_of: datetime | None = None, max_facts: int = MAX_FACTS,
     ) -> Neighborhood:
         """Return everything in this scope that is connected with a name, in either direction, within `depth` steps."""
-        return self._driver.run(
-            self._async.neighbors(name, depth, predicates=predicates, as_of=as_of, max_facts=max_facts)
-        )
+        return self._driver.run(self._async.neighbors(
+            name, depth, predicates=predicates, as_of=as_of, max_facts=max_facts,
+        ))
 
     def path(
-        self,
-        start: str,
-        end: str,
-        *,
-        max_depth: int = 6,
-        predicates: Sequence[str] | str | None = None,
-        as_of: datetime | None = None,
-        max_facts: int = 10 * MAX_FACTS,
+        self, start: str, end: str, *, max_depth: int = 6, predicates: Sequence[str] | str | None = None,
+        as_of: datetime | None = None, max_facts: int = 10 * MAX_FACTS,
     ) -> list[Fact] | None:
         """Return a shortest path between two names in this scope, in either direction; None if there is none.
 
         Raises LimitError if it would have to read more than `max_facts` facts.
         """
-        return self._driver.run(
-            self._async.path(start, end, max_depth=max_depth, predicates=predicates, as_of=as_of, max_facts=max_facts)
-        )
+        return self._driver.run(self._async.path(
+            start, end, max_depth=max_depth, predicates=predicates, as_of=as_of, max_facts=max_facts,
+        ))
 
     def to_networkx(self, *, as_of: datetime | None = None, history: bool = False) -> networkx.MultiDiGraph[str]:
         """Return the facts of this scope as a networkx graph; raises MissingExtraError if networkx is not installed."""
@@ -667,10 +553,7 @@ class Memory:
     def __init__(self, wrapped: AsyncMemory, driver: Driver) -> None:
         self._driver = driver
         self._async = wrapped
-
-    @property
-    def url(self) -> str:
-        return self._async.url
+        self.url: str = wrapped.url
 
     def __repr__(self) -> str:
         """Return the class and the URL, without its password."""
@@ -711,7 +594,7 @@ class Memory:
         return self._driver.run(self._async.export_to(path, progress=progress))
 
     def import_from(
-        self, path: FileOrPath, *, overwrite: bool = False, progress: Callable[[int, int], object] | None = None
+        self, path: FileOrPath, *, overwrite: bool = False, progress: Callable[[int, int], object] | None = None,
     ) -> Imported:
         """Import a file that `export_to` wrote, into the original scopes; existing records are kept.
 
@@ -770,38 +653,19 @@ class Memory:
         return self._async.acting(actor=actor, session=session, address=address)
 
     def audit_trail(
-        self,
-        scope: ScopePath | str | None = None,
-        *,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        actor: str | None = None,
-        session: str | None = None,
-        address: str | None = None,
-        operation: str | None = None,
-        kind: str | None = None,
-        key: str | None = None,
-        flag: str | None = None,
+        self, scope: ScopePath | str | None = None, *, since: datetime | None = None, until: datetime | None = None,
+        actor: str | None = None, session: str | None = None, address: str | None = None, operation: str | None = None,
+        kind: str | None = None, key: str | None = None, flag: str | None = None,
     ) -> list[AuditEntry]:
         """Return audit log entries of a scope, such as "acme/alice", and below, or of all, oldest first.
 
         `since` and `until` are inclusive. Raises InvalidValueError for an unknown kind or operation, and if the
         memory was opened without audit.
         """
-        return self._driver.run(
-            self._async.audit_trail(
-                scope,
-                since=since,
-                until=until,
-                actor=actor,
-                session=session,
-                address=address,
-                operation=operation,
-                kind=kind,
-                key=key,
-                flag=flag,
-            )
-        )
+        return self._driver.run(self._async.audit_trail(
+            scope, since=since, until=until, actor=actor, session=session, address=address, operation=operation,
+            kind=kind, key=key, flag=flag,
+        ))
 
     def metrics(self) -> Metrics:
         """Return recall metrics since the memory was opened: hit ratio, uses, scores, drift and latency.
@@ -831,44 +695,24 @@ class Scope:
     def __init__(self, wrapped: AsyncScope, driver: Driver) -> None:
         self._driver = driver
         self._async = wrapped
-
-    @property
-    def path(self) -> ScopePath:
-        return self._async.path
-
-    @property
-    def sessions(self) -> Sessions:
-        return Sessions(self._async.sessions, self._driver)
-
-    @property
-    def notes(self) -> Notes:
-        return Notes(self._async.notes, self._driver)
-
-    @property
-    def memories(self) -> Memories:
-        return Memories(self._async.memories, self._driver)
-
-    @property
-    def facts(self) -> Facts:
-        return Facts(self._async.facts, self._driver)
+        self.path: ScopePath = wrapped.path
+        self.sessions: Sessions = Sessions(wrapped.sessions, driver)
+        self.notes: Notes = Notes(wrapped.notes, driver)
+        self.memories: Memories = Memories(wrapped.memories, driver)
+        self.facts: Facts = Facts(wrapped.facts, driver)
 
     def __repr__(self) -> str:
         """Return the class and the path of the scope."""
-        return f"<{type(self).__name__} {self.path.path!r}>"
+        return f'<{type(self).__name__} {self.path.path!r}>'
 
     def scope(self, *segments: ScopePath | str) -> Scope:
         """Return the scope at a path below this one; raises InvalidValueError for an invalid segment."""
         return Scope(self._async.scope(*segments), self._driver)
 
     def session(
-        self,
-        name: SessionInfo | str,
-        *,
-        max_messages: int | None | UnsetType = UNSET,
-        max_tokens: int | None | UnsetType = UNSET,
-        overflow: Overflow | UnsetType = UNSET,
-        keep: float | UnsetType = UNSET,
-        retention: Retention | UnsetType = UNSET,
+        self, name: SessionInfo | str, *, max_messages: int | None | UnsetType = UNSET,
+        max_tokens: int | None | UnsetType = UNSET, overflow: Overflow | UnsetType = UNSET,
+        keep: float | UnsetType = UNSET, retention: Retention | UnsetType = UNSET,
         ttl: timedelta | None | UnsetType = UNSET,
     ) -> Session:
         """Return a session of this scope by name, or a listed one; it is created with its first message.
@@ -882,77 +726,35 @@ class Scope:
         `retention` and `ttl` define when the session is cleared; by default never. Raises InvalidValueError for an
         invalid name or value.
         """
-        return Session(
-            self._async.session(
-                name,
-                max_messages=max_messages,
-                max_tokens=max_tokens,
-                overflow=overflow,
-                keep=keep,
-                retention=retention,
-                ttl=ttl,
-            ),
-            self._driver,
-        )
+        return Session(self._async.session(
+            name, max_messages=max_messages, max_tokens=max_tokens, overflow=overflow, keep=keep, retention=retention,
+            ttl=ttl,
+        ), self._driver)
 
     def remember(
-        self,
-        text: str,
-        *,
-        id: str | None = None,
-        importance: float = 1.0,
-        metadata: Mapping[str, Any] | None = None,
-        source: str | None = None,
-        valid_from: datetime | None = None,
-        valid_to: datetime | None = None,
-        created: datetime | None = None,
-        ttl: timedelta | None = None,
-        pinned: bool = False,
-        once: str | None = None,
+        self, text: str, *, id: str | None = None, importance: float = 1.0, metadata: Mapping[str, Any] | None = None,
+        source: str | None = None, valid_from: datetime | None = None, valid_to: datetime | None = None,
+        created: datetime | None = None, ttl: timedelta | None = None, pinned: bool = False, once: str | None = None,
         duplicates: Duplicates = "keep",
     ) -> MemoryItem:
         """Remember a text in this scope, replacing the text with the same `id`; shortcut for `memories.add`."""
-        return self._driver.run(
-            self._async.remember(
-                text,
-                id=id,
-                importance=importance,
-                metadata=metadata,
-                source=source,
-                valid_from=valid_from,
-                valid_to=valid_to,
-                created=created,
-                ttl=ttl,
-                pinned=pinned,
-                once=once,
-                duplicates=duplicates,
-            )
-        )
+        return self._driver.run(self._async.remember(
+            text, id=id, importance=importance, metadata=metadata, source=source, valid_from=valid_from,
+            valid_to=valid_to, created=created, ttl=ttl, pinned=pinned, once=once, duplicates=duplicates,
+        ))
 
     def remember_many(
-        self, items: Iterable[str | MemoryItem], *, once: str | None = None, duplicates: Duplicates = "keep"
+        self, items: Iterable[str | MemoryItem], *, once: str | None = None, duplicates: Duplicates = "keep",
     ) -> list[MemoryItem]:
         """Remember texts in this scope, all or none; shortcut for `memories.add_many`."""
         return self._driver.run(self._async.remember_many(items, once=once, duplicates=duplicates))
 
     def recall(
-        self,
-        query: str,
-        k: int = 5,
-        *,
-        kinds: Sequence[str] | str | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        roles: Sequence[Role] | Role | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        min_importance: float | None = None,
-        min_score: float | None = None,
-        as_of: datetime | None = None,
-        neighbors: int = 0,
-        diverse: bool = True,
-        traffic: bool = False,
-        exclude: Sequence[Reference] = (),
-        signals: Sequence[str] | str | None = None,
+        self, query: str, k: int = 5, *, kinds: Sequence[str] | str | None = None,
+        metadata: Mapping[str, Any] | None = None, roles: Sequence[Role] | Role | None = None,
+        since: datetime | None = None, until: datetime | None = None, min_importance: float | None = None,
+        min_score: float | None = None, as_of: datetime | None = None, neighbors: int = 0, diverse: bool = True,
+        traffic: bool = False, exclude: Sequence[Reference] = (), signals: Sequence[str] | str | None = None,
         uses: bool = True,
     ) -> list[Hit]:
         """Search messages, memories, notes, facts and summaries here and below; return the `k` best hits, best first.
@@ -964,26 +766,11 @@ class Scope:
         hit; records in `exclude` are skipped; `signals` restricts the ranking signals. A hit counts as a use of a
         memory, unless `uses` is false. Raises InvalidValueError for an unknown kind, role or signal.
         """
-        return self._driver.run(
-            self._async.recall(
-                query,
-                k,
-                kinds=kinds,
-                metadata=metadata,
-                roles=roles,
-                since=since,
-                until=until,
-                min_importance=min_importance,
-                min_score=min_score,
-                as_of=as_of,
-                neighbors=neighbors,
-                diverse=diverse,
-                traffic=traffic,
-                exclude=exclude,
-                signals=signals,
-                uses=uses,
-            )
-        )
+        return self._driver.run(self._async.recall(
+            query, k, kinds=kinds, metadata=metadata, roles=roles, since=since, until=until,
+            min_importance=min_importance, min_score=min_score, as_of=as_of, neighbors=neighbors, diverse=diverse,
+            traffic=traffic, exclude=exclude, signals=signals, uses=uses,
+        ))
 
     def get(self, item: Reference) -> Item:
         """Return the current message, memory, note or fact, here or below, by id or hit.
@@ -993,12 +780,8 @@ class Scope:
         return self._driver.run(self._async.get(item))
 
     def update(
-        self,
-        item: Reference,
-        *,
-        importance: float | UnsetType = UNSET,
-        metadata: Mapping[str, Any] | UnsetType = UNSET,
-        pinned: bool | UnsetType = UNSET,
+        self, item: Reference, *, importance: float | UnsetType = UNSET,
+        metadata: Mapping[str, Any] | UnsetType = UNSET, pinned: bool | UnsetType = UNSET,
     ) -> Item:
         """Change the importance, metadata or pin of anything that recall finds here or below.
 
@@ -1015,18 +798,10 @@ class Scope:
         return self._driver.run(self._async.used(*hits))
 
     def forget(
-        self,
-        *items: Reference,
-        older_than: timedelta | None = None,
-        faded_below: float | None = None,
-        half_life: timedelta | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        source: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        kinds: Sequence[str] | str | None = None,
-        archive: str | bool = False,
-        dry_run: bool = False,
+        self, *items: Reference, older_than: timedelta | None = None, faded_below: float | None = None,
+        half_life: timedelta | None = None, metadata: Mapping[str, Any] | None = None, source: str | None = None,
+        since: datetime | None = None, until: datetime | None = None, kinds: Sequence[str] | str | None = None,
+        archive: str | bool = False, dry_run: bool = False,
     ) -> Forgotten:
         """Delete, here and below, the given hits or ids, or everything that passes all filters.
 
@@ -1038,37 +813,16 @@ class Scope:
         are kept. With `dry_run` it only counts. Raises InvalidValueError without items and filters, StoreError if the
         archive fails.
         """
-        return self._driver.run(
-            self._async.forget(
-                *items,
-                older_than=older_than,
-                faded_below=faded_below,
-                half_life=half_life,
-                metadata=metadata,
-                source=source,
-                since=since,
-                until=until,
-                kinds=kinds,
-                archive=archive,
-                dry_run=dry_run,
-            )
-        )
+        return self._driver.run(self._async.forget(
+            *items, older_than=older_than, faded_below=faded_below, half_life=half_life, metadata=metadata,
+            source=source, since=since, until=until, kinds=kinds, archive=archive, dry_run=dry_run,
+        ))
 
     def context(
-        self,
-        query: str | None = None,
-        max_tokens: int = 4000,
-        *,
-        session: str | None = None,
-        share: float = 0.5,
-        k: int = 40,
-        min_score: float | None = None,
-        kinds: Sequence[str] | str | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        roles: Sequence[Role] | Role | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        min_importance: float | None = None,
+        self, query: str | None = None, max_tokens: int = 4000, *, session: str | None = None, share: float = 0.5,
+        k: int = 40, min_score: float | None = None, kinds: Sequence[str] | str | None = None,
+        metadata: Mapping[str, Any] | None = None, roles: Sequence[Role] | Role | None = None,
+        since: datetime | None = None, until: datetime | None = None, min_importance: float | None = None,
         as_of: datetime | None = None,
     ) -> Context:
         """Build a block for a prompt, of at most `max_tokens`, from what is here and below.
@@ -1079,23 +833,10 @@ class Scope:
         recall; what it does not use goes to older turns. `min_score` and the filters are those of `recall`.
         Raises BudgetError if the system message and the last turn do not fit.
         """
-        return self._driver.run(
-            self._async.context(
-                query,
-                max_tokens,
-                session=session,
-                share=share,
-                k=k,
-                min_score=min_score,
-                kinds=kinds,
-                metadata=metadata,
-                roles=roles,
-                since=since,
-                until=until,
-                min_importance=min_importance,
-                as_of=as_of,
-            )
-        )
+        return self._driver.run(self._async.context(
+            query, max_tokens, session=session, share=share, k=k, min_score=min_score, kinds=kinds, metadata=metadata,
+            roles=roles, since=since, until=until, min_importance=min_importance, as_of=as_of,
+        ))
 
     def stats(self) -> Stats:
         """Count what is stored here and below: sessions, messages, tokens, memories, notes and facts."""
@@ -1118,7 +859,7 @@ class Scope:
         return self._driver.run(self._async.export_to(path, progress=progress))
 
     def import_from(
-        self, path: FileOrPath, *, overwrite: bool = False, progress: Callable[[int, int], object] | None = None
+        self, path: FileOrPath, *, overwrite: bool = False, progress: Callable[[int, int], object] | None = None,
     ) -> Imported:
         """Import a file that `export_to` wrote into this scope; existing records are kept.
 
@@ -1138,15 +879,10 @@ class Scope:
         return self._driver.run(self._async.erase(dry_run=dry_run))
 
 
+
 def open(
-    url: str,
-    *,
-    tokens: Tokens = DEFAULT_ENCODING,
-    embedder: Embedder | str | None = AUTO,
-    index: str | None = None,
-    encryption_key: EncryptionKeys | None = None,
-    audit: Auditing = None,
-    index_bytes: int = INDEX_BYTES,
+    url: str, *, tokens: Tokens = DEFAULT_ENCODING, embedder: Embedder | str | None = AUTO, index: str | None = None,
+    encryption_key: EncryptionKeys | None = None, audit: Auditing = None, index_bytes: int = INDEX_BYTES,
     clock: Callable[[], datetime] | None = None,
 ) -> Memory:
     """Open the memory at a URL, such as `sqlite:///agent.db` or `memory://`.
@@ -1165,14 +901,8 @@ def open(
     driver: Driver = Inline() if inline else Portal()
     try:
         opening = open_async(
-            url,
-            tokens=tokens,
-            embedder=embedder,
-            index=index,
-            encryption_key=encryption_key,
-            audit=audit,
-            index_bytes=index_bytes,
-            clock=clock,
+            url, tokens=tokens, embedder=embedder, index=index, encryption_key=encryption_key, audit=audit,
+            index_bytes=index_bytes, clock=clock,
         )
         memory = driver.run(opening._opened())
         driver.close_when_dropped(memory.close)
@@ -1183,14 +913,8 @@ def open(
 
 
 def copy(
-    source: str,
-    target: str,
-    *,
-    scope: ScopePath | str | None = None,
-    reembed: bool = False,
-    merge: bool = False,
-    source_key: EncryptionKeys | None = None,
-    target_key: EncryptionKeys | None = None,
+    source: str, target: str, *, scope: ScopePath | str | None = None, reembed: bool = False, merge: bool = False,
+    source_key: EncryptionKeys | None = None, target_key: EncryptionKeys | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> Copied:
     """Copy everything at one URL, or one scope of it, to another URL, and verify it.
@@ -1205,17 +929,9 @@ def copy(
     inline = all(registry.find(url)[1].inline for url in (source, target))
     driver: Driver = Inline() if inline else Portal()
     try:
-        return driver.run(
-            copy_async(
-                source,
-                target,
-                scope=scope,
-                reembed=reembed,
-                merge=merge,
-                source_key=source_key,
-                target_key=target_key,
-                progress=progress,
-            )
-        )
+        return driver.run(copy_async(
+            source, target, scope=scope, reembed=reembed, merge=merge, source_key=source_key, target_key=target_key,
+            progress=progress,
+        ))
     finally:
         driver.close()

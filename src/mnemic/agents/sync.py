@@ -1,5 +1,6 @@
 """The sync API of the journal and the learner. Made by tools/generate_sync.py; do not edit."""
 
+# fmt: off
 from __future__ import annotations
 
 from datetime import datetime, timedelta
@@ -22,22 +23,14 @@ class Journal:
     def __init__(self, wrapped: AsyncJournal, driver: Driver) -> None:
         self._driver = driver
         self._async = wrapped
-
-    @property
-    def scope(self) -> ScopePath:
-        return self._async.scope
+        self.scope: ScopePath = wrapped.scope
 
     def __repr__(self) -> str:
         """Return the class and the path of the scope."""
-        return f"<{type(self).__name__} of {self.scope.path!r}>"
+        return f'<{type(self).__name__} of {self.scope.path!r}>'
 
     def history(
-        self,
-        key: str | None = None,
-        *,
-        agent: str | None = None,
-        session: str | None = None,
-        kind: str | None = None,
+        self, key: str | None = None, *, agent: str | None = None, session: str | None = None, kind: str | None = None,
         limit: int | None = None,
     ) -> list[Act]:
         """Return acts, oldest first, filtered by key, agent, session and kind.
@@ -56,7 +49,7 @@ class Journal:
         return self._driver.run(self._async.undo(act, by=by, force=force))
 
     def undo_last(
-        self, limit: int = 1, *, agent: str | None = None, session: str | None = None, by: str = "user"
+        self, limit: int = 1, *, agent: str | None = None, session: str | None = None, by: str = "user",
     ) -> list[Act]:
         """Undo the last `limit` acts, newest first, of all or of an agent or session.
 
@@ -80,14 +73,11 @@ class Learner:
     def __init__(self, wrapped: AsyncLearner, driver: Driver) -> None:
         self._driver = driver
         self._async = wrapped
-
-    @property
-    def name(self) -> str:
-        return self._async.name
+        self.name: str = wrapped.name
 
     def __repr__(self) -> str:
         """Return the class and the name."""
-        return f"<{type(self).__name__} {self.name!r}>"
+        return f'<{type(self).__name__} {self.name!r}>'
 
     def summarize(self, session: AnySession, *, keep: int = 20) -> Summary | None:
         """Update the running summary of a session to cover all but its last `keep` messages; None if there is none.
@@ -147,6 +137,7 @@ class Learner:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
 
 
 def open_journal(scope: Scope) -> Journal:

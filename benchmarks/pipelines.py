@@ -14,11 +14,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from psycopg import AsyncRawCursor
-from sqlalchemy import text
 
 from mnemic.backends.postgres.client import Connection, Query
-from mnemic.backends.postgres.statements import FLAVOR
-from mnemic.backends.sql.statements import Prepared
+from mnemic.backends.postgres.statements import prepared
 from servers import postgres
 
 CALLS, ROUNDS = 50, 11
@@ -44,7 +42,7 @@ async def measure(url: str) -> dict[str, float]:
         await connection.execute("CREATE TABLE heads (id bigint PRIMARY KEY, count bigint)")
         await connection.execute("CREATE TABLE texts (id bigint, text text)")
         await connection.execute("INSERT INTO heads SELECT n, 0 FROM generate_series(1, 100) n")
-        queries: list[Query] = [(Prepared(text(sql), FLAVOR.dialect), values) for sql, values in TEXTS]
+        queries: list[Query] = [(prepared(sql), values) for sql, values in TEXTS]
         halves = (queries[:LOADED], queries[LOADED:])
 
         async def one_buffer() -> None:

@@ -19,13 +19,12 @@ from psycopg.pq.abc import PGresult
 from psycopg.types.numeric import Int8Dumper
 from psycopg.waiting import Ready, Wait
 from psycopg_pool import AsyncConnectionPool
-from sqlalchemy import text
 
 from ...errors import StoreBusyError
 from ..calls import GRACE, Calls
 from ..sql.statements import Parameters, Prepared
 from .errors import STALE, explain, state_of
-from .statements import FLAVOR
+from .statements import prepared
 
 if TYPE_CHECKING:
     from .opening import Options
@@ -44,7 +43,7 @@ MAX_MISSING = 2
 REPLAN_AFTER = 100
 """Number of statements after which plans are first discarded; then twice as many, and so on."""
 
-_replan = Prepared(text("DISCARD PLANS"), FLAVOR.dialect, keep_plan=False)
+_replan = prepared("DISCARD PLANS", keep_plan=False)
 """Discards plans, because the best plan for small tables is not the best for large ones."""
 _StatementKey = tuple[str, tuple[int, ...]]
 

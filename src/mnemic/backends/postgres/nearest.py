@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import text
-
 from ...recall.index_entry import unpack
 from ...recall.strength import USE
 from ...records import Record, ScopePath, known_scope
@@ -22,7 +20,7 @@ from ..sql.rows import STREAM_COLUMNS, to_record, to_stream
 from ..sql.schema import records, streams
 from ..sql.statements import Parameters, Prepared
 from .client import PostgresClient
-from .statements import FLAVOR
+from .statements import prepared
 
 if TYPE_CHECKING:
     import numpy as np
@@ -223,7 +221,7 @@ class PostgresIndex:
 @cache
 def _prepared(statement: str) -> Prepared:
     # The plan of a search depends on the size of the scope.
-    return Prepared(text(statement), FLAVOR.dialect, keep_plan=not statement.startswith("WITH found"))
+    return prepared(statement, keep_plan=not statement.startswith("WITH found"))
 
 
 def _columns(table: str, of: Any) -> str:

@@ -39,27 +39,27 @@ def cases(memory: Memory, conversation: Conversation) -> list[Case]:
     layer = memory._async._index
     assert layer is not None
     index = layer._cache._indexes[f"tuning/{conversation.id}"]
-    shard = index.table
-    view = View(shard)
-    maker = layer._embedder._builder
-    assert isinstance(maker, EntryBuilder)
-    places = {(shard.ref(n).scope.name, shard.keys[n]): n for n in range(len(shard))}
+    table = index.table
+    view = View(table)
+    builder = layer._embedder._builder
+    assert isinstance(builder, EntryBuilder)
+    places = {(table.ref(n).scope.name, table.keys[n]): n for n in range(len(table))}
     nothing = replace(Weights(), **dict.fromkeys(NAMES, 0.0))
     found: list[Case] = []
     for asked in conversation.questions:
         evidence = [places[place] for place in asked.evidence if place in places]
         if not evidence or str(asked.category) == ADVERSARIAL:
             continue
-        question = analyze_question(asked.text, shard.speakers)
-        plain, masked = maker.embed_question(question.text), maker.embed_question(question.masked)
+        question = analyze_question(asked.text, table.speakers)
+        plain, masked = builder.embed_question(question.text), builder.embed_question(question.masked)
         assert plain is not None
         assert masked is not None
         columns = []
         for name in NAMES:
             weights = replace(nothing, **{name: 1.0})
-            parts = signals(shard, view, question, (plain, masked), None, None, weights).parts
-            columns.append(sum(parts.values()) + np.zeros(len(shard), dtype=np.float32))
-        found.append((np.stack(columns, axis=1).astype(np.float32), evidence, shard.session.values.copy()))
+            parts = signals(table, view, question, (plain, masked), None, None, weights).parts
+            columns.append(sum(parts.values()) + np.zeros(len(table), dtype=np.float32))
+        found.append((np.stack(columns, axis=1).astype(np.float32), evidence, table.session.values.copy()))
     return found
 
 

@@ -87,12 +87,12 @@ def _asked(memory: mnemic.Memory, scope: mnemic.Scope, text: str) -> tuple[float
     hits = scope.recall(text, 1, uses=False)
     layer = memory._async._index
     assert isinstance(layer, IndexLayer)
-    maker = layer._embedder._builder
-    assert maker is not None
+    builder = layer._embedder._builder
+    assert builder is not None
     answer = layer._cache._indexes[scope.path.path].answer(
-        Search(scope=scope.path, query=text), maker, to_microseconds(now())
+        Search(scope=scope.path, query=text), builder, to_microseconds(now())
     )
-    return (hits[0].score if hits else 0.0), answer.ranking.shown
+    return (hits[0].score if hits else 0.0), answer.ranking.evidence
 
 
 def fit(shown: Sequence[tuple[bool, tuple[float, float, float]]], steps: int = 50) -> NDArray[np.float64]:

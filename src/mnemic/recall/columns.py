@@ -29,27 +29,27 @@ class Column:
     """A growable array."""
 
     def __init__(self, dtype: Any) -> None:
-        self._held = np.zeros(64, dtype=dtype)
+        self._array = np.zeros(64, dtype=dtype)
         self._size = 0
 
     @property
     def values(self) -> NDArray[Any]:
         """All values; writing to them changes the column."""
-        return self._held[: self._size]
+        return self._array[: self._size]
 
     @property
     def nbytes(self) -> int:
         """Memory use in bytes."""
-        return self._held.nbytes
+        return self._array.nbytes
 
     def extend(self, values: Any) -> None:
         """Append values."""
         end = self._size + len(values)
-        if end > len(self._held):
-            grown = np.zeros(max(end, self._size + self._size // 2), dtype=self._held.dtype)
-            grown[: self._size] = self._held[: self._size]
-            self._held = grown
-        self._held[self._size : end] = values
+        if end > len(self._array):
+            grown = np.zeros(max(end, self._size + self._size // 2), dtype=self._array.dtype)
+            grown[: self._size] = self._array[: self._size]
+            self._array = grown
+        self._array[self._size : end] = values
         self._size = end
 
 
@@ -79,12 +79,12 @@ class Sorted:
             both = np.concatenate((old, both))
             order = np.argsort(both, kind="stable")
             both, times = both[order], np.concatenate((self.times, times))[order]
-        held = (both >> np.uint64(32)).astype(np.uint32)
+        repeated = (both >> np.uint64(32)).astype(np.uint32)
         self.documents = (both & np.uint64(0xFFFFFFFF)).astype(np.int32)
         self.times = times
-        edges = np.append(0, np.flatnonzero(np.diff(held)) + 1)
-        self.terms = held[edges]
-        self.starts = np.append(edges, len(held)).astype(np.int64)
+        edges = np.append(0, np.flatnonzero(np.diff(repeated)) + 1)
+        self.terms = repeated[edges]
+        self.starts = np.append(edges, len(repeated)).astype(np.int64)
 
     def of(self, term: int) -> slice:
         """Return the slice of a term's documents."""
@@ -204,9 +204,9 @@ class Vectors:
             found[here] = block[rows[here] % BLOCK]
         return found
 
-    def inverses(self, rows: Whole) -> Floats:
-        """Return the factors that normalize some vectors to length one."""
-        found: Floats = self._inverses.values[rows]
+    def units(self, rows: Whole) -> Floats:
+        """Return the vectors of some rows, normalized to length one."""
+        found: Floats = self.of(rows) * self._inverses.values[rows][:, None]
         return found
 
     def compare(self, query: NDArray[np.int8]) -> tuple[Floats, NDArray[np.int32], bool]:
@@ -230,10 +230,10 @@ class Vectors:
             self._signs.append(np.zeros((0, len(sign[0])), dtype=np.uint8))
         distances = []
         for number, block in enumerate(self._blocks):
-            held = block[: self.size - number * BLOCK]
+            rows = block[: self.size - number * BLOCK]
             known = self._signs[number]
-            if len(known) < len(held):
-                fresh = np.packbits(held[len(known) :] > 0, axis=1)
+            if len(known) < len(rows):
+                fresh = np.packbits(rows[len(known) :] > 0, axis=1)
                 self._signs[number] = known = np.concatenate((known, fresh))
             distances.append(np.asarray(simsimd.cdist(sign, known, "hamming", dtype="bin8"))[0])
         apart = np.concatenate(distances)

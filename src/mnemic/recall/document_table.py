@@ -15,6 +15,7 @@ import numpy as np
 from ..checks import to_microseconds
 from ..messages import ROLES
 from ..records import Record, Ref, Stream, known_scope
+from ..store.planning import StreamName
 from .columns import Column, Postings, Vectors
 from .index_entry import SPEAKING, IndexEntry, Marks
 
@@ -39,9 +40,6 @@ MOST = 1e30
 KEY_BYTES, STREAM_BYTES = 100, 2_000
 """Approximate memory of a key, and of a stream."""
 
-Name = tuple[str, str]
-"""Scope path and kind of a stream."""
-
 
 class DocumentTable:
     """Index data of all texts in a scope and below."""
@@ -49,10 +47,10 @@ class DocumentTable:
     def __init__(self, *, sparse: bool = False) -> None:
         """`sparse` means that only some texts are indexed, so adjacent turns may not be adjacent in the session."""
         self.sparse = sparse
-        self.versions: dict[Name, int] = {}
-        self.born: dict[Name, datetime] = {}
-        self.numbers: dict[Name, int] = {}
-        self.streams: list[Name] = []
+        self.versions: dict[StreamName, int] = {}
+        self.born: dict[StreamName, datetime] = {}
+        self.numbers: dict[StreamName, int] = {}
+        self.streams: list[StreamName] = []
         self.last: list[int] = []
         """Last turn of each stream."""
         self.last_seq: list[int] = []
@@ -88,9 +86,9 @@ class DocumentTable:
         self.alive: Column = Column(np.bool_)
         self.postings: Postings = Postings()
         self.vectors: Vectors = Vectors()
-        self.silent: dict[Name, set[int]] = {}
+        self.silent: dict[StreamName, set[int]] = {}
         """Seqs of records without text, by stream."""
-        self.ends: dict[Name, int] = {}
+        self.ends: dict[StreamName, int] = {}
         """Expiry of streams that have one."""
         self.lacking: dict[int, int] = {}
         """Documents without vectors, with the version of the record."""
@@ -101,7 +99,7 @@ class DocumentTable:
     @property
     def nbytes(self) -> int:
         """Approximate memory use in bytes."""
-        columns = sum(held.nbytes for held in vars(self).values() if isinstance(held, Column))
+        columns = sum(value.nbytes for value in vars(self).values() if isinstance(value, Column))
         columns += self.postings.nbytes + self.vectors.nbytes
         return columns + KEY_BYTES * len(self) + STREAM_BYTES * len(self.streams)
 
@@ -112,24 +110,25 @@ class DocumentTable:
 
     def indexed_version(self, stream: Stream) -> int:
         """Return up to which version a stream is indexed; 0 if it is new or was recreated."""
-        name = (stream.scope.path, stream.kind)
+        name = name_of(stream)
         return self.versions.get(name, 0) if self.born.get(name) == stream.created else 0
 
-    def documents_of(self, stream: Stream) -> Whole:
-        """Return the documents of a stream."""
-        return self.documents_in((stream.scope.path, stream.kind))
-
-    def documents_in(self, name: Name) -> Whole:
+    def documents_in(self, name: StreamName) -> Whole:
         """Return the documents of the stream with this name."""
         number = self.numbers.get(name)
         if number is None:
             return np.zeros(0, dtype=np.int64)
         return np.flatnonzero((self.stream.values == number) & self.alive.values)
 
-    def of_keys(self, name: Name, keys: Sequence[str]) -> list[int]:
-        """Return the documents of some keys of a stream."""
+    def with_keys(self, name: StreamName, keys: Sequence[str]) -> list[int]:
+        """Return the documents of a stream that have these keys."""
         wanted = set(keys)
         return [n for n in self.documents_in(name).tolist() if self.keys[n] in wanted]
+
+    def with_seqs(self, name: StreamName, seqs: Any) -> Whole:
+        """Return the documents of a stream that have these seqs."""
+        documents = self.documents_in(name)
+        return documents[np.isin(self.seq.values[documents], seqs)]
 
     def ref(self, document: int) -> Ref:
         """Return the identity of a document's record."""
@@ -138,11 +137,11 @@ class DocumentTable:
 
     def begin(self, stream: Stream) -> None:
         """Remove a stream that was dropped, before indexing its successor."""
-        name = (stream.scope.path, stream.kind)
+        name = name_of(stream)
         self.forget(name)
         self.born[name] = stream.created
 
-    def forget(self, name: Name) -> None:
+    def forget(self, name: StreamName) -> None:
         """Remove a stream that no longer exists."""
         self.versions.pop(name, None)
         self.silent.pop(name, None)
@@ -168,8 +167,7 @@ class DocumentTable:
         again = bool(seqs[0] <= self.last_seq[number])
         if again:
             # Some replace existing versions.
-            held = self.documents_of(stream)
-            self.drop(held[np.isin(self.seq.values[held], seqs)])
+            self.drop(self.with_seqs(name_of(stream), seqs))
         self.last_seq[number] = max(self.last_seq[number], int(seqs[-1]))
         first = len(self)
         documents = np.arange(first, first + len(records), dtype=np.int32)
@@ -248,8 +246,8 @@ class DocumentTable:
         """Return normalized vectors of documents; zeros where there is none."""
         rows = np.append(self.first_row.values, NONE)[documents]
         found = np.zeros((len(documents), self.vectors.dimensions), dtype=np.float32)
-        held = np.flatnonzero(rows != NONE)
-        found[held] = self.vectors.of(rows[held]) * self.vectors.inverses(rows[held])[:, None]
+        known = np.flatnonzero(rows != NONE)
+        found[known] = self.vectors.units(rows[known])
         return found
 
     def _unsettle(self, documents: Whole) -> None:
@@ -262,7 +260,7 @@ class DocumentTable:
                 at = at[at != NONE]
 
     def _number(self, stream: Stream) -> int:
-        name = (stream.scope.path, stream.kind)
+        name = name_of(stream)
         if name not in self.numbers:
             self.numbers[name] = len(self.streams)
             self.streams.append(name)
@@ -315,15 +313,20 @@ class DocumentTable:
             self.context.values[turns] = np.nan
 
     def _add_vectors(self, documents: NDArray[np.int32], entries: Sequence[IndexEntry]) -> None:
-        held = [(n, e.vectors) for n, e in zip(documents, entries, strict=True) if e.vectors is not None]
+        embedded = [(n, e.vectors) for n, e in zip(documents, entries, strict=True) if e.vectors is not None]
         first = np.full(len(documents), NONE, dtype=np.int32)
-        if held:
-            sizes = np.fromiter((len(v) for _, v in held), dtype=np.int64, count=len(held))
-            owners = np.repeat([n for n, _ in held], sizes).astype(np.int32)
-            first[[n - documents[0] for n, _ in held]] = self.vectors.size + np.cumsum(sizes) - sizes
-            self.vectors.extend(np.concatenate([v for _, v in held]), owners)
-            self.vectors.several |= len(owners) > len(held)
+        if embedded:
+            sizes = np.fromiter((len(v) for _, v in embedded), dtype=np.int64, count=len(embedded))
+            owners = np.repeat([n for n, _ in embedded], sizes).astype(np.int32)
+            first[[n - documents[0] for n, _ in embedded]] = self.vectors.size + np.cumsum(sizes) - sizes
+            self.vectors.extend(np.concatenate([v for _, v in embedded]), owners)
+            self.vectors.several |= len(owners) > len(embedded)
         self.first_row.extend(first)
+
+
+def name_of(stream: Stream) -> StreamName:
+    """Return the scope path and kind of a stream."""
+    return stream.scope.path, stream.kind
 
 
 def _moment(time: datetime | None, otherwise: int) -> int:
@@ -338,7 +341,7 @@ def _digests(terms: NDArray[np.uint32], sizes: Whole) -> NDArray[np.uint64]:
     mixed ^= mixed >> np.uint64(29)
     mixed *= np.uint64(2) * places + np.uint64(1)
     found = np.zeros(len(sizes), dtype=np.uint64)
-    held = np.flatnonzero(sizes)
-    if len(held):
-        found[held] = np.add.reduceat(mixed, starts[held])
+    nonempty = np.flatnonzero(sizes)
+    if len(nonempty):
+        found[nonempty] = np.add.reduceat(mixed, starts[nonempty])
     return found

@@ -159,12 +159,12 @@ def pack(record: Record, vectors: NDArray[np.int8] | None) -> bytes:
         marks |= _LINK
     if role and _only_calls(record.data):
         marks |= _CALL
-    held = array("I", map(_hashes.__getitem__, terms(text, spoken)[:MAX_TERMS]))
+    hashes = array("I", map(_hashes.__getitem__, terms(text, spoken)[:MAX_TERMS]))
     if byteorder == "big":
-        held.byteswap()
+        hashes.byteswap()
     rows = 0 if vectors is None else len(vectors)
-    head = _HEAD.pack(marks, role, len(name), len(held), rows)
-    body = head + name + held.tobytes() + (b"" if vectors is None else vectors.tobytes())
+    head = _HEAD.pack(marks, role, len(name), len(hashes), rows)
+    body = head + name + hashes.tobytes() + (b"" if vectors is None else vectors.tobytes())
     return _CHECKSUM.pack(crc32(body)) + body
 
 
@@ -180,13 +180,13 @@ def unpack(value: bytes) -> IndexEntry:
     """Decode an entry; check `intact` first if it may be damaged."""
     import numpy as np
 
-    marks, role, name, held, rows = _HEAD.unpack_from(value, _CHECKSUM.size)
+    marks, role, name, hashes, rows = _HEAD.unpack_from(value, _CHECKSUM.size)
     named = _CHECKSUM.size + _HEAD.size
     start = named + name
-    end = start + 4 * held
+    end = start + 4 * hashes
     vectors = np.frombuffer(value, dtype=np.int8, offset=end).reshape(rows, -1) if rows else None
     return IndexEntry(
-        marks, role, value[named:start].decode(), np.frombuffer(value, dtype="<u4", count=held, offset=start), vectors
+        marks, role, value[named:start].decode(), np.frombuffer(value, dtype="<u4", count=hashes, offset=start), vectors
     )
 
 

@@ -7,8 +7,7 @@ import time
 from collections import OrderedDict, deque
 from datetime import UTC, datetime
 
-from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import replace
 
 from ..records import Value
 
@@ -52,42 +51,43 @@ class Metrics(Value, frozen=True, kw_only=True):
     periods: list[MetricsPeriod]
 
 
-class _Hour(Struct, kw_only=True):
-    """A period that is still being counted."""
-
-    start: datetime
-    recalls: int = 0
-    answered: int = 0
-    used: int = 0
-    score: float = 0.0
-
-
 class MetricsRecorder:
     """Counts recalls per hour."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._hours: OrderedDict[int, _Hour] = OrderedDict()
+        self._hours: OrderedDict[int, MetricsPeriod] = OrderedDict()
         self._times: deque[float] = deque(maxlen=KEPT_TIMES)
 
     def recalled(self, best: float | None, seconds: float) -> None:
         """Count a recall, with the score of its best hit, if any, and its duration."""
+        score = best or 0.0
         with self._lock:
-            hour = self._hour()
-            hour.recalls += 1
-            hour.score += best or 0.0
-            hour.answered += best is not None and best >= GOOD
+            self._count(recalls=1, answered=int(best is not None and best >= GOOD), score=score)
             self._times.append(seconds)
 
     def used(self, count: int) -> None:
         """Count used hits."""
         with self._lock:
-            self._hour().used += count
+            self._count(used=count)
+
+    def _count(self, recalls: int = 0, answered: int = 0, used: int = 0, score: float = 0.0) -> None:
+        hour = int(time.time()) // HOUR
+        period = self._hours.get(hour) or MetricsPeriod(start=datetime.fromtimestamp(hour * HOUR, UTC))
+        self._hours[hour] = replace(
+            period,
+            recalls=period.recalls + recalls,
+            answered=period.answered + answered,
+            used=period.used + used,
+            score=period.score + score,
+        )
+        if len(self._hours) > KEPT_HOURS:
+            self._hours.popitem(last=False)
 
     def report(self, failures: int) -> Metrics:
         """Return the statistics."""
         with self._lock:
-            periods = [MetricsPeriod(**asdict(period)) for period in self._hours.values()]
+            periods = list(self._hours.values())
             times = sorted(self._times)
         recalls = sum(p.recalls for p in periods)
         used = sum(p.used for p in periods)
@@ -98,19 +98,11 @@ class MetricsRecorder:
             success=min(1.0, _share(used, recalls)),
             mean_score=_mean(periods),
             drift=_drift(periods),
-            p50_ms=_at(times, 0.5),
-            p95_ms=_at(times, 0.95),
+            p50_ms=_percentile(times, 0.5),
+            p95_ms=_percentile(times, 0.95),
             embedding_failures=failures,
             periods=periods,
         )
-
-    def _hour(self) -> _Hour:
-        number = int(time.time()) // HOUR
-        if number not in self._hours:
-            self._hours[number] = _Hour(start=datetime.fromtimestamp(number * HOUR, UTC))
-            if len(self._hours) > KEPT_HOURS:
-                self._hours.popitem(last=False)
-        return self._hours[number]
 
 
 def _share(part: float, whole: float) -> float:
@@ -122,10 +114,10 @@ def _mean(periods: list[MetricsPeriod]) -> float:
 
 
 def _drift(periods: list[MetricsPeriod]) -> float:
-    held = [period for period in periods if period.recalls]
-    late = -(-len(held) // 4)
-    return _mean(held[-late:]) - _mean(held[:-late]) if len(held) > 1 else 0.0
+    active = [period for period in periods if period.recalls]
+    late = -(-len(active) // 4)
+    return _mean(active[-late:]) - _mean(active[:-late]) if len(active) > 1 else 0.0
 
 
-def _at(times: list[float], share: float) -> float:
+def _percentile(times: list[float], share: float) -> float:
     return 1000 * times[min(len(times) - 1, int(share * len(times)))] if times else 0.0

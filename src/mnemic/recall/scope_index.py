@@ -13,8 +13,9 @@ from msgspec.structs import replace
 from ..checks import to_microseconds
 from ..messages import ROLES
 from ..records import Record, Ref, Stream
+from ..store.planning import StreamName
 from ..store.query import Condition, Search
-from .document_table import MOST, NONE, DocumentTable
+from .document_table import MOST, NONE, DocumentTable, name_of
 from .index_entry import EntryBuilder, IndexEntry
 from .question import Question, analyze_question
 from .scoring import Ranking, View, Weights, rank, signals
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 COMPARED = 50
 """How many hits are compared pairwise for near-duplicates; beyond that, only exact duplicates are found."""
-CLOSE, COPY = 0.95, 0.85
+CLOSE, DUPLICATE = 0.95, 0.85
 """Cosine from which two texts are compared word by word, and similarity from which one is a duplicate."""
 RANKED = 1_000
 """How many of the best documents are sorted first; the rest on demand."""
@@ -81,10 +82,10 @@ class ScopeIndex:
         self.table: DocumentTable = DocumentTable(sparse=sparse)
         self.texts: dict[Ref, Record] = {}
         """Records that are already loaded."""
-        self._claimed: set[tuple[str, str]] = set()
+        self._claimed: set[StreamName] = set()
         self._view: View | None = None
-        self._sized: tuple[View, int] | None = None
-        self._left: tuple[View, int, NDArray[np.float32]] | None = None
+        self._size_cache: tuple[View, int] | None = None
+        self._strengths_cache: tuple[View, int, NDArray[np.float32]] | None = None
 
     @property
     def nbytes(self) -> int:
@@ -92,13 +93,13 @@ class ScopeIndex:
         with self.lock:
             if self._view is None:
                 return EMPTY_BYTES + self.table.nbytes
-            if self._sized is None or self._sized[0] is not self._view:
-                self._sized = (self._view, EMPTY_BYTES + self.table.nbytes + self._view.nbytes)
-            return self._sized[1]
+            if self._size_cache is None or self._size_cache[0] is not self._view:
+                self._size_cache = (self._view, EMPTY_BYTES + self.table.nbytes + self._view.nbytes)
+            return self._size_cache[1]
 
     def claim(self, stream: Stream) -> bool:
         """Start indexing new records of a stream; return False if another search is already doing it."""
-        name = (stream.scope.path, stream.kind)
+        name = name_of(stream)
         with self.lock:
             if name in self._claimed:
                 return False
@@ -108,22 +109,22 @@ class ScopeIndex:
     def release(self, stream: Stream) -> None:
         """Allow others to index the stream; unfinished work is repeated."""
         with self.lock:
-            self._claimed.discard((stream.scope.path, stream.kind))
+            self._claimed.discard(name_of(stream))
 
     def set_version(self, stream: Stream) -> None:
         """Record that the stream is indexed up to its listed version."""
         with self.lock:
-            self.table.versions[stream.scope.path, stream.kind] = stream.version
+            self.table.versions[name_of(stream)] = stream.version
 
     def set_expiry(self, stream: Stream) -> None:
         """Record when a stream expires, which does not change its version."""
-        name = (stream.scope.path, stream.kind)
+        name = name_of(stream)
         if stream.expires is not None:
             self.table.ends[name] = to_microseconds(stream.expires)
         else:
             self.table.ends.pop(name, None)
 
-    def forget(self, gone: set[tuple[str, str]]) -> None:
+    def forget(self, gone: set[StreamName]) -> None:
         """Remove streams that no longer exist."""
         if gone:
             with self.lock:
@@ -146,12 +147,11 @@ class ScopeIndex:
         with self.lock:
             if first:
                 table.begin(stream)
-            silent = table.silent.setdefault((stream.scope.path, stream.kind), set())
+            silent = table.silent.setdefault(name_of(stream), set())
             gone = [record.seq for record, entry in zip(records, entries, strict=True) if entry is None]
             if gone:
                 # A new version without text replaces one with text.
-                held = table.documents_of(stream)
-                table.drop(held[np.isin(table.seq.values[held], gone)])
+                table.drop(table.with_seqs(name_of(stream), gone))
                 silent.update(gone)
                 records = [r for r, entry in zip(records, entries, strict=True) if entry is not None]
             texts = [entry for entry in entries if entry is not None]
@@ -180,14 +180,14 @@ class ScopeIndex:
     def count_use_of(self, ref: Ref, moment: int) -> None:
         """Count a use of a record, if it is indexed, effective at once."""
         with self.lock:
-            for n in self.table.of_keys((ref.scope.path, ref.kind), (ref.key,)):
+            for n in self.table.with_keys((ref.scope.path, ref.kind), (ref.key,)):
                 self.count_use(n, moment)
-                self._left = None
+                self._strengths_cache = None
 
-    def remove(self, name: tuple[str, str], keys: Sequence[str]) -> None:
+    def remove(self, name: StreamName, keys: Sequence[str]) -> None:
         """Remove deleted records of a stream."""
         with self.lock:
-            gone = self.table.of_keys(name, keys)
+            gone = self.table.with_keys(name, keys)
             if gone:
                 self.table.drop(np.array(gone))
                 self._view = None
@@ -195,17 +195,17 @@ class ScopeIndex:
     def count(self, stream: Stream) -> int:
         """Return how many of a stream's records are indexed, including those without text."""
         with self.lock:
-            silent = self.table.silent.get((stream.scope.path, stream.kind), ())
-            return len(self.table.documents_of(stream)) + len(silent)
+            silent = self.table.silent.get(name_of(stream), ())
+            return len(self.table.documents_in(name_of(stream))) + len(silent)
 
     def retain(self, stream: Stream, seqs: Sequence[int]) -> None:
         """Remove records whose seq is not in `seqs`."""
         with self.lock:
-            held = self.table.documents_of(stream)
-            known = self.table.seq.values[held]
+            documents = self.table.documents_in(name_of(stream))
+            known = self.table.seq.values[documents]
             present = np.isin(known, np.asarray(seqs, dtype=np.int64))
-            self.table.drop(held[~present])
-            self.table.silent[stream.scope.path, stream.kind] = set(seqs) - set(known.tolist())
+            self.table.drop(documents[~present])
+            self.table.silent[name_of(stream)] = set(seqs) - set(known.tolist())
             self._view = None
 
     def duplicate_filter(self) -> DuplicateFilter:
@@ -227,12 +227,12 @@ class ScopeIndex:
         with self.lock:
             if table.role.values[document] and not table.spoken.values[document]:
                 # It is not a turn, so it is not linked with its neighbors.
-                held = table.documents_in(table.streams[table.stream.values[document]])
-                turns = held[table.spoken.values[held]]
+                siblings = table.documents_in(table.streams[table.stream.values[document]])
+                turns = siblings[table.spoken.values[siblings]]
                 turns = turns[np.argsort(table.seq.values[turns])]
                 at = int(np.searchsorted(table.seq.values[turns], table.seq.values[document]))
                 return turns[max(0, at - count) : at].tolist(), turns[at : at + count].tolist()
-            for column in (self.table.before.values, self.table.after.values):
+            for column in (table.before.values, table.after.values):
                 side: list[int] = []
                 at = int(column[document])
                 while at != NONE and len(side) < count:
@@ -243,16 +243,11 @@ class ScopeIndex:
 
     def documents(self, places: Iterable[tuple[str, str, int]]) -> set[int]:
         """Return the documents at the given scope, kind and seq."""
-        table = self.table
-        by_stream: dict[tuple[str, str], list[int]] = {}
+        by_stream: dict[StreamName, list[int]] = {}
         for path, kind, seq in places:
             by_stream.setdefault((path, kind), []).append(seq)
-        found: set[int] = set()
         with self.lock:
-            for name, seqs in by_stream.items():
-                held = table.documents_in(name)
-                found.update(held[np.isin(table.seq.values[held], seqs)].tolist())
-        return found
+            return {n for name, seqs in by_stream.items() for n in self.table.with_seqs(name, seqs).tolist()}
 
     def answer(self, search: Search, builder: EntryBuilder, moment: int) -> Answer:
         """Rank all documents that the search can find at a moment, in microseconds."""
@@ -260,21 +255,20 @@ class ScopeIndex:
         with self.lock:
             speakers = dict(table.speakers)
         question = analyze_question(search.query, speakers)
-        both = self._vectors(question, builder) if not search.signals or "dense" in search.signals else None
+        vectors = self._vectors(question, builder) if not search.signals or "dense" in search.signals else None
         with self.lock:
-            if both is not None and table.vectors.dimensions != len(both[0]):
+            if vectors is not None and table.vectors.dimensions != len(vectors[0]):
                 # The model changed under the same name: recompute its vectors.
                 table.lack_all()
-                both = self._view = None
+                vectors = self._view = None
             if self._view is None:
                 self._view = View(table)
             view = self._view
             visible, rest = self._visible(search, view, moment)
-            chosen = frozenset(search.signals) or None
             weights = replace(WEIGHTS, dense=WEIGHTS.dense * builder.trust, context=WEIGHTS.context * builder.trust)
             strengths = self._strengths(view, moment)
-            said = signals(table, view, question, both, visible, strengths, weights)
-            ranking = rank(said, visible, chosen)
+            found = signals(table, view, question, vectors, visible, strengths, weights)
+            ranking = rank(found, visible, frozenset(search.signals) or None)
         return self._ordered(ranking, search, rest)
 
     def _vectors(self, question: Question, builder: EntryBuilder) -> tuple[NDArray[np.int8], NDArray[np.int8]] | None:
@@ -284,8 +278,8 @@ class ScopeIndex:
         masked = builder.embed_question(question.masked)
         # Only texts that are not turns are compared with the unmasked question.
         same = question.masked == question.text or self.table.only_turns
-        asked = masked if same else builder.embed_question(question.text)
-        return None if asked is None or masked is None else (asked, masked)
+        plain = masked if same else builder.embed_question(question.text)
+        return None if plain is None or masked is None else (plain, masked)
 
     def _visible(self, search: Search, view: View, moment: int) -> tuple[Flags | None, tuple[Condition, ...]]:
         """Return which documents are visible (None for all), and the conditions that this does not decide."""
@@ -321,11 +315,11 @@ class ScopeIndex:
     def _others(self, exclude: tuple[Ref, ...]) -> Flags:
         """Return which documents a search does not exclude."""
         others = np.ones(len(self.table), dtype=np.bool_)
-        by_stream: dict[tuple[str, str], list[str]] = {}
+        by_stream: dict[StreamName, list[str]] = {}
         for ref in exclude:
             by_stream.setdefault((ref.scope.path, ref.kind), []).append(ref.key)
         for name, keys in by_stream.items():
-            others[self.table.of_keys(name, keys)] = False
+            others[self.table.with_keys(name, keys)] = False
         return others
 
     def _test(self, test: Condition) -> Flags | None:
@@ -348,13 +342,13 @@ class ScopeIndex:
             return None
         table = self.table
         minute = moment // MINUTE
-        if self._left is None or self._left[0] is not view or self._left[1] != minute:
+        if self._strengths_cache is None or self._strengths_cache[0] is not view or self._strengths_cache[1] != minute:
             importance = table.importance.values
             since = np.maximum(table.used.values, table.created.values)
-            left = strength(importance, days_between(since, moment), table.uses.values)
-            kept = np.where(table.pinned.values, importance, left).astype(np.float32)
-            self._left = (view, minute, kept)
-        return self._left[2]
+            decayed = strength(importance, days_between(since, moment), table.uses.values)
+            values = np.where(table.pinned.values, importance, decayed).astype(np.float32)
+            self._strengths_cache = (view, minute, values)
+        return self._strengths_cache[2]
 
     def _ordered(self, ranking: Ranking, search: Search, rest: tuple[Condition, ...]) -> Answer:
         """Return the documents, best first: as many as are likely needed, the others unsorted."""
@@ -392,11 +386,11 @@ class DuplicateFilter:
             documents = np.array(found, dtype=np.int64)
             self._digests = dict(zip(found, table.digest.values[documents].tolist(), strict=True))
             rows = table.first_row.values[documents]
-            held = np.flatnonzero(rows != NONE)
+            known = np.flatnonzero(rows != NONE)
             self._units = {}
-            if len(held) and table.vectors.dimensions == self._matrix.shape[1]:
-                units = table.vectors.of(rows[held]) * table.vectors.inverses(rows[held])[:, None]
-                self._units = dict(zip(documents[held].tolist(), units, strict=True))
+            if len(known) and table.vectors.dimensions == self._matrix.shape[1]:
+                units = table.vectors.units(rows[known])
+                self._units = dict(zip(documents[known].tolist(), units, strict=True))
 
     def is_duplicate(self, document: int, record: Record) -> bool:
         """Return whether a document duplicates a chosen one; if not, choose it."""
@@ -417,7 +411,7 @@ class DuplicateFilter:
 
 
 def _alike(text: str, known: str) -> bool:
-    return text == known or similarity(text, known, strict=False) >= COPY
+    return text == known or similarity(text, known, strict=False) >= DUPLICATE
 
 
 _COMPARE: dict[str, Any] = {"ge": np.greater_equal, "le": np.less_equal, "gt": np.greater, "lt": np.less}

@@ -34,7 +34,7 @@ UNRELATED = 0.1
 """Typical cosine of unrelated texts."""
 RELATED = 0.15
 """Cosine from which a text without a common word can be an answer."""
-TELLING = 2
+INFORMATIVE = 2
 """Number of terms from which a turn can be an answer because of its neighbors, unless it matches by itself."""
 FARTHEST = np.float32(-0.5)
 """Largest penalty for distance from the question."""
@@ -76,11 +76,10 @@ class Certainty(Struct, frozen=True, kw_only=True):
     agreement: float
     closeness: float = 0.0
 
-    def of(self, shown: tuple[float, float, float]) -> float:
-        """Return the probability for a coverage, an agreement and a closeness."""
-        coverage, agreement, closeness = shown
-        told = self.coverage * coverage + self.agreement * agreement + self.closeness * closeness
-        return 1 / (1 + exp(-self.base - told))
+    def probability(self, coverage: float, agreement: float, closeness: float) -> float:
+        """Return the probability that there is an answer."""
+        evidence = self.coverage * coverage + self.agreement * agreement + self.closeness * closeness
+        return 1 / (1 + exp(-self.base - evidence))
 
 
 MEANING = Certainty(base=-12.9, coverage=3.8, agreement=7.1, closeness=9.4)
@@ -95,7 +94,7 @@ class Ranking(Struct):
     parts: dict[str, Floats]
     scale: float
     exact: bool
-    shown: tuple[float, float, float]
+    evidence: tuple[float, float, float]
     """Evidence for an answer: coverage, agreement and closeness, the inputs of `Certainty`."""
 
 
@@ -104,7 +103,7 @@ class Signals(Struct):
 
     parts: dict[str, Floats]
     """Contribution of each signal to each score."""
-    evidence: Flags
+    matching: Flags
     """Which documents match the question by a word or by their own vector."""
     coverage: float
     """Largest weighted share of the question's words in one document, from 0 to 1."""
@@ -114,7 +113,7 @@ class Signals(Struct):
     """Whether all vectors were compared."""
 
 
-class Close(Struct):
+class Closeness(Struct):
     """Vector similarity of documents and the question."""
 
     alone: Floats
@@ -123,10 +122,10 @@ class Close(Struct):
     """Of the document with its neighbors, on the same scale."""
     related: Flags
     """Close enough alone to be an answer."""
-    lent: Flags
+    related_around: Flags
     """Close enough with neighbors."""
-    opposed: Flags
-    """Unrelated to the question, so that neighbors do not count."""
+    unrelated: Flags
+    """So far from the question that neighbors do not count."""
     best: float
     """Cosine of the closest."""
     exact: bool
@@ -174,8 +173,8 @@ class View:
     @property
     def nbytes(self) -> int:
         """Memory use in bytes."""
-        held = (*vars(self).values(), *self.near.values())
-        return sum(values.nbytes for values in held if isinstance(values, np.ndarray))
+        arrays = (*vars(self).values(), *self.near.values())
+        return sum(values.nbytes for values in arrays if isinstance(values, np.ndarray))
 
     def _measure(self, table: DocumentTable) -> None:
         """Compute the lengths of windows and sessions."""
@@ -191,9 +190,9 @@ class View:
         sessions = np.bincount(table.session.values, weights=lengths[:count], minlength=table.session_count).astype(
             np.float32
         )
-        held = sessions > 0
-        self.sessions: int = int(np.count_nonzero(held))
-        mean = float(sessions[held].mean()) if self.sessions else 1.0
+        nonempty = sessions > 0
+        self.sessions: int = int(np.count_nonzero(nonempty))
+        mean = float(sessions[nonempty].mean()) if self.sessions else 1.0
         self.session_norms: NDArray[np.float32] = length_norms(sessions, mean, k1=K1, b=SESSION_B)
 
     def _mark(self, table: DocumentTable) -> None:
@@ -210,22 +209,24 @@ class View:
 def rank(found: Signals, visible: Flags | None, chosen: frozenset[str] | None = None) -> Ranking:
     """Sum the signals of every document: all of them, or the `chosen` ones."""
     parts = {name: values for name, values in found.parts.items() if chosen is None or name in chosen}
-    scores = np.zeros(len(found.evidence), dtype=np.float32)
+    scores = np.zeros(len(found.matching), dtype=np.float32)
     for values in parts.values():
         scores += values
-    scores[~found.evidence] = -np.inf
+    scores[~found.matching] = -np.inf
     if visible is not None:
         scores[~visible] = -np.inf
     best = float(scores.max(initial=0))
     # The best hit gets the probability that there is an answer; the others proportionally less.
-    shown = _shown(found, parts, visible, best)
-    by = WORDS if found.closeness is None else MEANING
-    scale = by.of(shown) / best if best > 0 else 0.0
+    evidence = _evidence(found, parts, visible, best)
+    certainty = WORDS if found.closeness is None else MEANING
+    scale = certainty.probability(*evidence) / best if best > 0 else 0.0
     np.multiply(scores, np.float32(scale), out=scores, where=np.isfinite(scores))
-    return Ranking(scores, parts, scale, found.exact, shown)
+    return Ranking(scores, parts, scale, found.exact, evidence)
 
 
-def _shown(found: Signals, parts: dict[str, Floats], visible: Flags | None, best: float) -> tuple[float, float, float]:
+def _evidence(
+    found: Signals, parts: dict[str, Floats], visible: Flags | None, best: float
+) -> tuple[float, float, float]:
     """Return the evidence for an answer: coverage, agreement and closeness.
 
     One document has the question's words or is close to it, and the signals agree on it: without an answer, the
@@ -250,13 +251,13 @@ def signals(
     all; `strength` is the decayed importance, NaN where there is none.
     """
     found: dict[str, Floats] = {}
-    evidence = np.zeros(len(table), dtype=np.bool_)
+    matching = np.zeros(len(table), dtype=np.bool_)
     lexical, sessions, own, coverage = _lexical(table, view, question, visible)
     # Neighbors count only for a turn that says something itself.
-    lent = np.zeros(len(table), dtype=np.bool_)
+    by_neighbors = np.zeros(len(table), dtype=np.bool_)
     if lexical is not None:
-        evidence |= own
-        lent |= lexical > 0
+        matching |= own
+        by_neighbors |= lexical > 0
         lexical *= np.float32(weights.lexical)
         found["lexical"] = lexical
         if sessions is not None:
@@ -266,12 +267,12 @@ def signals(
     if vectors is not None and table.vectors.size:
         close = _dense(table, view, vectors, visible)
         found["dense"] = np.float32(weights.dense) * close.alone + np.float32(weights.context) * close.around
-        evidence |= close.related
-        lent = (lent | close.lent) & ~close.opposed
+        matching |= close.related
+        by_neighbors = (by_neighbors | close.related_around) & ~close.unrelated
         closeness, exact = close.best, close.exact
     marks = table.marks.values
     wanted = question.wants_time * int(Marks.TIME) | question.wants_number * int(Marks.NUMBER)
-    evidence |= lent & ((table.length.values >= TELLING) | ((marks & wanted) > 0))
+    matching |= by_neighbors & ((table.length.values >= INFORMATIVE) | ((marks & wanted) > 0))
     speaker = _speaker(table, view, question, weights)
     if speaker is not None:
         found["speaker"] = speaker
@@ -292,9 +293,9 @@ def signals(
         found["importance"] = np.float32(weights.importance) * centred.astype(np.float32)
     graph = _graph(table, view, question, visible)
     if graph is not None:
-        evidence |= graph > 0
+        matching |= graph > 0
         found["graph"] = np.float32(weights.graph) * graph
-    return Signals(found, evidence, coverage, closeness, exact)
+    return Signals(found, matching, coverage, closeness, exact)
 
 
 def _best(values: Floats, visible: Flags | None) -> float:
@@ -319,21 +320,21 @@ def _lexical(
     for term, times in question.terms.items():
         documents, occurrences = table.postings.of(term)
         if not view.whole and len(documents):
-            kept = view.alive[documents]
-            documents, occurrences = documents[kept], occurrences[kept]
+            alive = view.alive[documents]
+            documents, occurrences = documents[alive], occurrences[alive]
         among = documents[view.counted[documents]] if view.any_traffic else documents
         weight = times * rarity(view.documents, len(among))
         if term not in question.names:
             ideal += weight
         else:
             # Turns say "I" for their speaker; other texts use the name.
-            kept = ~view.turn[documents]
-            documents, occurrences = documents[kept], occurrences[kept]
+            others = ~view.turn[documents]
+            documents, occurrences = documents[others], occurrences[others]
         if not len(documents):
             continue
         covered[documents] += np.float32(weight)
-        held, window = _windows(view, documents, occurrences, count)
-        scores[held] += bm25(window, view.norms[held], weight, K1)
+        around, window = _windows(view, documents, occurrences, count)
+        scores[around] += bm25(window, view.norms[around], weight, K1)
         if shared:
             total = np.bincount(
                 table.session.values[documents],
@@ -366,30 +367,30 @@ def _windows(
     places = np.concatenate((documents[None], view.spread[:, documents])).ravel()
     shares = (SHARES * occurrences).ravel()
     if len(places) * 16 < count:
-        held, at = np.unique(places, return_inverse=True)
+        around, at = np.unique(places, return_inverse=True)
         window = np.bincount(at, weights=shares).astype(np.float32)
         # The last position stands for no document.
-        return (held, window) if held[-1] < count else (held[:-1], window[:-1])
+        return (around, window) if around[-1] < count else (around[:-1], window[:-1])
     totals = np.bincount(places, weights=shares, minlength=count + 1)[:count]
-    held = np.flatnonzero(totals)
-    return held, totals[held].astype(np.float32)
+    around = np.flatnonzero(totals)
+    return around, totals[around].astype(np.float32)
 
 
 def _dense(
     table: DocumentTable, view: View, vectors: tuple[NDArray[np.int8], NDArray[np.int8]], visible: Flags | None
-) -> Close:
+) -> Closeness:
     """Compare the question's vector with those of all documents."""
-    asked, masked = vectors
+    plain, masked = vectors
     count = len(table)
-    close, exact = _cosines(table, masked if view.any_turn else asked)
-    if view.any_turn and asked is not masked:
-        others, _ = _cosines(table, asked)
+    close, exact = _cosines(table, masked if view.any_turn else plain)
+    if view.any_turn and plain is not masked:
+        others, _ = _cosines(table, plain)
         close[:count][~view.turn] = others[:count][~view.turn]
     known = np.isfinite(close[:count])
     nothing = np.zeros(count, dtype=np.float32)
     best = _best(close[:count], visible)
     if not np.isfinite(best):
-        return Close(nothing, nothing, known, known, ~known, 0.0, exact)
+        return Closeness(nothing, nothing, known, known, ~known, 0.0, exact)
     # Vectors that were not compared are known only to be not close.
     everyone = view.counted & known
     all_known = bool(everyone.all())
@@ -404,12 +405,12 @@ def _dense(
     if not all_known:
         around[~known] = middle
     enough = max(middle, RELATED)
-    related, lent = known & (close[:count] > enough), known & (around > enough)
-    opposed = known & (close[:count] <= UNRELATED)
+    related, related_around = known & (close[:count] > enough), known & (around > enough)
+    unrelated = known & (close[:count] <= UNRELATED)
     among = None if all_known else everyone
     alone, around = _scaled(close[:count], among, visible), _scaled(around, among, visible)
     alone[~known] = around[~known] = 0
-    return Close(alone, around, related, lent, opposed, best, exact)
+    return Closeness(alone, around, related, related_around, unrelated, best, exact)
 
 
 def _middle(values: Floats) -> float:
@@ -439,11 +440,11 @@ def _speaker(table: DocumentTable, view: View, question: Question, weights: Weig
     """Return a bonus for turns by the person whom the question is about."""
     if len(question.speakers) == 1:
         (speaker,) = question.speakers
-        said = (table.speaker.values == speaker) & view.turn
+        by_speaker = (table.speaker.values == speaker) & view.turn
         for name in question.names:
             documents = _holding(table, view, name)
-            said[documents[~view.turn[documents]]] = True
-        return _weighed(said, weights.speaker)
+            by_speaker[documents[~view.turn[documents]]] = True
+        return _weighed(by_speaker, weights.speaker)
     if question.about_user != question.about_assistant and view.any_turn:
         role = 2 if question.about_user else 3
         return _weighed((table.role.values == role) & view.turn, weights.role)

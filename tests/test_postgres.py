@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import psycopg_pool
 import pytest
 from msgspec.structs import force_setattr
 
@@ -129,7 +130,7 @@ def test_a_missing_driver_names_the_extra() -> None:
 
 
 def error_classes() -> list[type[psycopg.Error]]:
-    found = [*vars(psycopg).values(), *vars(psycopg.errors).values()]
+    found = [*vars(psycopg).values(), *vars(psycopg.errors).values(), *vars(psycopg_pool).values()]
     return [kind for kind in found if inspect.isclass(kind) and issubclass(kind, psycopg.Error)]
 
 

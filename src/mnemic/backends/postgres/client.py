@@ -82,7 +82,6 @@ class Connection(psycopg.AsyncConnection[Any]):
         self._adapt = Transformer(self)
         self._statement_names: dict[_StatementKey, bytes] = {}
         self._statement_numbers = count(1)
-        self._seen: set[_StatementKey] = set()
         self._sent = 0
         self._replan_at = REPLAN_AFTER
         self.committing: bool = False
@@ -162,23 +161,22 @@ class Connection(psycopg.AsyncConnection[Any]):
         return [self._rows(result) for result, is_query in zip(results, wanted, strict=True) if is_query]
 
     def _send(self, statement: Prepared, parameters: Parameters, new: list[_StatementKey]) -> Iterator[bool]:
-        """Add a statement to the buffer, prepared from its second time on; yield which commands are queries."""
+        """Add a statement to the buffer, and prepare it the first time; yield which commands are queries."""
         adapt = self._adapt
         arguments = statement.arguments(parameters)
         values = adapt.dump_sequence(arguments, [PyFormat.AUTO] * len(arguments))
         key = (statement.text, adapt.types or ())
-        name = self._statement_names.get(key)
-        if name is None and key in self._seen and len(self._statement_names) < MAX_PREPARED:
-            name = self._statement_names[key] = b"mnemic_%d" % next(self._statement_numbers)
+        names = self._statement_names
+        name = names.get(key)
+        if name is None and statement.keep_plan and self.prepare_threshold is not None and len(names) < MAX_PREPARED:
+            name = names[key] = b"mnemic_%d" % next(self._statement_numbers)
             new.append(key)
             self.pgconn.send_prepare(name, statement.text.encode(), adapt.types)
             yield False
-        if name is not None:
-            self.pgconn.send_query_prepared(name, values, adapt.formats)
-        else:
-            if self.prepare_threshold is not None and statement.keep_plan and len(self._seen) < 10 * MAX_PREPARED:
-                self._seen.add(key)
+        if name is None:
             self.pgconn.send_query_params(statement.text.encode(), values, adapt.types, adapt.formats)
+        else:
+            self.pgconn.send_query_prepared(name, values, adapt.formats)
         yield True
 
     def _forget(self, keys: list[_StatementKey]) -> None:
@@ -268,6 +266,9 @@ class Pool:
         try:
             await connection.replan()
             return await work(connection)
+        except asyncio.CancelledError:
+            await connection.close()  # a rollback might take too long
+            raise
         except psycopg.Error as error:
             if state_of(error) in STALE:
                 await connection.close()

@@ -178,7 +178,7 @@ class PostgresStore(SqlReads):
             f"{self._options.url}: the connection broke before the server had answered, so the write may "
             f"have been done or not; a write with an id can be sent again ({error})"
         )
-        return [next(results) if write in again else uncertain for write in writes]
+        return [next(results) if again and write.id is not None else uncertain for write in writes]
 
     async def _attempt(
         self, writes: Sequence[Write], append: Append | None, connection: Connection

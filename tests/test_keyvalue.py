@@ -1,18 +1,18 @@
-"""Stores over keys and values: writes that cannot be done at once, and writers in one another's way."""
+"""Key-value stores: cached states, writes committed together, and writers in one another's way."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 
 import pytest
 
 from dict_engine import DictEngine
-from mnemic.backends.keyvalue.engine import Batch, Loaded
-from mnemic.backends.keyvalue.store import KeyValueStore
-from mnemic.errors import ConflictError
+from mnemic.backends.keyvalue_new.store import KeyValueStore
+from mnemic.errors import ConflictError, StoreBusyError
 from mnemic.records import Record, Ref, ScopePath, Stream
-from mnemic.store.planning import Needs
+from mnemic.store import retry
+from mnemic.store.planning import Loaded, Needs, StreamChange
 from mnemic.store.protocol import scan_all
 from mnemic.store.query import Delete, Derive, Purge, Put, Scan, StreamScan, Write
 
@@ -29,18 +29,21 @@ async def _streams(store: KeyValueStore) -> AsyncGenerator[Stream, None]:
         yield stream
 
 
-def test_a_large_write_is_done_in_steps() -> None:
+def test_a_writer_that_loses_every_race_gives_up() -> None:
     async def main() -> None:
-        engine = DictEngine(most=10)
+        engine = DictEngine()
         store = KeyValueStore(engine)
-        puts = tuple(Put(Record(A, "note", f"k{n}", derived={"x": b"1"})) for n in range(100))
-        outcomes = await store.write(Write(puts, id="once"))
-        assert [did.seq for did in outcomes] == list(range(1, 101))
-        assert await store.write(Write(puts, id="once")) == outcomes
-        assert len(await everything(store)) == 100
-        with pytest.raises(ConflictError):
-            await store.write(Write((*puts, Put(Record(A, "note", "k0"), 7))))
-        assert not engine.notes
+        attempts = 0
+
+        async def overtaken(changes: Sequence[StreamChange], moment: int) -> bool:
+            nonlocal attempts
+            attempts += 1
+            return False
+
+        engine.commit = overtaken  # type: ignore[method-assign]
+        with pytest.raises(StoreBusyError, match="others wrote first"):
+            await store.write(Write((Put(Record(A, "note", "k")),)))
+        assert attempts == retry.ATTEMPTS
 
     asyncio.run(main())
 
@@ -81,11 +84,11 @@ def test_writes_at_the_same_time_are_committed_together() -> None:
         commits = 0
         commit = engine.commit
 
-        async def counted(batch: Batch) -> bool:
+        async def counted(changes: Sequence[StreamChange], moment: int) -> bool:
             nonlocal commits
             commits += 1
             await asyncio.sleep(0.01)
-            return await commit(batch)
+            return await commit(changes, moment)
 
         engine.commit = counted  # type: ignore[method-assign]
         writes = (Write((Put(Record(A, "note", f"k{n % 40}"), 0),)) for n in range(50))
@@ -116,9 +119,9 @@ def test_what_one_write_adds_and_the_next_removes_is_not_there() -> None:
         store = KeyValueStore(engine)
         commit = engine.commit
 
-        async def slow(batch: Batch) -> bool:
+        async def slow(changes: Sequence[StreamChange], moment: int) -> bool:
             await asyncio.sleep(0.01)
-            return await commit(batch)
+            return await commit(changes, moment)
 
         engine.commit = slow  # type: ignore[method-assign]
         put = Put(Record(A, "note", "k", text="1", derived={"x": b"1"}))
@@ -134,6 +137,6 @@ def test_what_one_write_adds_and_the_next_removes_is_not_there() -> None:
         await asyncio.gather(*(store.write(write) for write in writes))
         assert await everything(store) == {"first": None, "later": None}
         assert [(s.count, s.last_seq) async for s in _streams(store)] == [(1, 2), (1, 1)]
-        assert all(not shelf.derived for shelf in engine.shelves.values())
+        assert all(not stream.derived for stream in engine.stored.values())
 
     asyncio.run(main())

@@ -23,7 +23,7 @@ from redis.crc import key_slot
 
 from mnemic.backends.redis import client as redis_client
 from mnemic.backends.redis.client import NotSentError, explain
-from mnemic.backends.redis.keys import Keys
+from mnemic.backends.redis.codec import Keys
 from mnemic.backends.redis.scripts import WRITE
 from mnemic.errors import (
     InvalidValueError,
@@ -394,7 +394,8 @@ def test_nobody_looks_through_all_keys() -> None:
             lab.put("k", scope=ScopePath(f"t{n}/u"), labels={"a": "b"}, derived={"x": b"1"})
         lab.scan(scope=ScopePath(), below=True, kinds=())
         lab.streams(scope=ScopePath("t1"))
-        lab.write(Limit(ScopePath("t1/u"), KIND, 0, None, (("k",),)), Purge(ScopePath("t2/u"), KIND, drop=True))
+        lab.write(Limit(ScopePath("t1/u"), KIND, 0, None, (("k",),)))
+        lab.write(Purge(ScopePath("t2/u"), KIND, drop=True))
         assert not {"keys", "scan", "hscan", "zscan", "sscan", "flushdb"} & commands(server).keys()
 
 
@@ -410,7 +411,7 @@ def test_ten_thousand_records_in_one_write(lab: Harness) -> None:
     assert lab.keys() == ["k7"]
     with redis.Redis(port=valkey.server().port) as client:
         keys = Keys(prefix(lab)).stream((HOME.path, KIND))
-        assert (client.zcard(keys.rows), client.hlen(keys.slots), client.hlen(keys.derived)) == (1, 1, 1)
+        assert (client.zcard(keys.records), client.hlen(keys.slots), client.hlen(keys.derived)) == (1, 1, 1)
         assert client.zcard(keys.labels) == 0
 
 
@@ -473,13 +474,13 @@ def test_what_others_or_a_newer_version_wrote_is_not_touched(lab: Harness) -> No
     keys = Keys(prefix(lab))
     stream = keys.stream((HOME.path, KIND))
     with redis.Redis(port=valkey.server().port) as client:
-        client.set(stream.head, "not ours")
+        client.set(stream.state, "not ours")
         for call in (lambda: lab.put("a"), lambda: lab.stream()):
             with pytest.raises(UnreadableStoreError):
                 call()
-        assert client.get(stream.head) == b"not ours"
-        client.delete(stream.head)
-        client.set(stream.rows, "text")
+        assert client.get(stream.state) == b"not ours"
+        client.delete(stream.state)
+        client.set(stream.records, "text")
         with pytest.raises(UnreadableStoreError):
             lab.keys()
         client.set(keys.format, "2")
@@ -501,8 +502,8 @@ def test_names_can_claim_neither_a_key_nor_a_slot() -> None:
             for key in keys.stream((scope, kind)):
                 assert key not in seen
                 seen[key] = (scope, kind)
-    assert len({key_slot(keys.stream((scope, "k")).head) for scope in NAMES}) > len(NAMES) - 2
-    assert not seen.keys() & {keys.shelf(1), keys.added(1), keys.format, keys.note("a")}
+    assert len({key_slot(keys.stream((scope, "k")).state) for scope in NAMES}) > len(NAMES) - 2
+    assert not seen.keys() & {keys.list_part(1), keys.list_times(1), keys.format}
 
 
 def test_the_server_lets_records_expire_but_numbers_go_on(lab: Harness) -> None:
@@ -512,7 +513,7 @@ def test_the_server_lets_records_expire_but_numbers_go_on(lab: Harness) -> None:
     )
     with redis.Redis(port=valkey.server().port) as client:
         assert all(0 < int(client.pttl(key)) <= 401 for key in keys[1:])
-        assert client.pttl(keys.head) == -1
+        assert client.pttl(keys.state) == -1
         time.sleep(0.45)
         assert client.exists(*keys) == 1
         assert (lab.keys(), lab.stream()) == ([], None)
@@ -520,7 +521,7 @@ def test_the_server_lets_records_expire_but_numbers_go_on(lab: Harness) -> None:
         stream = lab.stream()
         assert stream is not None
         assert (stream.count, stream.weight, stream.version) == (1, 2, 3)
-        assert client.pttl(keys.rows) == -1
+        assert client.pttl(keys.records) == -1
 
 
 def test_what_is_derived_later_expires_with_the_stream(lab: Harness) -> None:
@@ -532,7 +533,7 @@ def test_what_is_derived_later_expires_with_the_stream(lab: Harness) -> None:
     with redis.Redis(port=valkey.server().port) as client:
         assert int(client.pttl(keys.derived)) > 3_500_000
         lab.write(Touch(HOME, KIND, None))
-        assert [client.pttl(key) for key in (keys.rows, keys.slots, keys.derived)] == [-1, -1, -1]
+        assert [client.pttl(key) for key in (keys.records, keys.slots, keys.derived)] == [-1, -1, -1]
 
 
 def test_a_clock_that_is_late_does_not_spoil_the_totals(lab: Harness) -> None:

@@ -12,11 +12,11 @@ import pytest
 import redis
 from redis.crc import key_slot
 
-from mnemic.backends.keyvalue.store import KeyValueStore
+from mnemic.backends.keyvalue_new.store import KeyValueStore
 from mnemic.backends.redis import client as redis_client
-from mnemic.backends.redis import engine
+from mnemic.backends.redis import store as redis_store
 from mnemic.backends.redis.client import Connection
-from mnemic.backends.redis.engine import RedisEngine
+from mnemic.backends.redis.store import RedisEngine
 from mnemic.errors import StoreUnavailableError
 from mnemic.records import Ref, ScopePath
 from mnemic.store.protocol import Store
@@ -57,7 +57,7 @@ def test_a_session_lies_in_one_slot_and_sessions_on_all_nodes(lab: Harness, clie
         lab.put("a", scope=scope, labels={"x": "y"}, derived={"v": b"1"})
         lab.put("b", scope=scope, kind="note")
     find: Any = client.get_node_from_key
-    nodes = {find(key).port for key in stored(lab, client) if b":rows" in key}
+    nodes = {find(key).port for key in stored(lab, client) if b":records" in key}
     assert nodes == {node.port for node in valkey.cluster()}
     for n in range(30):
         tag = b"{/acme/user%d/%%7Bx%%7D}" % n
@@ -72,13 +72,13 @@ def test_an_append_is_one_round_trip(lab: Harness, monkeypatch: pytest.MonkeyPat
     send = Connection.send_packed_command
 
     async def counted(connection: Connection, command: Any, check_health: bool = True) -> None:
-        sent.append(b"EVALSHA" if b"EVALSHA" in b"".join(command) else b"".join(command))
+        sent.append(b"".join(command).split(b"\r\n")[2])
         await send(connection, command, check_health)
 
     monkeypatch.setattr(Connection, "send_packed_command", counted)
     lab.put("b", if_version=0)
     lab.page(reverse=True, limit=10)
-    assert sent == [b"EVALSHA", b"EVALSHA"]
+    assert sent == [b"EVALSHA", b"ZREVRANGEBYSCORE"]
 
 
 def test_what_is_dropped_leaves_no_name_behind(lab: Harness, client: redis.RedisCluster) -> None:
@@ -112,9 +112,9 @@ def test_streams_that_are_made_and_dropped_at_once_are_listed_if_they_are_there(
         await asyncio.gather(*(trouble(store) for store in stores for _ in range(2)))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "IN_VAIN", 0)  # so that those who list join in
+        patch.setattr(redis_store, "LISTED_IN_VAIN", 0)  # so that those who list join in
         lab.run(all_at_once())
-    heads = [key for key in stored(lab, client) if key.endswith(b"message:head")]
+    heads = [key for key in stored(lab, client) if key.endswith(b"message:state")]
     assert len(heads) == len(lab.streams())
     assert len(heads) == len(lab.keys(scope=ScopePath(), below=True))
 
@@ -122,7 +122,7 @@ def test_streams_that_are_made_and_dropped_at_once_are_listed_if_they_are_there(
 def test_a_name_that_is_taken_off_while_its_stream_is_made(lab: Harness) -> None:
     """Between the listing of a new stream and its first write, another process takes the name off."""
     other = lab.open()
-    listing, others = engine_of(lab.store)._listing, engine_of(other)._listing
+    listing, others = engine_of(lab.store).list, engine_of(other).list
     announce = listing.announce
     times: list[Any] = []
 
@@ -143,7 +143,7 @@ def test_a_stream_that_is_made_while_its_name_is_taken_off(lab: Harness) -> None
     """Another process has seen that a stream is gone; before the name is taken off, it is made again."""
     other = lab.open()
     lab.put("a")
-    server = engine_of(other)._server
+    server = engine_of(other).client
     write = server.write
     calls: list[Any] = []
 
@@ -167,9 +167,9 @@ def test_a_name_that_is_listed_in_vain_is_taken_off(
     own = engine_of(lab.store)
 
     async def announce() -> None:
-        from mnemic.backends.redis.steps import Step
+        from mnemic.backends.redis.codec import WriteArguments
 
-        await own._listing.announce(Step(), [("ghost", KIND)])
+        await own.list.announce(WriteArguments(), [("ghost", KIND)])
 
     lab.put("a")
     lab.run(announce())
@@ -177,7 +177,7 @@ def test_a_name_that_is_listed_in_vain_is_taken_off(
     assert sum(client.zcard(key) for key in shelves) == 2
     assert len(lab.streams()) == 1
     assert sum(client.zcard(key) for key in shelves) == 2  # it may be about to be made
-    monkeypatch.setattr(engine, "IN_VAIN", 0)
+    monkeypatch.setattr(redis_store, "LISTED_IN_VAIN", 0)
     assert len(lab.streams()) == 1
     assert sum(client.zcard(key) for key in shelves) == 1
 
@@ -216,7 +216,7 @@ def test_a_replica_takes_over_and_a_node_comes_back(
                 time.sleep(0.05)
         scopes = [ScopePath(f"s{n}") for n in range(40)]
         with Harness(f"redis+cluster://{HOST}:{own_cluster[1].port},{HOST}:{first.port}", on_loop=True) as lab:
-            client: Any = engine_of(lab.store)._server._calls.client
+            client: Any = engine_of(lab.store).client._calls.client
             nodes = client.get_nodes()
             assert all(node.connection_class is Connection for node in nodes)
             for scope in scopes:

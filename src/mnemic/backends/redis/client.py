@@ -24,7 +24,8 @@ from ...errors import (
 )
 from ...store.availability import name_of
 from ..calls import Calls
-from .scripts import SCRIPTS, Script
+from .codec import WriteArguments
+from .scripts import FREE, SCRIPTS, WRITE, Script
 
 Result = TypeVar("Result")
 Command = tuple[Any, ...]
@@ -100,20 +101,18 @@ class RedisClient:
             return [await self.read(*commands[0])]
         return await self._run(lambda client: _send_all(client, commands), repeatable=True) if commands else []
 
-    async def write(
-        self, script: Script, keys: Sequence[bytes], arguments: Sequence[Any], *, repeatable: bool = False
-    ) -> bool:
-        """Run a write script, once unless it is repeatable; return False if an expectation fails.
+    async def write(self, call: WriteArguments, *, repeatable: bool = False) -> bool:
+        """Run the write script, once unless it is repeatable; return False if an expectation fails.
 
         Raises StoreUnavailableError if it is unknown whether it ran.
         """
-        size = sum(map(len, arguments))
-        if size > LARGEST:
+        argument = call.encode()
+        if len(argument) > LARGEST:
             raise TooLargeError(
-                f"{self.url}: a write of {size:,} bytes is more than the {LARGEST:,} that are sent at once; "
+                f"{self.url}: a write of {len(argument):,} bytes is more than the {LARGEST:,} that are sent at once; "
                 "make several of it"
             )
-        command = evalsha(script, keys, arguments)
+        command = evalsha(FREE if call.frees else WRITE, call.keys, argument)
         return bool(await self._run(lambda client: _send(client, command), repeatable=repeatable))
 
     async def close(self) -> None:
@@ -147,9 +146,9 @@ class RedisClient:
         return await self._calls.run(with_retries)
 
 
-def evalsha(script: Script, keys: Sequence[bytes], arguments: Sequence[Any]) -> Command:
+def evalsha(script: Script, keys: Sequence[bytes], argument: bytes) -> Command:
     """Return the command that runs a cached script."""
-    return ("EVALSHA", script.sha, len(keys), *keys, *arguments)
+    return ("EVALSHA", script.sha, len(keys), *keys, argument)
 
 
 async def _disconnect(client: Any) -> None:

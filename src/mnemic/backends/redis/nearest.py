@@ -20,12 +20,10 @@ from ...records import Record, ScopePath, known_scope
 from ...store.nearest import Mark, Near, Nearby
 from ...store.planning import StreamName
 from ...store.protocol import Capability
-from ..keyvalue.engine import Reach, Span
-from ..keyvalue.kept import KeptHead
-from ..keyvalue.store import KeyValueStore
-from .client import Command, RedisClient
-from .engine import RedisEngine
-from .keys import Keys
+from ..keyvalue_new.engine import Reach, Span
+from ..keyvalue_new.store import KeyValueStore
+from .client import Command
+from .store import RedisEngine
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,10 +31,9 @@ if TYPE_CHECKING:
 
 LARGE = 50_000
 """Scopes with at least this many records are searched by the server, unless the URL overrides it."""
-STREAMS = 500
-EVERY = 1_000_000
+MOST_INSPECTED = 1_000_000
 """How many points a filter may inspect, so that it misses nothing."""
-AT_ONCE = 500
+MOST_COMMANDS = 500
 """How many commands are sent at once."""
 
 
@@ -52,15 +49,15 @@ class RedisStore(KeyValueStore):
         found = {Capability.NEAREST} if hasattr(self, "index") else set()
         return super().capabilities | found
 
-    async def look_for_vectors(self, server: RedisClient, keys: Keys, large: int) -> None:
+    async def find_index(self, large: int) -> None:
         """Use the server's index if it has vector sets."""
         try:
-            await server.read("VCARD", keys.of("vectors", ":none"))
+            await self._engine.client.read("VCARD", self._engine.keys.internal("vectors", ":none"))
         except StoreUnavailableError:
             raise
         except StoreError:
             return  # it does not know the command, or the user lacks the permission
-        self.index = RedisIndex(server, keys, self._engine, self._moment, large)
+        self.index = RedisIndex(self._engine, self._moment, large)
 
 
 class RedisIndex:
@@ -68,15 +65,13 @@ class RedisIndex:
 
     tidy = False
 
-    def __init__(
-        self, server: RedisClient, keys: Keys, engine: RedisEngine, moment: Callable[[], int], large: int
-    ) -> None:
-        self.url: str = server.url
+    def __init__(self, engine: RedisEngine, moment: Callable[[], int], large: int) -> None:
+        self.url: str = engine.url
         self.large = large
-        self._server = server
-        self._keys = keys
         self._engine = engine
+        self._client = engine.client
         self._moment = moment
+        self._all = engine.keys.internal("vectors", ":all")
 
     async def nearby(self, near: Near) -> Nearby:
         """Return records by vector, and the streams for which the index is behind."""
@@ -89,28 +84,29 @@ class RedisIndex:
             return []
         tests = [f'"{_hash(near.scope.path)}" in .w' if near.below else f'.s == "{_hash(near.scope.path)}"']
         if near.kinds:
-            tests.append(f".k in [{', '.join(f'{_text(kind)}' for kind in near.kinds)}]")
-        asked: list[Command] = [
+            tests.append(f".k in [{', '.join(json.encode(kind).decode() for kind in near.kinds)}]")
+        searches: list[Command] = [
             (
-                "VSIM", place, "FP32", _floats(near.vector), "WITHATTRIBS", "COUNT", near.limit,
-                "EF", 2 * near.limit, "FILTER", " and ".join(tests), "FILTER-EF", EVERY,
+                "VSIM", self._key(tenant, near.name, "set"), "FP32", _floats(near.vector), "WITHATTRIBS", "COUNT",
+                near.limit, "EF", 2 * near.limit, "FILTER", " and ".join(tests), "FILTER-EF", MOST_INSPECTED,
             )
-            for place in await self._sets(near)
+            for tenant in await self._tenants(near.name, near.scope)
         ]  # fmt: skip
-        places: dict[StreamName, set[int]] = {}
-        for answer in await self._server.read_all(asked):
-            for told in answer.values() if isinstance(answer, dict) else answer[1::2]:
-                point = json.decode(told)
-                places.setdefault((point["p"], point["k"]), set()).add(point["q"])
-        found = await asyncio.gather(*(self._read(near, name, seqs) for name, seqs in places.items()))
+        seqs: dict[StreamName, set[int]] = {}
+        for answer in await self._client.read_all(searches):
+            for attributes in answer.values() if isinstance(answer, dict) else answer[1::2]:
+                point = json.decode(attributes)
+                seqs.setdefault((point["p"], point["k"]), set()).add(point["q"])
+        found = await asyncio.gather(*(self._read(near, name, some) for name, some in seqs.items()))
         return [record for records in found for record in records]
 
     async def marks(self, name: str, scope: ScopePath) -> dict[StreamName, Mark]:
         """Return how far the index has followed the streams of a scope and below."""
-        near = Near(scope=scope, name=name)
-        asked: list[Command] = [("HGETALL", self._place(tenant, name, "marks")) for tenant in await self._tenants(near)]
+        tenants = await self._tenants(name, scope)
         found: dict[StreamName, Mark] = {}
-        for answer in await self._server.read_all(asked):
+        for answer in await self._client.read_all(
+            [("HGETALL", self._key(tenant, name, "marks")) for tenant in tenants]
+        ):
             for stream, mark in answer.items():
                 path, _, kind = stream.decode().partition("\0")
                 if scope.holds(known_scope(path)):
@@ -124,68 +120,49 @@ class RedisIndex:
             by_stream.setdefault((record.scope.path, record.kind), []).append(record)
         commands: list[Command] = []
         for stream, some in by_stream.items():
-            await self._forget(stream, [record.key for record in some], [name])
-            tenant = _tenant(stream[0])
-            place, points = self._place(tenant, name, "set"), self._points(stream, name)
-            within = [_hash(one.path) for one in _above(known_scope(stream[0]))]
+            await self._forget(name, stream, [record.key for record in some])
+            tenant, points = _tenant(stream[0]), self._points(stream, name)
+            ancestors = [_hash("/".join(part)) for part in _prefixes(known_scope(stream[0]).segments)]
             for record in some:
                 vectors = unpack(record.derived[name]).vectors
                 if vectors is None:
                     continue
-                told = json.encode({"w": within, "s": within[-1], "p": stream[0], "k": stream[1], "q": record.seq})
-                commands += [
-                    (
-                        "VADD",
-                        place,
-                        "FP32",
-                        _floats(row.tobytes()),
-                        _point(record.key, stream, n),
-                        "Q8",
-                        "SETATTR",
-                        told,
-                    )
-                    for n, row in enumerate(vectors)
-                ]
+                attributes = json.encode(
+                    {"w": ancestors, "s": ancestors[-1], "p": stream[0], "k": stream[1], "q": record.seq}
+                )
+                place = self._key(tenant, name, "set")
+                for n, row in enumerate(vectors):
+                    floats, point = _floats(row.tobytes()), _point(record.key, stream, n)
+                    commands.append(("VADD", place, "FP32", floats, point, "Q8", "SETATTR", attributes))
                 commands.append(("HSET", points, record.key, len(vectors)))
-            commands.append(("SADD", self._all, json.encode([tenant, name])))
-            commands += [("SADD", self._names(tenant), name), ("SADD", self._held(tenant), points)]
+            commands += [*self._registration(tenant, name), ("SADD", self._streams(tenant), points)]
         await self._send(commands)
 
     async def remove(self, stream: StreamName, keys: Sequence[str] | None) -> None:
         """Remove records of a stream for every embedder; with None, the whole stream and its marks."""
         tenant = _tenant(stream[0])
-        names = [name.decode() for name in await self._server.read("SMEMBERS", self._names(tenant))]
-        for name in names:
-            some = await self.keys(name, stream) if keys is None else keys
-            await self._forget(stream, some, [name])
-        if keys is None:
-            field = "\0".join(stream)
-            await self._send([("HDEL", self._place(tenant, name, "marks"), field) for name in names])
+        for name in [name.decode() for name in await self._client.read("SMEMBERS", self._names(tenant))]:
+            await self._forget(name, stream, await self.keys(name, stream) if keys is None else keys)
+            if keys is None:
+                await self._send([("HDEL", self._key(tenant, name, "marks"), "\0".join(stream))])
 
     async def keys(self, name: str, stream: StreamName) -> list[str]:
         """Return the keys of a stream that the index contains."""
-        return [key.decode() for key in await self._server.read("HKEYS", self._points(stream, name))]
+        return [key.decode() for key in await self._client.read("HKEYS", self._points(stream, name))]
 
     async def mark(self, name: str, stream: StreamName, mark: Mark) -> None:
         """Record how far the index has followed a stream."""
-        told = json.encode([mark.version, mark.last_seq, mark.count])
         tenant = _tenant(stream[0])
-        await self._send(
-            [
-                ("HSET", self._place(tenant, name, "marks"), "\0".join(stream), told),
-                ("SADD", self._names(tenant), name),
-                ("SADD", self._all, json.encode([tenant, name])),
-            ]
-        )
+        value = json.encode([mark.version, mark.last_seq, mark.count])
+        marking = ("HSET", self._key(tenant, name, "marks"), "\0".join(stream), value)
+        await self._send([marking, *self._registration(tenant, name)])
 
     async def reset(self) -> None:
         """Delete the whole index."""
-        told = [json.decode(one) for one in await self._server.read("SMEMBERS", self._all)]
-        for tenant, name in told:
-            held = await self._server.read("SMEMBERS", self._held(tenant))
-            gone = [*held, self._held(tenant), self._names(tenant)]
-            gone += [self._place(tenant, name, "set"), self._place(tenant, name, "marks")]
-            await self._send([("UNLINK", key) for key in gone])
+        for tenant, name in await self._registered():
+            keys = [*await self._client.read("SMEMBERS", self._streams(tenant)), self._streams(tenant)]
+            keys += [self._names(tenant), self._key(tenant, name, "set"), self._key(tenant, name, "marks")]
+            await self._send([("UNLINK", key) for key in keys])
         await self._send([("DEL", self._all)])
 
     async def close(self) -> None:
@@ -194,73 +171,72 @@ class RedisIndex:
     async def _behind(self, near: Near) -> list[tuple[Any, Mark | None]]:
         marks = await self.marks(near.name, near.scope)
         found: list[tuple[Any, Mark | None]] = []
-        reach = Reach(near.scope.path, True, (), False, None, STREAMS)
+        reach = Reach(near.scope.path, below=True)
         while True:
-            heads = await self._engine.heads(reach)
-            for head in heads:
-                mark = marks.get(head.name)
-                if not head.blank and (mark is None or mark.version != head.version):
-                    found.append((head.state().stream(head.count, head.weight), mark))
-            if len(heads) < reach.limit:
+            states = await self._engine.streams(reach)
+            for state in states:
+                mark = marks.get(state.name)
+                if mark is None or mark.version != state.version:
+                    found.append((state.stream(state.count, state.weight), mark))
+            if len(states) < reach.limit:
                 return found
-            reach = Reach(near.scope.path, True, (), False, heads[-1].name, STREAMS)
+            reach = Reach(near.scope.path, below=True, after=states[-1].name)
 
     async def _read(self, near: Near, name: StreamName, seqs: set[int]) -> list[Record]:
-        span = Span(False, None, len(seqs), tuple(sorted(seqs)), (near.name, USE))
-        head, rows = await self._engine.rows(name, span)
-        if _ended(head, self._moment()):
+        span = Span(limit=len(seqs), seqs=tuple(sorted(seqs)), derived=(near.name, USE))
+        state, records = await self._engine.rows(name, span)
+        if state is not None and state.ended(self._moment()):
             return []
-        found = ((row, row.values((near.name, USE))) for row in rows)
-        scope = known_scope(name[0])
-        return [row.kept.record(scope, name[1], derived) for row, derived in found if near.name in derived]
+        return [record for record in records if near.name in record.derived]
 
-    async def _forget(self, stream: StreamName, keys: Sequence[str], names: Sequence[str]) -> None:
+    async def _forget(self, name: str, stream: StreamName, keys: Sequence[str]) -> None:
+        if not keys:
+            return
+        points, place = self._points(stream, name), self._key(_tenant(stream[0]), name, "set")
         commands: list[Command] = []
-        for name in names if keys else ():
-            points, place = self._points(stream, name), self._place(_tenant(stream[0]), name, "set")
-            for key, count in zip(keys, await self._server.read("HMGET", points, *keys), strict=True):
-                commands += [("VREM", place, _point(key, stream, n)) for n in range(int(count or 0))]
-            commands.append(("HDEL", points, *keys))
-        await self._send(commands)
+        for key, count in zip(keys, await self._client.read("HMGET", points, *keys), strict=True):
+            commands += [("VREM", place, _point(key, stream, n)) for n in range(int(count or 0))]
+        await self._send([*commands, ("HDEL", points, *keys)])
 
-    async def _send(self, commands: list[Command]) -> None:
+    async def _send(self, commands: Sequence[Command]) -> None:
         # Each is idempotent, so it may be sent twice.
-        for start in range(0, len(commands), AT_ONCE):
-            await self._server.read_all(commands[start : start + AT_ONCE])
+        for start in range(0, len(commands), MOST_COMMANDS):
+            await self._client.read_all(commands[start : start + MOST_COMMANDS])
 
-    async def _tenants(self, near: Near) -> list[str]:
-        if near.scope.path:
-            return [_tenant(near.scope.path)]
-        told = [json.decode(one) for one in await self._server.read("SMEMBERS", self._all)]
-        return sorted({tenant for tenant, name in told if name == near.name})
+    async def _tenants(self, name: str, scope: ScopePath) -> list[str]:
+        if scope.path:
+            return [_tenant(scope.path)]
+        return sorted({tenant for tenant, registered in await self._registered() if registered == name})
 
-    async def _sets(self, near: Near) -> list[bytes]:
-        return [self._place(tenant, near.name, "set") for tenant in await self._tenants(near)]
+    async def _registered(self) -> list[tuple[str, str]]:
+        """Return all tenants and embedders in the index."""
+        return [json.decode(pair) for pair in await self._client.read("SMEMBERS", self._all)]
 
-    @property
-    def _all(self) -> bytes:
-        return self._keys.of("vectors", ":all")
+    def _registration(self, tenant: str, name: str) -> list[Command]:
+        return [("SADD", self._all, json.encode([tenant, name])), ("SADD", self._names(tenant), name)]
 
     def _names(self, tenant: str) -> bytes:
-        return self._keys.of(f"vectors-{tenant}", ":names")
+        """Return the key of the set of a tenant's embedders."""
+        return self._engine.keys.internal(f"vectors-{tenant}", ":names")
 
-    def _held(self, tenant: str) -> bytes:
-        return self._keys.of(f"vectors-{tenant}", ":held")
+    def _streams(self, tenant: str) -> bytes:
+        """Return the key of the set of a tenant's `_points` keys."""
+        return self._engine.keys.internal(f"vectors-{tenant}", ":streams")
 
-    def _place(self, tenant: str, name: str, what: str) -> bytes:
-        return self._keys.of(f"vectors-{tenant}", f":{what}:{name}")
+    def _key(self, tenant: str, name: str, what: str) -> bytes:
+        return self._engine.keys.internal(f"vectors-{tenant}", f":{what}:{name}")
 
     def _points(self, stream: StreamName, name: str) -> bytes:
-        return self._keys.of(f"vectors-{_tenant(stream[0])}", f":points:{name}:{stream[1]}:{stream[0]}")
+        """Return the key of the hash of how many vectors each record of a stream has."""
+        return self._key(_tenant(stream[0]), f"{name}:{stream[1]}:{stream[0]}", "points")
 
 
 def _tenant(path: str) -> str:
     return _hash(path.partition("/")[0])
 
 
-def _above(scope: ScopePath) -> list[ScopePath]:
-    """Return a scope and its ancestors, the root first."""
-    return [ScopePath("/".join(scope.segments[:n])) for n in range(len(scope.segments) + 1)]
+def _prefixes(segments: Sequence[str]) -> list[Sequence[str]]:
+    return [segments[:n] for n in range(len(segments) + 1)]
 
 
 def _hash(text: str) -> str:
@@ -271,16 +247,8 @@ def _point(key: str, stream: StreamName, piece: int) -> str:
     return f"{_hash(chr(0).join((*stream, key)))}{piece}"
 
 
-def _text(kind: str) -> str:
-    return json.encode(kind).decode()
-
-
 def _floats(vector: bytes) -> bytes:
     import numpy as np
 
-    whole: NDArray[np.float32] = np.frombuffer(vector, dtype=np.int8).astype("<f4")
-    return whole.tobytes()
-
-
-def _ended(head: KeptHead | None, moment: int) -> bool:
-    return head is not None and head.ended(moment)
+    numbers: NDArray[np.float32] = np.frombuffer(vector, dtype=np.int8).astype("<f4")
+    return numbers.tobytes()

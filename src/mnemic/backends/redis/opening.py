@@ -34,11 +34,9 @@ from ...errors import InvalidValueError, MnemicError, NewerSchemaError
 from ...store.registry import Backend, StoreURL
 from ..calls import TIMEOUT, seconds
 from .client import Connection, RedisClient, SecureConnection, explain
-from .engine import RedisEngine
-from .keys import Keys
+from .codec import Keys
 from .nearest import LARGE, RedisStore
-from .scripts import WRITE
-from .steps import Step
+from .store import RedisEngine
 
 FORMAT = b"1"
 """Version of the key format; other versions cannot be read."""
@@ -87,13 +85,13 @@ async def open_store(url: StoreURL) -> RedisStore:
         except Exception as error:  # such as a missing TLS file
             raise explain(str(url), error) from error
 
-    server = RedisClient(str(url), connect, connections, timeout)
-    store = RedisStore(RedisEngine(server, keys))
+    client = RedisClient(str(url), connect, connections, timeout)
+    store = RedisStore(RedisEngine(client, keys))
     try:
-        await _check_format(server, keys)
-        await store.look_for_vectors(server, keys, large)
+        await _check_format(client, keys)
+        await store.find_index(large)
     except BaseException:
-        await server.close()
+        await client.close()
         raise
     return store
 
@@ -137,19 +135,12 @@ def _hosts(url: StoreURL, most: int | None = None) -> list[tuple[str, int]]:
     return hosts
 
 
-async def _check_format(server: RedisClient, keys: Keys) -> None:
+async def _check_format(client: RedisClient, keys: Keys) -> None:
     """Check that the store's format is readable, and record it in an empty one."""
-    found = await server.read("GET", keys.format)
-    if found is None:
-        step = Step()
-        place = step.key(keys.format)
-        step.check(place, b"")
-        step.do("SET", place, FORMAT)
-        if not await server.write(WRITE, step.keys, step.arguments(), repeatable=True):
-            found = await server.read("GET", keys.format)
+    found = await client.read("GET", keys.format) or await client.read("SET", keys.format, FORMAT, "NX", "GET")
     if found not in (None, FORMAT):
         raise NewerSchemaError(
-            f"{server.url} was written by a newer version of Mnemic, in format {found!r}; install that one"
+            f"{client.url} was written by a newer version of Mnemic, in format {found!r}; install that one"
         )
 
 

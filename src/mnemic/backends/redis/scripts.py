@@ -1,6 +1,7 @@
-"""The two Lua scripts that run inside Redis: one reads a stream consistently, one writes.
+"""The Lua scripts that run inside Redis: one reads a stream consistently, one writes streams of a scope.
 
-Both name every key that they use, and all keys of a call are in one cluster slot.
+Both name every key that they use, and all keys of a call are in one cluster slot. Their only argument is a list in
+MessagePack.
 """
 
 from __future__ import annotations
@@ -17,26 +18,30 @@ class Script:
         self.sha: str = sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
 
-# KEYS: head, rows, slots, derived, labels. ARGV: the type of read, the number of derived names, those names,
-# and the requested items; keys in batches. Returns the head, whether there are any rows, the rows found, and
-# derived values.
+# Lua cannot unpack more than 8,000 values.
+_IN_CHUNKS = """
+local function in_chunks(list, call)
+  for from = 1, #list, 4000 do call(from, math.min(from + 3999, #list)) end
+end
+"""
+
+# KEYS: state, records, slots, derived, labels. Argument: the type of read, names of derived values, requested items.
+# Returns the state, whether there are any records, the records found, and their derived values.
 READ = Script(
     "flags=no-writes",
-    """
-local head = redis.call('GET', KEYS[1])
-local what, names = ARGV[1], tonumber(ARGV[2])
-local first = 3 + names
+    _IN_CHUNKS
+    + """
+local what, names, wanted = unpack(cmsgpack.unpack(ARGV[1]))
 local found, seqs, values = {}, {}, {}
 
-local function each(command, key, take)
-  for i = first, #ARGV do
-    local asked = cmsgpack.unpack(ARGV[i])
-    local some = redis.call(command, key, unpack(asked))
-    for j = 1, #asked do take(some[j]) end
-  end
+local function slots(take)
+  in_chunks(wanted, function(from, to)
+    local some = redis.call('HMGET', KEYS[3], unpack(wanted, from, to))
+    for i = 1, to - from + 1 do take(some[i]) end
+  end)
 end
 
-local function row(seq)
+local function record(seq)
   local one = redis.call('ZRANGEBYSCORE', KEYS[2], seq, seq)
   if one[1] then
     found[#found + 1] = one[1]
@@ -45,104 +50,88 @@ local function row(seq)
 end
 
 if what == 'slots' then
-  if redis.call('EXISTS', KEYS[3]) == 1 then
-    each('HMGET', KEYS[3], function(slot) found[#found + 1] = slot end)
-  end
-elseif what == 'whole' then
+  if redis.call('EXISTS', KEYS[3]) == 1 then slots(function(slot) found[#found + 1] = slot end) end
+elseif what == 'all slots' then
   found = redis.call('HGETALL', KEYS[3])
 elseif what == 'labels' then
-  for i = first, #ARGV do
-    local some = redis.call('ZRANGEBYLEX', KEYS[5], '[' .. ARGV[i] .. '\\0', '(' .. ARGV[i] .. '\\1')
-    for j = 1, #some do found[#found + 1] = string.match(some[j], '%d+$') end
+  for _, label in ipairs(wanted) do
+    local some = redis.call('ZRANGEBYLEX', KEYS[5], '[' .. label .. '\\0', '(' .. label .. '\\1')
+    for i = 1, #some do found[#found + 1] = string.match(some[i], '%d+$') end
   end
 elseif what == 'keys' then
-  each('HMGET', KEYS[3], function(slot) if slot then row(string.match(slot, '%d+')) end end)
+  slots(function(slot) if slot then record(string.match(slot, '%d+')) end end)
 elseif what == 'seqs' then
-  for i = first, #ARGV do row(ARGV[i]) end
+  for _, seq in ipairs(wanted) do record(seq) end
 else
-  local from, to, limit = ARGV[first], ARGV[first + 1], ARGV[first + 2]
-  if names == 0 then
-    found = redis.call(what, KEYS[2], from, to, 'LIMIT', 0, limit)
-  else
-    local some = redis.call(what, KEYS[2], from, to, 'WITHSCORES', 'LIMIT', 0, limit)
-    for i = 1, #some, 2 do
-      found[#found + 1] = some[i]
-      seqs[#seqs + 1] = some[i + 1]
+  local some = redis.call(what, KEYS[2], wanted[1], wanted[2], 'WITHSCORES', 'LIMIT', 0, wanted[3])
+  for i = 1, #some, 2 do
+    found[#found + 1] = some[i]
+    seqs[#seqs + 1] = some[i + 1]
+  end
+end
+if #names > 0 then
+  for _, seq in ipairs(seqs) do
+    for _, name in ipairs(names) do
+      values[#values + 1] = redis.call('HGET', KEYS[4], seq .. '\\0' .. name)
     end
   end
 end
-for i = 1, #seqs do
-  for n = 3, first - 1 do
-    values[#values + 1] = redis.call('HGET', KEYS[4], seqs[i] .. '\\0' .. ARGV[n])
-  end
-end
-return {head, redis.call('EXISTS', KEYS[2]), found, values}
+return {redis.call('GET', KEYS[1]), redis.call('EXISTS', KEYS[2]), found, values}
 """,
 )
 
-# KEYS: six for each stream, then others. ARGV: the number of streams; for each, its expected revision,
-# whether the change is valid even if all its records have expired, their new expiry in milliseconds, and, in
-# batches, the keys that must not exist; then strings that must be unchanged; then the commands.
-_WRITE = """
-local i = 1
-local function take()
-  i = i + 1
-  return ARGV[i - 1]
-end
-
-local streams = tonumber(take())
+# KEYS: six for each stream, then others. Argument: for each stream its expected revision, whether the change is valid
+# even if all its records have expired, their new expiry in milliseconds, and keys that must not exist; then strings
+# that must be unchanged; then the commands.
+_WRITE = (
+    _IN_CHUNKS
+    + """
+local streams, checks, commands = unpack(cmsgpack.unpack(ARGV[1]))
 local expiring, left = {}, {}
-for s = 1, streams do
+for s, stream in ipairs(streams) do
   local k = (s - 1) * 6
+  local expected, always_valid, ends, absent = unpack(stream)
   local revision, expires, count = '', '0', '0'
-  local head = redis.call('GET', KEYS[k + 1])
-  if head then revision, expires, count = string.match(head, '^(%d+) (%d+) (%d+) ') end
-  local expected, certain, ends, absent = take(), take(), take(), tonumber(take())
+  local state = redis.call('GET', KEYS[k + 1])
+  if state then revision, expires, count = string.match(state, '^(%d+) (%d+) (%d+) ') end
   if revision ~= expected then return 0 end
-  if certain == '0' and expires ~= '0' and count ~= '0' and redis.call('EXISTS', KEYS[k + 2]) == 0 then
+  if not always_valid and expires ~= '0' and count ~= '0' and redis.call('EXISTS', KEYS[k + 2]) == 0 then
     return 0
   end
-  for _ = 1, absent do
-    local asked = cmsgpack.unpack(take())
-    local found = redis.call('HMGET', KEYS[k + 3], unpack(asked))
-    for n = 1, #asked do if found[n] then return 0 end end
-  end
+  local taken = false
+  in_chunks(absent, function(from, to)
+    local found = redis.call('HMGET', KEYS[k + 3], unpack(absent, from, to))
+    for i = 1, to - from + 1 do taken = taken or found[i] end
+  end)
+  if taken then return 0 end
   expiring[s], left[s] = expires ~= '0', ends
   if ends == '' and expiring[s] then
     local rest = redis.call('PTTL', KEYS[k + 2])
     if rest > 0 then left[s] = rest end
   end
 end
-for _ = 1, tonumber(take()) do
-  local key, field, expected = KEYS[tonumber(take())], take(), take()
+for _, check in ipairs(checks) do
+  local key, field, expected = KEYS[check[1]], check[2], check[3]
   local found = field == '' and redis.call('GET', key) or field ~= '' and redis.call('HGET', key, field)
   if (found or '') ~= expected then return 0 end
 end
 
-local function run(command, at, list, from, to)
-  if command == 'cut' then
-    for j = from, to do redis.call('ZREMRANGEBYSCORE', KEYS[at], list[j], list[j]) end
-  elseif command == 'forget' then
-    local names = redis.call('SMEMBERS', KEYS[at + 2])
-    for j = from, to do
-      for n = 1, #names do redis.call('HDEL', KEYS[at], list[j] .. '\\0' .. names[n]) end
+for _, one in ipairs(commands) do
+  local command, key, list = one[1], KEYS[one[2]], one[3]
+  if command == 'remove records' then
+    for _, seq in ipairs(list) do redis.call('ZREMRANGEBYSCORE', key, seq, seq) end
+  elseif command == 'remove derived' then
+    local names = redis.call('SMEMBERS', KEYS[one[2] + 2])
+    for _, seq in ipairs(list) do
+      for _, name in ipairs(names) do redis.call('HDEL', key, seq .. '\\0' .. name) end
     end
+  elseif #list == 0 then
+    redis.call(command, key)
   else
-    redis.call(command, KEYS[at], unpack(list, from, to))
+    in_chunks(list, function(from, to) redis.call(command, key, unpack(list, from, to)) end)
   end
 end
-
-while i <= #ARGV do
-  local command, at, count = take(), tonumber(take()), tonumber(take())
-  if command == 'many' then
-    local list = cmsgpack.unpack(ARGV[i + 1])
-    run(ARGV[i], at, list, 1, #list)
-  else
-    run(command, at, ARGV, i, i + count - 1)
-  end
-  i = i + count
-end
-for s = 1, streams do
+for s = 1, #streams do
   for k = (s - 1) * 6 + 2, s * 6 do
     if left[s] == 'never' then
       if expiring[s] then redis.call('PERSIST', KEYS[k]) end
@@ -153,6 +142,7 @@ for s = 1, streams do
 end
 return 1
 """
+)
 
 WRITE = Script("", _WRITE)
 FREE = Script("flags=allow-oom", _WRITE)

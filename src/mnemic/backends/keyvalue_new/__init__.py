@@ -1,0 +1,1 @@
+"""A complete store over a key-value engine."""

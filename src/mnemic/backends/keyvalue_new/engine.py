@@ -1,0 +1,83 @@
+"""The interface of a key-value engine, which reads streams and commits changes of one scope at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from ...records import Record
+from ...store.planning import Loaded, Needs, StreamChange, StreamName, StreamState
+from ...store.protocol import Capability
+
+
+class Span(Struct, frozen=True):
+    """A range of records of a stream, in seq order."""
+
+    reverse: bool = False
+    after: int | None = None
+    """Start after this seq, or before it in reverse."""
+    limit: int = 1000
+    seqs: tuple[int, ...] | None = None
+    """Only these seqs; other bounds are then ignored."""
+    derived: tuple[str, ...] = ()
+    """Names of the derived values to return with the records."""
+    revision: int | None = None
+    """A revision of the stream read earlier in the same call: data at least that new is sufficient."""
+
+
+class Reach(Struct, frozen=True):
+    """A range of streams, in the order of scope and kind."""
+
+    scope: str
+    below: bool
+    kinds: tuple[str, ...] = ()
+    reverse: bool = False
+    after: StreamName | None = None
+    """Start after this one, or before it in reverse."""
+    limit: int = 500
+
+
+class Engine(Protocol):
+    """Stores the bytes of a store; maps every driver error to a Mnemic error."""
+
+    url: str
+    """URL without a password, for error messages."""
+    capabilities: frozenset[Capability]
+
+    def lane(self, scope: str) -> str:
+        """Return the lane of a scope's writes: those of one lane are committed together."""
+        ...
+
+    async def load(self, needs: Needs) -> Loaded:
+        """Load what is needed; the state of each stream is no newer than those of its records."""
+        ...
+
+    async def commit(self, changes: Sequence[StreamChange], moment: int) -> bool:
+        """Apply all changes, of streams of one lane, durably and at once.
+
+        Change nothing and return False if a stream has another revision than `before`, or has one of the `absent`
+        keys. Records that a cleared stream loses are listed in `removed`.
+        """
+        ...
+
+    async def rows(self, name: StreamName, span: Span) -> tuple[StreamState | None, list[Record]]:
+        """Return the records of a span, and the stream's state unless it was not needed."""
+        ...
+
+    async def find(self, name: StreamName, keys: Sequence[str]) -> tuple[StreamState | None, list[Record]]:
+        """Return the records of these keys, in any order, and the state as `rows` does."""
+        ...
+
+    async def labeled(self, name: StreamName, label: str, values: Sequence[str]) -> list[int] | None:
+        """Return the seqs of records with a label of these values; None if labels are not indexed."""
+        ...
+
+    async def streams(self, reach: Reach) -> list[StreamState]:
+        """Return the next streams; fewer than `limit` only at the end."""
+        ...
+
+    async def close(self) -> None:
+        """Close connections."""
+        ...

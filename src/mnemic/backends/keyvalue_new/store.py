@@ -1,0 +1,247 @@
+"""A store over a key-value engine: reads, with filters applied here."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from ...checks import to_microseconds
+from ...errors import ClosedError
+from ...event_loop import mind_forks
+from ...records import Match, Record, Ref, Stream, now
+from ...store.matching import Position, from_cursor, of_kinds, seen, to_cursor
+from ...store.once import write_once
+from ...store.planning import Needs, StreamName, StreamState
+from ...store.protocol import Capability, Page
+from ...store.query import Condition, Outcome, Scan, Search, StreamScan, Write
+from ..calls import GRACE
+from ..write_queue import WriteQueue, scope_of
+from .engine import Engine, Reach, Span
+from .writing import Committer
+
+MOST_RECORDS = 1000
+"""How many records are read at once if a filter may exclude most of them."""
+MOST_STREAMS = 500
+"""How many streams are listed at once."""
+
+
+class KeyValueStore:
+    """Stores records in an engine."""
+
+    def __init__(self, engine: Engine, clock: Callable[[], datetime] = now) -> None:
+        self._engine = engine
+        self.clock: Callable[[], datetime] = clock
+        self._queue = self._new_queue()
+        self._closed = False
+        mind_forks(self)
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """The capabilities that the engine enables; its commits are conditional on revisions."""
+        return self._engine.capabilities | {Capability.ATOMIC}
+
+    async def write(self, write: Write) -> list[Outcome]:
+        self._check_open()
+        return await write_once(self, write, self._queue.write)
+
+    async def read(self, refs: Sequence[Ref]) -> list[Record | None]:
+        self._check_open()
+        wanted: dict[StreamName, dict[str, None]] = {}
+        for ref in refs:
+            wanted.setdefault((ref.scope.path, ref.kind), {})[ref.key] = None
+        found: dict[Ref, Record] = {}
+        for name, keys in wanted.items():
+            now = self.clock()
+            state, records = await self._engine.find(name, list(keys))
+            if state is None or not state.ended(to_microseconds(now)):
+                found |= {record.ref: record for record in records if _lives(record, now)}
+        return [found.get(ref) for ref in refs]
+
+    async def scan(self, scan: Scan) -> Page[Record]:
+        self._check_open()
+        start = from_cursor(scan.cursor) if scan.cursor is not None else None
+        found: list[Record] = []
+        skip = scan.skip
+        async for record in self._matches(scan, start):
+            if skip:
+                skip -= 1
+            elif len(found) == scan.limit:
+                return Page(tuple(found), to_cursor(_position(found[-1])) if found else None)
+            else:
+                found.append(record)
+        return Page(tuple(found))
+
+    async def streams(self, scan: StreamScan) -> Page[Stream]:
+        self._check_open()
+        start = from_cursor(scan.cursor)[:2] if scan.cursor is not None else None
+        now = self.clock()
+        moment = to_microseconds(now)
+        found: list[Stream] = []
+        reach = Reach(scan.scope.path, scan.below, scan.kinds, False, start, min(scan.limit + 1, 1000))
+        async for state in self._states(reach):
+            count, weight = state.count, state.weight
+            if state.ended(moment):
+                count = weight = 0
+            elif state.soonest is not None and state.soonest <= moment:
+                live = [record async for record in self._pages(state.name, Span()) if _lives(record, now)]
+                count, weight = len(live), sum(record.weight for record in live)
+            if not count and not scan.empty:
+                continue
+            if len(found) == scan.limit:
+                last = found[-1] if found else None
+                return Page(tuple(found), to_cursor((last.scope.path, last.kind, 0)) if last else None)
+            found.append(state.stream(count, weight))
+        return Page(tuple(found))
+
+    async def search(self, search: Search) -> list[Match]:
+        raise NotImplementedError(f"{self._engine.url} cannot search; use the index layer")
+
+    async def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            await self._queue.close(GRACE)
+            await self._engine.close()  # which cancels running calls
+            await self._queue.close()
+
+    def before_fork(self) -> None:
+        """Do nothing: connections stay with the parent."""
+
+    def after_fork(self) -> None:
+        """Reset in a child: running writes belong to the parent."""
+        self._queue = self._new_queue()
+
+    def _new_queue(self) -> WriteQueue:
+        engine = self._engine
+        return WriteQueue(Committer(engine, self._moment).commit, lambda write: engine.lane(scope_of(write)))
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError(f"{self._engine.url} is closed")
+
+    def _moment(self) -> int:
+        return to_microseconds(self.clock())
+
+    async def _matches(self, scan: Scan, start: Position | None) -> AsyncGenerator[Record, None]:
+        """Yield all records of a scan, in order, from a position on."""
+        path = scan.scope.path
+        if len(scan.kinds) == 1 and not scan.below:
+            async for record in self._in_stream(scan, (path, scan.kinds[0]), start[2] if start else None):
+                yield record
+            return
+        if start is not None:
+            async for record in self._in_stream(scan, start[:2], start[2]):
+                yield record
+        # No more streams than records per page, since most streams have a match.
+        limit = min(scan.limit + 1, MOST_STREAMS)
+        reach = Reach(path, scan.below, scan.kinds, scan.reverse, start[:2] if start else None, limit)
+        async for state in self._states(reach):
+            if state.count:
+                async for record in self._in_stream(scan, state.name, None, state):
+                    yield record
+
+    async def _in_stream(
+        self, scan: Scan, name: StreamName, after: int | None, state: StreamState | None = None
+    ) -> AsyncGenerator[Record, None]:
+        """Yield the records of a scan in one stream, whose state may be known already."""
+        now = self.clock()
+        async for record in self._candidates(scan, name, after, state):
+            if scan.lacking not in record.derived and seen(record, scan, now):
+                yield record if scan.bodies else replace(record, text=None, data=None)
+
+    async def _candidates(
+        self, scan: Scan, name: StreamName, after: int | None, state: StreamState | None
+    ) -> AsyncGenerator[Record, None]:
+        """Yield the records of a stream that a scan may return, in its order."""
+        if scan.after_version and state is None:
+            state = (await self._engine.load(Needs({name}))).streams[name]
+            if state is None:
+                return
+        derived = (*scan.derived, *(() if scan.lacking is None else (scan.lacking,)))
+        filtered = bool(scan.where or scan.after_version or scan.as_of or scan.lacking or scan.skip)
+        span = Span(
+            scan.reverse,
+            after,
+            MOST_RECORDS if filtered else min(scan.limit + 1, MOST_RECORDS),
+            derived=tuple(dict.fromkeys(derived)),
+            revision=None if state is None else state.revision,
+        )
+        if scan.after_version and state is not None and state.edited <= scan.after_version:
+            for record in await self._newest(name, scan.after_version, span):
+                yield record
+            return
+        label = next((test for test in scan.where if _indexed(test)), None)
+        if label is not None:
+            values = label.value if isinstance(label.value, tuple) else (label.value,)
+            texts = [str(value) for value in values]
+            seqs = await self._engine.labeled(name, label.field.partition(".")[2], texts)
+            if seqs is not None:
+                wanted = [seq for seq in sorted(set(seqs), reverse=scan.reverse) if _beyond(seq, span)]
+                for start in range(0, len(wanted), MOST_RECORDS):
+                    some = tuple(wanted[start : start + MOST_RECORDS])
+                    for record in await self._read(name, replace(span, seqs=some, limit=len(some))):
+                        yield record
+                return
+        async for record in self._pages(name, span):
+            yield record
+
+    async def _newest(self, name: StreamName, version: int, span: Span) -> list[Record]:
+        """Return the records of a span that are newer than a version, if only appends happened since."""
+        found: list[Record] = []
+        async for record in self._pages(name, replace(span, reverse=True, after=None, limit=64)):
+            if record.version <= version:
+                break
+            found.append(record)
+        if not span.reverse:
+            found.reverse()
+        return [record for record in found if _beyond(record.seq, span)]
+
+    async def _pages(self, name: StreamName, span: Span) -> AsyncGenerator[Record, None]:
+        """Yield the records of a span and all after them."""
+        while True:
+            records = await self._read(name, span)
+            for record in records:
+                yield record
+            if len(records) < span.limit:
+                return
+            span = replace(span, after=records[-1].seq, limit=MOST_RECORDS)
+
+    async def _read(self, name: StreamName, span: Span) -> list[Record]:
+        """Read records; none of an expired stream."""
+        state, records = await self._engine.rows(name, span)
+        return [] if state is not None and state.ended(self._moment()) else records
+
+    async def _states(self, reach: Reach) -> AsyncGenerator[StreamState, None]:
+        """Yield the streams in a range, in order."""
+        while True:
+            states = await self._engine.streams(reach)
+            for state in states:
+                if of_kinds(state.kind, reach.kinds):
+                    yield state
+            if len(states) < reach.limit:
+                return
+            reach = replace(reach, after=states[-1].name, limit=MOST_STREAMS)
+
+
+def _position(record: Record) -> Position:
+    return (record.scope.path, record.kind, record.seq)
+
+
+def _lives(record: Record, now: datetime) -> bool:
+    return record.expires is None or record.expires > now
+
+
+def _beyond(seq: int, span: Span) -> bool:
+    return span.after is None or (seq < span.after if span.reverse else seq > span.after)
+
+
+def _indexed(test: Condition) -> bool:
+    """Return whether a label index can answer a condition."""
+    values = test.value if isinstance(test.value, tuple) else (test.value,)
+    return (
+        test.field.startswith("labels.")
+        and test.op in ("eq", "in")
+        and bool(values)
+        and all(isinstance(value, str) for value in values)
+    )

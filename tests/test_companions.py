@@ -11,7 +11,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -24,6 +23,7 @@ import numpy as np
 import pytest
 
 import mnemic
+from clock import Clock
 from mnemic import MemoryItem, Message
 from mnemic.errors import (
     InvalidValueError,
@@ -62,9 +62,9 @@ def index_url(scheme: str, tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-def beside(file_url: str, index_url: str) -> Iterator[mnemic.Memory]:
+def beside(file_url: str, index_url: str, clock: Clock) -> Iterator[mnemic.Memory]:
     """A memory in a file, with an index beside it."""
-    with mnemic.open(file_url, index=index_url) as memory:
+    with mnemic.open(file_url, index=index_url, clock=clock) as memory:
         yield memory
 
 
@@ -224,13 +224,13 @@ def test_not_even_names_are_left_of_what_was_emptied_before(beside: mnemic.Memor
     assert "alice" not in {point.scope for point in held(beside)}
 
 
-def test_what_has_expired_is_not_found_and_goes_with_a_sweep(beside: mnemic.Memory) -> None:
+def test_what_has_expired_is_not_found_and_goes_with_a_sweep(beside: mnemic.Memory, clock: Clock) -> None:
     alice = beside.scope("alice")
     kept = alice.remember("the code is a number")
     alice.recall("code")
     alice.remember("the code is zebra", ttl=timedelta(seconds=1))
     assert len(alice.recall("code")) == 2
-    time.sleep(1.05)
+    clock.advance(seconds=1.05)
     assert texts(alice.recall("code")) == ["the code is a number"]
     beside.compact()
     assert texts(alice.recall("code")) == ["the code is a number"]

@@ -206,9 +206,9 @@ def test_hits_are_not_more_than_asked_for(alice: mnemic.Scope) -> None:
 def test_a_text_of_a_megabyte_is_found_by_its_words(alice: mnemic.Scope) -> None:
     alice.remember("The cat sat. It ran away, as He did. " * 30_000 + "xylophone")
     alice.remember("a short note on cats")
-    begun = time.monotonic()
+    begun = time.process_time()
     assert len(alice.recall("cat", k=5)) == 2
-    assert time.monotonic() - begun < 5
+    assert time.process_time() - begun < 5
 
 
 @pytest.mark.parametrize(
@@ -223,17 +223,17 @@ def test_a_text_of_a_megabyte_is_found_by_its_words(alice: mnemic.Scope) -> None
     ids=["long-word", "hex", "unspaced", "hyphens", "apostrophes"],
 )
 def test_no_text_takes_long_to_take_apart(text: str) -> None:
-    begun = time.monotonic()
+    begun = time.process_time()
     terms(text)
-    assert time.monotonic() - begun < 1
+    assert time.process_time() - begun < 1
 
 
 def test_a_long_question_takes_no_longer_than_a_long_text(alice: mnemic.Scope) -> None:
     alice.remember_many([f"note {n} on the subject word{n}" for n in range(300)])
-    begun = time.monotonic()
+    begun = time.process_time()
     hits = alice.recall(" ".join(f"word{n}" for n in range(8000, -1, -1)), k=3)
     assert hits
-    assert time.monotonic() - begun < 2
+    assert time.process_time() - begun < 2
 
 
 def test_long_answers_with_code_do_not_drown_the_short_one(alice: mnemic.Scope) -> None:
@@ -817,42 +817,39 @@ def test_the_first_recall_of_many_threads_is_whole(file_url: str) -> None:
     assert answers == [300] * 16
 
 
-class Slow:
-    """Takes its time over a question."""
+class Waiting:
+    """Embeds a question only after the event loop has gone on."""
 
-    id = "slow"
+    id = "waiting"
+
+    def __init__(self) -> None:
+        self.entered, self.released = threading.Event(), threading.Event()
 
     def embed(self, texts: Any) -> Any:
         return np.ones((len(texts), 4), dtype=np.float32)
 
     def embed_query(self, query: str) -> Any:
-        time.sleep(0.4)
+        self.entered.set()
+        if not self.released.wait(30):
+            raise TimeoutError("the event loop was held up")
         return np.ones(4, dtype=np.float32)
 
 
 def test_a_slow_embedder_does_not_hold_up_the_event_loop(file_url: str) -> None:
-    async def main() -> float:
-        async with mnemic.open_async(file_url, embedder=Slow()) as memory:
+    async def main() -> None:
+        embedder = Waiting()
+        async with mnemic.open_async(file_url, embedder=embedder) as memory:
             space = memory.scope("a")
             await space.remember("tea")
-            await space.recall("tea")
-            longest, last = 0.0, time.monotonic()
-            asked = [asyncio.create_task(space.recall("tea")) for _ in range(3)]
-            asked.append(asyncio.create_task(_write_and_recall(space)))
-            while not all(task.done() for task in asked):
-                await asyncio.sleep(0.01)
-                longest, last = max(longest, time.monotonic() - last), time.monotonic()
-            answers = await asyncio.gather(*asked)
-            assert [found(hits)[:1] for hits in answers] == [["tea"]] * 4
-            return longest
+            searches = [asyncio.create_task(space.recall("tea")) for _ in range(3)]
+            assert await asyncio.to_thread(embedder.entered.wait, 10)
+            await space.remember("coffee")
+            searches.append(asyncio.create_task(space.recall("tea")))
+            embedder.released.set()
+            assert [found(hits)[:1] for hits in await asyncio.gather(*searches)] == [["tea"]] * 4
+            assert (await memory.metrics()).embedding_failures == 0
 
-    assert asyncio.run(main()) < 0.25
-
-
-async def _write_and_recall(space: mnemic.AsyncScope) -> list[mnemic.Hit]:
-    await asyncio.sleep(0.1)
-    await space.remember("coffee")
-    return await space.recall("tea")
+    asyncio.run(main())
 
 
 def test_recall_is_the_same_on_an_event_loop(file_url: str) -> None:
@@ -955,9 +952,9 @@ def test_what_this_process_forgets_need_not_be_looked_for(monkeypatch: pytest.Mo
 def test_many_hits_take_no_longer_than_they_must(alice: mnemic.Scope) -> None:
     """Copies are looked for among the first hits alone, since each is compared with all before it."""
     alice.remember_many([f"note {n} about apples and pears" for n in range(3000)])
-    begun = time.perf_counter()
+    begun = time.process_time()
     assert len(alice.recall("apples", k=3000)) == 3000
-    assert time.perf_counter() - begun < 20
+    assert time.process_time() - begun < 20
 
 
 def test_recall_in_threads_beside_another_process(file_url: str) -> None:

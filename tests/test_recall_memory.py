@@ -24,22 +24,22 @@ def memory() -> Iterator[mnemic.Memory]:
         yield opened
 
 
-def shards(memory: mnemic.Memory) -> IndexCache:
+def cache_of(memory: mnemic.Memory) -> IndexCache:
     layer = memory._async._index
     assert layer is not None
     return layer._cache
 
 
 def held(memory: mnemic.Memory) -> list[str]:
-    return list(shards(memory)._indexes)
+    return list(cache_of(memory)._indexes)
 
 
 def test_indexes_stay_within_the_bytes_that_are_given(memory: mnemic.Memory) -> None:
     for n in range(40):
         assert len(memory.scope("acme", f"user-{n}").recall("the 7th thing about tea", k=3)) == 3
-        assert 0 < shards(memory).nbytes <= 400_000
+        assert 0 < cache_of(memory).nbytes <= 400_000
     assert 3 <= len(held(memory)) < 40
-    assert shards(memory).nbytes == sum(index.nbytes for index in shards(memory)._indexes.values())
+    assert cache_of(memory).nbytes == sum(index.nbytes for index in cache_of(memory)._indexes.values())
 
 
 def test_the_least_recently_searched_goes_first(memory: mnemic.Memory) -> None:
@@ -65,9 +65,9 @@ def test_a_recall_looks_at_no_other_users_index(monkeypatch: pytest.MonkeyPatch)
     looked: list[int] = []
     plain = DocumentTable.__len__
 
-    def counted(shard: DocumentTable) -> int:
-        looked.append(id(shard))
-        return plain(shard)
+    def counted(table: DocumentTable) -> int:
+        looked.append(id(table))
+        return plain(table)
 
     with mnemic.open("memory://") as memory:
         for n in range(50):
@@ -88,7 +88,7 @@ def test_the_bytes_that_are_counted_are_those_that_are_taken(users: int, each: i
         for n in range(users):
             memory.scope(f"user-{n}").remember_many([f"{n} {text}" for text in TEXTS] * (each // len(TEXTS)))
         gc.collect()
-        before = shards(memory).nbytes
+        before = cache_of(memory).nbytes
         tracemalloc.start()
         try:
             for n in range(users):
@@ -97,7 +97,7 @@ def test_the_bytes_that_are_counted_are_those_that_are_taken(users: int, each: i
             taken, _ = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
-        assert shards(memory).nbytes - before == pytest.approx(taken, rel=0.4)
+        assert cache_of(memory).nbytes - before == pytest.approx(taken, rel=0.4)
 
 
 @pytest.mark.parametrize("given", [-1, 1.5, "1 GB"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -403,17 +402,16 @@ def test_the_event_loop_goes_on_meanwhile(desk: Desk) -> None:
     vectors = generator.integers(-127, 128, (600, WIDTH)).astype(np.int8)
     records = [entered(f"k{n}", [vectors[n]], "some words", seq=n + 1) for n in range(600)]
 
-    async def ticks(work: Coroutine[Any, Any, Any]) -> tuple[int, float]:
+    async def ticks(work: Coroutine[Any, Any, Any]) -> int:
         task = asyncio.ensure_future(work)
-        begun, count = time.monotonic(), 0
+        count = 0
         while not task.done():
             await asyncio.sleep(0.001)
             count += 1
         await task
-        return count, time.monotonic() - begun
+        return count
 
-    count, seconds = desk.run(ticks(desk.index.put(NOTE, records)))
-    assert count >= 3 or seconds < 0.1
+    assert desk.run(ticks(desk.index.put(NOTE, records))) >= 3
 
 
 def test_after_close_it_says_so(desk: Desk) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, TypeVar
+from typing import Any
 
 from redis import asyncio as driver
 from redis import exceptions
@@ -27,7 +27,6 @@ from ..calls import Calls
 from .codec import WriteArguments
 from .scripts import FREE, SCRIPTS, WRITE, Script
 
-Result = TypeVar("Result")
 Command = tuple[Any, ...]
 
 RETRIES = 4
@@ -93,13 +92,11 @@ class RedisClient:
 
     async def read(self, *command: Any) -> Any:
         """Send a read-only command and return its answer; retried if the connection breaks."""
-        return await self._run(lambda client: _send(client, command), repeatable=True)
+        return (await self._send([command], repeatable=True))[0]
 
     async def read_all(self, commands: Sequence[Command]) -> list[Any]:
-        """Send read-only commands, one round trip per node; return their answers."""
-        if len(commands) == 1:
-            return [await self.read(*commands[0])]
-        return await self._run(lambda client: _send_all(client, commands), repeatable=True) if commands else []
+        """Send read-only or idempotent commands, one round trip per node; return their answers."""
+        return await self._send(commands, repeatable=True) if commands else []
 
     async def write(self, call: WriteArguments, *, repeatable: bool = False) -> bool:
         """Run the write script, once unless it is repeatable; return False if an expectation fails.
@@ -113,21 +110,21 @@ class RedisClient:
                 "make several of it"
             )
         command = evalsha(FREE if call.frees else WRITE, call.keys, argument)
-        return bool(await self._run(lambda client: _send(client, command), repeatable=repeatable))
+        return bool((await self._send([command], repeatable=repeatable))[0])
 
     async def close(self) -> None:
         """Cancel running calls, and close all connections."""
         await self._calls.close()
 
-    async def _run(self, send: Callable[[Any], Awaitable[Result]], *, repeatable: bool) -> Result:
-        async def with_retries(client: Any) -> Result:
+    async def _send(self, commands: Sequence[Command], *, repeatable: bool) -> list[Any]:
+        async def with_retries(client: Any) -> list[Any]:
             failed = False
 
-            async def attempt() -> Result:
+            async def attempt() -> list[Any]:
                 async with self._slots:
                     if failed:
                         await _rediscover(client)
-                    return await send(client)
+                    return await _execute(client, commands)
 
             async def note_failure(error: Exception, failures: int) -> None:
                 nonlocal failed
@@ -165,28 +162,21 @@ async def _rediscover(client: Any) -> None:
             await client.connection_pool.disconnect(inuse_connections=False)
 
 
-async def _send(client: Any, command: Command) -> Any:
+async def _execute(client: Any, commands: Sequence[Command]) -> list[Any]:
     try:
-        return await client.execute_command(*command)
+        if len(commands) == 1:
+            return [await client.execute_command(*commands[0])]
+        async with client.pipeline(transaction=False) as pipeline:
+            for command in commands:
+                pipeline.execute_command(*command)
+            return list(await pipeline.execute())
     except exceptions.NoScriptError:
         # The server was restarted, or is another one.
-        return await client.execute_command("EVAL", SCRIPTS[command[1]].text, *command[2:])
+        return await _execute(client, [_with_text(command) for command in commands])
 
 
-async def _send_all(client: Any, commands: Sequence[Command]) -> list[Any]:
-    try:
-        return await _send_pipeline(client, commands)
-    except exceptions.NoScriptError:
-        for sha in {command[1] for command in commands if command[0] == "EVALSHA"}:
-            await client.script_load(SCRIPTS[sha].text)
-        return await _send_pipeline(client, commands)
-
-
-async def _send_pipeline(client: Any, commands: Sequence[Command]) -> list[Any]:
-    async with client.pipeline(transaction=False) as pipeline:
-        for command in commands:
-            pipeline.execute_command(*command)
-        return list(await pipeline.execute())
+def _with_text(command: Command) -> Command:
+    return ("EVAL", SCRIPTS[command[1]].text, *command[2:]) if command[0] == "EVALSHA" else command
 
 
 _REFUSALS = (
@@ -227,7 +217,6 @@ _BY_CLASS: tuple[tuple[type[BaseException], type[StoreError], str], ...] = (
     (exceptions.MaxConnectionsError, StoreBusyError, "all connections are in use"),
     (exceptions.BusyLoadingError, StoreUnavailableError, "the server is still loading its data"),
     (exceptions.ReadOnlyError, StoreUnavailableError, "this is a replica, which cannot be written; name the primary"),
-    (exceptions.MovedError, UnreadableStoreError, "this is part of a cluster: use redis+cluster:// instead"),
     (exceptions.AskError, UnreadableStoreError, "this is part of a cluster: use redis+cluster:// instead"),
     (exceptions.ClusterDownError, StoreUnavailableError, "the cluster, or a part of it, is down"),
     (exceptions.TryAgainError, StoreUnavailableError, "a part of the cluster is being moved"),

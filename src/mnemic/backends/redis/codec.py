@@ -161,19 +161,16 @@ class WriteArguments:
             self._run("SET", state, [_text(value)])
 
     def _run(self, command: str, number: int, arguments: Sequence[Any]) -> None:
-        self._commands.append((command, number, arguments))
-
-    def _run_many(self, command: str, number: int, arguments: Sequence[Any]) -> None:
-        if arguments:
-            self._run(command, number, arguments)
+        if arguments or command == "UNLINK":
+            self._commands.append((command, number, arguments))
 
     def _remove(self, change: StreamChange, records: int, slots: int, derived: int, labels: int) -> None:
         seqs = [record.seq for record in change.removed]
-        self._run_many("remove records", records, [*seqs, *(record.seq for record in change.replaced)])
-        self._run_many("remove derived", derived, seqs)
-        self._run_many("HDEL", slots, [record.key for record in change.removed])
+        self._run("remove records", records, [*seqs, *(record.seq for record in change.replaced)])
+        self._run("remove derived", derived, seqs)
+        self._run("HDEL", slots, [record.key for record in change.removed])
         lost = [*change.lost_labels.items(), *((record.seq, record.labels) for record in change.removed)]
-        self._run_many("ZREM", labels, [_label(*label, seq) for seq, some in lost for label in some.items()])
+        self._run("ZREM", labels, [_label(*label, seq) for seq, some in lost for label in some.items()])
 
     def _put(self, change: StreamChange, records: int, slots: int, labels: int) -> None:
         rows: list[Any] = []
@@ -184,18 +181,18 @@ class WriteArguments:
             states += (record.key, _text(_to_json(_slot(record))))
             for name, value in record.labels.items():
                 indexed += (0, _label(name, value, record.seq))
-        self._run_many("ZADD", records, rows)
-        self._run_many("HSET", slots, states)
-        self._run_many("ZADD", labels, indexed)
+        self._run("ZADD", records, rows)
+        self._run("HSET", slots, states)
+        self._run("ZADD", labels, indexed)
 
     def _derive(self, change: StreamChange, derived: int, names: int) -> None:
         stored: list[Any] = []
         for one in change.derived:
             if one.value is not None:
                 stored += (f"{one.seq}\0{one.name}", _text(b"%d %b" % (one.version, one.value)))
-        self._run_many("HDEL", derived, [f"{one.seq}\0{one.name}" for one in change.derived if one.value is None])
-        self._run_many("HSET", derived, stored)
-        self._run_many("SADD", names, sorted({one.name for one in change.derived if one.value is not None}))
+        self._run("HDEL", derived, [f"{one.seq}\0{one.name}" for one in change.derived if one.value is None])
+        self._run("HSET", derived, stored)
+        self._run("SADD", names, sorted({one.name for one in change.derived if one.value is not None}))
 
 
 def _lifetime(state: StreamState | None, moment: int) -> str:

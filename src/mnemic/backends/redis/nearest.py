@@ -74,12 +74,10 @@ class RedisIndex:
         self._all = engine.keys.internal("vectors", ":all")
 
     async def nearby(self, near: Near) -> Nearby:
-        """Return records by vector, and the streams for which the index is behind."""
         records, behind = await asyncio.gather(self.near(near), self._behind(near))
         return Nearby(records, behind)
 
     async def near(self, near: Near) -> list[Record]:
-        """Return records by vector."""
         if near.vector is None:
             return []
         tests = [f'"{_hash(near.scope.path)}" in .w' if near.below else f'.s == "{_hash(near.scope.path)}"']
@@ -101,7 +99,6 @@ class RedisIndex:
         return [record for records in found for record in records]
 
     async def marks(self, name: str, scope: ScopePath) -> dict[StreamName, Mark]:
-        """Return how far the index has followed the streams of a scope and below."""
         tenants = await self._tenants(name, scope)
         found: dict[StreamName, Mark] = {}
         for answer in await self._client.read_all(
@@ -114,7 +111,6 @@ class RedisIndex:
         return found
 
     async def put(self, name: str, records: Sequence[Record]) -> None:
-        """Add records, replacing older versions."""
         by_stream: dict[StreamName, list[Record]] = {}
         for record in records:
             by_stream.setdefault((record.scope.path, record.kind), []).append(record)
@@ -139,7 +135,6 @@ class RedisIndex:
         await self._send(commands)
 
     async def remove(self, stream: StreamName, keys: Sequence[str] | None) -> None:
-        """Remove records of a stream for every embedder; with None, the whole stream and its marks."""
         tenant = _tenant(stream[0])
         for name in [name.decode() for name in await self._client.read("SMEMBERS", self._names(tenant))]:
             await self._forget(name, stream, await self.keys(name, stream) if keys is None else keys)
@@ -147,18 +142,15 @@ class RedisIndex:
                 await self._send([("HDEL", self._key(tenant, name, "marks"), "\0".join(stream))])
 
     async def keys(self, name: str, stream: StreamName) -> list[str]:
-        """Return the keys of a stream that the index contains."""
         return [key.decode() for key in await self._client.read("HKEYS", self._points(stream, name))]
 
     async def mark(self, name: str, stream: StreamName, mark: Mark) -> None:
-        """Record how far the index has followed a stream."""
         tenant = _tenant(stream[0])
         value = json.encode([mark.version, mark.last_seq, mark.count])
         marking = ("HSET", self._key(tenant, name, "marks"), "\0".join(stream), value)
         await self._send([marking, *self._registration(tenant, name)])
 
     async def reset(self) -> None:
-        """Delete the whole index."""
         for tenant, name in await self._registered():
             keys = [*await self._client.read("SMEMBERS", self._streams(tenant)), self._streams(tenant)]
             keys += [self._names(tenant), self._key(tenant, name, "set"), self._key(tenant, name, "marks")]

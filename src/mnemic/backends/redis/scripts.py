@@ -125,7 +125,7 @@ for _, one in ipairs(commands) do
     for _, seq in ipairs(list) do
       for _, name in ipairs(names) do redis.call('HDEL', key, seq .. '\\0' .. name) end
     end
-  elseif #list == 0 then
+  elseif command == 'UNLINK' then
     redis.call(command, key)
   else
     in_chunks(list, function(from, to) redis.call(command, key, unpack(list, from, to)) end)

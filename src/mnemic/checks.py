@@ -41,7 +41,7 @@ MAX_JSON_DEPTH = 100
 _KIND = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 _UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 _EXACT = 2**32 * 1_000_000
 """Up to here a float of seconds is exact to the microsecond, and faster."""
@@ -193,14 +193,14 @@ def check_ttl(value: object, field: str = "ttl") -> timedelta:
 
 def to_microseconds(time: datetime) -> int:
     """Return an aware time as exact microseconds since 1970."""
-    return (time - _EPOCH) // MICROSECOND
+    return (time - EPOCH) // MICROSECOND
 
 
 def from_microseconds(value: int) -> datetime:
     """Return the time of a number of microseconds since 1970."""
     if 0 <= value < _EXACT:
         return datetime.fromtimestamp(value / 1_000_000, UTC)
-    return _EPOCH + timedelta(microseconds=value)
+    return EPOCH + timedelta(microseconds=value)
 
 
 def check_json(value: Any, field: str) -> tuple[Any, int]:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from ...recall.index_entry import unpack
 from ...recall.strength import USE
 from ...records import Record, ScopePath, known_scope
+from ...store.codec import FIELDS, from_columns
 from ...store.nearest import Mark, Near, Nearby
 from ...store.planning import StreamName
-from ..sql.rows import STREAM_COLUMNS, to_record, to_stream
-from ..sql.schema import records, streams
+from ..sql.rows import STREAM_COLUMNS, to_stream
 from ..sql.statements import Parameters, Prepared
 from .client import PostgresClient
 from .statements import prepared
@@ -71,7 +71,7 @@ class PostgresIndex:
             f"set_config('hnsw.ef_search', '{EF_SEARCH}', true)"
         )
         behind = (
-            f"SELECT {_columns('s', streams)}, m.version, m.last_seq, m.count FROM mnemic_streams s "
+            f"SELECT {_columns('s', ('id', *STREAM_COLUMNS))}, m.version, m.last_seq, m.count FROM mnemic_streams s "
             "LEFT JOIN mnemic_marks m ON m.stream_id = s.id AND m.entry = :entry "
             f"WHERE (m.version IS NULL OR m.version <> s.version) AND {_within('s', within)}"
         )
@@ -79,7 +79,7 @@ class PostgresIndex:
         columns = len(STREAM_COLUMNS) + 1
         states = ((to_stream(row[:columns]), row[columns:]) for row in streams_behind)
         return Nearby(
-            [to_record(known_scope(row[0]), row[1], row[2:], (near.name, USE)) for row in found],
+            [from_columns(known_scope(row[0]), row[1], row[2:], (near.name, USE)) for row in found],
             [
                 (state.stream(state.count, state.weight), None if mark[0] is None else Mark(*mark))
                 for state, mark in states
@@ -208,7 +208,7 @@ class PostgresIndex:
         nothing = "(SELECT stream_id, seq FROM mnemic_index WHERE false)"
         found = " UNION ".join([*([by_vector] if width else []), *([by_words] if near.terms else [])]) or nothing
         return (
-            f"WITH found AS MATERIALIZED ({found}) SELECT s.scope, s.kind, {_columns('r', records)}, d.value, u.value "
+            f"WITH found AS MATERIALIZED ({found}) SELECT s.scope, s.kind, {_columns('r', FIELDS)}, d.value, u.value "
             "FROM found f JOIN mnemic_records r ON r.stream_id = f.stream_id AND r.seq = f.seq "
             "JOIN mnemic_streams s ON s.id = f.stream_id "
             "JOIN mnemic_derived d ON d.stream_id = f.stream_id AND d.seq = f.seq AND d.name = :entry "
@@ -224,8 +224,8 @@ def _prepared(statement: str) -> Prepared:
     return prepared(statement, keep_plan=not statement.startswith("WITH found"))
 
 
-def _columns(table: str, of: Any) -> str:
-    return ", ".join(f"{table}.{column.name}" for column in of.columns)
+def _columns(table: str, names: Iterable[str]) -> str:
+    return ", ".join(f"{table}.{name}" for name in names)
 
 
 def _within(table: str, reach: str) -> str:

@@ -12,12 +12,13 @@ from sqlalchemy.dialects.postgresql import JSONB, insert
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.sql.expression import FromClause
 
+from ...store.codec import FIELDS
 from ...store.query import Operator, Scalar
 from ..sql.conditions import EQUAL, OPERATORS
 from ..sql.flavor import Flavor
-from ..sql.rows import COLUMNS, STREAM_COLUMNS
+from ..sql.rows import RECORD_STATE_COLUMNS, STREAM_COLUMNS
 from ..sql.schema import VERSION_TABLE, derived, labels, records
-from ..sql.statements import SLOT, Prepared, Statements
+from ..sql.statements import Prepared, Statements
 
 _encode = json.Encoder().encode
 
@@ -64,7 +65,7 @@ FLAVOR = Flavor(
 
 _IS_LIVE = "({0}.expires IS NULL OR {0}.expires > :now)"
 _RECORD_STATES = (
-    f"SELECT {', '.join(SLOT)} FROM mnemic_records "
+    f"SELECT {', '.join(RECORD_STATE_COLUMNS)} FROM mnemic_records "
     "WHERE stream_id = (SELECT id FROM mnemic_streams WHERE scope = :scope AND kind = :kind)"
 )
 _TYPES = {column.name: column.type.compile(FLAVOR.dialect).partition(" COLLATE")[0] for column in records.columns}
@@ -116,7 +117,7 @@ class PostgresStatements(Statements):
         )
         # The limit makes each key a separate lookup; as one join, whole streams might be read.
         self.find_all: Prepared = prepared(
-            f"SELECT u.n, {', '.join(f'r.{name}' for name in COLUMNS)} FROM "
+            f"SELECT u.n, {', '.join(f'r.{name}' for name in FIELDS)} FROM "
             "unnest(CAST(:scopes AS text[]), CAST(:kinds AS text[]), CAST(:keys AS text[])) "
             "WITH ORDINALITY AS u(scope, kind, key, n) JOIN LATERAL (SELECT * FROM mnemic_records r WHERE "
             "r.stream_id = (SELECT id FROM mnemic_streams s WHERE s.scope = u.scope AND s.kind = u.kind "

@@ -15,6 +15,7 @@ import psycopg
 from ...errors import LimitError, StoreBusyError, StoreError, StoreUnavailableError, UnreadableStoreError
 from ...event_loop import mind_forks, off_loop
 from ...records import Record, Ref, ScopePath, now
+from ...store.codec import from_columns
 from ...store.once import write_once
 from ...store.planning import Needs, NeedsMoreError, Plan, StreamName, plan_writes
 from ...store.protocol import Capability
@@ -22,7 +23,7 @@ from ...store.query import Outcome, Write, place_of
 from ..sql.reading import Connection as Reads
 from ..sql.reading import SqlReads
 from ..sql.reading import Work as ReadWork
-from ..sql.rows import LoadedRows, to_record
+from ..sql.rows import LoadedRows
 from .client import Connection, LostConnectionError, Pool, PostgresClient
 from .errors import RETRYABLE, explain, state_of
 from .lanes import Lane, WriteResult
@@ -112,7 +113,7 @@ class PostgresStore(SqlReads):
         found: dict[Ref, Record] = {}
         for row in await connection.all(self._sql.find_all, values):
             ref = refs[row[0] - 1]
-            found[ref] = to_record(ref.scope, ref.kind, row[1:])
+            found[ref] = from_columns(ref.scope, ref.kind, row[1:])
         return found
 
     async def _write(self, write: Write) -> list[Outcome]:

@@ -9,10 +9,11 @@ from typing import Any, Protocol, TypeVar
 
 from ...checks import to_microseconds
 from ...records import Match, Record, Ref, ScopePath, Stream, known_scope, now
+from ...store.codec import from_columns
 from ...store.matching import Position, from_cursor, to_cursor
 from ...store.protocol import Capability, Page
 from ...store.query import Scan, Search, StreamScan
-from .rows import StreamRow, to_record, to_stream
+from .rows import StreamRow, to_stream
 from .statements import Parameters, Prepared, Reach, Statements, scan_values, shape_of
 
 Result = TypeVar("Result")
@@ -89,7 +90,7 @@ class SqlReads(ABC):
                 chunk = keys[start : start + KEYS_AT_ONCE]
                 values |= {f"key_{n}": key for n, key in enumerate(chunk)}
                 for row in await connection.all(self._sql.find(len(chunk)), values):
-                    record = to_record(scope, kind, row)
+                    record = from_columns(scope, kind, row)
                     found[record.ref] = record
         return found
 
@@ -105,7 +106,7 @@ class SqlReads(ABC):
         values["at_seq"] = start[2] if start else None
         shape = shape_of(scan, by_id=False, inside=start is not None)
         rows = await connection.all(self._sql.scan(shape), values)
-        found = [to_record(scan.scope, kind, row, scan.derived) for row in rows[: scan.limit]]
+        found = [from_columns(scan.scope, kind, row, scan.derived) for row in rows[: scan.limit]]
         more = len(rows) > scan.limit and found
         return Page(tuple(found), to_cursor(_position(found[-1])) if more else None)
 
@@ -133,7 +134,7 @@ class SqlReads(ABC):
                 for head, rows in zip(chunk, answers, strict=True):
                     room = wanted - len(found)
                     scope, kind = known_scope(head.scope), head.kind
-                    found.extend([to_record(scope, kind, row, scan.derived) for row in rows[:room]])
+                    found.extend([from_columns(scope, kind, row, scan.derived) for row in rows[:room]])
                     if more := len(rows) > room:
                         break
             if at_end:

@@ -17,7 +17,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-HEAD = "0005"
+HEAD = "0001"
 """Newest revision in `migrations/versions`."""
 VERSION_TABLE = "mnemic_schema"
 """Alembic's revision table; a name of its own, so that Mnemic can share a database."""

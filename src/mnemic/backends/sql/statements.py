@@ -33,10 +33,11 @@ from sqlalchemy.sql.expression import Executable, FromClause
 
 from ...checks import to_microseconds
 from ...records import ONCE_KIND
+from ...store.codec import FIELDS
 from ...store.query import Scan
 from .conditions import drives, families, filters, test_of, values_of
 from .flavor import Flavor
-from .rows import COLUMNS
+from .rows import RECORD_STATE_COLUMNS
 from .schema import derived, labels, records, streams
 
 Parameters = Mapping[str, Any]
@@ -66,6 +67,10 @@ def same(column: ColumnElement[Any], name: str | None = None) -> ColumnElement[b
     return column == bindparam(name or column.key)
 
 
+_STATE = [records.c[name] for name in RECORD_STATE_COLUMNS]
+_FIELDS = [records.c[name] for name in FIELDS]
+
+
 class Statements:
     """All fixed statements of one dialect."""
 
@@ -90,7 +95,7 @@ class Statements:
             .values(_parameters(streams, but=("id", "scope", "kind", "created")))
         )
         self.remove_head: Prepared = prepared(delete(streams).where(streams.c.id == bindparam("id")))
-        self.all_slots: Prepared = prepared(select(*(records.c[name] for name in SLOT)).where(of_stream))
+        self.record_states: Prepared = prepared(select(*_STATE).where(of_stream))
         self.add: Prepared = prepared(insert(records).values(_parameters(records)))
         self.set: Prepared = prepared(
             update(records).where(place).values(_parameters(records, but=("stream_id", "seq", "key")))
@@ -119,19 +124,18 @@ class Statements:
 
         self.reach: Callable[[Reach, int, bool, bool], Prepared] = cache(self._reach)
         self.scan: Callable[[Shape], Prepared] = lru_cache(maxsize=512)(self._scan)
-        self.slots: Callable[[int], Prepared] = cache(self._slots)
+        self.find_states: Callable[[int], Prepared] = cache(self._find_states)
         self.find: Callable[[int], Prepared] = cache(self._find)
         self.purge: Callable[[int], Prepared] = cache(self._purge)
 
-    def _slots(self, count: int) -> Prepared:
+    def _find_states(self, count: int) -> Prepared:
         """Select the write-path state of `count` keys of one stream."""
-        columns = (records.c[name] for name in SLOT)
-        return Prepared(select(*columns).where(same(records.c.stream_id), _one_of(records.c.key, count)), self.dialect)
+        return Prepared(select(*_STATE).where(same(records.c.stream_id), _one_of(records.c.key, count)), self.dialect)
 
     def _find(self, count: int) -> Prepared:
         """Select `count` keys of one stream, if they have not expired."""
         return Prepared(
-            select(records).where(_live_stream(), _one_of(records.c.key, count), _live(records)), self.dialect
+            select(*_FIELDS).where(_live_stream(), _one_of(records.c.key, count), _live(records)), self.dialect
         )
 
     def _purge(self, keep: int) -> Prepared:
@@ -161,9 +165,6 @@ class Statements:
         statement = scan_statement(shape, self.flavor)
         return Prepared(statement, self.dialect, keep_plan=not (self.flavor.plans and filters(shape[-1])))
 
-
-SLOT = ("key", "seq", "version", "created", "weight", "labels", "expires")
-"""Columns of a record that the write path needs."""
 
 Shape = tuple[Any, ...]
 """Everything that determines a scan's SQL text, except values."""
@@ -203,7 +204,7 @@ def scan_statement(shape: Shape, flavor: Flavor) -> Select[Any]:
     by_id, reverse, bodies, inside, after_version, as_of, brought, lacking, where = shape
     here = records.alias("r")
     columns: list[ColumnElement[Any]] = [
-        here.c[name] if bodies or name not in ("text", "data") else null().label(name) for name in COLUMNS
+        here.c[name] if bodies or name not in ("text", "data") else null().label(name) for name in FIELDS
     ]
     columns += [_derived(here, f"derived_{n}") for n in range(brought)]
     query = select(*columns)

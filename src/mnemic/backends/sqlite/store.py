@@ -116,10 +116,10 @@ class SqliteStore(SqlReads):
             for start in range(0, len(keys), KEYS_AT_ONCE):
                 chunk = keys[start : start + KEYS_AT_ONCE]
                 values = {"stream_id": loaded.ids[name]} | {f"key_{n}": key for n, key in enumerate(chunk)}
-                for row in connection.run(self._sql.slots(len(chunk)), values):
+                for row in connection.run(self._sql.find_states(len(chunk)), values):
                     found[row[0]] = to_record_state(row)
         for name in needs.whole:
-            rows = connection.run(self._sql.all_slots, {"stream_id": loaded.ids[name]}).fetchall()
+            rows = connection.run(self._sql.record_states, {"stream_id": loaded.ids[name]}).fetchall()
             loaded.records[name] = {row[0]: to_record_state(row) for row in rows}
             loaded.whole.add(name)
 

@@ -1,4 +1,4 @@
-"""Tables of streams, records, labels, and write ids."""
+"""Tables of streams, records, labels and derived values."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ def upgrade() -> None:
         sa.Column("ttl", sa.BigInteger),
         sa.Column("expires", sa.BigInteger),
         sa.Column("soonest", sa.BigInteger),
+        sa.Column("settings", sa.Text),
         sa.UniqueConstraint("scope", "kind", name="mnemic_streams_scope_kind"),
     )
     create_table(
@@ -61,10 +62,23 @@ def upgrade() -> None:
         sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),
         sqlite_with_rowid=False,
     )
-    op.create_table(
-        "mnemic_writes",
-        sa.Column("id", _Name, primary_key=True),
-        sa.Column("done", sa.BigInteger, nullable=False),
-        sa.Column("outcomes", sa.Text, nullable=False),
+    create_table(
+        "mnemic_derived",
+        sa.Column("stream_id", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("name", _Name, primary_key=True),
+        sa.Column("version", sa.BigInteger, nullable=False),
+        sa.Column("value", sa.LargeBinary, nullable=False),
+        sqlite_with_rowid=False,
     )
-    op.create_index("mnemic_writes_done", "mnemic_writes", ["done"])
+    if op.get_bind().dialect.name != "postgresql":
+        return
+    # The text is stored as written; the index sees it as values. Most messages have no metadata. New rows go
+    # into the index at once: a pending list would be read by every search.
+    op.execute(
+        "CREATE INDEX mnemic_records_meta ON mnemic_records "
+        "USING gin ((meta::jsonb) jsonb_path_ops) WITH (fastupdate = off) WHERE meta IS NOT NULL"
+    )
+    # Every append changes the row of a stream. In a page with free space that touches no index and leaves nothing
+    # to vacuum.
+    op.execute("ALTER TABLE mnemic_streams SET (fillfactor = 50)")

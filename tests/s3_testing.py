@@ -11,7 +11,7 @@ import pytest
 import zstandard
 
 from dict_bucket import DictBucket
-from mnemic.backends.keyvalue.store import KeyValueStore
+from mnemic.backends.keyvalue_new.store import KeyValueStore
 from mnemic.backends.s3 import client, codec, commit, store
 from mnemic.records import Record, ScopePath
 from mnemic.store import registry
@@ -62,26 +62,24 @@ def audit(bucket: DictBucket) -> None:
         manifest = codec.read_object(codec.Manifest, bucket.objects[key][0], key)
         assert keys.manifest(manifest.scope) == key
         for kind, entry in manifest.streams.items():
+            assert entry.state is not None
             assert entry.state.name == (manifest.scope, kind)
-            items = list(entry.items.values())
-            assert list(entry.items) == [item.seq for item in items]
-            stored: set[int] = set()
+            assert list(entry.inline) == [record.seq for record in entry.inline.values()]
+            stored: list[codec.StoredRecord] = []
             for segment in entry.segments:
                 at = keys.segment(key, segment.id)
                 used.add(at)
-                records = codec.read_object(codec.Records, bucket.objects[at][0], at)
-                assert segment == codec.Segment.of(segment.id, records.items)
-                items += records.items
-                stored |= {item.seq for item in records.items}
-            ranges = [(segment.first, segment.last) for segment in entry.segments]
-            assert all(first <= last for first, last in ranges)
-            assert all(one[1] < other[0] for one, other in pairwise(ranges))
-            small = [segment.small for segment in entry.segments]
-            assert not any(one and other for one, other in pairwise(small))
-            assert len({item.seq for item in items}) == len({item.key for item in items}) == len(items)
-            assert len(items) == entry.state.count
-            assert entry.derived.keys() <= stored
-        inline = sum(entry.inline for entry in manifest.streams.values())
+                records = codec.read_object(codec.SegmentRecords, bucket.objects[at][0], at).records
+                assert segment == codec.Segment.of(segment.id, records)
+                stored += records
+            seqs = [record.seq for record in stored]
+            assert seqs == sorted(set(seqs))
+            assert entry.derived.keys() <= set(seqs)
+            assert not any(one.small and other.small for one, other in pairwise(entry.segments))
+            records = [*stored, *entry.inline.values()]
+            assert len({record.seq for record in records}) == len({record.key for record in records}) == len(records)
+            assert len(records) == entry.state.count
+        inline = sum(entry.inline_size for entry in manifest.streams.values())
         assert inline <= commit.MAX_INLINE + 120 * len(manifest.segments)
     assert set(bucket.keys("p/segments/")) == used
 

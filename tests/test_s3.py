@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import initialize, invariant, run_state_machine_as_test
 
 from dict_bucket import DictBucket
-from mnemic.backends.s3 import client, codec, commit, notes, store
+from mnemic.backends.s3 import client, codec, commit, store
 from mnemic.checks import new_id
 from mnemic.errors import NewerSchemaError, StoreUnavailableError, TooLargeError, UnreadableStoreError
 from mnemic.records import Record, Ref, ScopePath
@@ -383,31 +383,5 @@ def test_a_segment_without_a_manifest_is_collected_after_a_day(small: None) -> N
         assert await engine_on(bucket).collect() == 1
         assert set(bucket.objects) == before
         assert len(await texts(store)) == 20
-
-    asyncio.run(main())
-
-
-@pytest.mark.parametrize("conditional_deletes", [True, False])
-def test_notes_are_compared_and_swapped(conditional_deletes: bool) -> None:
-    async def main() -> None:
-        bucket = DictBucket(conditional_deletes=conditional_deletes)
-        one, two = (notes.Notes(bucket, codec.Keys("p")) for _ in range(2))
-        assert await one.swap("k", None, None)
-        assert await one.swap("k", None, b"")
-        assert await two.get("k") == b""
-        assert not await two.swap("k", None, b"2")
-        assert await two.swap("k", b"", b"2")
-        assert not await one.swap("k", b"", b"3")
-        assert await one.swap("k", b"2", b"3")
-        assert not await two.swap("k", b"2", None)
-        assert await two.swap("k", b"3", None)
-        assert await one.get("k") is None
-        assert not await one.swap("k", b"3", b"4")
-        assert not bucket.keys("notes/")
-        bucket.resends = True
-        assert await one.swap("k", None, b"5")
-        assert await one.swap("k", b"5", b"6")
-        assert await one.swap("k", b"6", None)
-        assert await two.get("k") is None
 
     asyncio.run(main())

@@ -19,6 +19,7 @@ from .. import aws
 
 PAGE = 1000
 """Page size of S3 lists."""
+_FAILED_CONDITION = (404, 409, 412)
 NEVER = '"00000000000000000000000000000000"'
 """An ETag that no object has."""
 _checked: dict[tuple[str, str], bool] = {}
@@ -61,22 +62,14 @@ class Bucket:
     async def get(self, key: str, *, unless: str | None = None) -> Found | None:
         """Return an object; None if it does not exist. Raises UnchangedError if its ETag is `unless`."""
         condition = {} if unless is None else {"IfNoneMatch": unless}
-        try:
-            answer = await self._send("get_object", Key=key, **condition)
-            return Found(answer["Body"], str(answer["ETag"]))
-        except _RefusedError as refused:
-            if refused.status == 304:
-                raise UnchangedError from None
-            if refused.status == 404 and refused.code != "NoSuchBucket":
-                return None
-            raise refused.explained from None
+        answer = await self._send("get_object", accept=(304, 404), Key=key, **condition)
+        if answer == 304:
+            raise UnchangedError
+        return None if answer == 404 else Found(answer["Body"], str(answer["ETag"]))
 
     async def put_unique(self, key: str, data: bytes) -> None:
         """Put an object whose key nobody else uses."""
-        try:
-            await self._send("put_object", Key=key, Body=data)
-        except _RefusedError as refused:
-            raise refused.explained from None
+        await self._send("put_object", Key=key, Body=data)
 
     async def put(self, key: str, data: bytes, *, over: str | None) -> str | None:
         """Put an object over the one with the ETag `over` or, if that is None, only if it does not exist.
@@ -85,30 +78,21 @@ class Bucket:
         request whose answer was lost, which then fails because of its own first attempt.
         """
         condition = {"IfNoneMatch": "*"} if over is None else {"IfMatch": over}
-        try:
-            answer = await self._send("put_object", Key=key, Body=data, **condition)
-        except _RefusedError as refused:
-            if not refused.by_condition:
-                raise refused.explained from None
-            return None
-        return str(answer["ETag"])
+        answer = await self._send("put_object", accept=_FAILED_CONDITION, Key=key, Body=data, **condition)
+        return None if answer in _FAILED_CONDITION else str(answer["ETag"])
 
     async def delete(self, key: str, *, only: str | None = None) -> bool:
         """Delete an object; with `only`, if it has that ETag. Returns False if the condition fails."""
         condition = {} if only is None else {"IfMatch": only}
-        try:
-            await self._send("delete_object", Key=key, **condition)
-        except _RefusedError as refused:
-            if not refused.by_condition:
-                raise refused.explained from None
-            return False
-        return True
+        return (
+            await self._send("delete_object", accept=_FAILED_CONDITION, Key=key, **condition) not in _FAILED_CONDITION
+        )
 
     async def list(self, prefix: str, *, after: str = "") -> AsyncGenerator[Listed, None]:
         """Yield all objects whose keys start with `prefix`, in order, after one."""
-        more = {"StartAfter": start} if (start := _in_xml(after)) else {}
+        more: dict[str, Any] = {"StartAfter": start} if (start := _in_xml(after)) else {}
         while True:
-            page = await self._list(Prefix=_in_xml(prefix), MaxKeys=PAGE, **more)
+            page = await self._send("list_objects_v2", Prefix=_in_xml(prefix), MaxKeys=PAGE, **more)
             for item in page.get("Contents", ()):
                 if item["Key"].startswith(prefix) and item["Key"] > after:
                     yield Listed(item["Key"], item["ETag"], item["LastModified"], item["Size"])
@@ -150,37 +134,21 @@ class Bucket:
 
     async def now(self) -> datetime:
         """Return the server's time."""
-        answer = await self._list(MaxKeys=1)
+        answer = await self._send("list_objects_v2", MaxKeys=1)
         return parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
 
     async def close(self) -> None:
         """Close connections."""
         await self._requests.close()
 
-    async def _list(self, **options: Any) -> Any:
-        try:
-            return await self._send("list_objects_v2", **options)
-        except _RefusedError as refused:
-            raise refused.explained from None
-
-    async def _send(self, operation: str, **parameters: Any) -> Any:
-        """Return the answer to a request; raises _RefusedError if S3 refuses it, or a Mnemic error."""
+    async def _send(self, operation: str, *, accept: tuple[int, ...] = (), **parameters: Any) -> Any:
+        """Return the answer to a request, or only its HTTP status if S3 refuses it with one of `accept`."""
         try:
             return await self._requests.send(operation, Bucket=self._name, **parameters)
         except ClientError as error:
-            raise _RefusedError(error, aws.explain(error, self.url)) from error
-
-
-class _RefusedError(Exception):
-    """S3 refused a request."""
-
-    def __init__(self, error: ClientError, explained: Exception) -> None:
-        super().__init__(str(error))
-        self.code = aws.code_of(error)
-        self.status = aws.status_of(error)
-        self.by_condition = self.status in (404, 409, 412) and self.code != "NoSuchBucket"
-        self.explained = explained
-        explained.__cause__ = error
+            if aws.status_of(error) in accept and aws.code_of(error) != "NoSuchBucket":
+                return aws.status_of(error)
+            raise aws.explain(error, self.url) from error
 
 
 def _in_xml(text: str) -> str:

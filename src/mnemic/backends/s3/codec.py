@@ -10,15 +10,16 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from hashlib import sha256
 from typing import Any, TypeVar
-from urllib.parse import quote
 
 import zstandard
 from msgspec import MsgspecError, Struct, field, msgpack
 from zstandard import ZstdError
 
+from ...checks import to_microseconds
 from ...errors import NewerSchemaError, TooLargeError, UnreadableStoreError
-from ...store.planning import RecordState
-from ..keyvalue.kept import Kept, KeptHead, encode
+from ...records import Record
+from ...store.planning import RecordState, StreamState
+from ..keyvalue_new.codec import encode_record
 
 FORMAT = 1
 MAX_PREFIX = 150
@@ -34,7 +35,7 @@ _KEY_BOUND = 32
 
 Derived = dict[str, tuple[int, bytes]]
 """Derived values by name, with their versions."""
-Content = TypeVar("Content", "Manifest", "Records")
+Content = TypeVar("Content", "Manifest", "SegmentRecords")
 
 pack: Callable[[Any], bytes] = msgpack.Encoder().encode
 
@@ -47,14 +48,8 @@ class Keys:
         self.marker: str = f"{start}mnemic"
         self.manifests: str = f"{start}manifests/"
         self.segments: str = f"{start}segments/"
-        self.notes: str = f"{start}notes/"
-
-    def note(self, key: str) -> str:
-        """Return the name of a journal entry."""
-        return self.notes + quote(key, safe="")
 
     def manifest(self, scope: str) -> str:
-        """Return the key of a scope's manifest."""
         name = _encoded(scope)
         if len(name) > MAX_SCOPE_KEY:
             name = f"{name[:MAX_SCOPE_KEY]}~{sha256(name.encode()).hexdigest()[:24]}"
@@ -65,7 +60,6 @@ class Keys:
         return f"{self.segments}{manifest.removeprefix(self.manifests)}/{id}"
 
     def manifest_of(self, segment: str) -> str:
-        """Return the key of the manifest of a segment's scope."""
         return self.manifests + segment.removeprefix(self.segments).rpartition("/")[0]
 
     def below(self, scope: str) -> str:
@@ -82,35 +76,35 @@ def _encoded(scope: str) -> str:
     return "_" + scope.replace("/", "/_")
 
 
-class Item(RecordState, array_like=True, frozen=True):
-    """A stored record, with its body as JSON."""
+class StoredRecord(RecordState, array_like=True, frozen=True):
+    """A record as it is stored, with its body as JSON."""
 
     body: bytes = b""
     derived: Derived = field(default_factory=dict)
 
     @classmethod
-    def of(cls, kept: Kept, derived: Derived) -> Item:
-        """Return a record to be stored."""
+    def of(cls, record: Record, derived: Derived) -> StoredRecord:
+        assert record.created is not None
+        expires = None if record.expires is None else to_microseconds(record.expires)
         return cls(
-            kept.key, kept.seq, kept.version, kept.created, kept.weight, kept.labels, kept.expires, encode(kept),
-            derived,
+            record.key, record.seq, record.version, to_microseconds(record.created), record.weight, record.labels,
+            expires, encode_record(record), derived,
         )  # fmt: skip
 
     @property
     def size(self) -> int:
         """Approximate size in bytes."""
-        return 64 + len(self.body) + (size_of(self.derived) if self.derived else 0)
+        return 64 + len(self.body) + (_size_of(self.derived) if self.derived else 0)
 
 
-class Records(Struct, array_like=True, dict=True):
+class SegmentRecords(Struct, array_like=True, dict=True):
     """Content of a segment: records by seq."""
 
-    items: list[Item]
+    records: list[StoredRecord]
 
     @cached_property
-    def by_key(self) -> dict[str, Item]:
-        """The records by key."""
-        return {item.key: item for item in self.items}
+    def by_key(self) -> dict[str, StoredRecord]:
+        return {record.key: record for record in self.records}
 
 
 class Segment(Struct, array_like=True, frozen=True):
@@ -124,10 +118,9 @@ class Segment(Struct, array_like=True, frozen=True):
     size: int
 
     @classmethod
-    def of(cls, id: str, items: Sequence[Item]) -> Segment:
-        """Return the reference to a new segment of these records."""
-        keys = [item.key[:_KEY_BOUND] for item in items]
-        return cls(id, items[0].seq, items[-1].seq, min(keys), max(keys), sum(item.size for item in items))
+    def of(cls, id: str, records: Sequence[StoredRecord]) -> Segment:
+        keys = [record.key[:_KEY_BOUND] for record in records]
+        return cls(id, records[0].seq, records[-1].seq, min(keys), max(keys), sum(record.size for record in records))
 
     @property
     def small(self) -> bool:
@@ -135,28 +128,27 @@ class Segment(Struct, array_like=True, frozen=True):
         return self.size < MAX_SEGMENT // 2
 
     def may_hold(self, keys: Iterable[str]) -> bool:
-        """Return whether one of these keys may be in it."""
         return any(self.low <= key[:_KEY_BOUND] <= self.high for key in keys)
 
     def covers(self, seqs: Iterable[int]) -> bool:
-        """Return whether one of these seqs is in its range."""
         return any(self.first <= seq <= self.last for seq in seqs)
 
 
 class StreamEntry(Struct, array_like=True):
     """A stream: its state, its segments in the order of their seqs, and its inline data."""
 
-    state: KeptHead
+    state: StreamState | None = None
+    """None only if the stream does not exist."""
     segments: list[Segment] = field(default_factory=list)
-    items: dict[int, Item] = field(default_factory=dict)
-    """Inline records by seq: new ones, and changed ones that are not in a segment any more."""
+    inline: dict[int, StoredRecord] = field(default_factory=dict)
+    """Records by seq: new ones, and changed ones that are not in a segment any more."""
     derived: dict[int, Derived] = field(default_factory=dict)
     """Newer derived values of records in segments, by seq."""
 
     @property
-    def inline(self) -> int:
+    def inline_size(self) -> int:
         """Approximate size of the inline data in bytes."""
-        return sum(item.size for item in self.items.values()) + sum(map(size_of, self.derived.values()))
+        return sum(record.size for record in self.inline.values()) + sum(map(_size_of, self.derived.values()))
 
 
 class Manifest(Struct, array_like=True):
@@ -168,6 +160,7 @@ class Manifest(Struct, array_like=True):
     commits: list[bytes] = field(default_factory=list)
     """Ids of the latest commits, to identify one whose answer was lost."""
     streams: dict[str, StreamEntry] = field(default_factory=dict)
+    """Streams by kind."""
     trash: list[str] = field(default_factory=list)
     """Ids of former segments that may not be deleted yet."""
     etag: str | None = None
@@ -178,30 +171,28 @@ class Manifest(Struct, array_like=True):
         """The segments of all streams."""
         return [segment for entry in self.streams.values() for segment in entry.segments]
 
-    def state(self, kind: str) -> KeptHead | None:
-        """Return the state of a stream."""
-        return self.streams[kind].state if kind in self.streams else None
+    def stream(self, kind: str) -> StreamEntry:
+        return self.streams.get(kind) or StreamEntry()
 
 
-def split(items: Iterable[Item]) -> list[list[Item]]:
+def split(records: Iterable[StoredRecord]) -> list[list[StoredRecord]]:
     """Divide sorted records into the contents of segments."""
-    parts: list[list[Item]] = []
+    parts: list[list[StoredRecord]] = []
     total = 0
-    for item in items:
-        total += (size := item.size)
+    for record in records:
+        total += (size := record.size)
         if not parts or total > MAX_SEGMENT:
             parts.append([])
             total = size
-        parts[-1].append(item)
+        parts[-1].append(record)
     return parts
 
 
-def size_of(derived: Derived) -> int:
-    """Return the approximate size of derived values in bytes."""
+def _size_of(derived: Derived) -> int:
     return sum(16 + len(value) for _, value in derived.values())
 
 
-def write_object(content: Manifest | Records) -> bytes:
+def write_object(content: Manifest | SegmentRecords) -> bytes:
     """Return the bytes of an object; raises TooLargeError for more than `read_object` accepts."""
     data = pack(content)
     if len(data) > MAX_UNPACKED:
@@ -233,8 +224,8 @@ def _unpack(data: bytes) -> bytes:
     return zstandard.ZstdDecompressor().decompress(data, max_output_size=MAX_UNPACKED)
 
 
-_NAMES: dict[type[Manifest | Records], str] = {Manifest: "manifest", Records: "segment"}
+_NAMES: dict[type[Manifest | SegmentRecords], str] = {Manifest: "manifest", SegmentRecords: "segment"}
 
 
-def _header(content: type[Manifest | Records]) -> bytes:
+def _header(content: type[Manifest | SegmentRecords]) -> bytes:
     return f"mnemic {_NAMES[content]} {FORMAT}\n".encode()

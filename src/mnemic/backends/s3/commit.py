@@ -12,17 +12,17 @@ from itertools import pairwise
 
 from msgspec.structs import replace
 
-from ..keyvalue.engine import Change
-from .codec import Derived, Item, Manifest, Records, Segment, StreamEntry, pack, split, write_object
+from ...store.planning import StreamChange
+from .codec import Manifest, Segment, SegmentRecords, StoredRecord, StreamEntry, pack, split, write_object
 
 MAX_INLINE = 128 * 1024
-"""Size of the inline data, before compression, beyond which it moves into segments."""
+"""Size of a manifest, before compression, beyond which inline data moves into segments."""
 MAX_COMMITS = 32
 """Number of recent commits named in a manifest."""
 _SEGMENT_SIZE = 120
 """Additional size of a manifest allowed for each of its segments."""
 
-Reader = Callable[[Iterable[Segment]], Awaitable[list[Records]]]
+Reader = Callable[[Iterable[Segment]], Awaitable[list[SegmentRecords]]]
 
 
 class Commit:
@@ -31,7 +31,7 @@ class Commit:
     def __init__(self, scope: str, before: Manifest, read: Reader) -> None:
         self.id: bytes = secrets.token_bytes(8)
         self.before: Manifest = before
-        self.segments: dict[str, Records] = {}
+        self.segments: dict[str, SegmentRecords] = {}
         self.manifest: Manifest = Manifest(
             scope,
             # That of a new manifest is larger than that of any deleted predecessor.
@@ -39,21 +39,20 @@ class Commit:
             [*before.commits, self.id][-MAX_COMMITS:],
             dict(before.streams),
         )
-        self._stored = read
+        self._read_stored = read
 
-    async def make(self, changes: Iterable[Change]) -> bytes:
+    async def make(self, changes: Iterable[StreamChange]) -> bytes:
         """Apply changes whose expectations hold; return the bytes of the manifest."""
         streams = self.manifest.streams
         for change in changes:
-            kind = change.name[1]
-            if change.head is None:
-                streams.pop(kind, None)
+            if change.after is None:
+                streams.pop(change.name[1], None)
             else:
-                streams[kind] = await self._changed(streams.get(kind) or StreamEntry(change.head), change)
+                streams[change.name[1]] = await self._changed(self.before.stream(change.name[1]), change)
         if len(pack(self.manifest)) > MAX_INLINE + _SEGMENT_SIZE * len(self.manifest.segments):
             await self._spill()
         used = {segment.id for segment in self.manifest.segments}
-        self.segments = {id: records for id, records in self.segments.items() if id in used}
+        self.segments = {id: content for id, content in self.segments.items() if id in used}
         former = [segment.id for segment in self.before.segments if segment.id not in used]
         self.manifest.trash = [*self.before.trash, *former]
         return write_object(self.manifest)
@@ -61,96 +60,94 @@ class Commit:
     async def _spill(self) -> None:
         """Move inline data into segments, that of the largest streams first, until half of the space is free."""
         streams = self.manifest.streams
-        sizes = {kind: entry.inline for kind, entry in streams.items()}
+        sizes = {kind: entry.inline_size for kind, entry in streams.items()}
         for kind in sorted(sizes, key=lambda kind: -sizes[kind]):
             if sum(sizes.values()) <= MAX_INLINE // 2:
                 return
             streams[kind] = await self._rewritten(streams[kind], spill=True)
             sizes[kind] = 0
 
-    async def _changed(self, entry: StreamEntry, change: Change) -> StreamEntry:
+    async def _changed(self, entry: StreamEntry, change: StreamChange) -> StreamEntry:
         """Return a stream after its changes."""
-        assert change.head is not None
-        items, derived = dict(entry.items), dict(entry.derived)
-        removed = {seq for seq, _ in change.removed if items.pop(seq, None) is None}
-        for seq, _ in change.removed:
-            derived.pop(seq, None)
-        replaced = {kept.seq for kept in change.put if kept.seq not in change.new and kept.seq not in items}
-        stored: dict[int, Item] = {}
-        for records in await self._read(segment for segment in entry.segments if segment.covers(replaced)):
-            stored |= {item.seq: item for item in records.items if item.seq in replaced}
-        for kept in change.put:
-            old = items.get(kept.seq) or stored.get(kept.seq)
-            values = {**(old.derived if old is not None else {}), **derived.pop(kept.seq, {})}
-            items[kept.seq] = Item.of(kept, {name: value for name, value in values.items() if value[0] == 0})
+        inline, derived = dict(entry.inline), dict(entry.derived)
+        removed = {gone.seq for gone in change.removed if inline.pop(gone.seq, None) is None}
+        for gone in change.removed:
+            derived.pop(gone.seq, None)
+        replaced = {record.seq for record in change.replaced if record.seq not in inline}
+        stored: dict[int, StoredRecord] = {}
+        for content in await self._read(segment for segment in entry.segments if segment.covers(replaced)):
+            stored |= {record.seq: record for record in content.records if record.seq in replaced}
+        for record in change.replaced:
+            values = (inline.get(record.seq) or stored[record.seq]).derived | derived.pop(record.seq, {})
+            lasting = {name: value for name, value in values.items() if value[0] == 0}
+            inline[record.seq] = StoredRecord.of(record, lasting)
+        for record in change.added:
+            inline[record.seq] = StoredRecord.of(record, {})
         erased: dict[int, set[str]] = {}
-        for seq, name, version, value in change.derived:
-            in_segment = seq not in items
-            values = dict(derived.get(seq, {}) if in_segment else items[seq].derived)
+        for _, seq, name, version, value in change.derived:
+            at = inline.get(seq)
+            values = dict(at.derived if at is not None else derived.get(seq, {}))
             if value is not None:
                 values[name] = (version, value)
             else:
                 values.pop(name, None)
-                if in_segment:
-                    erased.setdefault(seq, set()).add(name)
-            if in_segment:
-                derived[seq] = values
+                erased.setdefault(seq, set()).add(name)
+            if at is not None:
+                inline[seq] = replace(at, derived=values)
             else:
-                items[seq] = replace(items[seq], derived=values)
-        changed = StreamEntry(change.head, entry.segments, items, {seq: held for seq, held in derived.items() if held})
-        if removed or replaced or erased:
-            return await self._rewritten(changed, removed | replaced, erased)
-        return changed
+                derived[seq] = values
+        erased = {seq: names for seq, names in erased.items() if seq not in inline}
+        derived = {seq: values for seq, values in derived.items() if values}
+        changed = StreamEntry(change.after, entry.segments, inline, derived)
+        return await self._rewritten(changed, removed | replaced, erased)
 
     async def _rewritten(
         self, entry: StreamEntry, removed: Collection[int] = (), erased: Mapping[int, set[str]] = {}, *,
         spill: bool = False,
     ) -> StreamEntry:  # fmt: skip
         """Return a stream without removed records and derived values in segments; `spill` adds its inline data."""
-        derived, added = dict(entry.derived), entry.items if spill else {}
+        derived, added = dict(entry.derived), entry.inline if spill else {}
         changed = {*removed, *erased, *added, *(derived if spill else ())}
+        if not changed:
+            return entry
         # The range of a segment starts after the one before it.
         starts = [0, *(segment.last for segment in entry.segments)]
-        tail = [item for seq, item in sorted(added.items()) if seq > starts[-1]]
+        tail = [record for seq, record in sorted(added.items()) if seq > starts[-1]]
         dirty = [any(a < seq <= b for seq in changed) for a, b in pairwise(starts)] + [bool(tail)]
         for n, segment in enumerate(entry.segments):
             dirty[n] |= segment.small and (dirty[n + 1] or (n > 0 and dirty[n - 1]))
         contents = iter(await self._read(segment for n, segment in enumerate(entry.segments) if dirty[n]))
         segments: list[Segment] = []
-        run: list[Item] = []
+        run: list[StoredRecord] = []
         for n, segment in enumerate(entry.segments):
             if not dirty[n]:
                 segments += [*self._new(run), segment]
                 run = []
                 continue
-            stored = [
-                _with_derived(item, derived.pop(item.seq, {}), erased.get(item.seq, ()))
-                for item in next(contents).items
-                if item.seq not in removed
-            ]
-            stored += [item for seq, item in added.items() if starts[n] < seq <= segment.last]
-            run += sorted(stored, key=lambda item: item.seq)
+            part = [record for seq, record in added.items() if starts[n] < seq <= segment.last]
+            for record in next(contents).records:
+                if record.seq in removed:
+                    continue
+                if record.seq in derived or record.seq in erased:
+                    names = erased.get(record.seq, set())
+                    values = {name: value for name, value in record.derived.items() if name not in names}
+                    record = replace(record, derived=values | derived.pop(record.seq, {}))
+                part.append(record)
+            run += sorted(part, key=lambda record: record.seq)
         segments += self._new([*run, *tail])
-        return StreamEntry(entry.state, segments, {} if spill else entry.items, derived)
+        return StreamEntry(entry.state, segments, {} if spill else entry.inline, derived)
 
-    async def _read(self, segments: Iterable[Segment]) -> list[Records]:
+    async def _read(self, segments: Iterable[Segment]) -> list[SegmentRecords]:
         """Return the contents of segments, some of which may be new."""
         wanted = list(segments)
-        stored = iter(await self._stored(segment for segment in wanted if segment.id not in self.segments))
-        return [self.segments[segment.id] if segment.id in self.segments else next(stored) for segment in wanted]
+        stored = iter(await self._read_stored(segment for segment in wanted if segment.id not in self.segments))
+        return [self.segments.get(segment.id) or next(stored) for segment in wanted]
 
-    def _new(self, items: list[Item]) -> list[Segment]:
+    def _new(self, records: list[StoredRecord]) -> list[Segment]:
         """Return new segments of sorted records."""
         found = []
-        for part in split(items):
+        for part in split(records):
             id = secrets.token_hex(16)
-            self.segments[id] = Records(part)
+            self.segments[id] = SegmentRecords(part)
             found.append(Segment.of(id, part))
         return found
-
-
-def _with_derived(item: Item, newer: Derived, erased: Iterable[str]) -> Item:
-    if not newer and not erased:
-        return item
-    values = {name: value for name, value in item.derived.items() if name not in erased}
-    return replace(item, derived={**values, **newer})

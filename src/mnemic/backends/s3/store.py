@@ -10,16 +10,17 @@ from datetime import timedelta
 from operator import attrgetter
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from ...errors import StoreError, StoreUnavailableError, UnreadableStoreError
-from ...records import known_scope
-from ...store.planning import Needs, RecordState, StreamName
+from ...records import Record, known_scope
+from ...store.planning import Loaded, Needs, RecordState, StreamChange, StreamName, StreamState
 from ...store.protocol import Capability
-from ..keyvalue.engine import Batch, Loaded, Reach, Span
-from ..keyvalue.kept import KeptHead, Row, decode_kept
+from ..keyvalue_new.codec import decode_record
+from ..keyvalue_new.engine import Reach, Span
 from .client import Bucket, Cache, Listed, UnchangedError
-from .codec import Item, Keys, Manifest, Records, Segment, StreamEntry, read_object, write_object
+from .codec import Keys, Manifest, Segment, SegmentRecords, StoredRecord, StreamEntry, read_object, write_object
 from .commit import MAX_COMMITS, Commit
-from .notes import Notes
 
 CACHE_SIZE = 64 * 1024 * 1024
 """Approximate memory of the cache of manifests, and of that of segments, in bytes."""
@@ -31,7 +32,8 @@ MAX_EMPTY = 4096
 """Size of an object beyond which it is not the manifest of an empty scope."""
 
 Result = TypeVar("Result")
-_seq: Callable[[Item], int] = attrgetter("seq")
+Place = TypeVar("Place", int, StreamName)
+_seq: Callable[[StoredRecord], int] = attrgetter("seq")
 
 
 class _MissingError(Exception):
@@ -42,93 +44,67 @@ class S3Engine:
     """Stores the bytes of a store in a bucket."""
 
     capabilities: frozenset[Capability] = frozenset({Capability.DURABLE, Capability.SHARED})
-    expires_streams = False
 
     def __init__(self, bucket: Bucket, keys: Keys) -> None:
         self.url: str = bucket.url
         self._bucket = bucket
         self._keys = keys
-        self._notes = Notes(bucket, keys)
         self._manifests: Cache[Manifest] = Cache(CACHE_SIZE)
-        self._segments: Cache[Records] = Cache(CACHE_SIZE)
+        self._segments: Cache[SegmentRecords] = Cache(CACHE_SIZE)
 
-    def partition(self, name: StreamName) -> str:
-        return name[0]
-
-    def fits(self, batch: Batch) -> bool:
-        return True
-
-    async def note(self, key: str) -> bytes | None:
-        return await self._notes.get(key)
-
-    async def swap(self, key: str, before: bytes | None, after: bytes | None) -> bool:
-        return await self._notes.swap(key, before, after)
+    def lane(self, scope: str) -> str:
+        return scope
 
     async def load(self, needs: Needs) -> Loaded:
-        loaded = Loaded()
+        names = {*needs.streams, *needs.keys, *needs.whole}
+        (scope,) = {name[0] for name in names}
 
-        async def take(name: StreamName, manifest: Manifest) -> None:
-            entry = manifest.streams.get(name[1])
-            loaded.heads[name] = None if entry is None else entry.state
-            keys = needs.keys.get(name, set())
-            slots: dict[str, RecordState | None] = dict.fromkeys(keys)
-            if entry is not None and name in needs.whole:
-                slots |= {item.key: item for item in await self._all(entry, manifest)}
-            elif entry is not None:
-                slots |= {item.key: item for item in await self._by_key(entry, keys, manifest)}
-            loaded.slots[name] = slots
-            loaded.whole |= needs.whole
+        async def work(manifest: Manifest) -> Loaded:
+            loaded = Loaded(whole=set(needs.whole))
+            for name in names:
+                entry, keys = manifest.stream(name[1]), needs.keys.get(name, set())
+                loaded.streams[name] = entry.state
+                found: dict[str, RecordState | None] = dict.fromkeys(keys)
+                if name in needs.whole:
+                    found |= {record.key: record for record in await self._all(entry, manifest)}
+                else:
+                    found |= {record.key: record for record in await self._by_key(entry, keys, manifest)}
+                loaded.records[name] = found
+            return loaded
 
-        async def take_all(scope: str, names: list[StreamName]) -> None:
-            async def work(manifest: Manifest) -> None:
-                for name in names:
-                    await take(name, manifest)
+        return await self._read(self._keys.manifest(scope), work)
 
-            await self._read(self._keys.manifest(scope), work)
-
-        by_scope: dict[str, list[StreamName]] = {}
-        for name in {*needs.streams, *needs.keys, *needs.whole}:
-            by_scope.setdefault(name[0], []).append(name)
-        await asyncio.gather(*(take_all(*each) for each in by_scope.items()))
-        return loaded
-
-    async def commit(self, batch: Batch) -> bool:
-        scope = batch.changes[0].name[0]
+    async def commit(self, changes: Sequence[StreamChange], moment: int) -> bool:
+        scope = changes[0].name[0]
         key = self._keys.manifest(scope)
-        made = await self._read(key, lambda manifest: self._made(scope, manifest, batch), fresh=False)
+        made = await self._read(key, lambda manifest: self._made(scope, manifest, changes), fresh=False)
         return made is not None and await self._publish(key, *made)
 
-    async def rows(self, name: StreamName, span: Span) -> tuple[KeptHead | None, list[Row]]:
-        async def work(manifest: Manifest) -> tuple[KeptHead | None, list[Row]]:
-            entry = manifest.streams.get(name[1])
-            if entry is None:
-                return None, []
-            return entry.state, _rows(entry, await self._in_span(entry, span, manifest), span.derived)
+    async def rows(self, name: StreamName, span: Span) -> tuple[StreamState | None, list[Record]]:
+        async def work(manifest: Manifest) -> tuple[StreamState | None, list[Record]]:
+            entry = manifest.stream(name[1])
+            return entry.state, _decoded(name, entry, await self._in_span(entry, span, manifest), span.derived)
 
         key = self._keys.manifest(name[0])
         cached = self._manifests.get(key)
-        state = cached.state(name[1]) if cached is not None else None
-        known = state is not None and state.revision == span.revision
-        return await self._read(key, work, fresh=not known)
+        state = None if cached is None else cached.stream(name[1]).state
+        return await self._read(key, work, fresh=state is None or state.revision != span.revision)
 
-    async def find(self, name: StreamName, keys: Sequence[str]) -> tuple[KeptHead | None, list[Row]]:
-        async def work(manifest: Manifest) -> tuple[KeptHead | None, list[Row]]:
-            entry = manifest.streams.get(name[1])
-            if entry is None:
-                return None, []
-            return entry.state, _rows(entry, await self._by_key(entry, keys, manifest), ())
+    async def find(self, name: StreamName, keys: Sequence[str]) -> tuple[StreamState | None, list[Record]]:
+        async def work(manifest: Manifest) -> tuple[StreamState | None, list[Record]]:
+            entry = manifest.stream(name[1])
+            return entry.state, _decoded(name, entry, await self._by_key(entry, keys, manifest), ())
 
         return await self._read(self._keys.manifest(name[0]), work)
 
     async def labeled(self, name: StreamName, label: str, values: Sequence[str]) -> list[int] | None:
         async def work(manifest: Manifest) -> list[int]:
-            entry = manifest.streams.get(name[1])
-            items = [] if entry is None else await self._all(entry, manifest)
-            return [item.seq for item in items if item.labels.get(label) in values]
+            records = await self._all(manifest.stream(name[1]), manifest)
+            return [record.seq for record in records if record.labels.get(label) in values]
 
         return await self._read(self._keys.manifest(name[0]), work)
 
-    async def heads(self, reach: Reach) -> list[KeptHead]:
+    async def streams(self, reach: Reach) -> list[StreamState]:
         keys = self._keys
         position = reach.scope if reach.after is None or reach.reverse else reach.after[0]
         key = keys.manifest(position)
@@ -200,21 +176,23 @@ class S3Engine:
             self._manifests.put(key, manifest, 10 * len(found.data))
         return manifest
 
-    async def _made(self, scope: str, manifest: Manifest, batch: Batch) -> tuple[Commit, bytes] | None:
+    async def _made(
+        self, scope: str, manifest: Manifest, changes: Sequence[StreamChange]
+    ) -> tuple[Commit, bytes] | None:
         """Return a commit of changes, with the bytes of its manifest; None if an expectation fails."""
-        for change in batch.changes:
-            entry = manifest.streams.get(change.name[1])
-            if (None if entry is None else entry.state.revision) != change.expected:
+        for change in changes:
+            entry, before = manifest.stream(change.name[1]), change.before
+            if (entry.state and entry.state.revision) != (before and before.revision):
                 return None
-            if entry is not None and change.absent and await self._by_key(entry, change.absent, manifest):
+            if await self._by_key(entry, change.absent, manifest):
                 return None
         commit = Commit(scope, manifest, lambda segments: self._open(segments, manifest))
-        return commit, await commit.make(batch.changes)
+        return commit, await commit.make(changes)
 
     async def _publish(self, key: str, commit: Commit, data: bytes) -> bool:
         """Upload a commit; return False if another writer was faster."""
-        new = {self._keys.segment(key, id): records for id, records in commit.segments.items()}
-        await asyncio.gather(*(self._bucket.put_unique(at, write_object(records)) for at, records in new.items()))
+        new = {self._keys.segment(key, id): content for id, content in commit.segments.items()}
+        await asyncio.gather(*(self._bucket.put_unique(at, write_object(content)) for at, content in new.items()))
         try:
             etag = await self._bucket.put(key, data, over=commit.before.etag)
         except StoreUnavailableError as error:
@@ -237,8 +215,8 @@ class S3Engine:
         else:
             manifest.etag = etag
             self._manifests.put(key, manifest, 10 * len(data))
-        for at, records in new.items():
-            self._cache_segment(at, records)
+        for at, content in new.items():
+            self._cache_segment(at, content)
         if manifest.trash and await self._delete(self._keys.segment(key, id) for id in manifest.trash):
             manifest.trash = []
         if not manifest.streams and self._bucket.conditional_deletes:
@@ -264,66 +242,66 @@ class S3Engine:
 
     # ------------------------------------------------------------ records
 
-    async def _all(self, entry: StreamEntry, manifest: Manifest) -> list[Item]:
-        found = list(entry.items.values())
-        for records in await self._open(entry.segments, manifest):
-            found += records.items
+    async def _all(self, entry: StreamEntry, manifest: Manifest) -> list[StoredRecord]:
+        found = list(entry.inline.values())
+        for content in await self._open(entry.segments, manifest):
+            found += content.records
         return found
 
-    async def _by_key(self, entry: StreamEntry, keys: Collection[str], manifest: Manifest) -> list[Item]:
-        inline = {item.key: item for item in entry.items.values()}
+    async def _by_key(self, entry: StreamEntry, keys: Collection[str], manifest: Manifest) -> list[StoredRecord]:
+        if not keys:
+            return []
+        inline = {record.key: record for record in entry.inline.values()}
         found = [inline[key] for key in keys if key in inline]
         missing = [key for key in keys if key not in inline]
-        for records in await self._open((s for s in entry.segments if s.may_hold(missing)), manifest):
-            found += [records.by_key[key] for key in missing if key in records.by_key]
+        for content in await self._open((s for s in entry.segments if s.may_hold(missing)), manifest):
+            found += [content.by_key[key] for key in missing if key in content.by_key]
         return found
 
-    async def _in_span(self, entry: StreamEntry, span: Span, manifest: Manifest) -> list[Item]:
+    async def _in_span(self, entry: StreamEntry, span: Span, manifest: Manifest) -> list[StoredRecord]:
         if span.seqs is not None:
-            found = [entry.items[seq] for seq in span.seqs if seq in entry.items]
-            missing = {seq for seq in span.seqs if seq not in entry.items}
-            for records in await self._open((s for s in entry.segments if s.covers(missing)), manifest):
-                found += [item for item in records.items if item.seq in missing]
+            found = [entry.inline[seq] for seq in span.seqs if seq in entry.inline]
+            missing = {seq for seq in span.seqs if seq not in entry.inline}
+            for content in await self._open((s for s in entry.segments if s.covers(missing)), manifest):
+                found += [record for record in content.records if record.seq in missing]
             return sorted(found, key=_seq, reverse=span.reverse)
-        found = _next(sorted(entry.items.values(), key=_seq), span)
+        found = _next(sorted(entry.inline.values(), key=_seq), span)
         for segment in reversed(entry.segments) if span.reverse else entry.segments:
-            if span.after is not None and (segment.first >= span.after if span.reverse else segment.last <= span.after):
+            nearest, farthest = (segment.last, segment.first) if span.reverse else (segment.first, segment.last)
+            if span.after is not None and not _beyond(farthest, span.after, span):
                 continue
-            if len(found) == span.limit and (
-                segment.last < found[-1].seq if span.reverse else segment.first > found[-1].seq
-            ):
-                break  # this one and the following are beyond what was found already
-            (records,) = await self._open([segment], manifest)
-            found += _next(records.items, span)
-            found = sorted(found, key=_seq, reverse=span.reverse)[: span.limit]
+            if len(found) == span.limit and _beyond(nearest, found[-1].seq, span):
+                break
+            (content,) = await self._open([segment], manifest)
+            found = sorted([*found, *_next(content.records, span)], key=_seq, reverse=span.reverse)[: span.limit]
         return found
 
-    async def _open(self, segments: Iterable[Segment], manifest: Manifest) -> list[Records]:
+    async def _open(self, segments: Iterable[Segment], manifest: Manifest) -> list[SegmentRecords]:
         """Return the contents of segments; raises _MissingError."""
         key = self._keys.manifest(manifest.scope)
-        return await asyncio.gather(*(self._records(self._keys.segment(key, segment.id)) for segment in segments))
+        return await asyncio.gather(*(self._content(self._keys.segment(key, segment.id)) for segment in segments))
 
-    async def _records(self, key: str) -> Records:
-        records = self._segments.get(key)
-        if records is None:
+    async def _content(self, key: str) -> SegmentRecords:
+        content = self._segments.get(key)
+        if content is None:
             found = await self._bucket.get(key)
             if found is None:
                 raise _MissingError(key)
-            records = read_object(Records, found.data, self._where(key))
-            self._cache_segment(key, records)
-        return records
+            content = read_object(SegmentRecords, found.data, self._where(key))
+            self._cache_segment(key, content)
+        return content
 
-    def _cache_segment(self, key: str, records: Records) -> None:
-        self._segments.put(key, records, sum(item.size for item in records.items) + 500 * len(records.items))
+    def _cache_segment(self, key: str, content: SegmentRecords) -> None:
+        self._segments.put(key, content, sum(500 + record.size for record in content.records))
 
     def _where(self, key: str) -> str:
         return f"{self.url}: the object {key}"
 
     # ------------------------------------------------------------ lists of streams
 
-    async def _listed_states(self, reach: Reach, start: str) -> list[KeptHead]:
+    async def _listed_states(self, reach: Reach, start: str) -> list[StreamState]:
         """Return the next states of streams in the manifests after `start`, in order."""
-        found: list[KeptHead] = []
+        found: list[StreamState] = []
         some: list[tuple[str, str | None]] = []
         order = self._keys.order
         async with aclosing(self._listed(reach, start)) as listed:
@@ -350,7 +328,7 @@ class S3Engine:
             if end is None or self._keys.order(item.key) <= end:
                 yield item
 
-    async def _states(self, some: Iterable[tuple[str, str | None]], reach: Reach) -> list[KeptHead]:
+    async def _states(self, some: Iterable[tuple[str, str | None]], reach: Reach) -> list[StreamState]:
         """Return the requested states of streams in manifests, given with their ETags if known, in order."""
         manifests: list[Manifest] = []
         missing = []
@@ -367,25 +345,37 @@ class S3Engine:
             for manifest in manifests
             if (scope.holds(known_scope(manifest.scope)) if reach.below else scope.path == manifest.scope)
             for entry in manifest.streams.values()
-            if (not reach.kinds or entry.state.kind in reach.kinds)
-            and (reach.after is None or (entry.state.name < reach.after) is reach.reverse)
-            and entry.state.name != reach.after
+            if entry.state is not None
+            and (not reach.kinds or entry.state.kind in reach.kinds)
+            and (reach.after is None or _beyond(entry.state.name, reach.after, reach))
         ]
         return sorted(found, key=attrgetter("name"), reverse=reach.reverse)
 
 
-def _rows(entry: StreamEntry, items: Iterable[Item], derived: Sequence[str]) -> list[Row]:
+def _decoded(
+    name: StreamName, entry: StreamEntry, stored: Iterable[StoredRecord], derived: Sequence[str]
+) -> list[Record]:
+    """Return records with the valid derived values of these names."""
     found = []
-    for item in items:
-        values = {**item.derived, **entry.derived.get(item.seq, {})} if derived else {}
-        found.append(Row(decode_kept(item.body), {name: values[name] for name in derived if name in values}))
+    for each in stored:
+        record = decode_record(each.body, name)
+        if derived:
+            values = {**each.derived, **entry.derived.get(each.seq, {})}
+            valid = {n: values[n][1] for n in derived if n in values and values[n][0] in (0, each.version)}
+            record = replace(record, derived=valid)
+        found.append(record)
     return found
 
 
-def _next(items: list[Item], span: Span) -> list[Item]:
+def _beyond(place: Place, other: Place, within: Span | Reach) -> bool:
+    """Return whether a place comes after another in the requested order."""
+    return place < other if within.reverse else place > other
+
+
+def _next(records: list[StoredRecord], span: Span) -> list[StoredRecord]:
     """Return the next of some sorted records, in the requested order."""
     if span.reverse:
-        end = len(items) if span.after is None else bisect_left(items, span.after, key=_seq)
-        return items[max(0, end - span.limit) : end][::-1]
-    start = 0 if span.after is None else bisect_right(items, span.after, key=_seq)
-    return items[start : start + span.limit]
+        end = len(records) if span.after is None else bisect_left(records, span.after, key=_seq)
+        return records[max(0, end - span.limit) : end][::-1]
+    start = 0 if span.after is None else bisect_right(records, span.after, key=_seq)
+    return records[start : start + span.limit]

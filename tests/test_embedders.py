@@ -210,6 +210,7 @@ class Handler(BaseHTTPRequestHandler):
             self.send_response(status)
             for name, value in headers.items():
                 self.send_header(name, value)
+            self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             self.wfile.write(content)
@@ -260,7 +261,7 @@ def test_a_server_is_asked_in_batches_and_answers_in_any_order(server: Server, r
 
 def test_an_empty_text_is_not_sent_as_such(server: Server, remote: OpenAIEmbedder) -> None:
     remote.embed(["", "a"])
-    assert server.asked == [{"model": "small", "input": [" ", "a"]}]
+    assert [request["input"] for request in server.asked] == [[" ", "a"]]
 
 
 def test_dimensions_are_asked_for_and_named(server: Server) -> None:
@@ -271,7 +272,7 @@ def test_dimensions_are_asked_for_and_named(server: Server) -> None:
         server.replies = [rows((0, [1, 2, 3]))]
         with pytest.raises(EmbedderError, match="3 dimensions instead of 2"):
             asked.embed(["a"])
-    assert server.asked[0] == {"model": "small", "input": ["a"], "dimensions": 2}
+    assert server.asked[0] == {"model": "small", "input": ["a"], "dimensions": 2, "encoding_format": "float"}
     assert "authorization" not in server.headers[0]
     assert set(server.paths) == {"/v1/embeddings"}
 
@@ -365,11 +366,14 @@ def test_the_key_is_in_no_error_and_no_repr(server: Server, remote: OpenAIEmbedd
         (rows((0, [1, 2]), (1, [1, 2]), (2, [1, 2])), "answered 2 texts with 3 embeddings"),
         (rows((0, [1, 2]), (0, [1, 2])), "misnumbered"),
         (rows((1, [1, 2]), (2, [1, 2])), "misnumbered"),
-        (rows((0, [1, 2]), (1, [1, 2, 3])), "2, 3 dimensions"),
+        (rows((0, [1, 2]), (1, [1, 2, 3])), "embeddings of one dimension"),
         (rows((0, []), (1, [])), "0 dimensions"),
-        (rows((0, "AAAA"), (1, "AAAA")), "did not answer with embeddings"),
+        (rows((0, "AAAA"), (1, "AAAA")), "answered 2 texts with 0 embeddings"),
         (rows((0, [1, 1e300]), (1, [1, 2])), "not finite"),
-        ((200, {}, b'{"data": [{"index": 0, "embedding": [1e999]}, {"index": 1}]}'), "did not answer with"),
+        (
+            (200, {}, b'{"data": [{"index": 0, "embedding": [1e999]}, {"index": 1}]}'),
+            "answered 2 texts with 1 embeddings",
+        ),
         ((200, {}, b"<html>welcome</html>"), "did not answer with embeddings"),
         ((200, {}, b"\xff\xfe"), "did not answer with embeddings"),
         ((200, {}, b""), "did not answer with embeddings"),

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
-
-from msgspec import MsgspecError, Struct, json
 
 from ..checks import check_count, check_extra, check_name, check_number, check_text, shown
 from ..errors import ClosedError, EmbedderError, InvalidValueError
@@ -99,54 +97,47 @@ class OpenAIEmbedder:
         return row
 
     def _embed_batch(self, texts: list[str]) -> Vectors:
-        request: dict[str, Any] = {"model": self._model, "input": texts}
-        if self._dimensions is not None:
-            request["dimensions"] = self._dimensions
-        content = self._post(request)
-        try:
-            answer = json.decode(content, type=_Answer)
-        except (MsgspecError, UnicodeDecodeError) as error:
-            raise self._error(f"did not answer with embeddings: {error}") from None
-        return self._to_vectors(answer, len(texts))
-
-    def _to_vectors(self, answer: _Answer, count: int) -> Vectors:
         import numpy as np
 
-        rows = {item.index: item.embedding for item in answer.data}
-        if len(answer.data) != count or rows.keys() != set(range(count)):
-            raise self._error(f"answered {count} texts with {len(answer.data)} embeddings, or misnumbered them")
-        widths = sorted({len(row) for row in rows.values()})
-        expected = self._width or widths[0]
-        if widths != [expected] or not expected:
-            found = ", ".join(map(str, widths))
-            raise self._error(f"answered with vectors of {found} dimensions instead of {expected or 'some'}")
-        with np.errstate(over="ignore"):
-            vectors = np.array([rows[n] for n in range(count)], dtype=np.float32)
+        data = sorted(self._request(texts), key=lambda item: item.index)
+        if [item.index for item in data] != list(range(len(texts))):
+            raise self._error(f"answered {len(texts)} texts with {len(data)} embeddings, or misnumbered them")
+        try:
+            with np.errstate(over="ignore"):
+                vectors = np.array([item.embedding for item in data], dtype=np.float32)
+            found = vectors.shape[1]
+        except (ValueError, IndexError):
+            raise self._error("did not answer with embeddings of one dimension") from None
+        if not found or found != (self._width or found):
+            raise self._error(f"answered with vectors of {found} dimensions instead of {self._width or 'some'}")
         if not np.isfinite(vectors).all():
             raise self._error("answered with a vector that is not finite")
-        self._width = expected
+        self._width = found
         return vectors
 
-    def _post(self, body: dict[str, Any]) -> bytes:
-        """Return the body of the answer; raises EmbedderError."""
+    def _request(self, texts: list[str]) -> list[openai.types.Embedding]:
         import openai
 
         # What the environment says of OpenAI is not for other servers.
         omitted = ["OpenAI-Organization", "OpenAI-Project"] + ["Authorization"] * (self._key is None)
         try:
-            answer = self._open_client().post(
-                "/embeddings",
-                body=body,
-                options={"headers": dict.fromkeys(omitted, openai.Omit())},
-                cast_to=openai.HttpxBinaryResponseContent,
+            answer = self._open_client().embeddings.create(
+                model=self._model,
+                input=texts,
+                # The client's default, base64, is not known to every server.
+                encoding_format="float",
+                dimensions=openai.omit if self._dimensions is None else self._dimensions,
+                extra_headers=dict.fromkeys(omitted, openai.Omit()),
             )
-            return answer.content
+            return [item for item in answer.data if isinstance(item.index, int) and isinstance(item.embedding, list)]
         except openai.APITimeoutError:
             failure = f"did not answer within {self._timeout:g} seconds"
         except openai.APIConnectionError as error:
             failure = f"cannot be reached: {error.__cause__ or error}"
         except openai.APIStatusError as error:
             failure = f"answered with status {error.status_code}{self._reason(error)}"
+        except (openai.APIError, AttributeError, TypeError, ValueError) as error:
+            failure = f"did not answer with embeddings: {error}"
         # Raised outside, because the client's exception has the request, and that the key.
         raise self._error(failure)
 
@@ -179,15 +170,6 @@ class OpenAIEmbedder:
 
     def _without_key(self, text: str) -> str:
         return text.replace(self._key, "***") if self._key else text
-
-
-class _Item(Struct):
-    index: int
-    embedding: list[float]
-
-
-class _Answer(Struct):
-    data: list[_Item]
 
 
 def _check_url(value: object) -> str:

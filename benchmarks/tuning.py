@@ -16,9 +16,10 @@ from msgspec.structs import fields, replace
 from numpy.typing import NDArray
 
 import mnemic
+from mnemic.recall.document_view import DocumentView
 from mnemic.recall.index_entry import EntryBuilder
 from mnemic.recall.question import analyze_question
-from mnemic.recall.scoring import View, Weights, signals
+from mnemic.recall.scoring import Weights, signals
 from mnemic.recallset import Conversation, read_recall_set
 from mnemic.sync import Memory
 
@@ -40,7 +41,7 @@ def cases(memory: Memory, conversation: Conversation) -> list[Case]:
     assert layer is not None
     index = layer._cache._indexes[f"tuning/{conversation.id}"]
     table = index.table
-    view = View(table)
+    view = DocumentView(table)
     builder = layer._embedder._builder
     assert isinstance(builder, EntryBuilder)
     places = {(table.ref(n).scope.name, table.keys[n]): n for n in range(len(table))}

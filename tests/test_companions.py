@@ -40,8 +40,8 @@ from mnemic.indexes import milvus, qdrant
 from mnemic.indexes.companion_index import LAST, MARK, CompanionIndex, MissingTableError, Point, PointFilter
 from mnemic.indexes.location import STATUSES, Location, parse_location
 from mnemic.layers import store_embedder
+from mnemic.recall.text_analysis import terms
 from mnemic.records import ScopePath
-from mnemic.store.analysis import terms
 from mnemic.store.nearest import Mark
 from mnemic.store.registry import StoreURL
 from servers.stores import INDEXES

@@ -22,8 +22,8 @@ from mnemic.layers.layer import Layer
 from mnemic.recall import columns
 from mnemic.recall.columns import Column, Postings, Vectors
 from mnemic.recall.index_entry import CHUNK, MAX_CHUNKS, chunks, pack, quantized, unpack
+from mnemic.recall.text_analysis import terms
 from mnemic.records import Record, Ref, ScopePath
-from mnemic.store.analysis import terms
 from mnemic.store.protocol import Page
 from mnemic.store.query import Delete, Put, Scan, Search, Write
 

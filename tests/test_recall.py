@@ -20,8 +20,8 @@ from mnemic import MemoryItem, Message
 from mnemic.backends.memory import MemoryStore
 from mnemic.recall import scope_index
 from mnemic.recall.question import analyze_question
+from mnemic.recall.text_analysis import terms
 from mnemic.records import Record
-from mnemic.store.analysis import terms
 from mnemic.store.protocol import Page
 from mnemic.store.query import Scan
 

@@ -25,7 +25,7 @@ from mnemic.backends.sqlite.client import SqliteFile
 from mnemic.layers import store_embedder
 from mnemic.layers.index import IndexLayer
 from mnemic.recall.index_entry import TEXTS_AT_ONCE, entry_name
-from mnemic.store.analysis import terms
+from mnemic.recall.text_analysis import terms
 from mnemic.store.registry import StoreURL
 
 WORDS = ["tea", "coffee", "zebra", "bicycle", "Oslo", "Bergen", "piano", "garden", "winter", "harbour"]

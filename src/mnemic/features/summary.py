@@ -13,8 +13,8 @@ from msgspec import Struct
 from ..checks import check_text
 from ..event_loop import call
 from ..messages import Message
+from ..recall.text_analysis import terms
 from ..records import Record, ScopePath
-from ..store.analysis import terms
 from ..store.query import Put
 from .kinds import SUMMARY
 

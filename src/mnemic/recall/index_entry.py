@@ -22,8 +22,8 @@ from ..errors import EmbedderError
 from ..messages import ROLES, Role, texts_in
 from ..models.embedder import Embedder
 from ..records import Record
-from ..store.analysis import DAYS, MONTHS, terms, words
 from ..store.availability import name_of
+from .text_analysis import DAYS, MONTHS, terms, words
 
 if TYPE_CHECKING:
     import numpy as np

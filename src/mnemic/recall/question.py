@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from ..store.analysis import MONTHS, STOP_WORDS, terms
 from .index_entry import MAX_QUESTION, hashed
+from .text_analysis import MONTHS, STOP_WORDS, terms
 
 _WHEN = re.compile(
     r"\b(?:when|how long|how old|what (?:date|day|month|year|time)|"

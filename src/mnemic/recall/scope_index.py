@@ -16,9 +16,10 @@ from ..records import Record, Ref, Stream
 from ..store.planning import StreamName
 from ..store.query import Condition, Search
 from .document_table import MOST, NONE, DocumentTable, name_of
+from .document_view import DocumentView
 from .index_entry import EntryBuilder, IndexEntry
 from .question import Question, analyze_question
-from .scoring import Ranking, View, Weights, rank, signals
+from .scoring import Ranking, Weights, rank, signals
 from .similarity import similarity
 from .strength import USE, days_between, strength, unpack_use
 
@@ -83,9 +84,9 @@ class ScopeIndex:
         self.texts: dict[Ref, Record] = {}
         """Records that are already loaded."""
         self._claimed: set[StreamName] = set()
-        self._view: View | None = None
-        self._size_cache: tuple[View, int] | None = None
-        self._strengths_cache: tuple[View, int, NDArray[np.float32]] | None = None
+        self._view: DocumentView | None = None
+        self._size_cache: tuple[DocumentView, int] | None = None
+        self._strengths_cache: tuple[DocumentView, int, NDArray[np.float32]] | None = None
 
     @property
     def nbytes(self) -> int:
@@ -262,7 +263,7 @@ class ScopeIndex:
                 table.lack_all()
                 vectors = self._view = None
             if self._view is None:
-                self._view = View(table)
+                self._view = DocumentView(table)
             view = self._view
             visible, rest = self._visible(search, view, moment)
             weights = replace(WEIGHTS, dense=WEIGHTS.dense * builder.trust, context=WEIGHTS.context * builder.trust)
@@ -281,7 +282,7 @@ class ScopeIndex:
         plain = masked if same else builder.embed_question(question.text)
         return None if plain is None or masked is None else (plain, masked)
 
-    def _visible(self, search: Search, view: View, moment: int) -> tuple[Flags | None, tuple[Condition, ...]]:
+    def _visible(self, search: Search, view: DocumentView, moment: int) -> tuple[Flags | None, tuple[Condition, ...]]:
         """Return which documents are visible (None for all), and the conditions that this does not decide."""
         table = self.table
         tests: list[Flags] = [] if view.whole else [view.alive]
@@ -336,7 +337,7 @@ class ScopeIndex:
             known = np.isin(table.role.values, [ROLES.index(role) + 1 for role in value])
         return known
 
-    def _strengths(self, view: View, moment: int) -> NDArray[np.float32] | None:
+    def _strengths(self, view: DocumentView, moment: int) -> NDArray[np.float32] | None:
         """Return the decayed importance of each document, to the minute; None if there are none."""
         if not view.weighed:
             return None

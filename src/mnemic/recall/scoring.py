@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec import Struct
 
-from ..store.ranking import bm25, length_norms, rarity
-from .document_table import CONTEXT, NEVER, NONE, DocumentTable
+from .document_table import CONTEXT, DocumentTable
+from .document_view import K1, WINDOW, DocumentView, bm25, rarity
 from .index_entry import Marks
 from .question import Date, Question
 
@@ -23,13 +23,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float32]
     Flags = NDArray[np.bool_]
 
-WINDOW = {-4: 0.3, -3: 0.4, -2: 0.6, -1: 0.8, 1: 0.6, 2: 0.4, 3: 0.3}
-"""Weights of the words of neighboring turns: an answer rarely repeats the question."""
 SHARES = np.array([1.0, *WINDOW.values()], dtype=np.float32)[:, None]
-K1, B = 0.9, 0.4
-"""BM25 parameters of a turn with its neighbors: chat turns are short, so repetition and length matter little."""
-SESSION_B = 0.75
-"""BM25 length parameter of a session, where length matters."""
 UNRELATED = 0.1
 """Typical cosine of unrelated texts."""
 RELATED = 0.15
@@ -38,9 +32,6 @@ INFORMATIVE = 2
 """Number of terms from which a turn can be an answer because of its neighbors, unless it matches by itself."""
 FARTHEST = np.float32(-0.5)
 """Largest penalty for distance from the question."""
-LENGTH = 40.0
-"""Number of terms up to which a longer turn is more likely to be informative."""
-HOUR = 3_600_000_000
 
 CONTENT = ("lexical", "dense", "session", "speaker", "graph")
 """Signals about the content and the speaker of a document."""
@@ -132,80 +123,6 @@ class Closeness(Struct):
     """Whether all vectors were compared."""
 
 
-class View:
-    """Data that scoring derives from a table, valid until the table changes."""
-
-    def __init__(self, table: DocumentTable) -> None:
-        count = len(table)
-        self.alive: NDArray[Any] = table.alive.values.copy()
-        self.whole: bool = bool(self.alive.all())
-        self.turn: NDArray[Any] = table.spoken.values.copy()
-        self.traffic: NDArray[np.bool_] = (table.role.values > 0) & ~self.turn
-        """System messages, tool calls and tool results."""
-        self.any_traffic: bool = bool(self.traffic.any())
-        self.counted: NDArray[np.bool_] = self.alive & ~self.traffic
-        """Documents that count for word statistics and mean similarity."""
-        self.documents: int = int(np.count_nonzero(self.counted))
-        self.any_turn: bool = bool(self.turn.any())
-        before = np.append(table.before.values, count)
-        after = np.append(table.after.values, count)
-        before[before == NONE] = count
-        after[after == NONE] = count
-        self.near: dict[int, NDArray[Any]] = {-1: before, 1: after}
-        for step in range(2, 5):
-            self.near[-step] = before[self.near[1 - step]]
-            self.near[step] = after[self.near[step - 1]]
-        # What is one step before a turn counts for it, so it is shifted one step forward.
-        self.spread: NDArray[Any] = np.stack([self.near[-step] for step in WINDOW])
-        if table.vectors.size:
-            table.embed_contexts(self.near)
-        self._measure(table)
-        self._mark(table)
-        self.bounded: bool = bool((table.valid_from.values > -NEVER).any() or (table.valid_to.values < NEVER).any())
-        self.expiring: bool = bool((table.expires.values < NEVER).any())
-        self.weighed: bool = not bool(np.isnan(table.importance.values).all())
-        newest = table.created.values[self.alive].max(initial=0)
-        ages = np.log1p(np.maximum(newest - table.created.values, 0) / HOUR)
-        self.recency: NDArray[np.float32] = (1 - ages / max(float(ages[self.alive].max(initial=0)), 1e-9)).astype(
-            np.float32
-        )
-
-    @property
-    def nbytes(self) -> int:
-        """Memory use in bytes."""
-        arrays = (*vars(self).values(), *self.near.values())
-        return sum(values.nbytes for values in arrays if isinstance(values, np.ndarray))
-
-    def _measure(self, table: DocumentTable) -> None:
-        """Compute the lengths of windows and sessions."""
-        count = len(table)
-        lengths = np.append(table.length.values, np.float32(0))
-        lengths[:count][~self.counted] = 0
-        window = lengths.copy()
-        for step, share in WINDOW.items():
-            window += np.float32(share) * lengths[self.near[step]]
-        self.norms: NDArray[np.float32] = length_norms(
-            window, float(window[:count][self.counted].sum() / max(self.documents, 1)), k1=K1, b=B
-        )
-        sessions = np.bincount(table.session.values, weights=lengths[:count], minlength=table.session_count).astype(
-            np.float32
-        )
-        nonempty = sessions > 0
-        self.sessions: int = int(np.count_nonzero(nonempty))
-        mean = float(sessions[nonempty].mean()) if self.sessions else 1.0
-        self.session_norms: NDArray[np.float32] = length_norms(sessions, mean, k1=K1, b=SESSION_B)
-
-    def _mark(self, table: DocumentTable) -> None:
-        """Compute the effect of the flags and lengths of turns."""
-        marks = table.marks.values
-        self.asks: NDArray[np.float32] = (((marks & int(Marks.QUESTION)) > 0) & self.turn).astype(np.float32)
-        self.links: NDArray[np.intp] = np.flatnonzero(((marks & int(Marks.FACT)) > 0) & self.alive)
-        logs = np.log1p(np.minimum(table.length.values, LENGTH))
-        turns = logs[self.turn & self.alive]
-        middle = float(turns.mean()) if len(turns) else 0.0
-        self.long: NDArray[np.float32] = np.where(self.turn, logs - middle, 0).astype(np.float32)
-
-
 def rank(found: Signals, visible: Flags | None, chosen: frozenset[str] | None = None) -> Ranking:
     """Sum the signals of every document: all of them, or the `chosen` ones."""
     parts = {name: values for name, values in found.parts.items() if chosen is None or name in chosen}
@@ -238,7 +155,7 @@ def _evidence(
 
 def signals(
     table: DocumentTable,
-    view: View,
+    view: DocumentView,
     question: Question,
     vectors: tuple[NDArray[np.int8], NDArray[np.int8]] | None,
     visible: Flags | None,
@@ -305,7 +222,7 @@ def _best(values: Floats, visible: Flags | None) -> float:
 
 
 def _lexical(
-    table: DocumentTable, view: View, question: Question, visible: Flags | None
+    table: DocumentTable, view: DocumentView, question: Question, visible: Flags | None
 ) -> tuple[Floats | None, Floats | None, Flags, float]:
     """Return BM25 of each document with neighbors and of its session, and which documents contain a term.
 
@@ -359,7 +276,7 @@ def _lexical(
 
 
 def _windows(
-    view: View, documents: NDArray[np.int32], occurrences: Floats, count: int
+    view: DocumentView, documents: NDArray[np.int32], occurrences: Floats, count: int
 ) -> tuple[NDArray[np.signedinteger[Any]], Floats]:
     """Return documents that contain a term, or whose neighbors do, and the weighted frequency."""
     if not view.any_turn:
@@ -377,7 +294,7 @@ def _windows(
 
 
 def _dense(
-    table: DocumentTable, view: View, vectors: tuple[NDArray[np.int8], NDArray[np.int8]], visible: Flags | None
+    table: DocumentTable, view: DocumentView, vectors: tuple[NDArray[np.int8], NDArray[np.int8]], visible: Flags | None
 ) -> Closeness:
     """Compare the question's vector with those of all documents."""
     plain, masked = vectors
@@ -436,7 +353,7 @@ def _cosines(table: DocumentTable, query: NDArray[np.int8]) -> tuple[Floats, boo
     return close, exact
 
 
-def _speaker(table: DocumentTable, view: View, question: Question, weights: Weights) -> Floats | None:
+def _speaker(table: DocumentTable, view: DocumentView, question: Question, weights: Weights) -> Floats | None:
     """Return a bonus for turns by the person whom the question is about."""
     if len(question.speakers) == 1:
         (speaker,) = question.speakers
@@ -472,13 +389,13 @@ def _on(date: Date, moments: NDArray[np.int64]) -> Flags:
     return found
 
 
-def _holding(table: DocumentTable, view: View, term: int) -> NDArray[np.int32]:
+def _holding(table: DocumentTable, view: DocumentView, term: int) -> NDArray[np.int32]:
     """Return the live documents that contain a term and count for statistics."""
     documents, _ = table.postings.of(term)
     return documents if view.whole and not view.any_traffic else documents[view.counted[documents]]
 
 
-def _graph(table: DocumentTable, view: View, question: Question, visible: Flags | None) -> Floats | None:
+def _graph(table: DocumentTable, view: DocumentView, question: Question, visible: Flags | None) -> Floats | None:
     """Return how much a document mentions entities that facts connect with those in the question."""
     if not len(view.links) or not question.terms:
         return None

@@ -8,7 +8,7 @@ from difflib import SequenceMatcher
 from itertools import pairwise
 from unicodedata import category
 
-from ..store.analysis import DAYS, MONTHS, terms
+from .text_analysis import DAYS, MONTHS, terms
 
 NEAR = 0.85
 """Similarity at which two texts count as duplicates."""

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from ..errors import ClosedError, InvalidValueError
 from ..recall.index_entry import hashed, pack
+from ..recall.text_analysis import terms as terms_of
 from ..records import Record, ScopePath
 from ..store import registry
-from ..store.analysis import terms as terms_of
 from ..store.nearest import GROUP, Companion, Mark, Near
 from ..store.planning import StreamName
 from .harness import HOME, KIND, moment

@@ -36,7 +36,7 @@ LOADED = 4
 async def measure(url: str) -> dict[str, float]:
     """Return the median microseconds of a transaction for each way, measured in turns."""
     connection = await Connection.connect(
-        url, autocommit=True, prepare_threshold=1, failed=lambda _: None, cursor_factory=AsyncRawCursor
+        url, autocommit=True, prepare_threshold=1, failed=lambda _: None, seconds=10, cursor_factory=AsyncRawCursor
     )
     async with connection:
         await connection.execute("CREATE TABLE heads (id bigint PRIMARY KEY, count bigint)")

@@ -26,8 +26,8 @@ from mnemic.backends.postgres.errors import STATES, explain, meaning
 from mnemic.backends.postgres.opening import Options
 from mnemic.backends.sql.schema import HEAD, VERSION_TABLE
 from mnemic.errors import MnemicError, StoreError
-from mnemic.records import ScopePath
-from mnemic.store.query import Purge, Put, Scan, Write
+from mnemic.records import Ref, ScopePath
+from mnemic.store.query import Delete, Purge, Put, Scan, Write
 from mnemic.store.registry import StoreURL
 from mnemic.testing.harness import HOME, KIND, Harness, record
 from portal_harness import PortalHarness
@@ -300,6 +300,20 @@ def test_a_name_that_is_too_long_for_an_index_is_refused_and_harms_no_other(
     assert isinstance(refused, mnemic.TooLargeError)
     assert done[0].seq == 1
     assert lab.keys() == ["k"]
+
+
+def test_a_damaged_record_harms_only_the_write_that_needs_it(lab: Harness, url: str) -> None:
+    lab.put("a", labels={"x": "y"})
+    with admin(url) as connection:
+        connection.execute("UPDATE mnemic_records SET labels = '{'")
+
+    async def both() -> list[Any]:
+        writes = [Write((Delete(Ref(HOME, KIND, "a")),)), Write((Put(record("b")),))]
+        return await asyncio.gather(*map(lab.store.write, writes), return_exceptions=True)
+
+    refused, done = lab.run(both())
+    assert isinstance(refused, mnemic.UnreadableStoreError)
+    assert done[0].seq == 2
 
 
 def test_text_that_the_database_cannot_hold_is_refused(url: str) -> None:

@@ -62,7 +62,7 @@ class WriteQueue:
 
         loop = asyncio.get_running_loop()
         future: Future[list[Outcome]] = loop.create_future()
-        key = self._lane(write)
+        key = (loop, self._lane(write))  # a loop that the back-end does not serve gets its own error
         lane = self._lanes.get(key)
         if lane is None:
             lane = self._lanes[key] = deque()

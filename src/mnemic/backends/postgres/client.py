@@ -36,6 +36,8 @@ IDLE_SECONDS = 600.0
 """How long a connection may be idle before it is closed, beyond the minimum."""
 POOL_SHARE = 0.8
 """Share of the timeout that a call waits for a connection, so that the error can say so."""
+CONNECT_SHARE = 0.5
+"""Share of the timeout for an attempt to connect, so that a call that waits for one has time for another."""
 MAX_PREPARED = 200
 """Maximum number of prepared statements per connection; others are sent in full each time."""
 MAX_MISSING = 2
@@ -89,14 +91,17 @@ class Connection(psycopg.AsyncConnection[Any]):
 
     @classmethod
     async def connect(cls, *args: Any, **options: Any) -> Self:
-        """Connect; calls the option `failed` with a failure."""
-        failed = options.pop("failed")
+        """Connect within the option `seconds`; calls the option `failed` with a failure."""
+        failed, seconds = options.pop("failed"), options.pop("seconds")
         began = asyncio.get_running_loop().time()
         try:
-            return await super().connect(*args, **options)
-        except psycopg.Error as error:
+            async with asyncio.timeout(seconds):
+                return await super().connect(*args, **options)
+        except (psycopg.Error, TimeoutError) as error:
+            if isinstance(error, TimeoutError):
+                error = psycopg.errors.ConnectionTimeout("a new connection took too long")
             failed(ConnectFailure(began, error))
-            raise
+            raise error from None
 
     async def wait(self, gen: PQGen[Result], *args: Any, **options: Any) -> Result:
         """Run a generator of the driver; on cancellation cancel the statement and close the connection."""
@@ -231,6 +236,7 @@ class Pool:
                 "autocommit": True,
                 "prepare_threshold": 1 if options.prepare else None,
                 "failed": self._connecting_failed,
+                "seconds": CONNECT_SHARE * options.timeout,
                 **options.parameters,
             },
             min_size=options.pool_min,

@@ -19,14 +19,15 @@ from ...store.codec import from_columns
 from ...store.once import write_once
 from ...store.planning import Needs, NeedsMoreError, Plan, StreamName, plan_writes
 from ...store.protocol import Capability
-from ...store.query import Outcome, Write, place_of
+from ...store.query import Outcome, Write
 from ..sql.reading import Connection as Reads
 from ..sql.reading import SqlReads
 from ..sql.reading import Work as ReadWork
 from ..sql.rows import LoadedRows
+from ..write_queue import Result as WriteResult
+from ..write_queue import WriteQueue, scope_of
 from .client import Connection, LostConnectionError, Pool, PostgresClient
 from .errors import RETRYABLE, explain, state_of
-from .lanes import Lane, WriteResult
 from .nearest import PostgresIndex
 from .statements import PostgresStatements
 from .transaction import Append, LostRaceError, apply, load
@@ -58,13 +59,13 @@ class PostgresStore(SqlReads):
         super().__init__(statements, clock)
         self._options = options
         self._client = PostgresClient(options)
-        self._lanes: dict[int, Lane] = {}
+        self._queue = self._new_queue()
         self._planned: dict[StreamName, None] = {}
         """Streams whose last append replaced or evicted a record, as the next one will."""
         mind_forks(self)
 
     async def write(self, write: Write) -> list[Outcome]:
-        return await write_once(self, write, self._write)
+        return await write_once(self, write, self._queue.write)
 
     async def revision(self) -> str | None:
         """Return the database's revision; None if it has no revision table."""
@@ -98,7 +99,10 @@ class PostgresStore(SqlReads):
 
     def after_fork(self) -> None:
         """Reset in a child: its writes do not wait for those of the parent."""
-        self._lanes = {}
+        self._queue = self._new_queue()
+
+    def _new_queue(self) -> WriteQueue:
+        return WriteQueue(self._commit, lambda write: hash(scope_of(write)) % LANES)
 
     async def _read(self, work: ReadWork[Result]) -> Result:
         return await self._client.use(work, tries=2)
@@ -115,14 +119,6 @@ class PostgresStore(SqlReads):
             ref = refs[row[0] - 1]
             found[ref] = from_columns(ref.scope, ref.kind, row[1:])
         return found
-
-    async def _write(self, write: Write) -> list[Outcome]:
-        scope, kind, _ = place_of(write.ops[0]) if write.ops else (None, "", None)
-        number = hash((scope, kind)) % LANES
-        lane = self._lanes.get(number)
-        if lane is None:
-            lane = self._lanes[number] = Lane(self._commit, self._options.url)
-        return await lane.run(write)
 
     async def _commit(self, writes: Sequence[Write]) -> list[WriteResult]:
         """Run writes in one transaction; return the outcomes of each, or its error."""
@@ -156,7 +152,7 @@ class PostgresStore(SqlReads):
                 if lost:
                     raise
                 lost = True
-            except psycopg.Error as error:
+            except (psycopg.Error, UnreadableStoreError) as error:
                 if state_of(error) in RETRYABLE and number < ATTEMPTS:
                     log.debug("%s: retry %d (%s)", url, number, state_of(error))
                     await asyncio.sleep(random.random() * 0.005 * 2**number)  # noqa: S311
@@ -166,7 +162,7 @@ class PostgresStore(SqlReads):
                     raise
         if len(writes) == 1:
             raise StoreBusyError(f"{url}: concurrent writers won every attempt, {ATTEMPTS} times")
-        # One of them is invalid; the others are retried without it.
+        # One of them is invalid, or meets a damaged record; the others are retried without it.
         return [result for write in writes for result in await self._settle(pool, [write])]
 
     async def _after_loss(

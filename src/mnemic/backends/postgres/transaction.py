@@ -86,7 +86,7 @@ async def apply(
                 for name, value in record.labels.items()
             ]
         for item in change.derived:
-            row = {"stream_id": id, "seq": item.seq, "name": item.name, "version": item.version, "value": item.value}
+            row = {"stream_id": id, **item._asdict()}
             if item.value is None:
                 updates.append((sql.remove_one_derived, row))
             elif item.seq in added:

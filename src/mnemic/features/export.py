@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import datetime, timedelta
-from functools import partial
 from os import PathLike
 from typing import IO, Any, TypeAlias
 
@@ -17,14 +16,14 @@ from ..event_loop import off_loop
 from ..files import check_path, read_file, reading, replace_file, replacing
 from ..messages import Message
 from ..recall.strength import USE
-from ..records import EMBEDDER_KIND, ENCRYPTION_KIND, Record, ScopePath, Stream, Value
+from ..records import EMBEDDER_KIND, ENCRYPTION_KIND, Record, ScopePath, Value
 from ..store.digest import digest
 from ..store.protocol import Store, all_streams, scan_all
 from ..store.query import Derive, Op, Put, Scan, StreamScan, Touch, Write
 from .kinds import LEASE
 
 FORMAT = "mnemic.export/1"
-LEFT_OUT = (ENCRYPTION_KIND, EMBEDDER_KIND, LEASE)
+NOT_EXPORTED = (ENCRYPTION_KIND, EMBEDDER_KIND, LEASE)
 """Internal kinds that are not exported."""
 PAGE = 200
 """How many records are read, compared and written at once."""
@@ -87,58 +86,13 @@ class Imported(Value, frozen=True, kw_only=True):
     written: int
 
 
+_COPIED = [name for name in Line.__struct_fields__ if name in Record.__struct_fields__ and name != "scope"]
+"""Fields that a line and a record have in common."""
+
 _encode = json.Encoder().encode
 _header = json.Decoder(Header).decode
 _line = json.Decoder(Line).decode
 _end = json.Decoder(End).decode
-
-
-async def export_lines(store: Store, scope: ScopePath) -> AsyncIterator[tuple[bytes, int, int]]:
-    """Yield the lines of an export of a scope and below, many at a time.
-
-    Each comes with the number of records done, and the total.
-    """
-    streams = [s async for s in all_streams(store, StreamScan(scope=scope)) if s.kind not in LEFT_OUT]
-    done, total = 0, sum(stream.count for stream in streams)
-    yield _encode(Header(format=FORMAT, scope=scope.path, exported=store.clock())) + b"\n", done, total
-    for stream in streams:
-        if stream.ttl is not None or stream.settings is not None:
-            lives = Line(scope=stream.scope.path, kind=stream.kind, ttl=stream.ttl, settings=stream.settings)
-            yield _encode(lives) + b"\n", done, total
-        lines: list[bytes] = []
-        async for record in scan_all(store, _all_of(stream)):
-            lines.append(_encode(_to_line(record)))
-            done += 1
-            if len(lines) == PAGE:
-                yield b"\n".join(lines) + b"\n", done, total
-                lines = []
-        if lines:
-            yield b"\n".join(lines) + b"\n", done, total
-    yield _encode(End(records=done)) + b"\n", done, total
-
-
-def _all_of(stream: Stream) -> Scan:
-    return Scan(scope=stream.scope, kinds=(stream.kind,), limit=PAGE, derived=(USE,))
-
-
-def check_export(file: IO[bytes]) -> int:
-    """Validate an export from the current file position; return the number of records.
-
-    Raises InvalidValueError, with the line number, if it is not a complete export.
-    """
-    return sum(line.key is not None for _, line in _parsed(file))
-
-
-async def import_file(
-    store: Store, path: FileOrPath, into: ScopePath | None, *, overwrite: bool, progress: Progress | None
-) -> Imported:
-    """Validate an export, then write its records; raises as `check_export` and `import_lines` do."""
-    check_callable(progress, "progress")
-    with _input(path) as file:
-        start = file.tell()
-        total = await off_loop(lambda: check_export(file))
-        file.seek(start)
-        return await import_lines(store, file, into, total, overwrite=overwrite, progress=progress)
 
 
 async def export_file(store: Store, scope: ScopePath, path: FileOrPath, progress: Progress | None = None) -> Exported:
@@ -146,27 +100,73 @@ async def export_file(store: Store, scope: ScopePath, path: FileOrPath, progress
 
     A file object is written to directly. Raises StorePermissionError or StoreFullError if it cannot be written.
     """
-    records = 0
-    _check_given(path, "write")
+    _check_file(path, "write")
     check_callable(progress, "progress")
+    streams = [s async for s in all_streams(store, StreamScan(scope=scope)) if s.kind not in NOT_EXPORTED]
+    done, total = 0, sum(stream.count for stream in streams)
     with replacing(path) if isinstance(path, str | PathLike) else nullcontext(path) as file:
-        async for lines, records, total in export_lines(store, scope):
-            await off_loop(partial(file.write, lines))
+
+        async def write(lines: Sequence[Struct]) -> None:
+            await off_loop(lambda: file.write(b"".join([_encode(line) + b"\n" for line in lines])))
             if progress is not None:
-                progress(records, total)
-    return Exported(records=records)
+                progress(done, total)
+
+        await write([Header(format=FORMAT, scope=scope.path, exported=store.clock())])
+        for stream in streams:
+            if stream.ttl is not None or stream.settings is not None:
+                await write([Line(scope=stream.scope.path, kind=stream.kind, ttl=stream.ttl, settings=stream.settings)])
+            lines: list[Line] = []
+            scan = Scan(scope=stream.scope, kinds=(stream.kind,), limit=PAGE, derived=(USE,))
+            async for record in scan_all(store, scan):
+                lines.append(_to_line(record))
+                done += 1
+                if len(lines) == PAGE:
+                    await write(lines)
+                    lines = []
+            if lines:
+                await write(lines)
+        await write([End(records=done)])
+    return Exported(records=done)
 
 
-def _check_given(given: FileOrPath, method: str) -> None:
+async def import_file(
+    store: Store, path: FileOrPath, into: ScopePath | None, *, overwrite: bool, progress: Progress | None
+) -> Imported:
+    """Validate an export, then write its records; existing records are kept.
+
+    They go to their original scopes, or below `into` instead of below the exported scope. Raises InvalidValueError,
+    with the line number, if it is not a complete export, ConflictError if a record exists with different content,
+    unless `overwrite` is true.
+    """
+    check_callable(progress, "progress")
+    with _open_input(path) as file:
+        start = file.tell()
+        total = await off_loop(lambda: _check_export(file))
+        file.seek(start)
+        return await _import_lines(store, file, into, total, overwrite, progress)
+
+
+def check_export_file(path: str | PathLike[str]) -> None:
+    """Read an export through; raises as `import_file` does, and NotFoundError if there is no such file."""
+    with reading(path) as file:
+        _check_export(file)
+
+
+def _check_export(file: IO[bytes]) -> int:
+    """Validate an export from the current file position; return the number of records."""
+    return sum(line.key is not None for _, line in _parsed(file))
+
+
+def _check_file(given: FileOrPath, method: str) -> None:
     """Raise InvalidValueError for what is neither a path nor an open file."""
     if not hasattr(given, method):
         check_path(given)
 
 
 @contextmanager
-def _input(path: FileOrPath) -> Iterator[IO[bytes]]:
+def _open_input(path: FileOrPath) -> Iterator[IO[bytes]]:
     """Open the import file; input that cannot be read twice, such as a pipe, is copied to a temporary file."""
-    _check_given(path, "read")
+    _check_file(path, "read")
     if isinstance(path, str | PathLike):
         with reading(path) as file:
             yield file
@@ -182,61 +182,51 @@ def _input(path: FileOrPath) -> Iterator[IO[bytes]]:
             yield spooled
 
 
-def check_export_file(path: str | PathLike[str]) -> None:
-    """Read an export through; raises as `check_export` does, and NotFoundError if there is no such file."""
-    with reading(path) as file:
-        check_export(file)
-
-
-async def import_lines(
-    store: Store, file: IO[bytes], into: ScopePath | None, total: int, *, overwrite: bool, progress: Progress | None
+async def _import_lines(
+    store: Store, file: IO[bytes], into: ScopePath | None, total: int, overwrite: bool, progress: Progress | None
 ) -> Imported:
-    """Write the records of an export; existing records are kept.
-
-    They go to their original scopes, or below `into` instead of below the exported scope. Raises ConflictError if
-    a record exists with different content, unless `overwrite` is true.
-    """
     records = written = 0
     batch: list[tuple[Record, bytes | None]] = []
-    lives: list[Op] = []
+    settings: list[Touch] = []
+
+    async def flush() -> None:
+        nonlocal written
+        written += await _store_batch(store, batch, overwrite)
+        batch.clear()
+        if progress is not None:
+            progress(records, total)
+
     for header, line in _parsed(file):
         scope = ScopePath(line.scope) if into is None else _moved(line.scope, header.scope, into)
         if line.key is None:
-            lives.append(Touch(scope, line.kind, line.ttl, line.settings))
+            settings.append(Touch(scope, line.kind, line.ttl, line.settings))
             continue
         if batch and (len(batch) == PAGE or batch[0][0].scope != scope):
-            written += await _store_batch(store, batch, overwrite)
-            batch = []
-            if progress is not None:
-                progress(records, total)
-        batch.append((_to_record(line, line.key, scope), line.uses))
+            await flush()
+        batch.append((_to_record(line, scope), line.uses))
         records += 1
-    written += await _store_batch(store, batch, overwrite)
-    if progress is not None:
-        progress(records, total)
-    for op in lives:
+    await flush()
+    for op in settings:
         await store.write(Write((op,)))
     return Imported(records=records, written=written)
 
 
 async def _store_batch(store: Store, batch: list[tuple[Record, bytes | None]], overwrite: bool) -> int:
     """Write the missing records of one scope; return how many."""
-    if not batch:
-        return 0
     ops: list[Op] = []
     count = 0
-    there = await store.read([record.ref for record, _ in batch])
-    for (record, uses), held in zip(batch, there, strict=True):
-        if held is not None and digest(held) == digest(record):
+    stored = await store.read([record.ref for record, _ in batch])
+    for (record, uses), old in zip(batch, stored, strict=True):
+        if old is not None and digest(old) == digest(record):
             continue
-        if held is not None and not overwrite:
+        if old is not None and not overwrite:
             raise ConflictError(
                 f"{record.kind} {shown(record.key)} of scope {record.scope.path!r} exists with different content: "
                 "import with overwrite to replace it",
                 key=record.key,
-                current=held.version,
+                current=old.version,
             )
-        ops.append(Put(record, held.version if held is not None else 0))
+        ops.append(Put(record, old.version if old is not None else 0))
         if uses is not None:
             ops.append(Derive(record.ref, USE, uses))
         count += 1
@@ -257,29 +247,27 @@ def _parsed(file: IO[bytes]) -> Iterator[tuple[Header, Line]]:
             if header is None:
                 header = _header(text)
                 if header.format != FORMAT:
-                    raise InvalidValueError(f"line 1: the format is {shown(header.format)}, not {FORMAT!r}")
+                    raise InvalidValueError(f"the format is {shown(header.format)}, not {FORMAT!r}")
                 continue
             if text.startswith(b'{"records":'):
                 ended = True
-                if (said := _end(text).records) != count:
-                    raise InvalidValueError(f"line {number:,}: {said:,} records were exported, {count:,} are here")
+                if (expected := _end(text).records) != count:
+                    raise InvalidValueError(f"{expected:,} records were exported, {count:,} are here")
                 continue
             line = _line(text)
             if line.key is not None:
                 count += 1
-                Put(_to_record(line, line.key, ScopePath(line.scope)))
+                Put(_to_record(line, ScopePath(line.scope)))
         except (DecodeError, ValidationError, UnicodeDecodeError, RecursionError) as error:
             raise InvalidValueError(f"line {number:,} is not a line of {FORMAT!r}: {error}") from None
         except InvalidValueError as error:
-            if str(error).startswith("line "):
-                raise
             raise InvalidValueError(f"line {number:,}: {error}") from None
         yield header, line
     if not ended:
         raise InvalidValueError("the file is not a complete export: its last line, the count, is missing")
 
 
-def _lines(file: IO[bytes]) -> Iterable[tuple[int, bytes]]:
+def _lines(file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
     number = 0
     while text := file.readline(MAX_LINE + 1):
         number += 1
@@ -290,53 +278,23 @@ def _lines(file: IO[bytes]) -> Iterable[tuple[int, bytes]]:
 
 
 def _moved(path: str, exported: str, into: ScopePath) -> ScopePath:
-    below = ScopePath(path).segments
-    above = ScopePath(exported).segments
+    below, above = ScopePath(path).segments, ScopePath(exported).segments
     if below[: len(above)] != above:
         raise InvalidValueError(f"scope {shown(path)} is not below the exported scope {shown(exported)}")
     return ScopePath.of(into, *below[len(above) :])
 
 
 def _to_line(record: Record) -> Line:
-    return Line(
-        scope=record.scope.path,
-        kind=record.kind,
-        key=record.key,
-        text=record.text,
-        title=record.title,
-        data=record.data,
-        metadata=record.meta,
-        labels=record.labels,
-        importance=record.importance,
-        weight=record.weight,
-        pinned=record.pinned,
-        created=record.created,
-        expires=record.expires,
-        valid_from=record.valid_from,
-        valid_to=record.valid_to,
-        uses=record.derived.get(USE),
-    )
+    fields: dict[str, Any] = {name: getattr(record, name) for name in _COPIED}
+    return Line(scope=record.scope.path, metadata=record.meta, uses=record.derived.get(USE), **fields)
 
 
-def _to_record(line: Line, key: str, scope: ScopePath) -> Record:
-    return Record(
-        scope=scope,
-        kind=line.kind,
-        key=key,
-        text=line.text,
-        title=line.title,
-        data=line.data,
-        meta=line.metadata,
-        labels=line.labels,
-        importance=line.importance,
-        weight=line.weight,
-        pinned=line.pinned,
-        created=line.created,
-        expires=line.expires,
-        valid_from=line.valid_from,
-        valid_to=line.valid_to,
-    )
+def _to_record(line: Line, scope: ScopePath) -> Record:
+    fields: dict[str, Any] = {name: getattr(line, name) for name in _COPIED}
+    return Record(scope=scope, meta=line.metadata, **fields)
 
+
+# ---------------------------------------------------------------- a session as JSON
 
 SESSION_FORMAT = "mnemic.session/1"
 

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, get_args
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from ..checks import check_count, check_name, check_number, check_several, check_text, check_ttl, new_id, shown
+from ..checks import (
+    check_choice,
+    check_count,
+    check_name,
+    check_number,
+    check_several,
+    check_text,
+    check_ttl,
+    new_id,
+    shown,
+)
 from ..errors import ConflictError, InvalidValueError, NotFoundError
 from ..recall.index_entry import RECALL
 from ..recall.similarity import NEAR, content_words, similarity
@@ -27,7 +37,6 @@ from .memory_items import (
     Duplicates,
     MemoryItem,
     check_importance,
-    check_policy,
     check_validity,
     merged,
     source_labels,
@@ -100,7 +109,9 @@ class AsyncMemories:
 
         Raises NotFoundError if it does not exist, InvalidValueError if the id is ambiguous.
         """
-        return to_item(_memory(await self._record(id)))
+        record = await self._record(id)
+        _check_memory(record)
+        return to_item(record)
 
     async def update(
         self,
@@ -215,37 +226,37 @@ class AsyncMemories:
     async def _add(
         self, items: Sequence[str | MemoryItem], once: str | None, duplicates: Duplicates
     ) -> Sequence[Record]:
-        policy = check_policy(duplicates)
+        check_choice(duplicates, "duplicates", get_args(Duplicates))
         puts = [Put(self._given(item, once, n)) for n, item in enumerate(items)]
-        said = Write(tuple(puts), once).digest
-        if policy == "keep":
-            return await self._put(puts, once, said)
+        digest = Write(tuple(puts), once).digest
+        if duplicates == "keep":
+            return await self._put(puts, once, digest)
         merging: set[str] = set()
 
         async def add_distinct() -> Sequence[Record]:
-            places, distinct, kept = await self._distinct(puts, policy)
-            merging.update(put.record.key for put in distinct if put.if_version)
-            written = await self._put(distinct, once, said) if distinct else []
-            again = [put.record.ref for put in distinct if put.if_version]
-            await fading.count_use(self._store, [*again, *(record.ref for record in kept.values())])
-            return [kept[n] if n in kept else written[place] for n, place in enumerate(places)]
+            writes, targets = await self._distinct(puts, duplicates)
+            merges = [put.record.ref for put in writes if put.if_version]
+            merging.update(ref.key for ref in merges)
+            written = await self._put(writes, once, digest) if writes else []
+            await fading.count_use(self._store, [*merges, *(old.ref for old in targets if isinstance(old, Record))])
+            return [target if isinstance(target, Record) else written[target] for target in targets]
 
         # The memory to merge with may change meanwhile.
         return await retried(
             add_distinct, f"remembering texts in {self.scope.path!r}", retry_on=lambda error: error.key in merging
         )
 
-    async def _put(self, puts: Sequence[Put], once: str | None, said: str | None) -> Sequence[Record]:
-        outcomes = await self._store.write(Write(tuple(puts), once, digest=said))
+    async def _put(self, puts: Sequence[Put], once: str | None, digest: str | None) -> Sequence[Record]:
+        outcomes = await self._store.write(Write(tuple(puts), once, digest=digest))
         if len(outcomes) != len(puts):
             # A retry: the first attempt may have found other texts to merge with or skip.
-            did = {outcome.key: outcome for outcome in outcomes}
-            outcomes = [did.get(put.record.key, Outcome()) for put in puts]
-        pairs = [*zip(puts, outcomes, strict=True)]
+            by_key = {outcome.key: outcome for outcome in outcomes}
+            outcomes = [by_key.get(put.record.key, Outcome()) for put in puts]
+        written = [*zip([put.record for put in puts], outcomes, strict=True)]
         # Rewriting a memory counts as a use: it does not fade from its first write.
-        anew = (put for put, did in pairs if put.record.created is None and did.created != did.updated)
-        await fading.count_use(self._store, [put.record.ref for put in anew])
-        return [stored(put.record, did) for put, did in pairs]
+        rewritten = [record.ref for record, did in written if record.created is None and did.created != did.updated]
+        await fading.count_use(self._store, rewritten)
+        return [stored(record, outcome) for record, outcome in written]
 
     def _given(self, given: str | MemoryItem, once: str | None, n: int) -> Record:
         """Return the n-th text of a call as a record; a retry with `once` has the same key."""
@@ -263,7 +274,7 @@ class AsyncMemories:
         async def change() -> Record:
             old = await self._record(id, derived=(RECALL,))
             if only:
-                _memory(old)
+                _check_memory(old)
             if old.kind != MEMORY and (fixed := given.keys() - {"importance", "meta", "pinned"}):
                 raise InvalidValueError(
                     f"{', '.join(sorted(fixed))} of a {old.kind} cannot be updated: only of a memory"
@@ -292,51 +303,37 @@ class AsyncMemories:
     async def _ref(self, id: Reference) -> Ref:
         return await find_ref(self._store, self.scope, id, MEMORY)
 
-    async def _distinct(
-        self, puts: Sequence[Put], policy: Duplicates
-    ) -> tuple[Sequence[int], Sequence[Put], dict[int, Record]]:
-        """Return for each text the index of its write, the writes, and existing memories used instead."""
-        places = []
-        distinct: list[Put] = []
-        kept: dict[int, Record] = {}
-        places_of: dict[tuple[str, ...], int] = {}
-        for n, put in enumerate(puts):
+    async def _distinct(self, puts: Sequence[Put], policy: Duplicates) -> tuple[Sequence[Put], Sequence[int | Record]]:
+        """Return the writes and, for each text, the index of its write or the existing memory used instead."""
+        writes: list[Put] = []
+        targets: list[int | Record] = []
+        by_words: dict[tuple[str, ...], int] = {}
+        for put in puts:
             text = put.record.text or ""
-            told = content_words(text)
-            twin = places_of.get(told)
-            if twin is not None and similarity(text, distinct[twin].record.text or "") < NEAR:
-                twin = None
-            others = [] if twin is not None else await self.similar(text, k=2)
-            known = next((hit for hit in others if hit.record.key != put.record.key), None)
-            if known is not None:
+            words = content_words(text)
+            known: Record | None = None
+            same = by_words.get(words)
+            if same is None or similarity(text, writes[same].record.text or "") < NEAR:
+                others = (hit.record for hit in await self.similar(text, k=2))
+                known = next((record for record in others if record.key != put.record.key), None)
                 # Another of these texts may be merged into the same memory.
-                twin = next((m for m, p in enumerate(distinct) if p.record.key == known.record.key), None)
-            if policy == "refuse" and (known is not None or twin is not None):
-                key = known.record.key if known is not None else distinct[twin or 0].record.key
+                same = next((n for n, w in enumerate(writes) if known is not None and w.record.key == known.key), None)
+            if policy == "refuse" and (known is not None or same is not None):
+                key = known.key if known is not None else writes[same or 0].record.key
                 raise ConflictError(f"{shown(key)} says the same as {shown(text)}", key=key)
-            if twin is not None:
+            if same is not None:
                 if policy == "merge":
-                    distinct[twin] = Put(merged(distinct[twin].record, put.record), distinct[twin].if_version)
-                places.append(twin)
-            elif known is None:
-                places_of.setdefault(told, len(distinct))
-                places.append(len(distinct))
-                distinct.append(put)
-            elif policy == "skip":
-                kept[n] = known.record
-                places.append(-1)
+                    writes[same] = Put(merged(writes[same].record, put.record), writes[same].if_version)
+                targets.append(same)
+            elif known is not None and policy == "skip":
+                targets.append(known)
             else:
-                places_of.setdefault(told, len(distinct))
-                places.append(len(distinct))
-                distinct.append(Put(merged(known.record, put.record), known.record.version))
-        return places, distinct, kept
+                by_words.setdefault(words, len(writes))
+                targets.append(len(writes))
+                writes.append(put if known is None else Put(merged(known, put.record), known.version))
+        return writes, targets
 
 
-def _memory(record: Record) -> Record:
-    _check_memory(record.ref)
-    return record
-
-
-def _check_memory(ref: Ref) -> None:
-    if ref.kind != MEMORY:
-        raise InvalidValueError(f"{shown(ref.key)} of scope {ref.scope.path!r} is a {ref.kind}, not a memory")
+def _check_memory(record: Record | Ref) -> None:
+    if record.kind != MEMORY:
+        raise InvalidValueError(f"{shown(record.key)} of scope {record.scope.path!r} is a {record.kind}, not a memory")

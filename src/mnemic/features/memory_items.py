@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 from msgspec import field
 from msgspec.structs import replace
 
-from ..checks import JSON, check_name, check_number, check_text, check_time, shown
+from ..checks import JSON, check_name, check_number, check_text, check_time
 from ..errors import InvalidValueError
 from ..records import Record, ScopePath, Value
 from .kinds import MEMORY
@@ -100,15 +100,6 @@ def check_validity(record: Record) -> Record:
 
 Duplicates: TypeAlias = Literal["keep", "merge", "skip", "refuse"]
 """Policy for a text that is already remembered."""
-POLICIES: tuple[Duplicates, ...] = get_args(Duplicates)
-
-
-def check_policy(value: str) -> Duplicates:
-    """Return a valid policy; raises InvalidValueError for an unknown one."""
-    for policy in POLICIES:
-        if value == policy:
-            return policy
-    raise InvalidValueError(f"duplicates must be one of {', '.join(POLICIES)}: {shown(value)}")
 
 
 def merged(old: Record, new: Record) -> Record:

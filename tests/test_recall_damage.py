@@ -48,7 +48,7 @@ def changed(memory: mnemic.Memory, change: Callable[[bytes], bytes]) -> int:
     assert layer is not None
 
     async def work() -> int:
-        name, backend = (await layer._embedder.builder()).name, memory._async._layers.backend
+        name, backend = (await layer._embedder.builder()).name, memory._async._backend
         ops = [
             Derive(record.ref, name, change(record.derived[name]), record.version)
             for record in (await entries(backend, (name,)))[::2]

@@ -6,18 +6,18 @@ from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
 from .checks import check_callable, check_choice, check_count, check_several, check_time
-from .errors import EmbedderError, InvalidValueError, NotFoundError
+from .errors import InvalidValueError, NotFoundError
 from .features.export import Exported, FileOrPath, Imported, export_file, import_file
 from .features.kinds import AUDITED
 from .features.listing import Stats, list_scopes, scope_stats
-from .layers.audit import OPERATIONS, Acting, Audit, AuditEntry, Auditing, audit_of
+from .layers.audit import OPERATIONS, Acting, Audit, AuditEntry, Auditing, AuditLayer, audit_of
 from .layers.cipher import EncryptionKeys, Keyring
-from .layers.encryption import check_plain
+from .layers.encryption import EncryptLayer, check_plain
 from .models.embedder import AUTO, Embedder, find_embedder
 from .recall.index_entry import INDEX_BYTES
 from .recall.metrics import Metrics
@@ -26,29 +26,12 @@ from .scope import AsyncScope, purge_all
 from .store import registry
 from .store.nearest import GROUP as INDEXES
 from .store.nearest import Companion
-from .store.protocol import Capability, Store
+from .store.protocol import SearchableStore, Store
 from .store.registry import StoreURL
 from .tokens import DEFAULT_ENCODING, TokenCounter, counter
 
-if TYPE_CHECKING:
-    from .layers.audit import AuditLayer
-    from .layers.encryption import EncryptLayer
-    from .layers.index import IndexLayer
-
-
 Tokens: TypeAlias = str | TokenCounter | Callable[[str], int]
 """A token counter: an encoding's name, a counter, or a function from a text to a number."""
-
-
-def indexed(
-    store: Store, embedder: Embedder | str | None, companion: Companion | None = None, index_bytes: int = INDEX_BYTES
-) -> IndexLayer | None:
-    """Return the index layer of a store; None if the store searches by itself."""
-    if Capability.LEXICAL in store.capabilities:
-        return None
-    from .layers.index import IndexLayer
-
-    return IndexLayer(store, embedder, companion, index_bytes)
 
 
 def in_clear() -> InvalidValueError:
@@ -57,44 +40,6 @@ def in_clear() -> InvalidValueError:
         "a companion index cannot be used with an encrypted store, since it would hold plain text: pass index or "
         "encryption_key, not both"
     )
-
-
-class Layers:
-    """The layers over a back-end, outermost first: audit, index, encryption.
-
-    The audit log therefore records what callers do, not what layers do for them, and is encrypted with the rest.
-    The index sees plain text, the back-end only ciphertext.
-    """
-
-    def __init__(
-        self,
-        store: Store,
-        embedder: Embedder | str | None,
-        companion: Companion | None,
-        keys: EncryptionKeys | Keyring | None,
-        audit: Audit | None,
-        url: str,
-        index_bytes: int = INDEX_BYTES,
-    ) -> None:
-        """Raise InvalidValueError for a companion index with an encrypted store."""
-        self.backend: Store = store
-        self.top: Store = store
-        self.encrypt: EncryptLayer | None = None
-        self.audit: AuditLayer | None = None
-        if keys is not None:
-            from .layers.encryption import EncryptLayer
-
-            if companion is not None:
-                raise in_clear()
-            self.top = self.encrypt = EncryptLayer(self.top, keys, url)
-        self.index: IndexLayer | None = indexed(self.top, embedder, companion, index_bytes)
-        self.top = self.index or self.top
-        if audit is not None:
-            from .layers.audit import AuditLayer
-
-            if isinstance(audit.store, str):
-                raise InvalidValueError("a URL of an audit trail is opened by open_async, not by AsyncMemory")
-            self.top = self.audit = AuditLayer(self.top, audit, audit.store)
 
 
 class AsyncMemory:
@@ -113,12 +58,26 @@ class AsyncMemory:
         audit: Audit | None = None,
         index_bytes: int = INDEX_BYTES,
     ) -> None:
-        """`store` is any store, `companion` an index beside it; `open_async` opens both by URL."""
+        """Put the layers over a store: audit, index and encryption, outermost first; `open_async` opens it by URL.
+
+        The audit log therefore records what callers do, not what layers do for them, and is encrypted with the
+        rest. The index sees plain text, the back-end only ciphertext. Raises InvalidValueError for a companion
+        index with an encrypted store.
+        """
+        from .layers.index import IndexLayer  # which loads numpy
+
+        if encryption_key is not None and companion is not None:
+            raise in_clear()
+        trail = None if audit is None else audit.store
+        if isinstance(trail, str):
+            raise InvalidValueError("a URL of an audit trail is opened by open_async, not by AsyncMemory")
         self.url = url
-        self._layers = Layers(store, embedder, companion, encryption_key, audit, url, index_bytes)
-        self._index = self._layers.index
-        self._store: Store = self._layers.top
         self._tokens = counter(tokens)
+        self._backend = store
+        self._encryption = None if encryption_key is None else EncryptLayer(store, encryption_key, url)
+        self._index = IndexLayer(self._encryption or store, embedder, companion, index_bytes)
+        self._audit = None if audit is None else AuditLayer(self._index, audit, trail)
+        self._store: SearchableStore = self._audit or self._index
 
     def __repr__(self) -> str:
         """Return the class and the URL, without its password."""
@@ -137,7 +96,7 @@ class AsyncMemory:
         Raises StoreUnavailableError, or another StoreError, if it does not.
         """
         began = monotonic()
-        await self._layers.backend.read([Ref(ScopePath(), "ping", "ping")])
+        await self._backend.read([Ref(ScopePath(), "ping", "ping")])
         return timedelta(seconds=monotonic() - began)
 
     async def stats(self) -> Stats:
@@ -182,15 +141,14 @@ class AsyncMemory:
         `progress` is called with the number of records done and the total. Other processes must then reopen the
         store: their calls raise EmbedderError. Raises EmbedderError if the embedder fails.
         """
-        return await self._own_index().move(embedder, progress)
+        return await self._index.move(embedder, progress)
 
     async def warm(self, *segments: ScopePath | str) -> int:
         """Compute and load the index of a scope, so that the first recall is fast.
 
-        Returns the number of searchable texts; 0 if the store searches by itself.
+        Returns the number of searchable texts.
         """
-        scope = ScopePath.of(*segments)
-        return 0 if self._index is None else await self._index.warm(scope)
+        return await self._index.warm(ScopePath.of(*segments))
 
     async def reindex(self, *, progress: Callable[[int, int], object] | None = None) -> int:
         """Rebuild the companion index from the records; return the number of texts in it.
@@ -198,7 +156,7 @@ class AsyncMemory:
         `progress` is called with the number of records done and the total. Raises InvalidValueError if the memory
         was opened without one.
         """
-        return await self._own_index().reindex(progress)
+        return await self._index.reindex(progress)
 
     async def rotate(
         self, *, archives: Sequence[str] = (), progress: Callable[[int, int], object] | None = None
@@ -212,13 +170,11 @@ class AsyncMemory:
         of records done and the total. Raises InvalidValueError if the memory was opened without a key,
         NotFoundError for an empty archive, StoreError if others keep writing with another key.
         """
-        if self._layers.encrypt is None:
+        if self._encryption is None:
             raise InvalidValueError("rotate needs a memory that was opened with encryption_key")
-        from .layers.encryption import EncryptLayer
-
         urls = check_several(archives, "archives")
-        changed = await self._layers.encrypt.rotate(progress)
-        trail = None if self._layers.audit is None else self._layers.audit.separate
+        changed = await self._encryption.rotate(progress)
+        trail = None if self._audit is None else self._audit.separate
         if isinstance(trail, EncryptLayer):
             changed += await trail.rotate(progress)
         for url in urls:
@@ -226,7 +182,6 @@ class AsyncMemory:
         return changed
 
     async def _rotate_archive(self, url: str, progress: Callable[[int, int], object] | None) -> int:
-        from .layers.encryption import EncryptLayer
         from .layers.secondary_store import open_beside
 
         archive = await open_beside(self._store, url)
@@ -265,9 +220,9 @@ class AsyncMemory:
         `since` and `until` are inclusive. Raises InvalidValueError for an unknown kind or operation, and if the
         memory was opened without audit.
         """
-        if self._layers.audit is None:
+        if self._audit is None:
             raise InvalidValueError("there is no audit log: open the memory with audit=…")
-        return await self._layers.audit.trail(
+        return await self._audit.trail(
             scope if isinstance(scope, ScopePath) else ScopePath("" if scope is None else scope),
             since=since,
             until=until,
@@ -281,24 +236,15 @@ class AsyncMemory:
         )
 
     async def metrics(self) -> Metrics:
-        """Return recall metrics since the memory was opened: hit ratio, uses, scores, drift and latency.
-
-        Raises EmbedderError if the store searches by itself.
-        """
-        return await self._own_index().metrics()
-
-    def _own_index(self) -> IndexLayer:
-        if self._index is None:
-            raise EmbedderError(f"{self.url or 'this store'} searches by itself and has no index layer")
-        return self._index
+        """Return recall metrics since the memory was opened: hit ratio, uses, scores, drift and latency."""
+        return await self._index.metrics()
 
     async def _prepare(self) -> None:
-        if self._layers.encrypt is not None:
-            await self._layers.encrypt.prepare()
+        if self._encryption is not None:
+            await self._encryption.prepare()
         else:
-            await check_plain(self._layers.backend, self.url)
-        if self._index is not None:
-            await self._index.prepare()
+            await check_plain(self._backend, self.url)
+        await self._index.prepare()
 
     async def close(self) -> None:
         """Close files, connections and threads; later calls raise ClosedError."""
@@ -372,7 +318,6 @@ def open_async(
             if clock is not None:
                 store.clock = lambda: check_time(clock(), "the clock's time")
             if logged is not None and isinstance(logged.store, str):
-                from .layers.encryption import EncryptLayer
                 from .layers.secondary_store import open_beside
 
                 trail = await open_beside(store if keys is None else EncryptLayer(store, keys), logged.store)

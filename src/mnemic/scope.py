@@ -24,7 +24,7 @@ from .features.sessions import AsyncSession
 from .features.settings import GivenSettings, Overflow, Retention
 from .messages import Role
 from .records import AUDIT_KIND, EMBEDDER_KIND, ONCE_KIND, ScopePath
-from .store.protocol import Store, all_streams, scrub
+from .store.protocol import SearchableStore, all_streams, scrub
 from .store.query import Purge, Search, StreamScan, Write
 from .tokens import TokenCounter
 
@@ -42,7 +42,7 @@ class AsyncScope:
     memories: AsyncMemories
     facts: AsyncFacts
 
-    def __init__(self, store: Store, path: ScopePath, tokens: TokenCounter) -> None:
+    def __init__(self, store: SearchableStore, path: ScopePath, tokens: TokenCounter) -> None:
         self.path = path
         self.sessions = AsyncSessions(store, path)
         self.notes = AsyncNotes(store, path)
@@ -364,7 +364,7 @@ UNCOUNTED = (AUDIT_KIND, EMBEDDER_KIND, ONCE_KIND)
 """Kinds of internal records, which are not counted."""
 
 
-async def purge_all(store: Store, scope: ScopePath, *, expired_only: bool = False, drop: bool = False) -> int:
+async def purge_all(store: SearchableStore, scope: ScopePath, *, expired_only: bool = False, drop: bool = False) -> int:
     """Delete everything in a scope and below, or only what has expired; return the number of records."""
     removed = 0
     scans = [StreamScan(scope=scope, kinds=kinds, empty=True) for kinds in ((), (ONCE_KIND,))]

@@ -620,7 +620,7 @@ class Memory:
     def warm(self, *segments: ScopePath | str) -> int:
         """Compute and load the index of a scope, so that the first recall is fast.
 
-        Returns the number of searchable texts; 0 if the store searches by itself.
+        Returns the number of searchable texts.
         """
         return self._driver.run(self._async.warm(*segments))
 
@@ -668,10 +668,7 @@ class Memory:
         ))
 
     def metrics(self) -> Metrics:
-        """Return recall metrics since the memory was opened: hit ratio, uses, scores, drift and latency.
-
-        Raises EmbedderError if the store searches by itself.
-        """
+        """Return recall metrics since the memory was opened: hit ratio, uses, scores, drift and latency."""
         return self._driver.run(self._async.metrics())
 
     def close(self) -> None:

@@ -17,11 +17,11 @@ from msgspec.structs import replace
 from ..checks import copy_json
 from ..errors import ClosedError
 from ..event_loop import under_way
-from ..records import Match, Record, Ref, ScopePath, Stream, known_scope, now
+from ..records import Record, Ref, ScopePath, Stream, known_scope, now
 from ..store.matching import Position, from_cursor, in_reach, seen, to_cursor
 from ..store.once import note_of, note_ref, outcomes_in
 from ..store.protocol import Capability, Page
-from ..store.query import Delete, Derive, Expect, Op, Outcome, Purge, Put, Scan, Search, StreamScan, Touch, Write
+from ..store.query import Delete, Derive, Expect, Op, Outcome, Purge, Put, Scan, StreamScan, Touch, Write
 from ..store.registry import Backend, StoreURL
 from ..store.rules import check_expected, check_limit, check_version, over_limit
 
@@ -203,9 +203,6 @@ class MemoryStore:
                     )
                 )
         return Page(tuple(items))
-
-    async def search(self, search: Search) -> list[Match]:
-        raise NotImplementedError("memory:// cannot search; use the index layer")
 
     async def close(self) -> None:
         self._closed = True

@@ -26,7 +26,7 @@ from ..recall.similarity import NEAR, content_words, similarity
 from ..recall.strength import OF_USE
 from ..records import Record, Ref, ScopePath
 from ..store.digest import digest_of
-from ..store.protocol import Store, scan_all
+from ..store.protocol import SearchableStore, scan_all
 from ..store.query import Condition, Outcome, Put, Scan, Search, Write, stored
 from ..store.retry import retried
 from . import fading
@@ -50,7 +50,7 @@ class AsyncMemories:
 
     scope: ScopePath
 
-    def __init__(self, store: Store, scope: ScopePath) -> None:
+    def __init__(self, store: SearchableStore, scope: ScopePath) -> None:
         self.scope = scope
         self._store = store
 

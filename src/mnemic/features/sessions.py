@@ -19,7 +19,7 @@ from ..images import read_images
 from ..messages import SYSTEM_ID, Content, Message, MessageLike, Role, decode, encode, one_message, to_message
 from ..recall.index_entry import RECALL
 from ..records import Record, Ref, ScopePath, Stream
-from ..store.protocol import Store, scan_all
+from ..store.protocol import SearchableStore, scan_all
 from ..store.query import Delete, Expect, Op, Outcome, Purge, Put, Scan, StreamScan, Write
 from ..store.retry import retried
 from ..tokens import DEFAULT_ENCODING, TokenCounter, count_message
@@ -47,7 +47,7 @@ class AsyncSession:
     scope: ScopePath
 
     def __init__(
-        self, store: Store, scope: ScopePath, tokens: TokenCounter, given: GivenSettings | None = None
+        self, store: SearchableStore, scope: ScopePath, tokens: TokenCounter, given: GivenSettings | None = None
     ) -> None:
         """Use the `given` settings from the next write on; others stay unchanged."""
         self.scope = scope

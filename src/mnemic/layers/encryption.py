@@ -24,11 +24,11 @@ from msgspec.structs import force_setattr, replace
 
 from ..errors import ConflictError, DecryptionError, InvalidValueError
 from ..event_loop import off_loop, pause
-from ..records import ENCRYPTION_KIND, Match, Record, Ref, ScopePath, Stream
+from ..records import ENCRYPTION_KIND, Record, Ref, ScopePath, Stream
 from ..store.matching import matches
 from ..store.once import note_ref
 from ..store.protocol import Capability, Page, Store
-from ..store.query import FIELDS, Condition, Derive, Op, Outcome, Put, Scan, Search, StreamScan, Write, place_of
+from ..store.query import FIELDS, Condition, Derive, Op, Outcome, Put, Scan, StreamScan, Write, place_of
 from .cipher import LASTING, OF_RECORD, EncryptionKeys, Keyring, LabelHasher, RecordCipher, key_of, tenant_of
 from .layer import Layer, filtered_scan
 
@@ -148,7 +148,7 @@ class EncryptLayer(Layer):
     @property
     def capabilities(self) -> frozenset[Capability]:
         """The capabilities of the store below except search, which would have to read plain text."""
-        return self._below.capabilities - {Capability.LEXICAL, Capability.NEAREST}
+        return self._below.capabilities - {Capability.NEAREST}
 
     async def prepare(self) -> None:
         """Raise DecryptionError if the store below has other keys, or is not encrypted."""
@@ -208,10 +208,6 @@ class EncryptLayer(Layer):
         page = await self._below.streams(scan)
         visible = (s for s in page.items if (s.scope, s.kind) != (METADATA_REF.scope, METADATA_REF.kind))
         return Page(tuple(visible), page.cursor)
-
-    async def search(self, search: Search) -> list[Match]:
-        """Raise an error: the store below cannot search ciphertext."""
-        raise NotImplementedError("an encrypted store cannot search; use the index layer")
 
     def beside(self, other: Store) -> Store:
         return EncryptLayer(other, self._cipher.keys)

@@ -78,11 +78,6 @@ class IndexLayer(Layer):
         self._metrics = MetricsRecorder()
         mind_forks(self)
 
-    @property
-    def capabilities(self) -> frozenset[Capability]:
-        """The capabilities of the store below, and search."""
-        return self._below.capabilities | {Capability.LEXICAL}
-
     async def write(self, write: Write) -> list[Outcome]:
         """Pass the write on, with index entries for each text."""
         texts = [

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from datetime import datetime
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from msgspec.structs import replace
 
 from ..records import Match, Record, Ref, Stream
 from ..store.matching import to_cursor
-from ..store.protocol import Capability, Page, Store, scrub
+from ..store.protocol import Capability, Page, SearchableStore, Store, scrub
 from ..store.query import Outcome, Scan, Search, StreamScan, Write
 
 
@@ -46,7 +46,7 @@ class Layer:
         return await self._below.streams(scan)
 
     async def search(self, search: Search) -> list[Match]:
-        return await self._below.search(search)
+        return await cast("SearchableStore", self._below).search(search)
 
     async def scrub(self) -> None:
         await scrub(self._below)

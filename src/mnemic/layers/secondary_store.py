@@ -7,10 +7,10 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from ..event_loop import Portal, running_loop
-from ..records import Match, Record, Ref, Stream
+from ..records import Record, Ref, Stream
 from ..store import registry
 from ..store.protocol import Capability, Page, Store
-from ..store.query import Outcome, Scan, Search, StreamScan, Write
+from ..store.query import Outcome, Scan, StreamScan, Write
 from ..store.registry import Backend, StoreURL
 from .encryption import EncryptLayer, check_plain
 from .layer import beside
@@ -75,9 +75,6 @@ class _PortalStore:
 
     async def streams(self, scan: StreamScan) -> Page[Stream]:
         return self._run(self._store.streams(scan))
-
-    async def search(self, search: Search) -> list[Match]:
-        return self._run(self._store.search(search))
 
     async def close(self) -> None:
         self._run(self._store.close())

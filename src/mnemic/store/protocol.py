@@ -1,4 +1,4 @@
-"""The Store protocol: six methods over records, and capabilities."""
+"""The Store protocol: five methods over records, and capabilities."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from ..records import Match, Record, Ref, Stream
 from .query import Outcome, Scan, Search, StreamScan, Write
 
-__all__ = ["Capability", "Page", "Scrubbing", "Store", "all_streams", "scan_all", "scrub"]
+__all__ = ["Capability", "Page", "Scrubbing", "SearchableStore", "Store", "all_streams", "scan_all", "scrub"]
 
 Item = TypeVar("Item")
 
@@ -27,8 +27,6 @@ class Capability(Enum):
     """Several processes can use the same URL at the same time."""
     ATOMIC = "atomic"
     """Atomicity and version checks hold between processes, not only within one."""
-    LEXICAL = "lexical"
-    """`search` works."""
     NEAREST = "nearest"
     """The store has its own keyword and vector `index`, as described in `store.nearest`."""
 
@@ -79,15 +77,16 @@ class Store(Protocol):
         """Return the next streams of a scan; expired records are not counted."""
         ...
 
-    async def search(self, search: Search) -> list[Match]:
-        """Return the best `search.limit` records, best first.
-
-        Only for stores with the capability LEXICAL; for others, the index layer provides it.
-        """
-        ...
-
     async def close(self) -> None:
         """Close files, connections and threads; further calls do nothing."""
+        ...
+
+
+class SearchableStore(Store, Protocol):
+    """A store that answers searches: the index layer, and the layers over it."""
+
+    async def search(self, search: Search) -> list[Match]:
+        """Return the best `search.limit` records, best first."""
         ...
 
 

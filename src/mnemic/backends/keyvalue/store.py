@@ -8,12 +8,12 @@ from datetime import datetime
 from ...checks import to_microseconds
 from ...errors import ClosedError
 from ...event_loop import mind_forks
-from ...records import Match, Record, Ref, ScopePath, Stream, known_scope, now
+from ...records import Record, Ref, ScopePath, Stream, known_scope, now
 from ...store.matching import Position, from_cursor, of_kinds, seen, to_cursor
 from ...store.once import write_once
 from ...store.planning import StreamName
 from ...store.protocol import Capability, Page
-from ...store.query import Condition, Outcome, Scan, Search, StreamScan, Write
+from ...store.query import Condition, Outcome, Scan, StreamScan, Write
 from ..calls import GRACE
 from .engine import Engine, Reach, Span
 from .journal import Journals
@@ -101,9 +101,6 @@ class KeyValueStore:
                 return Page(tuple(found), to_cursor((last.scope.path, last.kind, 0)) if last else None)
             found.append(head.state().stream(count, weight))
         return Page(tuple(found))
-
-    async def search(self, search: Search) -> list[Match]:
-        raise NotImplementedError(f"{self._engine.url} cannot search; use the index layer")
 
     async def close(self) -> None:
         if not self._closed:

@@ -8,11 +8,11 @@ from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 from ...checks import to_microseconds
-from ...records import Match, Record, Ref, ScopePath, Stream, known_scope, now
+from ...records import Record, Ref, ScopePath, Stream, known_scope, now
 from ...store.codec import from_columns
 from ...store.matching import Position, from_cursor, to_cursor
 from ...store.protocol import Capability, Page
-from ...store.query import Scan, Search, StreamScan
+from ...store.query import Scan, StreamScan
 from .rows import StreamRow, to_stream
 from .statements import Parameters, Prepared, Reach, Statements, scan_values, shape_of
 
@@ -71,9 +71,6 @@ class SqlReads(ABC):
     async def streams(self, scan: StreamScan) -> Page[Stream]:
         start = from_cursor(scan.cursor) if scan.cursor is not None else None
         return await self._read(lambda connection: self._streams(connection, scan, start))
-
-    async def search(self, search: Search) -> list[Match]:
-        raise NotImplementedError("this store cannot search; use the index layer")
 
     def _moment(self) -> int:
         return to_microseconds(self.clock())

@@ -18,8 +18,8 @@ from zstandard import ZstdError
 from ...checks import to_microseconds
 from ...errors import NewerSchemaError, TooLargeError, UnreadableStoreError
 from ...records import Record
+from ...store.codec import encode_record
 from ...store.planning import RecordState, StreamState
-from ..keyvalue_new.codec import encode_record
 
 FORMAT = 1
 MAX_PREFIX = 150

@@ -10,13 +10,11 @@ from datetime import timedelta
 from operator import attrgetter
 from typing import TypeVar
 
-from msgspec.structs import replace
-
 from ...errors import StoreError, StoreUnavailableError, UnreadableStoreError
 from ...records import Record, known_scope
+from ...store.codec import decode_record
 from ...store.planning import Loaded, Needs, RecordState, StreamChange, StreamName, StreamState
 from ...store.protocol import Capability
-from ..keyvalue_new.codec import decode_record
 from ..keyvalue_new.engine import Reach, Span
 from .client import Bucket, Cache, Listed, UnchangedError
 from .codec import Keys, Manifest, Segment, SegmentRecords, StoredRecord, StreamEntry, read_object, write_object
@@ -93,7 +91,7 @@ class S3Engine:
     async def find(self, name: StreamName, keys: Sequence[str]) -> tuple[StreamState | None, list[Record]]:
         async def work(manifest: Manifest) -> tuple[StreamState | None, list[Record]]:
             entry = manifest.stream(name[1])
-            return entry.state, _decoded(name, entry, await self._by_key(entry, keys, manifest), ())
+            return entry.state, _decoded(name, entry, await self._by_key(entry, keys, manifest))
 
         return await self._read(self._keys.manifest(name[0]), work)
 
@@ -353,17 +351,14 @@ class S3Engine:
 
 
 def _decoded(
-    name: StreamName, entry: StreamEntry, stored: Iterable[StoredRecord], derived: Sequence[str]
+    name: StreamName, entry: StreamEntry, stored: Iterable[StoredRecord], derived: Sequence[str] = ()
 ) -> list[Record]:
     """Return records with the valid derived values of these names."""
     found = []
     for each in stored:
-        record = decode_record(each.body, name)
-        if derived:
-            values = {**each.derived, **entry.derived.get(each.seq, {})}
-            valid = {n: values[n][1] for n in derived if n in values and values[n][0] in (0, each.version)}
-            record = replace(record, derived=valid)
-        found.append(record)
+        values = each.derived | entry.derived.get(each.seq, {}) if derived else {}
+        valid = {n: values[n][1] for n in derived if n in values and values[n][0] in (0, each.version)}
+        found.append(decode_record(known_scope(name[0]), name[1], each.body, valid))
     return found
 
 

@@ -48,7 +48,7 @@ def put(key: str = "a", if_version: int | None = None, **fields: Any) -> Put:
 # ------------------------------------------------------------ what is told
 
 
-def test_every_change_is_told_with_who_made_it() -> None:
+def test_every_change_is_logged_with_its_actor() -> None:
     with audited(flags=lambda record: ["personal"] if "@" in (record.text or "") else []) as memory:
         begun = datetime.now(UTC)
         alice = memory.scope("acme", "alice")
@@ -68,7 +68,7 @@ def test_every_change_is_told_with_who_made_it() -> None:
         assert (third.actor, third.session, third.address, third.flags) == (None, None, None, [])
 
 
-def test_each_operation_has_its_entry_and_reading_has_none() -> None:
+def test_each_operation_has_an_entry_and_reads_have_none() -> None:
     async def main() -> None:
         layer = AuditLayer(MemoryStore())
         await layer.write(Write((put("a", 0), put("b"), Touch(HOME, "note", timedelta(days=1)))))
@@ -100,7 +100,7 @@ def test_each_operation_has_its_entry_and_reading_has_none() -> None:
     asyncio.run(main())
 
 
-def test_a_change_that_fails_is_not_told() -> None:
+def test_a_failed_change_is_not_logged() -> None:
     async def main() -> None:
         layer = AuditLayer(MemoryStore())
         await layer.write(Write((put("a"),)))
@@ -115,10 +115,10 @@ def test_a_change_that_fails_is_not_told() -> None:
     asyncio.run(main())
 
 
-def test_a_write_that_is_sent_again_is_told_once() -> None:
+def test_a_retried_write_is_logged_once() -> None:
     async def main() -> None:
-        for apart in (None, MemoryStore()):
-            layer = AuditLayer(MemoryStore(), separate=apart)
+        for separate in (None, MemoryStore()):
+            layer = AuditLayer(MemoryStore(), separate=separate)
             limited: tuple[Op, ...] = (put("a"), put("b"), Limit(HOME, "note", max_count=1, evict=(("a",),)))
             first = await layer.write(Write(limited, "once"))
             assert await layer.write(Write(limited, "once")) == first
@@ -130,7 +130,7 @@ def test_a_write_that_is_sent_again_is_told_once() -> None:
     asyncio.run(main())
 
 
-def test_nothing_that_a_caller_gave_is_changed() -> None:
+def test_arguments_are_not_modified() -> None:
     def flags(record: Record) -> list[str]:
         record.meta["seen"] = True
         record.labels["seen"] = "yes"
@@ -149,7 +149,7 @@ def test_nothing_that_a_caller_gave_is_changed() -> None:
 
 
 @pytest.mark.parametrize("flags", ["text", [1], None])
-def test_flags_that_are_none_are_refused_before_anything_is_done(flags: Any) -> None:
+def test_invalid_flags_are_refused_before_the_write(flags: Any) -> None:
     with audited(flags=lambda record: flags) as memory:
         with pytest.raises((InvalidValueError, TypeError)):
             memory.scope("a").remember("tea")
@@ -161,7 +161,7 @@ def test_flags_that_are_none_are_refused_before_anything_is_done(flags: Any) -> 
 # ------------------------------------------------------------ who acts
 
 
-def test_who_acts_is_what_was_said_last_and_otherwise_the_default() -> None:
+def test_the_innermost_actor_counts_and_otherwise_the_default() -> None:
     with audited(actor="service", address="host") as memory:
         space = memory.scope("a")
         space.remember("1")
@@ -184,7 +184,7 @@ def test_who_acts_is_what_was_said_last_and_otherwise_the_default() -> None:
         Audit(address="\n")
 
 
-def test_who_acts_holds_for_one_task_or_thread() -> None:
+def test_an_actor_belongs_to_one_task_or_thread() -> None:
     async def main() -> None:
         async with mnemic.open_async("memory://", audit=True) as memory:
 
@@ -216,7 +216,7 @@ def test_who_acts_holds_for_one_task_or_thread() -> None:
         ]  # fmt: skip
 
 
-def test_who_acts_is_known_on_the_loop_of_a_store_across_a_network(tmp_path: Path) -> None:
+def test_the_actor_reaches_the_event_loop_of_a_remote_store(tmp_path: Path) -> None:
     with audited(f"waiting://{tmp_path.name}") as memory, memory.acting(actor="bob"):
         memory.scope("a").remember("tea")
         assert [entry.actor for entry in memory.audit_trail()] == ["bob"]
@@ -225,7 +225,7 @@ def test_who_acts_is_known_on_the_loop_of_a_store_across_a_network(tmp_path: Pat
 # ------------------------------------------------------------ only ever added to
 
 
-def test_the_trail_cannot_be_written_or_removed() -> None:
+def test_the_audit_log_cannot_be_written_or_deleted() -> None:
     async def main() -> None:
         layer = AuditLayer(MemoryStore())
         await layer.write(Write((put("a"),)))
@@ -251,7 +251,7 @@ def test_the_trail_cannot_be_written_or_removed() -> None:
     asyncio.run(main())
 
 
-def test_erasing_and_sweeping_leave_the_trail(file_url: str) -> None:
+def test_erase_and_compact_keep_the_audit_log(file_url: str) -> None:
     with audited(file_url) as memory:
         with memory.acting(actor="bob"):
             memory.scope("acme", "alice").remember("tea")
@@ -268,7 +268,7 @@ def test_erasing_and_sweeping_leave_the_trail(file_url: str) -> None:
         assert memory.scope().sessions.list() == []
 
 
-def test_recall_does_not_read_the_trail() -> None:
+def test_recall_does_not_read_the_audit_log() -> None:
     with audited() as memory:
         space = memory.scope("acme")
         for n in range(5):
@@ -280,7 +280,7 @@ def test_recall_does_not_read_the_trail() -> None:
 # ------------------------------------------------------------ reading it
 
 
-def test_the_trail_is_filtered_and_complete() -> None:
+def test_the_audit_log_is_filtered_and_complete() -> None:
     with audited() as memory:
         start = datetime.now(UTC)
         for name in ("alice", "bob"):
@@ -306,10 +306,10 @@ def test_the_trail_is_filtered_and_complete() -> None:
         memory.audit_trail()
 
 
-# ------------------------------------------------------------ a trail apart
+# ------------------------------------------------------------ a separate store
 
 
-def test_a_trail_apart_knows_what_came_of_it(tmp_path: Path) -> None:
+def test_a_separate_audit_log_has_the_outcomes(tmp_path: Path) -> None:
     for encryption_key in (None, KEY):
         name = "sealed" if encryption_key else "plain"
         trail = tmp_path / f"trail-{name}.db"
@@ -332,16 +332,16 @@ def test_a_trail_apart_knows_what_came_of_it(tmp_path: Path) -> None:
         assert b"bob-the-builder" not in (tmp_path / f"{name}.db").read_bytes()
 
 
-def test_a_trail_apart_may_be_a_store() -> None:
-    apart = MemoryStore()
-    with mnemic.open("memory://", audit=apart) as memory:
+def test_a_separate_audit_log_can_be_a_store() -> None:
+    separate = MemoryStore()
+    with mnemic.open("memory://", audit=separate) as memory:
         memory.scope("acme").remember("tea")
         assert said(memory.audit_trail())[0][:2] == ("put", "memory")
     with mnemic.open("memory://", audit=False) as memory, pytest.raises(InvalidValueError):
         memory.audit_trail()
 
 
-def test_a_trail_across_a_network(tmp_path: Path) -> None:
+def test_an_audit_log_in_a_remote_store(tmp_path: Path) -> None:
     with mnemic.open("memory://", audit=f"waiting://{tmp_path.name}") as memory:
         with memory.acting(actor="bob"):
             memory.scope("acme").remember("tea")
@@ -363,34 +363,34 @@ class Failing(Layer):
         return done
 
 
-def test_while_the_trail_is_away_nothing_more_is_changed() -> None:
+def test_no_change_is_made_while_the_audit_log_is_unavailable() -> None:
     async def main() -> None:
-        store, apart = MemoryStore(), Failing(MemoryStore())
-        layer = AuditLayer(store, separate=apart)
+        store, separate = MemoryStore(), Failing(MemoryStore())
+        layer = AuditLayer(store, separate=separate)
         await layer.write(Write((put("a"),)))
-        apart.failing = True
+        separate.failing = True
         with pytest.raises(AuditError, match=r"the change was made.*the trail is away"):
             await layer.write(Write((put("b"),)))
         for _ in range(2):
             with pytest.raises(AuditError, match="nothing was changed"):
                 await layer.write(Write((put("c"),)))
         assert [record.key for record in (await layer.scan(Scan(scope=HOME))).items] == ["a", "b"]
-        apart.failing = False
+        separate.failing = False
         await layer.write(Write((put("d"),)))
         assert [entry.key for entry in await layer.trail(ScopePath())] == ["a", "b", "d"]
 
     asyncio.run(main())
 
 
-def test_an_entry_whose_answer_was_lost_is_not_told_twice() -> None:
+def test_an_entry_whose_answer_was_lost_is_not_written_twice() -> None:
     async def main() -> None:
-        store, apart = MemoryStore(), Failing(MemoryStore())
-        layer = AuditLayer(store, separate=apart)
+        store, separate = MemoryStore(), Failing(MemoryStore())
+        layer = AuditLayer(store, separate=separate)
         for id in (None, "once"):
-            apart.answers = False
+            separate.answers = False
             with pytest.raises(AuditError):
                 await layer.write(Write((put("a"), put("b")), id))
-            apart.answers = True
+            separate.answers = True
             if id is not None:
                 await layer.write(Write((put("a"), put("b")), id))
         assert [entry.key for entry in await layer.trail(ScopePath())] == ["a", "b", "a", "b"]
@@ -398,24 +398,24 @@ def test_an_entry_whose_answer_was_lost_is_not_told_twice() -> None:
     asyncio.run(main())
 
 
-def test_what_was_held_back_is_written_at_the_end_or_told_of() -> None:
+def test_buffered_entries_are_written_on_close_or_raise() -> None:
     async def held_back(away: bool) -> Store:
-        store, apart = MemoryStore(), Failing(MemoryStore())
-        layer = AuditLayer(store, separate=apart)
-        apart.failing = True
+        store, separate = MemoryStore(), Failing(MemoryStore())
+        layer = AuditLayer(store, separate=separate)
+        separate.failing = True
         with pytest.raises(AuditError):
             await layer.write(Write((put("a"),)))
-        apart.failing = away
+        separate.failing = away
         await layer.close()
         await layer.close()
-        return apart
+        return separate
 
     with pytest.raises(AuditError):
         asyncio.run(held_back(True))
     asyncio.run(held_back(False))
 
 
-def test_a_caller_that_gives_up_leaves_its_entry_to_be_written() -> None:
+def test_the_entry_of_a_cancelled_caller_is_written_later() -> None:
     async def main() -> None:
         reached = asyncio.Event()
 
@@ -440,7 +440,7 @@ def test_a_caller_that_gives_up_leaves_its_entry_to_be_written() -> None:
     asyncio.run(main())
 
 
-def test_a_change_whose_answer_was_lost_is_told_as_unsure() -> None:
+def test_a_change_whose_answer_was_lost_is_logged_as_unsure() -> None:
     async def main() -> None:
         store = Failing(MemoryStore())
         layer = AuditLayer(store, separate=MemoryStore())
@@ -459,7 +459,7 @@ def test_a_change_whose_answer_was_lost_is_told_as_unsure() -> None:
     asyncio.run(main())
 
 
-def test_the_store_of_a_trail_is_closed_if_the_memory_cannot_be_opened(file_url: str, tmp_path: Path) -> None:
+def test_the_store_of_an_audit_log_is_closed_if_the_memory_cannot_be_opened(file_url: str, tmp_path: Path) -> None:
     with mnemic.open(file_url, encryption_key=KEY) as memory:
         memory.scope("a").remember("tea")
     with pytest.raises(mnemic.DecryptionError):

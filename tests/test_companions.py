@@ -122,7 +122,7 @@ def records_held(memory: mnemic.Memory) -> set[str]:
 # ---------------------------------------------------------------- finding
 
 
-def test_recall_finds_what_was_remembered_and_said(beside: mnemic.Memory) -> None:
+def test_recall_finds_memories_and_messages(beside: mnemic.Memory) -> None:
     alice = beside.scope("acme", "alice")
     alice.remember("Alice is allergic to peanuts", importance=0.9)
     alice.session("monday").add("user", "my sister Tilda moved to Bergen last winter")
@@ -136,7 +136,7 @@ def test_recall_finds_what_was_remembered_and_said(beside: mnemic.Memory) -> Non
     assert beside.scope("acme", "ali").recall("peanuts") == []
 
 
-def test_what_changes_is_found_as_it_is_now(beside: mnemic.Memory) -> None:
+def test_a_changed_text_is_found_in_its_current_version(beside: mnemic.Memory) -> None:
     alice = beside.scope("alice")
     key = alice.remember("the office is in Oslo").id
     assert texts(alice.recall("where is the office")) == ["the office is in Oslo"]
@@ -155,7 +155,7 @@ def test_a_long_text_is_found_by_its_end_and_once(beside: mnemic.Memory) -> None
     assert len(hits) == len({hit.record.key for hit in hits})
 
 
-def test_what_another_memory_writes_is_found(file_url: str, beside: mnemic.Memory) -> None:
+def test_writes_of_another_memory_are_found(file_url: str, beside: mnemic.Memory) -> None:
     here = beside.scope("alice")
     here.remember("the first note is about zebras")
     assert texts(here.recall("zebras")) == ["the first note is about zebras"]
@@ -172,7 +172,7 @@ def test_what_another_memory_writes_is_found(file_url: str, beside: mnemic.Memor
     assert len(records_held(beside)) == 1
 
 
-def test_without_an_embedder_words_are_enough(file_url: str, index_url: str) -> None:
+def test_keyword_search_without_an_embedder(file_url: str, index_url: str) -> None:
     with mnemic.open(file_url, index=index_url, embedder=None) as memory:
         alice = memory.scope("alice")
         alice.remember_many([f"note {n} about dinner" for n in range(30)])
@@ -181,7 +181,7 @@ def test_without_an_embedder_words_are_enough(file_url: str, index_url: str) -> 
         assert len(alice.recall("dinner", k=30)) == 30
 
 
-def test_filters_reach_as_deep_as_it_takes(beside: mnemic.Memory) -> None:
+def test_filters_fetch_more_candidates_until_enough_match(beside: mnemic.Memory) -> None:
     alice = beside.scope("alice")
     alice.remember_many([MemoryItem(text=f"dinner number {n} was good", metadata={"rare": n == 7}) for n in range(500)])
     assert texts(alice.recall("dinner was good", k=3, metadata={"rare": True})) == ["dinner number 7 was good"]
@@ -190,7 +190,7 @@ def test_filters_reach_as_deep_as_it_takes(beside: mnemic.Memory) -> None:
 # ---------------------------------------------------------------- nothing is left behind
 
 
-def test_what_is_deleted_leaves_nothing_in_the_index(beside: mnemic.Memory) -> None:
+def test_deleted_records_leave_no_points(beside: mnemic.Memory) -> None:
     alice = beside.scope("acme", "alice")
     chat = alice.session("s", max_messages=4)
     messages = chat.add_many([Message("user", f"message {n} about tea") for n in range(4)])
@@ -215,7 +215,7 @@ def test_what_is_deleted_leaves_nothing_in_the_index(beside: mnemic.Memory) -> N
     assert held(beside) == []
 
 
-def test_not_even_names_are_left_of_what_was_emptied_before(beside: mnemic.Memory) -> None:
+def test_an_erased_scope_leaves_no_points(beside: mnemic.Memory) -> None:
     alice = beside.scope("alice")
     alice.forget(alice.remember("a secret").id)
     alice.recall("secret")
@@ -224,7 +224,7 @@ def test_not_even_names_are_left_of_what_was_emptied_before(beside: mnemic.Memor
     assert "alice" not in {point.scope for point in held(beside)}
 
 
-def test_what_has_expired_is_not_found_and_goes_with_a_sweep(beside: mnemic.Memory, clock: Clock) -> None:
+def test_expired_records_are_not_found_and_compacted_away(beside: mnemic.Memory, clock: Clock) -> None:
     alice = beside.scope("alice")
     kept = alice.remember("the code is a number")
     alice.recall("code")
@@ -240,7 +240,7 @@ def test_what_has_expired_is_not_found_and_goes_with_a_sweep(beside: mnemic.Memo
 # ---------------------------------------------------------------- what goes wrong
 
 
-def test_a_crash_before_the_mark_costs_nothing_but_work(beside: mnemic.Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_before_the_mark_only_repeats_work(beside: mnemic.Memory, monkeypatch: pytest.MonkeyPatch) -> None:
     alice = beside.scope("alice")
     alice.remember_many([f"note {n} about rivers" for n in range(5)])
     marked = CompanionIndex.mark
@@ -257,7 +257,7 @@ def test_a_crash_before_the_mark_costs_nothing_but_work(beside: mnemic.Memory, m
     assert len([point for point in held(beside) if point.chunk >= 0]) == 5
 
 
-def test_an_index_that_was_lost_is_made_again(beside: mnemic.Memory) -> None:
+def test_a_lost_index_is_rebuilt(beside: mnemic.Memory) -> None:
     alice = beside.scope("alice")
     alice.remember_many([f"note {n} about rivers" for n in range(5)])
     alice.session("s").add("user", "a message about lakes")
@@ -271,7 +271,7 @@ def test_an_index_that_was_lost_is_made_again(beside: mnemic.Memory) -> None:
     assert len(alice.recall("rivers", kinds="memory")) == 5
 
 
-def test_another_embedder_takes_over(file_url: str, index_url: str) -> None:
+def test_the_index_follows_a_change_of_embedder(file_url: str, index_url: str) -> None:
     with mnemic.open(file_url, index=index_url, embedder=Words("old", 64)) as memory:
         alice = memory.scope("alice")
         alice.remember_many(["tea in the garden", "a piano in winter"])
@@ -283,7 +283,7 @@ def test_another_embedder_takes_over(file_url: str, index_url: str) -> None:
         assert texts(memory.scope("alice").recall("tea"))[0] == "tea in the garden"
 
 
-def test_what_an_embedder_failed_on_is_found_once_it_is_back(file_url: str, index_url: str) -> None:
+def test_texts_that_failed_to_embed_are_found_once_the_embedder_works(file_url: str, index_url: str) -> None:
     model = Words()
     with mnemic.open(file_url, index=index_url, embedder=model) as memory:
         alice = memory.scope("alice")
@@ -302,7 +302,7 @@ def test_what_an_embedder_failed_on_is_found_once_it_is_back(file_url: str, inde
         assert [point for point in held(memory) if point.chunk == MARK] == marks
 
 
-def test_many_searches_at_once_take_records_in_once(beside: mnemic.Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_searches_index_records_once(beside: mnemic.Memory, monkeypatch: pytest.MonkeyPatch) -> None:
     alice = beside.scope("alice")
     alice.remember_many([f"note {n} about rivers" for n in range(50)])
     given: list[str] = []
@@ -327,14 +327,14 @@ def test_many_searches_at_once_take_records_in_once(beside: mnemic.Memory, monke
     ],
 )
 @pytest.mark.filterwarnings("ignore:Api key is used with an insecure connection")
-def test_an_index_that_cannot_be_reached_is_one_clear_error(file_url: str, url: str, shown: str) -> None:
+def test_an_unreachable_index_is_one_clear_error(file_url: str, url: str, shown: str) -> None:
     with pytest.raises(StoreUnavailableError, match="cannot be reached") as raised:
         mnemic.open(file_url, index=url)
     assert str(raised.value).startswith(shown)
     assert "s3cret" not in str(raised.value)
 
 
-def test_a_place_that_can_be_none_is_refused(scheme: str, tmp_path: Path) -> None:
+def test_an_invalid_location_is_refused(scheme: str, tmp_path: Path) -> None:
     (tmp_path / "file.db").write_text("hello")
     suffix = ".db" if scheme == "milvus" else ""
     bad: list[tuple[str, type[MnemicError]]] = [
@@ -362,7 +362,7 @@ def test_a_place_that_can_be_none_is_refused(scheme: str, tmp_path: Path) -> Non
             mnemic.open("memory://", index=f"milvus:///{tmp_path}/folder")
 
 
-def test_a_url_may_name_all_of_a_server() -> None:
+def test_the_url_of_a_server_is_parsed() -> None:
     place = parse_location(StoreURL.parse("qdrant://k%40y@db.example:99/notes?tls=1"), 6334)
     assert (place.host, place.port, place.key, place.tls) == ("db.example", 99, "k@y", True)
     assert (place.prefix, place.user, place.url) == ("notes_", None, "qdrant://***@db.example:99/notes?tls=1")
@@ -398,7 +398,7 @@ def test_a_folder_that_another_process_has_open_is_busy(index_url: str) -> None:
     mnemic.open("memory://", index=index_url).close()
 
 
-def test_an_index_is_let_go_when_it_is_closed(file_url: str, index_url: str) -> None:
+def test_a_closed_index_releases_its_folder(file_url: str, index_url: str) -> None:
     def once() -> None:
         with mnemic.open(file_url, index=index_url) as memory:
             memory.scope("alice").remember("tea in the garden")
@@ -478,7 +478,7 @@ THINGS = [
 ]
 
 
-def test_the_best_answer_is_the_one_that_the_index_in_memory_gives(file_url: str, index_url: str) -> None:
+def test_the_best_hit_is_that_of_the_index_in_memory(file_url: str, index_url: str) -> None:
     facts = [f"{who} {what}" for who in PEOPLE for what, _ in THINGS]
     chatter = [f"{who} talked about the meeting on day {n}" for n, who in enumerate(PEOPLE * 6)]
     questions = [ask.format(who) if "{}" in ask else f"{ask}, {who}?" for who in PEOPLE for _, ask in THINGS]
@@ -509,7 +509,7 @@ class Refusal(grpc.RpcError):  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("explained", [qdrant.mapped_errors, milvus.mapped_errors])
-def test_every_status_of_grpc_is_one_of_our_errors(explained: Callable[[str], Any]) -> None:
+def test_every_grpc_status_is_mapped(explained: Callable[[str], Any]) -> None:
     for code in grpc.StatusCode:
         with pytest.raises(StoreError, match=r"^qdrant://host:") as raised, explained("qdrant://host"):
             raise Refusal(code)
@@ -517,7 +517,7 @@ def test_every_status_of_grpc_is_one_of_our_errors(explained: Callable[[str], An
             assert type(raised.value) is STATUSES[code.name][0]
 
 
-def test_every_error_of_the_drivers_is_one_of_ours() -> None:
+def test_every_driver_error_is_mapped() -> None:
     from pymilvus import exceptions
     from qdrant_client.common.client_exceptions import ResourceExhaustedResponse
 
@@ -562,7 +562,7 @@ def served(folder: Path, port: int) -> subprocess.Popen[str]:
     return server
 
 
-def test_a_server_of_milvus_may_go_and_come_back(
+def test_a_milvus_server_that_restarts_is_reconnected(
     tmp_path: Path, file_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "mnemic.store")
@@ -598,7 +598,7 @@ def test_a_server_of_milvus_may_go_and_come_back(
 # ---------------------------------------------------------------- LanceDB, and its files
 
 
-def test_files_are_put_together_now_and_then(tmp_path: Path, file_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_compacted(tmp_path: Path, file_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lance, "COMPACTED_AFTER", 10)
     monkeypatch.setattr(lance, "RETENTION", timedelta(milliseconds=1))
     folder = tmp_path / "lance"
@@ -617,7 +617,7 @@ def test_files_are_put_together_now_and_then(tmp_path: Path, file_url: str, monk
 
 
 @pytest.mark.filterwarnings("ignore:Payload indexes have no effect", "ignore:Local mode performs exact")
-def test_a_server_of_qdrant_is_asked_as_its_local_mode_is() -> None:
+def test_the_async_qdrant_client_works_like_the_local_one() -> None:
     from qdrant_client import AsyncQdrantClient
 
     from mnemic.store.nearest import Near
@@ -649,7 +649,7 @@ def test_a_server_of_qdrant_is_asked_as_its_local_mode_is() -> None:
     asyncio.run(use())
 
 
-def test_all_that_a_server_of_qdrant_is_asked_can_be_sent() -> None:
+def test_every_qdrant_request_can_be_encoded() -> None:
     from qdrant_client import AsyncQdrantClient
 
     from mnemic.testing.test_companions import EAST
@@ -681,7 +681,7 @@ def test_all_that_a_server_of_qdrant_is_asked_can_be_sent() -> None:
     asyncio.run(use())
 
 
-def test_nothing_of_it_is_imported_before_it_is_asked_for() -> None:
+def test_drivers_are_imported_on_first_use() -> None:
     program = """
         import sys
         import mnemic

@@ -142,13 +142,13 @@ def same(steps: list[tuple[str, ...]]) -> None:
 
 @settings(max_examples=80, report_multiple_bugs=False)
 @given(st.lists(SIMPLE, max_size=25))
-def test_an_index_forgets_its_past(steps: list[tuple[str, ...]]) -> None:
+def test_an_index_follows_its_store(steps: list[tuple[str, ...]]) -> None:
     same(steps)
 
 
 @settings(max_examples=80, report_multiple_bugs=False)
 @given(st.lists(ANY, max_size=25))
-def test_an_index_forgets_every_past(steps: list[tuple[str, ...]]) -> None:
+def test_an_index_follows_any_history(steps: list[tuple[str, ...]]) -> None:
     same(steps)
 
 
@@ -168,7 +168,7 @@ class Interrupted(Layer):
         return page
 
 
-def test_a_search_that_is_late_drops_nothing_that_is_newer() -> None:
+def test_a_late_search_drops_no_newer_record() -> None:
     home = ScopePath("a")
 
     async def main() -> None:
@@ -219,7 +219,7 @@ TERMS = st.sampled_from([0, 1, 2, 7, 2**31, 2**32 - 2, 2**32 - 1])
 
 @pytest.mark.parametrize("pending", [0, 3, 20_000])
 @given(texts=st.lists(st.lists(TERMS, max_size=8), max_size=30), every=st.integers(1, 5))
-def test_postings_tell_who_holds_what(pending: int, texts: list[list[int]], every: int) -> None:
+def test_postings_return_documents_and_frequencies(pending: int, texts: list[list[int]], every: int) -> None:
     postings = Postings()
     before = columns.PENDING
     columns.PENDING = pending
@@ -239,7 +239,7 @@ def test_postings_tell_who_holds_what(pending: int, texts: list[list[int]], ever
         columns.PENDING = before
 
 
-def test_settling_changes_no_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_merging_postings_changes_no_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(columns, "PENDING", 0)
     postings = Postings()
     postings.add(np.full(300, 5, dtype=np.uint32), np.zeros(300, dtype=np.int32))
@@ -248,7 +248,7 @@ def test_settling_changes_no_count(monkeypatch: pytest.MonkeyPatch) -> None:
     assert postings.of(5)[1].tolist() == pytest.approx(before, rel=0.2)
 
 
-def test_settling_nothing_is_no_change() -> None:
+def test_merging_empty_postings_changes_nothing() -> None:
     postings = Postings()
     postings.settle()
     assert [len(part) for part in postings.of(5)] == [0, 0]
@@ -293,7 +293,7 @@ def test_a_text_of_any_length_has_few_chunks() -> None:
         assert all(len(chunk) <= CHUNK for chunk in found)
 
 
-def test_whole_numbers_keep_the_direction() -> None:
+def test_quantization_keeps_the_direction() -> None:
     random = np.random.default_rng(1)
     given = random.normal(size=(50, 64)).astype(np.float32) * 1e3
     given[7] = 0

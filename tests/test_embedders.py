@@ -45,7 +45,7 @@ def minilm() -> TransformerEmbedder:
     return TransformerEmbedder()
 
 
-def test_the_transformer_knows_what_is_alike(minilm: TransformerEmbedder) -> None:
+def test_the_transformer_finds_similar_texts(minilm: TransformerEmbedder) -> None:
     assert isinstance(minilm, Embedder)
     assert minilm.id == "all-MiniLM-L6-v2-int8"
     rows = minilm.embed(TEXTS)
@@ -92,7 +92,7 @@ def test_long_texts_are_cut(minilm: TransformerEmbedder) -> None:
     assert (minilm.embed_query(words) != minilm.embed_query("word " * 253 + "more")).any()
 
 
-def test_the_transformer_refuses_what_is_no_text(minilm: TransformerEmbedder) -> None:
+def test_the_transformer_refuses_values_that_are_not_text(minilm: TransformerEmbedder) -> None:
     for bad in ("\ud800", None, b"bytes"):
         with pytest.raises(InvalidValueError, match="text"):
             minilm.embed(["fine", bad])  # type: ignore[list-item]
@@ -124,7 +124,7 @@ def test_the_transformer_imports_only_what_it_runs_on() -> None:
     assert (run.stdout.strip(), run.stderr) == ("False False False", "")
 
 
-def test_a_value_is_made_once_and_again_after_a_failure() -> None:
+def test_a_lazy_value_is_computed_once_and_retried_after_a_failure() -> None:
     made: list[int] = []
 
     def make() -> int:
@@ -259,12 +259,12 @@ def test_a_server_is_asked_in_batches_and_answers_in_any_order(server: Server, r
     assert remote.embed([]).shape == (0, 3)
 
 
-def test_an_empty_text_is_not_sent_as_such(server: Server, remote: OpenAIEmbedder) -> None:
+def test_an_empty_text_is_sent_as_a_space(server: Server, remote: OpenAIEmbedder) -> None:
     remote.embed(["", "a"])
     assert [request["input"] for request in server.asked] == [[" ", "a"]]
 
 
-def test_dimensions_are_asked_for_and_named(server: Server) -> None:
+def test_dimensions_are_requested_and_part_of_the_id(server: Server) -> None:
     with OpenAIEmbedder("small", base_url=server.url + "/", dimensions=2) as asked:
         assert asked.id == "small@2"
         assert asked.embed(["a"]).tolist() == [vector("a", 2)]
@@ -292,14 +292,14 @@ def test_the_same_model_elsewhere_has_the_same_id() -> None:
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 529])
-def test_what_passes_is_tried_again(server: Server, remote: OpenAIEmbedder, status: int) -> None:
+def test_transient_failures_are_retried(server: Server, remote: OpenAIEmbedder, status: int) -> None:
     server.replies = [(status, SOON, b"busy"), (status, SOON, b"busy")]
     assert remote.embed(["a"]).tolist() == [vector("a")]
     assert len(server.asked) == 3
 
 
 @pytest.mark.parametrize("form", ["seconds", "date"])
-def test_a_server_says_how_long_to_wait(server: Server, remote: OpenAIEmbedder, waits: list[float], form: str) -> None:
+def test_retry_after_is_respected(server: Server, remote: OpenAIEmbedder, waits: list[float], form: str) -> None:
     # A date is of whole seconds, so that between one and two are left of this one.
     header = "1" if form == "seconds" else formatdate(time.time() + 2, usegmt=True)
     server.replies = [(429, {"Retry-After": header}, b"")]
@@ -309,14 +309,16 @@ def test_a_server_says_how_long_to_wait(server: Server, remote: OpenAIEmbedder, 
 
 
 @pytest.mark.parametrize("header", ["", "soon", "nan", "-5", "Wed, 21 Oct 2015 07:28:00 GMT"])
-def test_an_odd_wait_is_not_waited_for(server: Server, remote: OpenAIEmbedder, waits: list[float], header: str) -> None:
+def test_an_invalid_retry_after_is_ignored(
+    server: Server, remote: OpenAIEmbedder, waits: list[float], header: str
+) -> None:
     server.replies = [(429, {"Retry-After": header}, b"")]
     remote.embed(["a"])
     assert len(waits) == 1
     assert 0 < waits[0] < 1
 
 
-def test_too_long_a_wait_is_given_up(server: Server, remote: OpenAIEmbedder) -> None:
+def test_too_long_a_retry_after_raises(server: Server, remote: OpenAIEmbedder) -> None:
     for header in ("3600", "86400"):
         server.replies = [(429, {"Retry-After": header}, b"slow down")]
         with pytest.raises(EmbedderError, match=r"status 429: slow down"):
@@ -324,7 +326,7 @@ def test_too_long_a_wait_is_given_up(server: Server, remote: OpenAIEmbedder) -> 
     assert len(server.asked) == 2
 
 
-def test_attempts_come_to_an_end(server: Server) -> None:
+def test_retries_are_limited(server: Server) -> None:
     server.replies = [(500, SOON, b"broken")] * 9
     with OpenAIEmbedder("small", base_url=server.url, retries=2) as asked:
         with pytest.raises(EmbedderError, match=r"'small'.*status 500: broken"):
@@ -332,7 +334,7 @@ def test_attempts_come_to_an_end(server: Server) -> None:
     assert len(server.asked) == 3
 
 
-def test_a_refusal_is_not_tried_again(server: Server, remote: OpenAIEmbedder) -> None:
+def test_a_refusal_is_not_retried(server: Server, remote: OpenAIEmbedder) -> None:
     for status in (400, 404, 301):
         server.asked.clear()
         server.replies = [(status, {"Location": "/elsewhere"}, b'{"error": {"message": "no such model"}}')]
@@ -403,7 +405,7 @@ def test_a_server_that_is_not_there_is_an_error() -> None:
     assert caught.value.__context__ is None
 
 
-def test_a_server_that_hangs_is_given_up(server: Server) -> None:
+def test_a_hanging_server_times_out(server: Server) -> None:
     with OpenAIEmbedder("small", base_url=server.url, timeout=0.1, retries=1) as asked:
         server.replies = [server.hang, server.hang]
         with pytest.raises(EmbedderError, match=r"within 0.1 seconds"):
@@ -412,7 +414,7 @@ def test_a_server_that_hangs_is_given_up(server: Server) -> None:
         assert asked.embed(["a"]).tolist() == [vector("a")]
 
 
-def test_a_server_that_hangs_up_is_asked_again(server: Server, remote: OpenAIEmbedder) -> None:
+def test_a_dropped_connection_is_retried(server: Server, remote: OpenAIEmbedder) -> None:
     server.replies = [(200, {"Transfer-Encoding": "chunked"}, b"no chunk")]
     assert remote.embed(["a"]).tolist() == [vector("a")]
 
@@ -504,7 +506,7 @@ def custom() -> str:
     return name
 
 
-def test_fastembed_gives_what_the_transformer_gives(
+def test_fastembed_gives_the_vectors_of_the_transformer(
     minilm: TransformerEmbedder, custom: str, model_folder: Path
 ) -> None:
     fast = FastEmbedEmbedder(custom, specific_model_path=str(model_folder), threads=1)

@@ -72,7 +72,7 @@ async def everything(store: Store, *derived: str) -> list[Record]:
 # ------------------------------------------------------------ what the store sees
 
 
-def test_nothing_that_was_said_can_be_read_in_the_file(tmp_path: Path) -> None:
+def test_no_plain_text_is_in_the_file(tmp_path: Path) -> None:
     plain, sealed = tmp_path / "plain", tmp_path / "sealed"
     for folder, key in ((plain, None), (sealed, KEY)):
         folder.mkdir()
@@ -93,14 +93,14 @@ def test_nothing_that_was_said_can_be_read_in_the_file(tmp_path: Path) -> None:
         assert all(entry[n : n + 12] not in bytes_of(sealed) for n in range(0, len(entry) - 12, 12))
 
 
-def test_the_embedder_that_a_store_is_of_is_noted_in_secret(file_url: str) -> None:
+def test_the_name_of_the_embedder_is_encrypted(file_url: str) -> None:
     with mnemic.open(file_url, encryption_key=KEY) as memory:
         memory.scope("a").remember("tea")
     with mnemic.open(file_url, encryption_key=KEY) as memory:
         assert memory.scope("a").recall("tea")[0].record.text == "tea"
 
 
-def test_what_is_in_clear_is_what_the_store_needs(tmp_path: Path) -> None:
+def test_only_fields_that_the_store_needs_are_in_clear(tmp_path: Path) -> None:
     async def main() -> None:
         below = MemoryStore()
         store = EncryptLayer(below, KEY)
@@ -124,7 +124,7 @@ def test_what_is_in_clear_is_what_the_store_needs(tmp_path: Path) -> None:
     run(main())
 
 
-def test_the_same_is_never_encrypted_alike(tmp_path: Path) -> None:
+def test_equal_content_has_different_ciphertexts(tmp_path: Path) -> None:
     async def main() -> None:
         below = MemoryStore()
         store = EncryptLayer(below, KEY)
@@ -139,7 +139,7 @@ def test_the_same_is_never_encrypted_alike(tmp_path: Path) -> None:
     run(main())
 
 
-def test_equal_labels_show_only_within_a_tenant() -> None:
+def test_equal_labels_have_equal_hashes_only_within_a_tenant() -> None:
     async def main() -> None:
         below = MemoryStore()
         store = EncryptLayer(below, KEY)
@@ -169,7 +169,7 @@ class Watched(Layer):
         return await super().scan(scan)
 
 
-def test_what_the_store_can_answer_is_left_to_it() -> None:
+def test_conditions_on_clear_fields_go_to_the_store() -> None:
     async def main() -> None:
         watched = Watched(MemoryStore())
         store = EncryptLayer(watched, KEY)
@@ -202,7 +202,7 @@ def test_what_the_store_can_answer_is_left_to_it() -> None:
 # ------------------------------------------------------------ what callers see
 
 
-def test_recall_finds_the_same_as_without(tmp_path: Path) -> None:
+def test_recall_finds_the_same_with_encryption(tmp_path: Path) -> None:
     plain, sealed = (f"sqlite:///{tmp_path / name}.db" for name in ("plain", "sealed"))
     with mnemic.open(plain) as memory:
         chat = fill(memory).session("tuesday")
@@ -251,7 +251,7 @@ def test_many_threads_may_be_the_first_to_write(file_url: str) -> None:
         assert len(graph.ask(predicate="is")) == 8
 
 
-def test_of_many_first_writers_one_looks() -> None:
+def test_many_first_writers_read_the_metadata_once() -> None:
     class Counted(Layer):
         """A store across a network, that counts how often it is asked."""
 
@@ -274,7 +274,7 @@ def test_of_many_first_writers_one_looks() -> None:
     run(main())
 
 
-def test_a_record_of_the_largest_size_is_kept() -> None:
+def test_a_record_of_the_largest_size_is_stored() -> None:
     text = "é" * (8 * 1024 * 1024)
 
     async def main() -> None:
@@ -287,7 +287,7 @@ def test_a_record_of_the_largest_size_is_kept() -> None:
     run(main())
 
 
-def test_what_encryption_notes_is_nobodys_to_see_or_to_write(file_url: str) -> None:
+def test_the_metadata_record_is_hidden_and_protected(file_url: str) -> None:
     async def main() -> None:
         store = EncryptLayer(MemoryStore(), KEY)
         await store.write(Write((Put(Record(ScopePath(), "note", "a")),)))
@@ -336,14 +336,14 @@ def test_a_companion_index_is_refused(file_url: str) -> None:
     [KEY, bytearray(KEY), b64encode(KEY), b64encode(KEY).decode(), [KEY]],
     ids=["bytes", "bytearray", "base64", "text", "list"],
 )
-def test_a_key_is_given_in_several_ways(file_url: str, key: Any) -> None:
+def test_the_forms_of_a_key(file_url: str, key: Any) -> None:
     with mnemic.open(file_url, encryption_key=KEY) as memory:
         memory.scope("a").remember("tea", id="k")
     with mnemic.open(file_url, encryption_key=key) as memory:
         assert memory.scope("a").memories.get("k").text == "tea"
 
 
-def test_a_fernet_key_is_one(file_url: str) -> None:
+def test_a_fernet_key_is_accepted(file_url: str) -> None:
     key = Fernet.generate_key()
     with mnemic.open(file_url, encryption_key=key) as memory:
         memory.scope("a").remember("tea", id="k")
@@ -357,14 +357,14 @@ def test_a_fernet_key_is_one(file_url: str) -> None:
     [b"", "", b"x" * 31, b"x" * 33, "x" * 32, "x" * 43, "?" * 44, "é" * 44, 7, [], [KEY, "secret"], [None]],
     ids=repr,
 )
-def test_what_is_no_key_is_refused(key: Any) -> None:
+def test_an_invalid_key_is_refused(key: Any) -> None:
     with pytest.raises(InvalidValueError, match="key") as caught:
         mnemic.open("memory://", encryption_key=key)
     assert "secret" not in str(caught.value)
     assert "xxx" not in str(caught.value)
 
 
-def test_another_key_is_told_at_once(file_url: str) -> None:
+def test_a_wrong_key_raises_on_opening(file_url: str) -> None:
     with mnemic.open(file_url, encryption_key=OLD) as memory:
         fill(memory)
     with pytest.raises(DecryptionError, match=r"memory\.db.* is encrypted with the key"):
@@ -375,7 +375,7 @@ def test_another_key_is_told_at_once(file_url: str) -> None:
         assert memory.scope("acme", "alice").recall("teapot")
 
 
-def test_a_store_that_is_not_encrypted_is_not_mixed(file_url: str) -> None:
+def test_a_key_is_refused_for_a_store_in_clear(file_url: str) -> None:
     with mnemic.open(file_url) as memory:
         fill(memory)
     with pytest.raises(DecryptionError, match="not encrypted"):
@@ -393,7 +393,7 @@ def test_a_store_that_is_not_encrypted_is_not_mixed(file_url: str) -> None:
     run(main())
 
 
-def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_raises_with_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     from mnemic import checks
 
     monkeypatch.setattr(checks, "find_spec", lambda name: None)
@@ -451,7 +451,7 @@ TAMPERED_BESIDE: dict[str, Callable[[Record, Record], Record]] = {
 
 
 @pytest.mark.parametrize("name", TAMPERED)
-def test_what_was_changed_or_moved_below_is_told(name: str) -> None:
+def test_modified_or_moved_ciphertext_raises(name: str) -> None:
     async def main() -> None:
         below = MemoryStore()
         store = EncryptLayer(below, KEY)
@@ -466,7 +466,7 @@ def test_what_was_changed_or_moved_below_is_told(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TAMPERED_BESIDE)
-def test_a_derived_value_that_was_changed_is_left_out_since_it_can_be_made_again(name: str) -> None:
+def test_a_modified_derived_value_is_recomputed(name: str) -> None:
     async def main() -> None:
         below = MemoryStore()
         store = EncryptLayer(below, KEY)
@@ -482,7 +482,7 @@ def test_a_derived_value_that_was_changed_is_left_out_since_it_can_be_made_again
     run(main())
 
 
-def test_parts_of_two_versions_are_not_one_record() -> None:
+def test_head_and_body_of_two_versions_do_not_decrypt() -> None:
     async def main() -> None:
         below = MemoryStore()
         store = EncryptLayer(below, KEY)
@@ -528,7 +528,7 @@ def contents(memory: mnemic.Memory) -> Any:
     )
 
 
-def test_rotation_leaves_all_as_it_was_and_the_old_key_useless(filled: str) -> None:
+def test_rotation_keeps_the_content_and_retires_the_old_key(filled: str) -> None:
     with mnemic.open(filled, encryption_key=[OLD]) as memory:
         before = contents(memory)
     seen: list[tuple[int, int]] = []
@@ -558,7 +558,7 @@ class Breaking(Layer):
         return await super().write(write)
 
 
-def test_a_rotation_that_is_broken_off_goes_on(filled: str) -> None:
+def test_an_interrupted_rotation_resumes(filled: str) -> None:
     async def main() -> None:
         parsed, backend = registry.find(filled)
         store = await backend.open(parsed)
@@ -586,7 +586,7 @@ def test_a_rotation_that_is_broken_off_goes_on(filled: str) -> None:
     run(main())
 
 
-def test_others_read_and_write_while_a_key_is_changed(filled: str) -> None:
+def test_others_read_and_write_during_a_rotation(filled: str) -> None:
     with (
         mnemic.open(filled, encryption_key=[OLD, NEW]) as other,
         mnemic.open(filled, encryption_key=[NEW, OLD]) as memory,
@@ -605,7 +605,7 @@ def test_others_read_and_write_while_a_key_is_changed(filled: str) -> None:
         assert len(texts) > 453
 
 
-def test_a_record_that_changes_meanwhile_keeps_its_change() -> None:
+def test_a_change_during_a_rotation_is_kept() -> None:
     async def main() -> None:
         below = MemoryStore()
         old = EncryptLayer(below, OLD)
@@ -639,7 +639,7 @@ def test_a_record_that_changes_meanwhile_keeps_its_change() -> None:
     run(main())
 
 
-def test_a_writer_with_another_key_is_told_of() -> None:
+def test_a_writer_with_an_old_key_makes_the_rotation_fail() -> None:
     async def main() -> None:
         below = MemoryStore()
         old = EncryptLayer(below, OLD)
@@ -658,14 +658,14 @@ def test_a_writer_with_another_key_is_told_of() -> None:
     run(main())
 
 
-def test_there_is_nothing_to_rotate_without_a_key_or_a_record() -> None:
+def test_rotation_without_a_key_or_records() -> None:
     with mnemic.open("memory://") as memory, pytest.raises(InvalidValueError, match="opened with encryption_key"):
         memory.rotate()
     with mnemic.open("memory://", encryption_key=[NEW, OLD]) as memory:
         assert memory.rotate() == 0
 
 
-def test_rotation_does_not_make_notes_look_new(filled: str) -> None:
+def test_rotation_keeps_the_time_of_the_last_change(filled: str) -> None:
     with mnemic.open(filled, encryption_key=[NEW, OLD]) as memory:
         notes = memory.scope("acme", "alice").notes
         (before,) = notes.list()
@@ -703,7 +703,7 @@ def test_rotation_covers_an_audit_trail_and_archives_elsewhere(tmp_path: Path) -
             mnemic.open(f"sqlite:///{tmp_path}/{name}.db", encryption_key=old)
 
 
-def test_an_archive_that_is_not_there_is_no_success(filled: str, tmp_path: Path) -> None:
+def test_rotation_of_a_missing_archive_fails(filled: str, tmp_path: Path) -> None:
     with mnemic.open(filled, encryption_key=[NEW, OLD]) as memory:
         with pytest.raises(mnemic.NotFoundError, match="nothing encrypted at"):
             memory.rotate(archives=[f"sqlite:///{tmp_path}/mistyped.db"])
@@ -752,7 +752,7 @@ def test_an_encrypted_store_is_copied_without_its_key(filled: str, tmp_path: Pat
             assert memory.scope("acme", "alice").recall("teapot")
 
 
-def test_what_is_encrypted_is_never_mixed_with_what_is_not(filled: str, tmp_path: Path) -> None:
+def test_encrypted_and_plain_records_are_never_mixed(filled: str, tmp_path: Path) -> None:
     plain, other = (f"sqlite:///{tmp_path / name}.db" for name in ("plain", "other"))
     for url, key in ((plain, None), (other, NEW)):
         with mnemic.open(url, encryption_key=key) as memory:

@@ -118,7 +118,7 @@ def test_meaning_is_found_where_no_word_is_shared(alice: mnemic.Scope) -> None:
     assert "lexical" not in best.why
 
 
-def test_without_an_embedder_words_are_enough() -> None:
+def test_keyword_search_without_an_embedder() -> None:
     with mnemic.open("memory://", embedder=None) as memory:
         space = memory.scope("a")
         space.remember_many(["green tea", "black coffee"])

@@ -62,7 +62,7 @@ def changed(memory: mnemic.Memory, change: Callable[[bytes], bytes]) -> int:
 @pytest.mark.parametrize("embedder", ["static", "none"])
 @pytest.mark.parametrize("key", [None, bytes(32)], ids=["plain", "encrypted"])
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_value_is_made_again(file_url: str, damage: str, key: bytes | None, embedder: str) -> None:
+def test_a_damaged_entry_is_recomputed(file_url: str, damage: str, key: bytes | None, embedder: str) -> None:
     with opened(file_url, key, embedder) as memory:
         fill(memory)
         expected = [(hit.record.text, hit.score) for hit in memory.scope("acme", "alice").recall("tea in Lisbon")]

@@ -34,7 +34,7 @@ def held(memory: mnemic.Memory) -> list[str]:
     return list(cache_of(memory)._indexes)
 
 
-def test_indexes_stay_within_the_bytes_that_are_given(memory: mnemic.Memory) -> None:
+def test_indexes_stay_within_index_bytes(memory: mnemic.Memory) -> None:
     for n in range(40):
         assert len(memory.scope("acme", f"user-{n}").recall("the 7th thing about tea", k=3)) == 3
         assert 0 < cache_of(memory).nbytes <= 400_000
@@ -42,7 +42,7 @@ def test_indexes_stay_within_the_bytes_that_are_given(memory: mnemic.Memory) -> 
     assert cache_of(memory).nbytes == sum(index.nbytes for index in cache_of(memory)._indexes.values())
 
 
-def test_the_least_recently_searched_goes_first(memory: mnemic.Memory) -> None:
+def test_the_least_recently_searched_index_is_evicted_first(memory: mnemic.Memory) -> None:
     memory.scope("acme", "user-0").recall("tea")
     for n in range(1, 40):
         memory.scope("acme", f"user-{n}").recall("tea")
@@ -61,7 +61,7 @@ def test_one_index_that_is_larger_than_the_bound_is_kept_alone() -> None:
         assert held(memory) == ["bob"]
 
 
-def test_a_recall_looks_at_no_other_users_index(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recall_touches_no_index_of_another_user(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[int] = []
     plain = DocumentTable.__len__
 
@@ -81,7 +81,7 @@ def test_a_recall_looks_at_no_other_users_index(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(("users", "each"), [(60, 20), (2, 3000)])
-def test_the_bytes_that_are_counted_are_those_that_are_taken(users: int, each: int) -> None:
+def test_the_counted_bytes_match_the_memory_use(users: int, each: int) -> None:
     with mnemic.open("memory://") as memory:
         memory.scope("first").remember_many(TEXTS)
         memory.scope("first").recall("tea")
@@ -101,6 +101,6 @@ def test_the_bytes_that_are_counted_are_those_that_are_taken(users: int, each: i
 
 
 @pytest.mark.parametrize("given", [-1, 1.5, "1 GB"])
-def test_a_bound_that_is_no_count_is_refused(given: object) -> None:
+def test_invalid_index_bytes_are_refused(given: object) -> None:
     with pytest.raises(mnemic.InvalidValueError, match="index_bytes"):
         mnemic.open("memory://", index_bytes=given)  # type: ignore[arg-type]

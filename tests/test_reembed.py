@@ -133,7 +133,7 @@ def days_ago(days: int) -> Any:
     return datetime.now(UTC) - timedelta(days=days)
 
 
-def test_an_embedder_is_known_by_what_it_can_do() -> None:
+def test_an_embedder_needs_the_methods_of_the_protocol() -> None:
     class Half:
         id = "half"
 
@@ -145,7 +145,7 @@ def test_an_embedder_is_known_by_what_it_can_do() -> None:
 
 
 @pytest.mark.parametrize("kind", ["lists", "double", "long", "zero", "negative"])
-def test_vectors_of_any_sort_are_taken(kind: str) -> None:
+def test_vectors_of_any_type_and_scale_are_accepted(kind: str) -> None:
     class Odd(Words):
         def vector(self, text: str) -> Any:
             plain = super().vector(text)
@@ -174,7 +174,9 @@ def test_vectors_of_any_sort_are_taken(kind: str) -> None:
 # ---------------------------------------------------------------- an embedder that fails
 
 
-def test_a_failing_embedder_loses_no_write_and_is_made_up_for(file_url: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_embedder_loses_no_write_and_vectors_are_added_later(
+    file_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
     model = Words()
     model.broken = True
     with mnemic.open(file_url, embedder=model) as memory, caplog.at_level(logging.WARNING, "mnemic"):
@@ -207,7 +209,7 @@ def test_a_question_that_cannot_be_embedded_is_answered_by_words(file_url: str) 
         assert "dense" in memory.scope("a").recall("garden")[0].why
 
 
-def test_one_text_that_cannot_be_embedded_does_not_keep_the_others_from_it(file_url: str) -> None:
+def test_one_failing_text_does_not_affect_the_others_of_its_batch(file_url: str) -> None:
     class Choosy(Words):
         def embed(self, texts: Sequence[str]) -> Any:
             if any("poison" in text for text in texts):
@@ -224,7 +226,7 @@ def test_one_text_that_cannot_be_embedded_does_not_keep_the_others_from_it(file_
         assert found(space.recall("poison"))[0] == "poison in a bottle"
 
 
-def test_a_text_without_a_vector_does_not_change_what_vectors_say_of_others() -> None:
+def test_a_text_without_a_vector_does_not_change_other_scores() -> None:
     class Choosy(Words):
         def embed(self, texts: Sequence[str]) -> Any:
             if any("poison" in text for text in texts):
@@ -243,7 +245,7 @@ def test_a_text_without_a_vector_does_not_change_what_vectors_say_of_others() ->
 
 
 @pytest.mark.parametrize("shape", ["more", "fewer", "flat", "nan", "infinite", "other-width", "none", "text"])
-def test_vectors_of_the_wrong_shape_are_a_failure_and_no_crash(shape: str) -> None:
+def test_vectors_of_the_wrong_shape_count_as_failures(shape: str) -> None:
     class Wrong(Words):
         def embed(self, texts: Sequence[str]) -> Any:
             rows = super().embed(texts)
@@ -272,7 +274,7 @@ def test_vectors_of_the_wrong_shape_are_a_failure_and_no_crash(shape: str) -> No
         assert memory.metrics().embedding_failures > 0
 
 
-def test_a_model_whose_vectors_have_got_wider_does_not_break_recall(file_url: str) -> None:
+def test_a_model_with_a_new_dimension_does_not_break_recall(file_url: str) -> None:
     with mnemic.open(file_url, embedder=Words("m", 32)) as memory:
         memory.scope("a").remember_many(["the winter garden", "the harbour"])
     with mnemic.open(file_url, embedder=Words("m", 48)) as memory:
@@ -342,7 +344,7 @@ def path_of(url: str) -> str:
     return url.removeprefix("sqlite:///").partition("?")[0]
 
 
-def test_all_is_embedded_anew_and_the_old_vectors_go(file_url: str) -> None:
+def test_reembed_replaces_all_vectors(file_url: str) -> None:
     old, new = Words("old", 32), Words("new", 128)
     with mnemic.open(file_url, embedder=old) as memory:
         fill(memory)
@@ -365,7 +367,7 @@ def test_all_is_embedded_anew_and_the_old_vectors_go(file_url: str) -> None:
         mnemic.open(file_url, embedder=old)
 
 
-def test_recall_goes_on_while_it_moves(file_url: str) -> None:
+def test_recall_works_during_a_reembed(file_url: str) -> None:
     old, new = Words("old"), Words("new")
     with mnemic.open(file_url, embedder=old) as memory, mnemic.open(file_url, embedder=old) as other:
         fill(memory)
@@ -389,7 +391,7 @@ def test_recall_goes_on_while_it_moves(file_url: str) -> None:
         assert other.scope("acme").recall("garden")[0].why["dense"] > 0
 
 
-def test_a_move_that_fails_changes_nothing_and_goes_on_later(file_url: str) -> None:
+def test_a_failed_reembed_changes_nothing_and_resumes(file_url: str) -> None:
     old, new = Words("old"), Words("new")
     with mnemic.open(file_url, embedder=old) as memory:
         fill(memory)
@@ -402,7 +404,7 @@ def test_a_move_that_fails_changes_nothing_and_goes_on_later(file_url: str) -> N
         assert memory.reembed(new) == 40
 
 
-def test_a_move_that_was_broken_off_goes_on_where_it_was(file_url: str) -> None:
+def test_an_interrupted_reembed_resumes(file_url: str) -> None:
     class EnoughError(Exception):
         pass
 
@@ -423,7 +425,7 @@ def test_a_move_that_was_broken_off_goes_on_where_it_was(file_url: str) -> None:
         assert seen[0] >= len(first.texts)
 
 
-def test_old_vectors_go_though_the_last_step_was_broken_off(file_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_vectors_are_deleted_after_an_interrupted_last_step(file_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def broken(self: store_embedder.StoreEmbedder, name: str) -> None:
         raise KeyboardInterrupt
 
@@ -461,7 +463,7 @@ with mnemic.open(sys.argv[1], embedder=None) as memory:
 """
 
 
-def test_a_move_that_was_killed_goes_on_where_it_was(file_url: str) -> None:
+def test_a_killed_reembed_resumes(file_url: str) -> None:
     old = Words("old")
     with mnemic.open(file_url, embedder=old) as memory:
         for n in range(30):
@@ -482,7 +484,7 @@ def test_a_move_that_was_killed_goes_on_where_it_was(file_url: str) -> None:
         assert all("dense" in hit.why for hit in memory.scope("acme").recall("zebra", k=30, diverse=False))
 
 
-def test_a_store_moves_to_an_embedder_of_another_width_and_back(file_url: str) -> None:
+def test_reembed_to_another_dimension_and_back(file_url: str) -> None:
     with mnemic.open(file_url, embedder=Words("narrow", 16)) as memory:
         fill(memory)
         for model in (Words("wide", 512), Words("narrow", 16), Words("wide", 512)):
@@ -510,7 +512,7 @@ def test_an_empty_text_is_never_embedded(file_url: str) -> None:
         assert memory.reembed(Words("new")) == 0
 
 
-def test_moving_on_an_event_loop_does_not_block_it(file_url: str) -> None:
+def test_reembed_does_not_block_the_event_loop(file_url: str) -> None:
     class Waiting(Words):
         entered, released = threading.Event(), threading.Event()
 
@@ -572,7 +574,7 @@ def test_texts_of_an_old_file_get_their_vectors_once(tmp_path: Path, revision: s
     assert again.texts == []
 
 
-def test_vectors_that_are_missing_are_made_up_for_by_many_threads_once(tmp_path: Path) -> None:
+def test_missing_vectors_are_computed_once_by_many_threads(tmp_path: Path) -> None:
     path = tmp_path / "old.db"
     old_file(path, revisions()[0], 40)
     model = Words()
@@ -596,7 +598,7 @@ def test_an_index_layer_takes_any_store() -> None:
     asyncio.run(main())
 
 
-def test_the_command_moves_a_store_over(file_url: str) -> None:
+def test_the_reembed_command(file_url: str) -> None:
     with mnemic.open(file_url, embedder=Words()) as memory:
         memory.scope("a").remember_many(["the winter garden", "the harbour"])
     command = [sys.executable, "-m", "mnemic", "reembed", "--store", file_url, "--embedder"]

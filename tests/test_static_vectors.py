@@ -72,7 +72,7 @@ def test_a_text_without_a_known_word_has_a_vector_of_zeros() -> None:
     assert not StaticEmbedder().embed(["", "😀 …", "猫はマットの上に座った"]).any()
 
 
-def test_it_needs_nothing_but_numpy() -> None:
+def test_the_static_embedder_needs_only_numpy() -> None:
     program = (
         "import sys, json; from mnemic.models.static import StaticEmbedder as S;"
         "rows = S().embed(json.load(sys.stdin));"
@@ -112,7 +112,7 @@ def test_a_very_long_word_and_many_words_cost_little(monkeypatch: pytest.MonkeyP
     assert len(pieces) <= 5
 
 
-def test_a_store_of_an_older_embedder_moves_over(tmp_path: Path) -> None:
+def test_a_store_of_an_older_embedder_is_reembedded(tmp_path: Path) -> None:
     class Older(StaticEmbedder):
         id = "wordllama-l2-supercat-256"
 

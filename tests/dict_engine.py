@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from mnemic.backends.keyvalue_new.codec import decode_record, encode_record
 from mnemic.backends.keyvalue_new.engine import Reach, Span
 from mnemic.checks import to_microseconds
 from mnemic.records import Record, ScopePath
@@ -16,10 +17,10 @@ from mnemic.store.protocol import Capability
 
 
 class StoredStream(Struct):
-    """One stream: its records by seq, their seqs by key, and derived values with their versions."""
+    """One stream: its encoded records by seq, their seqs by key, and derived values with their versions."""
 
     state: StreamState
-    records: dict[int, Record] = field(default_factory=dict)
+    records: dict[int, bytes] = field(default_factory=dict)
     seqs: dict[str, int] = field(default_factory=dict)
     derived: dict[tuple[int, str], tuple[int, bytes]] = field(default_factory=dict)
 
@@ -78,8 +79,8 @@ class DictEngine:
         return stream.state, [self._record(stream, stream.seqs[key], ()) for key in keys if key in stream.seqs]
 
     async def labeled(self, name: StreamName, label: str, values: Sequence[str]) -> list[int] | None:
-        stream = self.stored.get(name)
-        return [seq for seq, found in stream.records.items() if found.labels.get(label) in values] if stream else []
+        _, records = await self.rows(name, Span(limit=1_000_000))
+        return [record.seq for record in records if record.labels.get(label) in values]
 
     async def streams(self, reach: Reach) -> list[StreamState]:
         found = []
@@ -103,7 +104,7 @@ class DictEngine:
             del stream.records[gone.seq], stream.seqs[gone.key]
             stream.derived = {at: value for at, value in stream.derived.items() if at[0] != gone.seq}
         for record in (*change.replaced, *change.added):
-            stream.records[record.seq] = replace(record, derived={})
+            stream.records[record.seq] = encode_record(record)
             stream.seqs[record.key] = record.seq
         for one in change.derived:
             if one.value is None:
@@ -112,7 +113,7 @@ class DictEngine:
                 stream.derived[one.seq, one.name] = (one.version, one.value)
 
     def _record(self, stream: StoredStream, seq: int, names: Iterable[str]) -> Record:
-        record = stream.records[seq]
+        record = decode_record(stream.records[seq], stream.state.name)
         found = {name: stream.derived[seq, name] for name in names if (seq, name) in stream.derived}
         derived = {name: value for name, (version, value) in found.items() if version in (0, record.version)}
         return replace(record, derived=derived)
@@ -120,6 +121,6 @@ class DictEngine:
     def _record_state(self, stream: StoredStream | None, key: str) -> RecordState | None:
         if stream is None or key not in stream.seqs:
             return None
-        found = stream.records[stream.seqs[key]]
+        found = self._record(stream, stream.seqs[key], ())
         created, expires = (None if t is None else to_microseconds(t) for t in (found.created, found.expires))
         return RecordState(key, found.seq, found.version, created or 0, found.weight, found.labels, expires)

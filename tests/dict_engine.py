@@ -7,10 +7,9 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from mnemic.backends.keyvalue_new.codec import decode_record, encode_record
 from mnemic.backends.keyvalue_new.engine import Reach, Span
-from mnemic.checks import to_microseconds
-from mnemic.records import Record, ScopePath
+from mnemic.records import Record, ScopePath, known_scope
+from mnemic.store.codec import decode_record, decode_record_state, encode_record
 from mnemic.store.matching import in_reach
 from mnemic.store.planning import Loaded, Needs, RecordState, StreamChange, StreamName, StreamState
 from mnemic.store.protocol import Capability
@@ -113,7 +112,7 @@ class DictEngine:
                 stream.derived[one.seq, one.name] = (one.version, one.value)
 
     def _record(self, stream: StoredStream, seq: int, names: Iterable[str]) -> Record:
-        record = decode_record(stream.records[seq], stream.state.name)
+        record = decode_record(known_scope(stream.state.scope), stream.state.kind, stream.records[seq])
         found = {name: stream.derived[seq, name] for name in names if (seq, name) in stream.derived}
         derived = {name: value for name, (version, value) in found.items() if version in (0, record.version)}
         return replace(record, derived=derived)
@@ -121,6 +120,4 @@ class DictEngine:
     def _record_state(self, stream: StoredStream | None, key: str) -> RecordState | None:
         if stream is None or key not in stream.seqs:
             return None
-        found = self._record(stream, stream.seqs[key], ())
-        created, expires = (None if t is None else to_microseconds(t) for t in (found.created, found.expires))
-        return RecordState(key, found.seq, found.version, created or 0, found.weight, found.labels, expires)
+        return decode_record_state(stream.records[stream.seqs[key]])

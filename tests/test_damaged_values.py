@@ -4,22 +4,37 @@ from __future__ import annotations
 
 import random
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import json
 
 import mnemic
 from attack import seeds
-from mnemic.backends.keyvalue.kept import Kept, KeptHead, decode_head, decode_kept, encode
 from mnemic.errors import UnreadableStoreError
-from mnemic.records import ScopePath
+from mnemic.records import Record, ScopePath
+from mnemic.store.codec import FIELDS, decode_record, encode_record
 from servers import aws, valkey
 from servers.stores import empty_store
 
-KEPT = Kept("the-key", 1, 2, "text", None, {"a": [1]}, {"b": 2}, {"c": "d"}, 0.5, 3, False, 1, 2, None, None, None)
-HEAD = KeptHead("acme", "message", 1, 2, 3, 4, 5, 6, None, None, None, 7)
+SCOPE = ScopePath("acme")
+RECORD = Record(
+    SCOPE,
+    "message",
+    "the-key",
+    1,
+    2,
+    text="text",
+    data={"a": [1]},
+    meta={"b": 2},
+    labels={"c": "d"},
+    importance=0.5,
+    created=datetime(2024, 1, 1, tzinfo=UTC),
+    updated=datetime(2024, 1, 1, tzinfo=UTC),
+)
 
 
 @pytest.mark.parametrize(
@@ -35,28 +50,19 @@ HEAD = KeptHead("acme", "message", 1, 2, 3, 4, 5, 6, None, None, None, 7)
     ],
 )
 def test_a_record_with_a_field_that_cannot_be_is_refused(fields: dict[str, object]) -> None:
-    values = {name: fields.get(name, getattr(KEPT, name)) for name in KEPT.__struct_fields__}
+    stored = dict(zip(FIELDS, json.decode(encode_record(RECORD)), strict=True))
     with pytest.raises(UnreadableStoreError, match=str(fields.get("key", "the-key"))):
-        decode_kept(encode(list(values.values()))).record(ScopePath("acme"), "message", {})
+        decode_record(SCOPE, "message", json.encode([*(stored | fields).values()]))
 
 
 @given(st.integers(0, 200), st.integers(0, 200), st.binary(max_size=5))
 def test_whatever_bytes_change_only_our_error_comes_out(start: int, length: int, put: bytes) -> None:
-    for kept, read in ((KEPT, _read_record), (HEAD, _read_head)):
-        raw = encode(kept)
-        try:
-            read(raw[:start] + put + raw[start + length :])
-        except UnreadableStoreError as error:
-            said = str(error)
-            assert "damaged" in said
-
-
-def _read_record(raw: bytes) -> None:
-    decode_kept(raw).record(ScopePath("acme"), "message", {})
-
-
-def _read_head(raw: bytes) -> None:
-    decode_head(raw).state().stream(0, 0)
+    raw = encode_record(RECORD)
+    try:
+        decode_record(SCOPE, "message", raw[:start] + put + raw[start + length :])
+    except UnreadableStoreError as error:
+        said = str(error)
+        assert "damaged" in said
 
 
 @pytest.mark.parametrize("seed", seeds(3))
@@ -68,11 +74,18 @@ def test_damaged_keys_of_redis_give_only_our_errors(seed: int, tmp_path: Path) -
             for n in range(5):
                 memory.scope("acme").session("s").add("user", f"message {n}", metadata={"n": n})
         prefix = url.partition("prefix=")[2]
+
+        def damaged(value: str) -> str:
+            return value[: rng.randrange(len(value) + 1)] + rng.choice('x[]{}"')
+
         for key in server.ask("KEYS", f"*{prefix}*"):
-            if server.ask("TYPE", key) == "hash":
+            kind = server.ask("TYPE", key)
+            if kind == "hash":
                 for field, value in server.ask("HGETALL", key).items():
                     if rng.random() < 0.5:
-                        server.ask("HSET", key, field, value[: rng.randrange(len(value) + 1)] + rng.choice('x[]{}"'))
+                        server.ask("HSET", key, field, damaged(value))
+            elif kind == "string" and ":format" not in key and rng.random() < 0.5:
+                server.ask("SET", key, damaged(server.ask("GET", key)))
         with mnemic.open(url, embedder=None) as memory:
             chat = memory.scope("acme").session("s")
             for call in (chat.messages, lambda: chat.add("user", "more"), memory.stats, memory.scopes):

@@ -16,8 +16,8 @@ from msgspec import Raw, json, msgpack
 
 from ...checks import to_microseconds
 from ...records import Record
+from ...store.codec import encode_record
 from ...store.planning import RecordState, StreamChange, StreamName, StreamState
-from ..keyvalue_new.codec import encode_record
 
 PARTS = 16
 """Number of keys that the list of streams is split into; fixed once a store is written."""

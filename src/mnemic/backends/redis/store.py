@@ -16,10 +16,10 @@ from contextlib import suppress
 from typing import Any
 
 from ...errors import StoreError, UnreadableStoreError
-from ...records import Record
+from ...records import Record, known_scope
+from ...store.codec import decode_record
 from ...store.planning import Loaded, Needs, StreamChange, StreamName, StreamState
 from ...store.protocol import Capability
-from ..keyvalue_new.codec import decode_record
 from ..keyvalue_new.engine import Reach, Span
 from .client import Command, RedisClient, evalsha
 from .codec import PARTS, Keys, WriteArguments, decode_slot, decode_state, list_part_of, read_argument
@@ -92,7 +92,8 @@ class RedisEngine:
             return await self._records(name, command, (*bounds, span.limit), span.derived)
         # Expired records are removed by the server, so the state is not needed.
         found = await self.client.read(command, self.keys.stream(name).records, *bounds, "LIMIT", 0, span.limit)
-        return None, [self._decode(decode_record, row, name) for row in found]
+        scope = known_scope(name[0])
+        return None, [decode_record(scope, name[1], row) for row in found]
 
     async def find(self, name: StreamName, keys: Sequence[str]) -> tuple[StreamState | None, list[Record]]:
         return await self._records(name, "keys", keys, ())
@@ -133,13 +134,13 @@ class RedisEngine:
         self, name: StreamName, what: str, wanted: Sequence[Any], derived: Sequence[str]
     ) -> tuple[StreamState | None, list[Record]]:
         state, live, found, values = await self.client.read(*self._reading(name, what, wanted, derived))
-        records = [self._decode(decode_record, row, name) for row in found]
+        scope = known_scope(name[0])
+        records = [decode_record(scope, name[1], row) for row in found]
         for n, record in enumerate(records):
-            for derived_name, stored in zip(derived, values[n * len(derived) :], strict=False):
-                if stored is not None:
-                    version, _, value = stored.partition(b" ")
-                    if int(version) in (0, record.version):
-                        record.derived[derived_name] = value
+            for at, derived_name in enumerate(derived, n * len(derived)):
+                version, _, value = (values[at] or b"").partition(b" ")
+                if version in (b"0", b"%d" % record.version):
+                    record.derived[derived_name] = value
         return self._state(state, live=bool(live)), records
 
     async def _states(self, names: Sequence[StreamName]) -> list[StreamState | None]:

@@ -10,12 +10,12 @@ from msgspec.structs import replace
 from ...checks import to_microseconds
 from ...errors import ClosedError
 from ...event_loop import mind_forks
-from ...records import Match, Record, Ref, Stream, now
+from ...records import Record, Ref, Stream, now
 from ...store.matching import Position, from_cursor, of_kinds, seen, to_cursor
 from ...store.once import write_once
 from ...store.planning import Needs, StreamName, StreamState
 from ...store.protocol import Capability, Page
-from ...store.query import Condition, Outcome, Scan, Search, StreamScan, Write
+from ...store.query import Condition, Outcome, Scan, StreamScan, Write
 from ..calls import GRACE
 from ..write_queue import WriteQueue, scope_of
 from .engine import Engine, Reach, Span
@@ -94,9 +94,6 @@ class KeyValueStore:
                 return Page(tuple(found), to_cursor((last.scope.path, last.kind, 0)) if last else None)
             found.append(state.stream(count, weight))
         return Page(tuple(found))
-
-    async def search(self, search: Search) -> list[Match]:
-        raise NotImplementedError(f"{self._engine.url} cannot search; use the index layer")
 
     async def close(self) -> None:
         if not self._closed:

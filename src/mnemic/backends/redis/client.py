@@ -82,12 +82,11 @@ class RedisClient:
         """Take a client factory, the maximum number of concurrent calls, and their timeout in seconds."""
 
         async def connected() -> Any:
-            self._slots: asyncio.Semaphore = asyncio.Semaphore(connections)
+            self._semaphore: asyncio.Semaphore = asyncio.Semaphore(connections)
             return connect()
 
         self.url = url
         self.cluster: bool = "+cluster://" in url
-
         self._calls = Calls(url, timeout, connected, _disconnect)
 
     async def read(self, *command: Any) -> Any:
@@ -121,7 +120,7 @@ class RedisClient:
             failed = False
 
             async def attempt() -> list[Any]:
-                async with self._slots:
+                async with self._semaphore:
                     if failed:
                         await _rediscover(client)
                     return await _execute(client, commands)

@@ -75,11 +75,7 @@ async def open_store(url: StoreURL) -> RedisStore:
 
     def connect() -> Redis | RedisCluster:
         try:
-            return (
-                _cluster(url, connection_class, settings)
-                if "cluster" in url.scheme
-                else _single(url, connection_class, settings)
-            )
+            return (_cluster if "cluster" in url.scheme else _single)(url, connection_class, settings)
         except MnemicError:
             raise
         except Exception as error:  # such as a missing TLS file

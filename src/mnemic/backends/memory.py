@@ -21,7 +21,7 @@ from ..records import Record, Ref, ScopePath, Stream, known_scope, now
 from ..store.matching import Position, from_cursor, in_reach, seen, to_cursor
 from ..store.once import note_of, note_ref, outcomes_in
 from ..store.protocol import Capability, Page
-from ..store.query import Delete, Derive, Expect, Op, Outcome, Purge, Put, Scan, StreamScan, Touch, Write
+from ..store.query import CountUse, Delete, Derive, Expect, Op, Outcome, Purge, Put, Scan, StreamScan, Touch, Write
 from ..store.registry import Backend, StoreURL
 from ..store.rules import check_expected, check_limit, check_version, over_limit
 
@@ -248,6 +248,8 @@ class _Change:
             return self.delete(op)
         if isinstance(op, Derive):
             return self.derive(op)
+        if isinstance(op, CountUse):
+            return Outcome()
         name = (op.scope.path, op.kind)
         before = self.data.streams.get(name)
         held = len(before.records) if before else 0

@@ -12,11 +12,11 @@ from msgspec.structs import replace
 from ..checks import check_name, from_microseconds, shown, to_microseconds
 from ..errors import InvalidValueError, NotFoundError
 from ..recall.index_entry import RECALL
-from ..recall.strength import DAY, HALF_LIFE, ONE_MORE, USE, Use, pack_use, strength, unpack_use
+from ..recall.strength import DAY, HALF_LIFE, USE, Use, pack_use, strength, unpack_use
 from ..records import Record, Ref, ScopePath, Value, plain
 from ..store.batches import write_each
 from ..store.protocol import Store, scan_all
-from ..store.query import Delete, Derive, Put, Scan, Write, stored
+from ..store.query import CountUse, Delete, Derive, Put, Scan, Write, stored
 from .kinds import MEMORY, PRUNED
 from .memory_items import MemoryItem, to_item
 
@@ -48,11 +48,11 @@ class Faded(Value, frozen=True, kw_only=True):
         return f"<Faded {self.strength:.2f} {self.memory!r}>"
 
 
-async def count_use(store: Store, refs: Sequence[Ref], how: bytes = ONE_MORE) -> None:
+async def count_use(store: Store, refs: Sequence[Ref], *, reported: bool = False) -> None:
     """Count a use of records."""
     for scope in dict.fromkeys(ref.scope for ref in refs):
         here = dict.fromkeys(ref for ref in refs if ref.scope == scope)
-        await store.write(Write(tuple(Derive(ref, USE, how) for ref in here)))
+        await store.write(Write(tuple(CountUse(ref, reported) for ref in here)))
 
 
 async def faded(

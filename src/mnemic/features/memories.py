@@ -23,7 +23,6 @@ from ..checks import (
 from ..errors import ConflictError, InvalidValueError, NotFoundError
 from ..recall.index_entry import RECALL
 from ..recall.similarity import NEAR, content_words, similarity
-from ..recall.strength import OF_USE
 from ..records import Record, Ref, ScopePath
 from ..store.digest import digest_of
 from ..store.protocol import SearchableStore, scan_all
@@ -182,7 +181,7 @@ class AsyncMemories:
         refs = list(dict.fromkeys([await self._ref(hit) for hit in hits]))
         found = await self._store.read(refs)
         there = [ref for ref, record in zip(refs, found, strict=True) if record is not None]
-        await fading.count_use(self._store, there, OF_USE)
+        await fading.count_use(self._store, there, reported=True)
         return len(there)
 
     async def fading(

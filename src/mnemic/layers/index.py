@@ -21,7 +21,7 @@ from ..event_loop import mind_forks
 from ..models.embedder import Embedder
 from ..recall.index_entry import INDEX_BYTES, RECALL, SPEAKING, TURNS, EntryBuilder
 from ..recall.metrics import Metrics, MetricsRecorder
-from ..recall.strength import OF_USE, ONE_MORE, USE, Use, pack_use, unpack_use
+from ..recall.strength import USE, Use, pack_use, unpack_use
 from ..records import Match, Record, Ref, ScopePath
 from ..store.matching import matches, to_cursor, true_at
 from ..store.nearest import Companion
@@ -29,6 +29,7 @@ from ..store.protocol import Capability, Page, Store, scan_all
 from ..store.query import (
     MAX_CHOICES,
     Condition,
+    CountUse,
     Delete,
     Derive,
     Limit,
@@ -86,7 +87,7 @@ class IndexLayer(Layer):
             if isinstance(op, Put) and (op.record.text or op.record.title) and (not write.lazy or op.record.derived)
         ]
         if not texts:
-            if write.ops and all(isinstance(o, Derive) and o.value in (ONE_MORE, OF_USE) for o in write.ops):
+            if write.ops and all(isinstance(op, CountUse) for op in write.ops):
                 self._use(write.ops)
                 return [Outcome(count=1)] * len(write.ops)
             return await self._remove_deleted(write.ops, await self._below.write(write))
@@ -317,10 +318,10 @@ class IndexLayer(Layer):
         """Count the uses in a write; they are written later."""
         moment = to_microseconds(self.clock())
         for op in ops:
-            if isinstance(op, Derive):
+            if isinstance(op, CountUse):
                 self._count(op.ref, moment)
                 self._cache.count_use(op.ref, moment)
-                if op.value == OF_USE:
+                if op.reported:
                     self._metrics.used(1)
 
     def _count(self, ref: Ref, moment: int) -> None:

@@ -16,8 +16,6 @@ DAY = 86_400_000_000
 
 USE = "use"
 """Name of the derived value with a record's uses."""
-ONE_MORE, OF_USE = b"+", b"!"
-"""Increments for the buffered use counter: a use, and a use reported by the caller."""
 _USE = struct.Struct("<qdq")
 
 

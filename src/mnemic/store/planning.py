@@ -20,7 +20,7 @@ from ..checks import MICROSECOND, from_microseconds, to_microseconds
 from ..errors import MnemicError
 from ..records import ONCE_KIND, Record, ScopePath, Stream, known_scope
 from .once import ONCE_MICROSECONDS, DoneBeforeError, note_of, note_ref
-from .query import Delete, Derive, Expect, Limit, Outcome, Purge, Put, Touch, Write, place_of
+from .query import CountUse, Delete, Derive, Expect, Limit, Outcome, Purge, Put, Touch, Write, place_of
 from .rules import check_expected, check_limit, check_version, over_limit
 
 __all__ = [
@@ -569,6 +569,7 @@ _PLANS: dict[type, Any] = {
     Put: _Planner._put,
     Delete: _Planner._delete,
     Derive: _Planner._derive,
+    CountUse: lambda planner, op: Outcome(),
     Limit: _Planner._limit,
     Purge: _Planner._purge,
     Touch: _Planner._touch,

@@ -30,6 +30,7 @@ __all__ = [
     "MAX_CHOICES",
     "ONCE_LASTS",
     "Condition",
+    "CountUse",
     "Delete",
     "Derive",
     "Expect",
@@ -105,6 +106,16 @@ class Derive(Struct, frozen=True):
         check_name(self.name, "name of a derived value")
 
 
+class CountUse(Struct, frozen=True):
+    """Count a use of a record, which slows its decay; `reported` by the user, it also counts as a success of recall.
+
+    The index layer counts uses and writes them later, if a write has no other operations; back-ends ignore this.
+    """
+
+    ref: Ref
+    reported: bool = False
+
+
 class Limit(Struct, frozen=True):
     """Enforce a limit on a stream after the preceding operations.
 
@@ -168,7 +179,7 @@ class Expect(Struct, frozen=True):
     settings: str | None | UnsetType = UNSET
 
 
-Op: TypeAlias = Put | Delete | Derive | Limit | Purge | Touch | Expect
+Op: TypeAlias = Put | Delete | Derive | CountUse | Limit | Purge | Touch | Expect
 
 
 class Write(Struct, frozen=True):
@@ -341,7 +352,7 @@ class Search(Struct, frozen=True, kw_only=True):
             check_number(self.min_score, "min_score")
 
 
-_NAMING = (Delete, Derive)  # as a tuple, in a third of the time that a union takes
+_NAMING = (Delete, Derive, CountUse)  # as a tuple, in a third of the time that a union takes
 
 
 def place_of(op: Op) -> tuple[ScopePath, str, str | None]:

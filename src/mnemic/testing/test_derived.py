@@ -6,7 +6,7 @@ import pytest
 
 from ..errors import ConflictError
 from ..records import Ref, ScopePath
-from ..store.query import Delete, Derive, Limit, Purge, Put
+from ..store.query import CountUse, Delete, Derive, Limit, Purge, Put
 from .harness import HOME, KIND, Harness, record
 
 A = Ref(HOME, KIND, "a")
@@ -89,3 +89,11 @@ def test_a_failed_write_leaves_the_values_as_they_were(harness: Harness) -> None
             Derive(A, "x", b"2"), Put(record("a", derived={"x": b"3"})), Delete(A), Put(record("b"), if_version=7)
         )
     assert derived(harness, "x") == {"a": {"x": b"1"}}
+
+
+def test_a_use_changes_nothing_in_a_store(harness: Harness) -> None:
+    harness.put("a", text="1")
+    before, stream = harness.get("a"), harness.stream()
+    harness.write(CountUse(A), CountUse(Ref(HOME, KIND, "gone")))
+    assert harness.get("a") == before
+    assert harness.stream() == stream

@@ -223,11 +223,11 @@ class Connection(psycopg.AsyncConnection[Any]):
 
 
 class Pool:
-    """Lends connections of psycopg's pool on one event loop."""
+    """psycopg's connection pool on one event loop; reports at once that the server cannot be reached."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._lent = 0
+        self._in_use = 0
         self._waiting: dict[asyncio.Timeout, ConnectFailure | None] = {}
         """Deadlines of the calls that wait for a connection, and why they ended early."""
         self._pool = AsyncConnectionPool(
@@ -268,7 +268,7 @@ class Pool:
         """
         connection = await self._in_time(self._take)
         connection.committing = False
-        self._lent += 1
+        self._in_use += 1
         try:
             await connection.replan()
             return await work(connection)
@@ -287,7 +287,7 @@ class Pool:
             if connection.info.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR):
                 with suppress(psycopg.Error):
                     await connection.rollback()
-            self._lent -= 1
+            self._in_use -= 1
             await self._pool.putconn(connection)
 
     async def _take(self) -> Connection:
@@ -318,7 +318,7 @@ class Pool:
                 del self._waiting[deadline]
 
     def _late(self) -> Exception:
-        if self._lent < self._options.pool_max:
+        if self._in_use < self._options.pool_max:
             return psycopg.errors.ConnectionTimeout("a new connection took too long")
         return StoreBusyError(
             f"{self._options.url}: all {self._options.pool_max} connections were in use for "

@@ -1,13 +1,4 @@
-"""Opens PostgreSQL stores: the options of a URL, and migrations.
-
-`schema` is the schema of the tables, created if it is missing. `pool_max` is the maximum number of open
-connections, `pool_min` how many stay open when idle. `timeout` is the client-side deadline of a request in
-seconds, 10 by default. `statement_timeout` is the server-side limit of a statement, `lock_timeout` how long it
-waits for locks, by default four fifths of `timeout`. `prepare=off` disables prepared statements, for poolers that
-cannot handle them. `partitions` is the number of partitions of the tables when they are created. `recall` selects
-where to search: `memory`, `server`, or `auto`, which uses the server for large scopes. All others are libpq's:
-`connect_timeout`, `sslmode`, `target_session_attrs` …
-"""
+"""Opens PostgreSQL stores: the options of a URL (docs/backends.md lists them; others are libpq's), and migrations."""
 
 from __future__ import annotations
 
@@ -73,21 +64,16 @@ class Options(Struct, frozen=True):
                 f"{shown}: a password belongs before the '@', or into PGPASSWORD or a passfile, "
                 f"not into the option {secret}"
             )
-        given = {name: value for name, value in url.options.items() if name in _PARSERS}
-        found: dict[str, Any] = StoreURL(url.text, url.scheme, url.split, given).take(**_PARSERS)
+        ours = {name: value for name, value in url.options.items() if name in _PARSERS}
+        found: dict[str, Any] = StoreURL(url.text, url.scheme, url.split, ours).take(**_PARSERS)
         timeout = found.get("timeout", TIMEOUT)
-        parameters = _libpq_parameters(url, timeout)
-        settings: dict[str, str] = {}
+        settings = {name: found[name] for name in ("statement_timeout", "lock_timeout") if name in found}
+        flags = [f"-c {name}={max(1, round(1000 * seconds))}" for name, seconds in settings.items()]
         if "schema" in found:
-            settings["search_path"] = f'"{found["schema"]}"'
-        settings |= {
-            name: str(max(1, round(found[name] * 1000)))
-            for name in ("statement_timeout", "lock_timeout")
-            if name in found
-        }
-        if settings:
+            flags.append(f'-c search_path="{found["schema"]}"')
+        parameters = _libpq_parameters(url, timeout)
+        if flags:
             # Only if necessary: some poolers refuse to pass settings on.
-            flags = [f"-c {name}={_escaped(value)}" for name, value in settings.items()]
             parameters["options"] = " ".join([*filter(None, [parameters.get("options")]), *flags])
         found.pop("statement_timeout", None)
         found.setdefault("lock_timeout", LOCK_SHARE * timeout)
@@ -115,10 +101,6 @@ def _libpq_parameters(url: StoreURL, timeout: float) -> dict[str, Any]:
         "client_encoding": "utf8",  # the server reports what it cannot store; the driver would fail by itself
     }
     return {**defaults, **found}
-
-
-def _escaped(value: str) -> str:
-    return re.sub(r"([\\\s])", r"\\\1", value)
 
 
 def _schema_name(text: str) -> str:

@@ -17,10 +17,12 @@ from botocore import exceptions as boto
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mnemic.backends.dynamodb import BACKEND, bulk, engine, hashed, own, runs, table
-from mnemic.backends.dynamodb import items as values
-from mnemic.backends.dynamodb.engine import DynamoEngine
-from mnemic.backends.keyvalue.store import KeyValueStore
+from mnemic.backends.dynamodb import BACKEND, bulk, codec, hash_layout
+from mnemic.backends.dynamodb import client as requests
+from mnemic.backends.dynamodb import store as engine
+from mnemic.backends.dynamodb.layout import CUT, listed_as
+from mnemic.backends.dynamodb.store import DynamoEngine
+from mnemic.backends.keyvalue_new.store import KeyValueStore
 from mnemic.errors import ConflictError, StoreBusyError, StoreUnavailableError, TooLargeError
 from mnemic.records import Record, Ref, ScopePath
 from mnemic.store import registry
@@ -75,7 +77,7 @@ async def keys(store: Store, **asked: Any) -> list[str]:
 
 
 def items(url: StoreURL) -> list[dict[str, Any]]:
-    """Return all that lies in the table."""
+    """Return all that is in the table."""
     client = servers.client("dynamodb", url.options)
     pages = client.get_paginator("scan").paginate(TableName=url.split.netloc, ConsistentRead=True)
     return [item for page in pages for item in page["Items"]]
@@ -209,7 +211,7 @@ State = dict[str, tuple[str | None, bytes | None]]
 def small_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (bulk, engine):
         monkeypatch.setattr(module, "MOST_ITEMS", 6)
-    monkeypatch.setattr(values, "WHOLE", 1000)
+    monkeypatch.setattr(codec, "WHOLE", 1000)
 
 
 async def filled(store: Store) -> None:
@@ -451,7 +453,7 @@ def test_transactions_that_meet_others_are_tried_again(url: StoreURL, monkeypatc
             calls.client = Flaky(client, transact_write_items=meeting)
             (outcome,) = await store.write(Write((note("a"),)))
             assert (outcome.seq, met) == (1, [])
-            monkeypatch.setattr(table, "TRIES", 2)
+            monkeypatch.setattr(requests, "TRIES", 2)
             met = [cancelled("TransactionConflict")] * 5
             with pytest.raises(StoreBusyError):
                 await store.write(Write((note("b"),)))
@@ -497,7 +499,7 @@ def test_what_was_left_undone_is_asked_for_again(url: StoreURL, monkeypatch: pyt
             async def nothing(_: Any, parameters: dict[str, Any]) -> Any:
                 return {"Responses": {}, "UnprocessedKeys": parameters["RequestItems"]}
 
-            monkeypatch.setattr(table, "TRIES", 2)
+            monkeypatch.setattr(requests, "TRIES", 2)
             calls.client = Flaky(client, batch_get_item=nothing)
             with pytest.raises(StoreBusyError):
                 await get(store, "large")
@@ -599,7 +601,7 @@ def test_long_names_are_kept_apart_and_in_order(url: StoreURL) -> None:
 
 
 def test_the_directory_of_a_hash_only_table_grows_and_shrinks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hashed, "ROOM", 60)
+    monkeypatch.setattr(hash_layout, "MOST_NAMES", 3)
 
     async def listed(store: Store) -> list[str]:
         return [s.scope.name async for s in all_streams(store, StreamScan(scope=ScopePath("u"), empty=True))]
@@ -613,8 +615,8 @@ def test_the_directory_of_a_hash_only_table_grows_and_shrinks(monkeypatch: pytes
             async with opened(url) as three:
                 assert await listed(three) == names
                 for name in names[::2]:
-                    drop = Purge(ScopePath.of("u", name), KIND, drop=True)
-                    await three.write(Write((drop, note("k", scope=ScopePath.of("u", f"{name}-new")))))
+                    await three.write(Write((Purge(ScopePath.of("u", name), KIND, drop=True),)))
+                    await three.write(Write((note("k", scope=ScopePath.of("u", f"{name}-new")),)))
             left = sorted([*names[1::2], *(f"{name}-new" for name in names[::2])])
             assert await listed(one) == left
             for name in left:
@@ -704,27 +706,28 @@ def test_processes_that_write_to_one_stream_lose_nothing(url: StoreURL) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.sets(st.integers(1, 60), max_size=8)), max_size=12))
-def test_runs_hold_what_is_there(steps: list[tuple[int, set[int]]]) -> None:
-    held: runs.Runs = []
-    there: set[int] = set()
+def test_ranges_hold_the_seqs_that_exist(steps: list[tuple[int, set[int]]]) -> None:
+    ranges: hash_layout.Ranges = []
+    existing: set[int] = set()
     last = 0
     for added, removed in steps:
         new = set(range(last + 1, last + 1 + added))
         last += added
-        gone = removed & there
-        held = runs.change(held, new, gone)
-        there = (there - gone) | new
-        assert held == runs.parse(runs.text(held))
-        assert list(runs.seqs(held, None, reverse=False)) == sorted(there)
+        gone = removed & existing
+        ranges = hash_layout.changed_ranges(ranges, new, gone)
+        existing = (existing - gone) | new
+        assert list(hash_layout.seqs_of(ranges, None, reverse=False)) == sorted(existing)
         middle = last // 2
-        assert list(runs.seqs(held, middle, reverse=False)) == [n for n in sorted(there) if n > middle]
-        assert list(runs.seqs(held, middle, reverse=True)) == [n for n in sorted(there)[::-1] if n < middle]
+        assert list(hash_layout.seqs_of(ranges, middle, reverse=False)) == [n for n in sorted(existing) if n > middle]
+        before = [n for n in sorted(existing, reverse=True) if n < middle]
+        assert list(hash_layout.seqs_of(ranges, middle, reverse=True)) == before
 
 
-def test_runs_stay_few() -> None:
-    held = runs.change(runs.change([], range(1, 4001), ()), (), range(2, 4000, 3))
-    assert len(held) == runs.MOST
-    assert set(runs.seqs(held, None, reverse=False)) >= set(range(1, 4001)) - set(range(2, 4000, 3))
+def test_ranges_stay_few() -> None:
+    ranges = hash_layout.changed_ranges(hash_layout.changed_ranges([], range(1, 4001), ()), (), range(2, 4000, 3))
+    assert len(ranges) == hash_layout.MOST_RANGES
+    seqs = set(hash_layout.seqs_of(ranges, None, reverse=False))
+    assert seqs >= set(range(1, 4001)) - set(range(2, 4000, 3))
 
 
 def test_names_are_cut_without_losing_their_order() -> None:
@@ -734,11 +737,11 @@ def test_names_are_cut_without_losing_their_order() -> None:
         for end in ("", "a", "é", "😀", "/", "-")
         for kind in ("a", "note")
     ]
-    cut = sorted(names, key=own._listed_as)
-    short = [name for name in cut if not own._is_cut(name)]
+    cut = sorted(names, key=listed_as)
+    short = [name for name in cut if len("\0".join(name)) <= CUT]
     assert short == sorted(short)
     for name in cut:
-        assert len(own._listed_as(name).encode()) <= 1024
-        if not own._is_cut(name):
-            assert [n < name for n in names] == [own._listed_as(n) < own._listed_as(name) for n in names]
-    assert len({own._listed_as(name) for name in names}) == len(names)
+        assert len(listed_as(name).encode()) <= 1024
+        if name in short:
+            assert [n < name for n in names] == [listed_as(n) < listed_as(name) for n in names]
+    assert len({listed_as(name) for name in names}) == len(names)

@@ -97,24 +97,12 @@ class Requests:
         Raises ClientError if the service refuses it.
         """
 
-        async def ask(client: Any) -> Any:
-            answer = Answer(await getattr(client, operation)(**parameters), self.url)
-            if "Body" in answer:
-                async with answer["Body"] as body:
-                    answer["Body"] = await body.read()
-            return answer
-
-        async def insist(client: Any) -> Any:
+        async def attempts(client: Any) -> Any:
             failures = 0
             while True:
                 try:
-                    return await ask(client)
-                except boto.ClientError as error:
-                    # A refusal is an answer, too, unless the service says that it is down.
-                    if isinstance(explain(error, self.url), StoreUnavailableError):
-                        self.calls.availability.lost(error)
-                    else:
-                        self.calls.availability.answered()
+                    return await self._attempt(client, operation, parameters)
+                except boto.ClientError:
                     raise
                 except Exception as error:  # anything that the driver raises
                     failures += 1
@@ -123,7 +111,22 @@ class Requests:
                     log.debug("%s: retry %d (%s)", self.url, failures, name_of(error))
                     await asyncio.sleep(random.uniform(0, 0.05))  # noqa: S311
 
-        return await self.calls.run(insist)
+        return await self.calls.run(attempts)
+
+    async def _attempt(self, client: Any, operation: str, parameters: dict[str, Any]) -> Any:
+        try:
+            answer = Answer(await getattr(client, operation)(**parameters), self.url)
+        except boto.ClientError as error:
+            # A refusal is an answer, too, unless the service says that it is down.
+            if isinstance(explain(error, self.url), StoreUnavailableError):
+                self.calls.availability.lost(error)
+            else:
+                self.calls.availability.answered()
+            raise
+        if "Body" in answer:
+            async with answer["Body"] as body:
+                answer["Body"] = await body.read()
+        return answer
 
     async def close(self) -> None:
         """Cancel running requests, and close the connections."""
@@ -177,10 +180,10 @@ def explain(error: Exception, url: StoreURL | str) -> Exception:
             if isinstance(error, classes):
                 return kind(f"{url}: {hint} ({error})")
         return StoreError(f"{url}: a request to AWS failed ({error})")
-    told = f"({type(error).__name__}: {error})"
+    cause = f"({type(error).__name__}: {error})"
     if isinstance(error, aiohttp.ClientError | OSError):
-        return StoreUnavailableError(f"{url}: {_LOST} {told}")
-    return UnreadableStoreError(f"{url}: {_NOT_AWS} {told}")
+        return StoreUnavailableError(f"{url}: {_LOST} {cause}")
+    return UnreadableStoreError(f"{url}: {_NOT_AWS} {cause}")
 
 
 def code_of(error: boto.ClientError) -> str:
@@ -202,14 +205,13 @@ def _loader() -> Loader:
 _UNKNOWN = "a write may or may not have been done, and can be sent again if it has an id"
 _NOT_AWS = f"the endpoint does not speak AWS's protocol; {_UNKNOWN}"
 _LOST = f"the connection broke; {_UNKNOWN}"
-_BUSY = "AWS throttled the requests for too long; try again later"
-_DENIED = "these credentials do not permit it"
-_EXPIRED = "the credentials have expired; renew them"
-_WRONG = "the credentials or the region are wrong"
-_REGION = "it is in another region; set the option region"
-_FULL = "a limit of the account or the table is reached"
-_FAILED = "AWS failed; a write may or may not have been done"
-_GONE = "it does not exist in this region"
+_DENIED = (StorePermissionError, "these credentials do not permit it")
+_WRONG = (StorePermissionError, "the credentials or the region are wrong")
+_REGION = (InvalidValueError, "it is in another region; set the option region")
+_BUSY = (StoreBusyError, "AWS throttled the requests for too long; try again later")
+_FULL = (StoreFullError, "a limit of the account or the table is reached")
+_GONE = (UnreadableStoreError, "it does not exist in this region")
+_FAILED = (StoreUnavailableError, "AWS failed; a write may or may not have been done")
 
 _CLASSES: list[tuple[tuple[type[Exception], ...], type[Exception], str]] = [
     (
@@ -225,24 +227,16 @@ _CLASSES: list[tuple[tuple[type[Exception], ...], type[Exception], str]] = [
     ),
     (
         (
-            boto.CredentialRetrievalError,
-            boto.TokenRetrievalError,
-            boto.UnknownTokenProviderError,
-            boto.UnknownCredentialError,
-            boto.RefreshWithMFAUnsupportedError,
-            boto.MetadataRetrievalError,
-            boto.SSOError,
-            boto.LoginError,
+            boto.CredentialRetrievalError, boto.TokenRetrievalError, boto.UnknownTokenProviderError,
+            boto.UnknownCredentialError, boto.RefreshWithMFAUnsupportedError, boto.MetadataRetrievalError,
+            boto.SSOError, boto.LoginError,
         ),
         StorePermissionError,
         "the credentials cannot be fetched, or have expired",
     ),
     (
         (
-            boto.NoRegionError,
-            boto.InvalidRegionError,
-            boto.UnknownRegionError,
-            boto.ServiceNotInRegionError,
+            boto.NoRegionError, boto.InvalidRegionError, boto.UnknownRegionError, boto.ServiceNotInRegionError,
             boto.BaseEndpointResolverError,
         ),
         InvalidValueError,
@@ -255,111 +249,65 @@ _CLASSES: list[tuple[tuple[type[Exception], ...], type[Exception], str]] = [
     ),
     (
         (
-            boto.ParamValidationError,
-            boto.ValidationError,
-            boto.InvalidDNSNameError,
-            boto.InvalidHostLabelError,
-            boto.EndpointProviderError,
-            boto.UnsupportedS3ArnError,
+            boto.ParamValidationError, boto.ValidationError, boto.InvalidDNSNameError, boto.InvalidHostLabelError,
+            boto.EndpointProviderError, boto.UnsupportedS3ArnError,
         ),
         InvalidValueError,
         "it is not a valid name at AWS",
     ),
-]
+]  # fmt: skip
 
 _CODES: dict[str, tuple[type[Exception], str]] = {
-    **dict.fromkeys(
+    code: meaning
+    for meaning, codes in (
         (
-            "AccessDenied",
-            "AccessDeniedException",
-            "AllAccessDisabled",
-            "AccountProblem",
-            "NotSignedUp",
-            "OptInRequired",
-            "UnauthorizedException",
-            "KMSAccessDeniedException",
+            _DENIED,
+            "AccessDenied AccessDeniedException AllAccessDisabled AccountProblem NotSignedUp OptInRequired "
+            "UnauthorizedException KMSAccessDeniedException",
         ),
-        (StorePermissionError, _DENIED),
-    ),
-    **dict.fromkeys(
-        ("ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"),
-        (StorePermissionError, _EXPIRED),
-    ),
-    **dict.fromkeys(
         (
-            "AuthFailure",
-            "IncompleteSignature",
-            "IncompleteSignatureException",
-            "InvalidAccessKeyId",
-            "InvalidClientTokenId",
-            "InvalidSignatureException",
-            "InvalidToken",
-            "MissingAuthenticationToken",
-            "MissingAuthenticationTokenException",
-            "SignatureDoesNotMatch",
-            "UnrecognizedClientException",
+            (StorePermissionError, "the credentials have expired; renew them"),
+            "ExpiredToken ExpiredTokenException RequestExpired TokenRefreshRequired",
         ),
-        (StorePermissionError, _WRONG),
-    ),
-    "RequestTimeTooSkewed": (StorePermissionError, "the clock of this machine is wrong"),
-    **dict.fromkeys(
         (
-            "AuthorizationHeaderMalformed",
-            "IllegalLocationConstraintException",
-            "PermanentRedirect",
-            "TemporaryRedirect",
+            _WRONG,
+            "AuthFailure IncompleteSignature IncompleteSignatureException InvalidAccessKeyId InvalidClientTokenId "
+            "InvalidSignatureException InvalidToken MissingAuthenticationToken MissingAuthenticationTokenException "
+            "SignatureDoesNotMatch UnrecognizedClientException",
+        ),
+        ((StorePermissionError, "the clock of this machine is wrong"), "RequestTimeTooSkewed"),
+        (
+            _REGION,
+            "AuthorizationHeaderMalformed IllegalLocationConstraintException PermanentRedirect TemporaryRedirect "
             "Redirect",
         ),
-        (InvalidValueError, _REGION),
-    ),
-    **dict.fromkeys(
         (
-            "BandwidthLimitExceeded",
-            "PriorRequestNotComplete",
-            "ProvisionedThroughputExceededException",
-            "RequestLimitExceeded",
-            "RequestThrottled",
-            "RequestThrottledException",
-            "RetryableConflictException",
-            "SlowDown",
-            "ThrottledException",
-            "Throttling",
-            "ThrottlingException",
-            "TooManyRequestsException",
-            "TransactionConflictException",
-            "TransactionInProgressException",
-            "ResourceInUseException",
-            "OperationAborted",
+            _BUSY,
+            "BandwidthLimitExceeded PriorRequestNotComplete ProvisionedThroughputExceededException "
+            "RequestLimitExceeded RequestThrottled RequestThrottledException RetryableConflictException SlowDown "
+            "ThrottledException Throttling ThrottlingException TooManyRequestsException "
+            "TransactionConflictException TransactionInProgressException ResourceInUseException OperationAborted",
         ),
-        (StoreBusyError, _BUSY),
-    ),
-    **dict.fromkeys(
         (
-            "ItemCollectionSizeLimitExceededException",
-            "LimitExceededException",
-            "ServiceQuotaExceededException",
-            "TableQuotaExceeded",
-            "TooManyBuckets",
-            "XMinioStorageFull",
+            _FULL,
+            "ItemCollectionSizeLimitExceededException LimitExceededException ServiceQuotaExceededException "
+            "TableQuotaExceeded TooManyBuckets XMinioStorageFull",
         ),
-        (StoreFullError, _FULL),
-    ),
-    **dict.fromkeys(
-        ("NoSuchBucket", "ResourceNotFoundException", "TableNotFoundException"), (UnreadableStoreError, _GONE)
-    ),
-    **dict.fromkeys(
-        ("InternalError", "InternalFailure", "InternalServerError", "ServiceUnavailable", "RequestTimeout"),
-        (StoreUnavailableError, _FAILED),
-    ),
+        (_GONE, "NoSuchBucket ResourceNotFoundException TableNotFoundException"),
+        (_FAILED, "InternalError InternalFailure InternalServerError ServiceUnavailable RequestTimeout"),
+    )
+    for code in codes.split()
 }
+"""Meanings of the error codes of services."""
 
 _STATUSES: dict[int, tuple[type[Exception], str]] = {
-    301: (InvalidValueError, _REGION),
-    307: (InvalidValueError, _REGION),
-    401: (StorePermissionError, _WRONG),
-    403: (StorePermissionError, _DENIED),
-    404: (UnreadableStoreError, _GONE),
-    429: (StoreBusyError, _BUSY),
-    **dict.fromkeys(range(500, 600), (StoreUnavailableError, _FAILED)),
-    507: (StoreFullError, _FULL),
+    301: _REGION,
+    307: _REGION,
+    401: _WRONG,
+    403: _DENIED,
+    404: _GONE,
+    429: _BUSY,
+    **dict.fromkeys(range(500, 600), _FAILED),
+    507: _FULL,
 }
+"""Meanings of HTTP statuses, if the code is unknown."""

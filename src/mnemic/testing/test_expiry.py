@@ -121,9 +121,9 @@ def test_empty_streams_are_listed_only_on_request(harness: Harness) -> None:
 
 
 def test_streams_are_listed_to_the_end(harness: Harness) -> None:
-    streams = [(ScopePath.of("u", f"s{n:02}"), f"kind{kind:02}") for n in range(15) for kind in range(41)]
-    for start in range(0, len(streams), 41):
-        harness.write(*(Put(record("k", scope=scope, kind=kind)) for scope, kind in streams[start : start + 41]))
+    streams = [(ScopePath.of("u", f"s{n:02}"), f"kind{kind:02}") for n in range(17) for kind in range(30)]
+    for start in range(0, len(streams), 30):
+        harness.write(*(Put(record("k", scope=scope, kind=kind)) for scope, kind in streams[start : start + 30]))
 
     async def listed(limit: int) -> list[tuple[ScopePath, str]]:
         asked = StreamScan(scope=ScopePath("u"), limit=limit)

@@ -10,20 +10,19 @@ from ...errors import InvalidValueError, StoreBusyError, StoreError, UnreadableS
 from ...store.protocol import Store
 from ...store.registry import Backend, StoreURL
 from .. import aws
-from ..keyvalue.store import KeyValueStore
-from .engine import DynamoEngine
-from .hashed import HashedLayout
-from .layout import Layout
-from .own import INDEX, OwnLayout
-from .table import Item, Table
+from ..keyvalue_new.store import KeyValueStore
+from .client import Item, Table
+from .hash_layout import HashLayout
+from .layout import INDEX, IndexedLayout, Layout
+from .store import DynamoEngine
 
 HASH_KEY = "session_id"
 """Default key attribute of a table with only a hash key."""
 TTL = "ttl"
 RESERVED = frozenset(
     {
-        "body", "bulk", "importance", "key", "kind", "large", "names", "number", "part", "pending", "record",
-        "revision", "runs", "scope", "seq", "size", "split", "stream", "token", "ttl", "value",
+        "body", "bulk", "key", "kind", "large", "names", "number", "part", "pending", "ranges", "record",
+        "revision", "scope", "seq", "split", "stream", "token", "ttl", "value",
     }
 )  # fmt: skip
 """Reserved attributes; none can be the key of a table."""
@@ -181,10 +180,10 @@ def _layout(table: Table, found: Item, options: dict[str, Any]) -> Layout:
             f"and none of {', '.join(sorted(RESERVED))}"
         )
     if sort is None:
-        return HashedLayout(table, partition)
+        return HashLayout(table, partition)
     for index in found.get("LocalSecondaryIndexes", ()):
         if index["IndexName"] == INDEX and index["KeySchema"][-1]["AttributeName"] == INDEX:
-            return OwnLayout(table, partition, sort)
+            return IndexedLayout(table, partition, sort)
     raise UnreadableStoreError(
         f"{table.url}: the table has a range key but no index {INDEX!r}, so it is not a Mnemic table; "
         "choose another name, and make the table with mnemic migrate"

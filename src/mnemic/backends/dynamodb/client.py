@@ -11,10 +11,10 @@ from uuid import uuid4
 
 from botocore import exceptions as boto
 
+from ...checks import shown
 from ...errors import StoreBusyError, StoreError, StoreFullError, TooLargeError, UnreadableStoreError
 from ...store.registry import StoreURL
 from .. import aws
-from ..keyvalue.kept import damaged
 
 Item = dict[str, Any]
 """An item, or a key, in DynamoDB's format."""
@@ -24,14 +24,29 @@ Result = TypeVar("Result")
 
 AT_ONCE = 8
 """Number of concurrent requests per call."""
-READ_AT_ONCE = 100
-WRITTEN_AT_ONCE = 25
-ALL = 2**31 - 1
-"""No limit."""
+MOST_READ = 100
+"""Maximum number of items in a request that reads."""
+MOST_WRITTEN = 25
+"""Maximum number of items in a request that writes."""
 MOST_BYTES = 800_000
 """Maximum size of a request: a transaction takes 4 MB, but the driver warns above 1 MB."""
+ALL = 2**31 - 1
+"""No limit."""
 TRIES = 12
 """How often a request is repeated that conflicted or was partially done."""
+
+_RETRYABLE = {None, "None", "ProvisionedThroughputExceeded", "ThrottlingError", "TransactionConflict"}
+"""Reasons for which a cancelled transaction is repeated."""
+
+
+class Fields:
+    """Attributes to read; all if none is named."""
+
+    def __init__(self, *names: str) -> None:
+        self.projection: Item = {}
+        if names:
+            aliases = {f"#f{n}": name for n, name in enumerate(names)}
+            self.projection = {"ProjectionExpression": ", ".join(aliases), "ExpressionAttributeNames": aliases}
 
 
 class Table:
@@ -48,18 +63,18 @@ class Table:
 
     async def get(self, keys: Sequence[Item], fields: Fields) -> list[Item]:
         """Return the existing items of distinct keys, in any order."""
-        parts = [keys[n : n + READ_AT_ONCE] for n in range(0, len(keys), READ_AT_ONCE)]
+        parts = [keys[n : n + MOST_READ] for n in range(0, len(keys), MOST_READ)]
         return [item for found in await together(self._get(part, fields) for part in parts) for item in found]
 
     async def _get(self, keys: Sequence[Item], fields: Fields) -> list[Item]:
-        asked: Any = {self.name: {"Keys": keys, "ConsistentRead": True, **fields.projection}}
+        left: Any = {self.name: {"Keys": keys, "ConsistentRead": True, **fields.projection}}
         found: list[Item] = []
         for attempt in range(TRIES):
-            answer = await self._send("batch_get_item", RequestItems=asked)
-            some = list(map(StoredItem, answer["Responses"].get(self.name, [])))
+            answer = await self._send("batch_get_item", RequestItems=left)
+            some = answer["Responses"].get(self.name, [])
             found += some
-            asked = answer.get("UnprocessedKeys")
-            if not asked:
+            left = answer.get("UnprocessedKeys")
+            if not left:
                 return found
             # Large items are returned in parts, which is no reason to back off.
             await _pause(0 if some else attempt)
@@ -71,7 +86,7 @@ class Table:
         """Return the first items that `pages` yields, at most `limit`, and of how many pages they are."""
         found: list[Item] = []
         count = 0
-        async with aclosing(self.pages(within, between, fields, at_once=limit, **how)) as pages:
+        async with aclosing(self.pages(within, between, fields, page=limit, **how)) as pages:
             async for page in pages:
                 found += page
                 count += 1
@@ -87,46 +102,46 @@ class Table:
         *,
         reverse: bool = False,
         index: str | None = None,
-        at_once: int = ALL,
+        page: int = ALL,
     ) -> AsyncGenerator[list[Item], None]:
         """Yield the items of a partition, or of an inclusive range of it, in order, page by page."""
         ((partition, value),) = within.items()
-        asked: Item = {
+        query: Item = {
             "KeyConditionExpression": "#p = :p",
             "ExpressionAttributeValues": {":p": value},
             "ScanIndexForward": not reverse,
             "ConsistentRead": True,
             **fields.projection,
         }
-        asked["ExpressionAttributeNames"] = {**asked.get("ExpressionAttributeNames", {}), "#p": partition}
+        query["ExpressionAttributeNames"] = {**query.get("ExpressionAttributeNames", {}), "#p": partition}
         if between is not None:
             attribute, low, high = between
-            asked["KeyConditionExpression"] += " AND #s BETWEEN :low AND :high"
-            asked["ExpressionAttributeNames"]["#s"] = attribute
-            asked["ExpressionAttributeValues"] |= {":low": low, ":high": high}
+            query["KeyConditionExpression"] += " AND #s BETWEEN :low AND :high"
+            query["ExpressionAttributeNames"]["#s"] = attribute
+            query["ExpressionAttributeValues"] |= {":low": low, ":high": high}
         if index is not None:
-            asked["IndexName"] = index
-        if at_once < ALL:
-            asked["Limit"] = at_once
+            query["IndexName"] = index
+        if page < ALL:
+            query["Limit"] = page
         while True:
-            answer = await self.call("query", **asked)
-            yield list(map(StoredItem, answer["Items"]))
+            answer = await self.call("query", **query)
+            yield answer["Items"]
             if (last := answer.get("LastEvaluatedKey")) is None:
                 return
-            asked["ExclusiveStartKey"] = last
+            query["ExclusiveStartKey"] = last
 
     async def write(self, puts: Iterable[Item] = (), deletes: Iterable[Item] = ()) -> None:
         """Put and delete items individually, without conditions."""
         requests: list[Item] = [{"PutRequest": {"Item": item}} for item in puts]
         requests += [{"DeleteRequest": {"Key": key}} for key in deletes]
-        await together(self._write(part) for part in lots(requests, WRITTEN_AT_ONCE))
+        await together(self._write(part) for part in batches(requests, MOST_WRITTEN))
 
     async def _write(self, requests: Sequence[Item]) -> None:
-        asked: Any = {self.name: requests}
+        left: Any = {self.name: requests}
         for attempt in range(TRIES):
-            answer = await self._send("batch_write_item", RequestItems=asked)
-            asked = answer.get("UnprocessedItems")
-            if not asked:
+            answer = await self._send("batch_write_item", RequestItems=left)
+            left = answer.get("UnprocessedItems")
+            if not left:
                 return
             await _pause(attempt)
         raise self._busy("writes")
@@ -143,11 +158,11 @@ class Table:
                 await self.requests.send("transact_write_items", TransactItems=named, ClientRequestToken=token)
             except boto.ClientError as error:
                 if aws.code_of(error) != "TransactionCanceledException":
-                    raise self.explain(error) from error
+                    raise self._explain(error) from error
                 reasons = [reason.get("Code") for reason in error.response.get("CancellationReasons", ())]
                 if failed := [n for n, code in enumerate(reasons) if code == "ConditionalCheckFailed"]:
                     return failed
-                if not _PASSING.issuperset(reasons):
+                if not _RETRYABLE.issuperset(reasons):
                     raise self._cancelled(error) from error
             else:
                 return []
@@ -158,89 +173,54 @@ class Table:
         try:
             return await self.requests.send(operation, **parameters)
         except boto.ClientError as error:
-            raise self.explain(error) from error
+            raise self._explain(error) from error
 
-    def explain(self, error: Exception) -> Exception:
-        """Return the Mnemic error for a driver error."""
-        if isinstance(error, boto.ClientError) and aws.code_of(error) == "ResourceNotFoundException":
-            where = self.requests.meta.region_name
-            return UnreadableStoreError(
-                f"{self.url}: there is no table {self.name!r} in the region {where}; "
-                f"make it with: mnemic migrate --store '{self.url}'"
-            )
-        return aws.explain(error, self.url)
+    def _explain(self, error: boto.ClientError) -> Exception:
+        if aws.code_of(error) != "ResourceNotFoundException":
+            return aws.explain(error, self.url)
+        return UnreadableStoreError(
+            f"{self.url}: there is no table {self.name!r} in the region {self.requests.meta.region_name}; "
+            f"make it with: mnemic migrate --store '{self.url}'"
+        )
 
     def _cancelled(self, error: Any) -> Exception:
         """Return the error for a transaction that can never succeed."""
         reasons = [reason for reason in error.response.get("CancellationReasons", ()) if reason.get("Message")]
         text = "; ".join(f"{reason.get('Code')}: {reason['Message']}" for reason in reasons)
         if "item size" in text.lower():
-            return TooLargeError(f"{self.url}: what is kept of a record does not fit an item ({text})")
+            return TooLargeError(f"{self.url}: a record does not fit into an item ({text})")
         kind = StoreFullError if "ItemCollectionSizeLimitExceeded" in text else StoreError
         return kind(f"{self.url}: DynamoDB refused a transaction ({text or error})")
 
     def _busy(self, what: str) -> StoreBusyError:
-        return StoreBusyError(f"{self.url}: the table has held {what} back for too long; try again later")
+        return StoreBusyError(f"{self.url}: the table has throttled {what} for too long; try again later")
 
 
-class Fields:
-    """Attributes to read; all if none is named."""
-
-    def __init__(self, *names: str) -> None:
-        held = {f"#f{n}": name for n, name in enumerate(names)}
-        self.projection: Item = {}
-        if held:
-            self.projection["ProjectionExpression"] = ", ".join(held)
-            self.projection["ExpressionAttributeNames"] = held
-
-
-_PASSING = {None, "None", "ProvisionedThroughputExceeded", "ThrottlingError", "TransactionConflict"}
-"""Retryable reasons of cancelled transactions."""
+def attribute(item: Item, name: str, kind: str) -> Any:
+    """Return an attribute; raises UnreadableStoreError if the item lacks it, or has it as another type."""
+    try:
+        return item[name][kind]
+    except (KeyError, TypeError) as error:
+        texts = (item[part].get("S") for part in ("record", "stream", "key") if part in item)
+        start = next(filter(None, texts), "")[:60].partition(",")[0]
+        raise UnreadableStoreError(
+            f"the item that begins with {shown(start)} is damaged: it has no attribute {name} of type {kind}"
+        ) from error
 
 
-class StoredItem(dict[str, Any]):
-    """An item that was read; raises UnreadableStoreError for an attribute that it lacks, or has as another type."""
-
-    def __init__(self, item: Item) -> None:
-        super().__init__((name, _Attribute(self, name, value)) for name, value in item.items())
-
-    def __missing__(self, name: str) -> Any:
-        raise damaged("item", self.start, KeyError(f"it has no attribute {name}"))
-
-    @property
-    def start(self) -> str:
-        """Recognizable name of the item for a person: the beginning of its record or head."""
-        held = (self[name].get("S") for name in ("record", "stream", "key") if name in self)
-        return next((text for text in held if text), "")
-
-
-class _Attribute(dict[str, Any]):
-    """The value of an attribute, by its type."""
-
-    __slots__ = ("_item", "_name")
-
-    def __init__(self, item: StoredItem, name: str, value: Item) -> None:
-        super().__init__(value)
-        self._item = item
-        self._name = name
-
-    def __missing__(self, kind: str) -> Any:
-        raise damaged("item", self._item.start, KeyError(f"its attribute {self._name} is not of type {kind}"))
-
-
-def lots(things: Iterable[Item], most: int, most_bytes: int = MOST_BYTES) -> Iterator[list[Item]]:
-    """Yield items in batches of limited number and size."""
-    lot: list[Item] = []
+def batches(actions: Iterable[Item], most: int, most_bytes: int = MOST_BYTES) -> Iterator[list[Item]]:
+    """Yield actions in batches of limited number and size."""
+    batch: list[Item] = []
     size = 0
-    for thing in things:
-        more = size_of(thing)
-        if lot and (len(lot) == most or size + more > most_bytes):
-            yield lot
-            lot, size = [], 0
-        lot.append(thing)
+    for action in actions:
+        more = size_of(action)
+        if batch and (len(batch) == most or size + more > most_bytes):
+            yield batch
+            batch, size = [], 0
+        batch.append(action)
         size += more
-    if lot:
-        yield lot
+    if batch:
+        yield batch
 
 
 def size_of(value: Any) -> int:
@@ -248,42 +228,22 @@ def size_of(value: Any) -> int:
     kind = type(value)
     if kind is str:
         return len(value) if value.isascii() else 3 * len(value.encode("utf-16-le"))
-    if isinstance(value, dict):
-        total = 0
-        for name, part in value.items():
-            total += len(name) + size_of(part) + 6
-        return total
+    if kind is dict:
+        return sum(len(name) + size_of(part) + 6 for name, part in value.items())
     if kind is list:
         return sum(map(size_of, value))
     return len(value) * 4 // 3 if kind is bytes else 20
 
 
-def expiry(micro: int | None) -> Item | None:
-    """Return a TTL attribute in whole seconds."""
-    # Times before 1970 have no TTL; expired records are removed by the next write anyway.
-    return None if micro is None or micro < 0 else {"N": str(-(-micro // 1_000_000))}
-
-
 async def together(work: Iterable[Awaitable[Result]]) -> list[Result]:
-    """Run all concurrently; raises the first error after all started ones have ended."""
+    """Run all concurrently; raises the first error after all have ended."""
     turns = asyncio.Semaphore(AT_ONCE)
-    failed: list[BaseException] = []
 
     async def one(task: Awaitable[Result]) -> Result:
         async with turns:
-            if failed:
-                asyncio.ensure_future(task).cancel()
-                raise failed[0]
-            try:
-                return await task
-            except BaseException as error:
-                failed.append(error)
-                raise
+            return await task
 
-    waiting = list(work)
-    if len(waiting) == 1:
-        return [await waiting[0]]
-    results = await asyncio.gather(*map(one, waiting), return_exceptions=True)
+    results = await asyncio.gather(*map(one, work), return_exceptions=True)
     done: list[Result] = []
     for result in results:
         if isinstance(result, BaseException):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import psycopg
 
 from ...errors import LimitError, StoreBusyError, StoreError, StoreUnavailableError, UnreadableStoreError
-from ...event_loop import mind_forks, off_loop
+from ...event_loop import off_loop
 from ...records import Record, Ref, ScopePath, now
 from ...store.codec import from_columns
 from ...store.once import write_once
@@ -59,10 +59,9 @@ class PostgresStore(SqlReads):
         super().__init__(statements, clock)
         self._options = options
         self._client = PostgresClient(options)
-        self._queue = self._new_queue()
+        self._queue = WriteQueue(self._commit, lambda write: hash(scope_of(write)) % LANES)
         self._planned: dict[StreamName, None] = {}
         """Streams whose last append replaced or evicted a record, as the next one will."""
-        mind_forks(self)
 
     async def write(self, write: Write) -> list[Outcome]:
         return await write_once(self, write, self._queue.write)
@@ -93,16 +92,6 @@ class PostgresStore(SqlReads):
 
     async def close(self) -> None:
         await self._client.close()
-
-    def before_fork(self) -> None:
-        """Do nothing: connections stay with the parent."""
-
-    def after_fork(self) -> None:
-        """Reset in a child: its writes do not wait for those of the parent."""
-        self._queue = self._new_queue()
-
-    def _new_queue(self) -> WriteQueue:
-        return WriteQueue(self._commit, lambda write: hash(scope_of(write)) % LANES)
 
     async def _read(self, work: ReadWork[Result]) -> Result:
         return await self._client.use(work, tries=2)

@@ -99,11 +99,13 @@ async def apply(
         statements = {records: sql.add, labels: sql.add_label, derived: sql.keep_derived}
         removals += [(statements[table], row) for table, rows in inserts.items() for row in rows]
     else:
-        await connection.each(removals)
-        removals = []
+        if removals:
+            await connection.each(removals)
+            removals = []
         for table, rows in inserts.items():
             columns = [column.name for column in table.columns]
-            await connection.insert(table.name, columns, map(itemgetter(*columns), rows))
+            if rows:
+                await connection.insert(table.name, columns, map(itemgetter(*columns), rows))
     connection.committing = True
     await connection.each([*removals, *updates, (sql.commit, {})])
 

@@ -22,7 +22,7 @@ from .commit import MAX_COMMITS, Commit
 
 CACHE_SIZE = 64 * 1024 * 1024
 """Approximate memory of the cache of manifests, and of that of segments, in bytes."""
-AHEAD = 32
+AHEAD = 64
 """How many manifests are read concurrently when listing streams."""
 DAY = timedelta(days=1)
 """Minimum age of an unused object before it is collected: a running commit may still reference it."""

@@ -228,7 +228,7 @@ def test_postings_return_documents_and_frequencies(pending: int, texts: list[lis
             held = np.array(text, dtype=np.uint32)
             postings.add(held, np.full(len(text), number, dtype=np.int32))
             if number % every == 0:
-                postings.settle()
+                postings.merge_buffer()
         for term in (0, 1, 2, 3, 7, 2**31, 2**32 - 2, 2**32 - 1):
             documents, times = postings.of(term)
             expected = {n: text.count(term) for n, text in enumerate(texts) if term in text}
@@ -244,13 +244,13 @@ def test_merging_postings_changes_no_count(monkeypatch: pytest.MonkeyPatch) -> N
     postings = Postings()
     postings.add(np.full(300, 5, dtype=np.uint32), np.zeros(300, dtype=np.int32))
     before = postings.of(5)[1].tolist()
-    postings.settle()
+    postings.merge_buffer()
     assert postings.of(5)[1].tolist() == pytest.approx(before, rel=0.2)
 
 
 def test_merging_empty_postings_changes_nothing() -> None:
     postings = Postings()
-    postings.settle()
+    postings.merge_buffer()
     assert [len(part) for part in postings.of(5)] == [0, 0]
     assert len(postings.terms_of(0)) == 0
 

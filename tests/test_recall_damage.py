@@ -53,7 +53,8 @@ def changed(memory: mnemic.Memory, change: Callable[[bytes], bytes]) -> int:
             Derive(record.ref, name, change(record.derived[name]), record.version)
             for record in (await entries(backend, (name,)))[::2]
         ]
-        await backend.write(Write(tuple(ops)))
+        for op in ops:
+            await backend.write(Write((op,)))
         return len(ops)
 
     return asyncio.run(work())

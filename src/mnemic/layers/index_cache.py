@@ -104,7 +104,7 @@ class IndexCache:
                 continue
         # Streams found by another search since the listing are not gone.
         index.forget(known - listed)
-        if index.table.lacking and builder.embedder is not None:
+        if index.table.without_vectors and builder.embedder is not None:
             await self._add_vectors(index, builder, seconds)
         return index
 
@@ -113,7 +113,7 @@ class IndexCache:
 
         with self._lock:
             index = self._indexes.get(scope.path)
-            if index is None or index.name != name or index.table.worn:
+            if index is None or index.name != name or index.table.mostly_deleted:
                 index = self._indexes[scope.path] = ScopeIndex(name)
             self._indexes.move_to_end(scope.path)
             return index
@@ -216,8 +216,8 @@ class IndexCache:
     async def _add_vectors(self, index: ScopeIndex, builder: EntryBuilder, seconds: float) -> None:
         """Compute and store missing vectors, newest first, within the time limit of a search."""
         until = time.monotonic() + seconds
-        while index.table.lacking and time.monotonic() < until:
-            some = dict(sorted(index.table.lacking.items(), reverse=True)[:REPAIRED_AT_ONCE])
+        while index.table.without_vectors and time.monotonic() < until:
+            some = dict(sorted(index.table.without_vectors.items(), reverse=True)[:REPAIRED_AT_ONCE])
             records = await self._below.read([index.table.ref(n) for n in some])
             unchanged = {
                 n: record
@@ -230,7 +230,7 @@ class IndexCache:
             ops = []
             with index.lock:
                 for n in some:
-                    index.table.lacking.pop(n, None)
+                    index.table.without_vectors.pop(n, None)
                 for (n, record), entry in zip(unchanged.items(), built, strict=True):
                     vectors = None if entry is None else unpack(entry).vectors
                     if entry is not None and vectors is not None and index.attach(n, vectors):

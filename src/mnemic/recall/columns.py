@@ -120,7 +120,7 @@ class Postings:
         self._new_documents.extend(documents)
         self._fresh = None
 
-    def settle(self) -> None:
+    def merge_buffer(self) -> None:
         """Merge the buffer if it is large."""
         terms, documents = self._new_terms.values, self._new_documents.values
         if len(terms) > max(PENDING, self._sorted // 4):
@@ -164,7 +164,7 @@ class Vectors:
         self.dimensions: int = 0
         self.size: int = 0
         self.owners: Column = Column(np.int32)
-        self.several = False
+        self.multiple = False
         """Whether a document has more than one vector."""
         self._blocks: list[NDArray[np.int8]] = []
         self._signs: list[NDArray[np.uint8]] = []

@@ -17,7 +17,7 @@ from ..messages import ROLES
 from ..records import Record, Ref, Stream, known_scope
 from ..store.planning import StreamName
 from .columns import Column, Postings, Vectors
-from .index_entry import SPEAKING, IndexEntry, Marks
+from .index_entry import SPEAKING, IndexEntry, TextFlags
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,7 +34,7 @@ CONTEXT = {-2: 0.6, -1: 1.0, 1: 0.8, 2: 0.3}
 """Weights of neighboring turns in a turn's context vector."""
 SPEAKERS = tuple(ROLES.index(role) + 1 for role in SPEAKING)
 """Role numbers of conversation turns."""
-CALL = int(Marks.CALL)
+CALL = int(TextFlags.CALL)
 MOST = 1e30
 """Largest distinguishable importance."""
 KEY_BYTES, STREAM_BYTES = 100, 2_000
@@ -48,7 +48,7 @@ class DocumentTable:
         """`sparse` means that only some texts are indexed, so adjacent turns may not be adjacent in the session."""
         self.sparse = sparse
         self.versions: dict[StreamName, int] = {}
-        self.born: dict[StreamName, datetime] = {}
+        self.created_at: dict[StreamName, datetime] = {}
         self.numbers: dict[StreamName, int] = {}
         self.streams: list[StreamName] = []
         self.last: list[int] = []
@@ -70,7 +70,7 @@ class DocumentTable:
         self.used: Column = Column(np.int64)
         self.uses: Column = Column(np.float32)
         self.length: Column = Column(np.float32)
-        self.marks: Column = Column(np.uint8)
+        self.flags: Column = Column(np.uint8)
         self.role: Column = Column(np.uint8)
         self.spoken: Column = Column(np.bool_)
         """Whether a document is a turn of a user or an assistant, not of the system or a tool."""
@@ -86,11 +86,11 @@ class DocumentTable:
         self.alive: Column = Column(np.bool_)
         self.postings: Postings = Postings()
         self.vectors: Vectors = Vectors()
-        self.silent: dict[StreamName, set[int]] = {}
+        self.without_text: dict[StreamName, set[int]] = {}
         """Seqs of records without text, by stream."""
-        self.ends: dict[StreamName, int] = {}
+        self.expiries: dict[StreamName, int] = {}
         """Expiry of streams that have one."""
-        self.lacking: dict[int, int] = {}
+        self.without_vectors: dict[int, int] = {}
         """Documents without vectors, with the version of the record."""
 
     def __len__(self) -> int:
@@ -104,14 +104,14 @@ class DocumentTable:
         return columns + KEY_BYTES * len(self) + STREAM_BYTES * len(self.streams)
 
     @property
-    def worn(self) -> bool:
+    def mostly_deleted(self) -> bool:
         """Whether most documents are gone, so that rebuilding is cheaper."""
         return len(self) > 2 * int(np.count_nonzero(self.alive.values)) + 1000
 
     def indexed_version(self, stream: Stream) -> int:
         """Return up to which version a stream is indexed; 0 if it is new or was recreated."""
         name = name_of(stream)
-        return self.versions.get(name, 0) if self.born.get(name) == stream.created else 0
+        return self.versions.get(name, 0) if self.created_at.get(name) == stream.created else 0
 
     def documents_in(self, name: StreamName) -> Whole:
         """Return the documents of the stream with this name."""
@@ -135,28 +135,28 @@ class DocumentTable:
         path, kind = self.streams[self.stream.values[document]]
         return Ref(known_scope(path), kind, self.keys[document])
 
-    def begin(self, stream: Stream) -> None:
+    def restart(self, stream: Stream) -> None:
         """Remove a stream that was dropped, before indexing its successor."""
         name = name_of(stream)
         self.forget(name)
-        self.born[name] = stream.created
+        self.created_at[name] = stream.created
 
     def forget(self, name: StreamName) -> None:
         """Remove a stream that no longer exists."""
         self.versions.pop(name, None)
-        self.silent.pop(name, None)
+        self.without_text.pop(name, None)
         if name in self.numbers:
             number = self.numbers[name]
             self.drop(self.documents_in(name))
             self.last[number] = NONE
             self.last_seq[number] = 0
 
-    def lack_all(self) -> None:
+    def remove_vectors(self) -> None:
         """Remove all vectors, because their dimension is outdated."""
         self.vectors = Vectors()
         self.first_row.values[:] = NONE
         self.context.values[:] = np.nan
-        self.lacking = dict.fromkeys(np.flatnonzero(self.alive.values & (self.length.values > 0)).tolist(), 0)
+        self.without_vectors = dict.fromkeys(np.flatnonzero(self.alive.values & (self.length.values > 0)).tolist(), 0)
 
     def add(self, stream: Stream, records: Sequence[Record], entries: Sequence[IndexEntry]) -> list[int]:
         """Index records of one stream, in order; return their document numbers."""
@@ -183,9 +183,9 @@ class DocumentTable:
         self.pinned.extend([r.pinned for r in records])
         self.used.extend(np.zeros(len(records)))
         self.uses.extend(np.zeros(len(records)))
-        self.marks.extend([e.marks for e in entries])
+        self.flags.extend([e.flags for e in entries])
         self.role.extend([e.role for e in entries])
-        self.spoken.extend([e.role in SPEAKERS and not e.marks & CALL for e in entries])
+        self.spoken.extend([e.role in SPEAKERS and not e.flags & CALL for e in entries])
         self.speaker.extend([self.speakers.setdefault(e.speaker, len(self.speakers)) for e in entries])
         sizes = np.fromiter((len(e.terms) for e in entries), dtype=np.int64, count=len(entries))
         self.length.extend(sizes)
@@ -197,31 +197,31 @@ class DocumentTable:
         self.context.extend(np.full(len(records), np.nan))
         if again:
             self._relink(number)
-        self._unsettle(documents[:1])
+        self._reset_contexts(documents[:1])
         return documents.tolist()
 
-    def settle(self) -> None:
+    def merge_buffer(self) -> None:
         """Merge buffered data, once there is enough of it."""
-        self.postings.settle()
+        self.postings.merge_buffer()
 
     def attach(self, document: int, vectors: NDArray[np.int8]) -> None:
         """Add the vectors of a document that has none."""
-        self.lacking.pop(document, None)
+        self.without_vectors.pop(document, None)
         if self.alive.values[document]:
             self.first_row.values[document] = self.vectors.size
             self.vectors.extend(vectors, np.full(len(vectors), document, dtype=np.int32))
-            self.vectors.several |= len(vectors) > 1
-            self._unsettle(np.array([document]))
+            self.vectors.multiple |= len(vectors) > 1
+            self._reset_contexts(np.array([document]))
 
     def drop(self, documents: Whole) -> None:
         """Remove documents, and link their neighbors with each other."""
         if not len(documents):
             return
         self.alive.values[documents] = False
-        self._unsettle(documents)
+        self._reset_contexts(documents)
         before, after = self.before.values, self.after.values
         for document in documents.tolist():
-            self.lacking.pop(document, None)
+            self.without_vectors.pop(document, None)
             left, right = int(before[document]), int(after[document])
             if left != NONE:
                 after[left] = right
@@ -250,7 +250,7 @@ class DocumentTable:
         found[known] = self.vectors.units(rows[known])
         return found
 
-    def _unsettle(self, documents: Whole) -> None:
+    def _reset_contexts(self, documents: Whole) -> None:
         """Mark documents whose neighbors or vectors have changed."""
         for column in (self.before.values, self.after.values):
             at = np.asarray(documents)
@@ -266,7 +266,7 @@ class DocumentTable:
             self.streams.append(name)
             self.last.append(NONE)
             self.last_seq.append(0)
-            self.born.setdefault(name, stream.created)
+            self.created_at.setdefault(name, stream.created)
         return self.numbers[name]
 
     def _link(self, number: int, documents: NDArray[np.int32]) -> None:
@@ -320,7 +320,7 @@ class DocumentTable:
             owners = np.repeat([n for n, _ in embedded], sizes).astype(np.int32)
             first[[n - documents[0] for n, _ in embedded]] = self.vectors.size + np.cumsum(sizes) - sizes
             self.vectors.extend(np.concatenate([v for _, v in embedded]), owners)
-            self.vectors.several |= len(owners) > len(embedded)
+            self.vectors.multiple |= len(owners) > len(embedded)
         self.first_row.extend(first)
 
 

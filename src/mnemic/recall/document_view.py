@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .document_table import NEVER, NONE, DocumentTable
-from .index_entry import Marks
+from .index_entry import TextFlags
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -90,9 +90,9 @@ class DocumentView:
 
     def _mark(self, table: DocumentTable) -> None:
         """Compute the effect of the flags and lengths of turns."""
-        marks = table.marks.values
-        self.asks: Floats = (((marks & int(Marks.QUESTION)) > 0) & self.turn).astype(np.float32)
-        self.links: NDArray[np.intp] = np.flatnonzero(((marks & int(Marks.FACT)) > 0) & self.alive)
+        flags = table.flags.values
+        self.asks: Floats = (((flags & int(TextFlags.QUESTION)) > 0) & self.turn).astype(np.float32)
+        self.links: NDArray[np.intp] = np.flatnonzero(((flags & int(TextFlags.FACT)) > 0) & self.alive)
         logs = np.log1p(np.minimum(table.length.values, LENGTH))
         turns = logs[self.turn & self.alive]
         middle = float(turns.mean()) if len(turns) else 0.0

@@ -62,7 +62,7 @@ _DATED = re.compile(r"\b(?:(?:19|20)\d\d|\d{1,2}(?:st|nd|rd|th))\b")
 _SENTENCE = re.compile(r"(?<=[.!?。！？])\s+|\n+")
 
 
-class Marks(IntFlag):
+class TextFlags(IntFlag):
     """Flags of a text."""
 
     QUESTION = 1
@@ -73,13 +73,13 @@ class Marks(IntFlag):
     """A message that only calls tools and has no text of its own."""
 
 
-_QUESTION, _TIME, _NUMBER, _LINK, _CALL = map(int, Marks)
+_QUESTION, _TIME, _NUMBER, _LINK, _CALL = map(int, TextFlags)
 
 
 class IndexEntry(Struct):
     """A decoded entry; `terms` are hashes in text order, and `vectors` has one row per chunk."""
 
-    marks: int
+    flags: int
     role: int
     speaker: str
     terms: NDArray[np.uint32]
@@ -146,24 +146,24 @@ def pack(record: Record, vectors: NDArray[np.int8] | None) -> bytes:
     role, speaker = speaker_of(record)
     name = speaker.encode()
     spoken = words(text)
-    marks = 0
+    flags = 0
     if text.rstrip().endswith(("?", "？")):
-        marks |= _QUESTION
+        flags |= _QUESTION
     if _DIGIT.search(text) is not None:
-        marks |= _NUMBER
+        flags |= _NUMBER
         if _DATED.search(text) is not None:
-            marks |= _TIME
+            flags |= _TIME
     if not _TIMES.isdisjoint(spoken):
-        marks |= _TIME
+        flags |= _TIME
     if record.labels and "subject" in record.labels and "object" in record.labels:
-        marks |= _LINK
+        flags |= _LINK
     if role and _only_calls(record.data):
-        marks |= _CALL
+        flags |= _CALL
     hashes = array("I", map(_hashes.__getitem__, terms(text, spoken)[:MAX_TERMS]))
     if byteorder == "big":
         hashes.byteswap()
     rows = 0 if vectors is None else len(vectors)
-    head = _HEAD.pack(marks, role, len(name), len(hashes), rows)
+    head = _HEAD.pack(flags, role, len(name), len(hashes), rows)
     body = head + name + hashes.tobytes() + (b"" if vectors is None else vectors.tobytes())
     return _CHECKSUM.pack(crc32(body)) + body
 
@@ -180,13 +180,13 @@ def unpack(value: bytes) -> IndexEntry:
     """Decode an entry; check `intact` first if it may be damaged."""
     import numpy as np
 
-    marks, role, name, hashes, rows = _HEAD.unpack_from(value, _CHECKSUM.size)
+    flags, role, name, hashes, rows = _HEAD.unpack_from(value, _CHECKSUM.size)
     named = _CHECKSUM.size + _HEAD.size
     start = named + name
     end = start + 4 * hashes
     vectors = np.frombuffer(value, dtype=np.int8, offset=end).reshape(rows, -1) if rows else None
     return IndexEntry(
-        marks, role, value[named:start].decode(), np.frombuffer(value, dtype="<u4", count=hashes, offset=start), vectors
+        flags, role, value[named:start].decode(), np.frombuffer(value, dtype="<u4", count=hashes, offset=start), vectors
     )
 
 

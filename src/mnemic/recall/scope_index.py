@@ -121,9 +121,9 @@ class ScopeIndex:
         """Record when a stream expires, which does not change its version."""
         name = name_of(stream)
         if stream.expires is not None:
-            self.table.ends[name] = to_microseconds(stream.expires)
+            self.table.expiries[name] = to_microseconds(stream.expires)
         else:
-            self.table.ends.pop(name, None)
+            self.table.expiries.pop(name, None)
 
     def forget(self, gone: set[StreamName]) -> None:
         """Remove streams that no longer exist."""
@@ -147,17 +147,17 @@ class ScopeIndex:
         table = self.table
         with self.lock:
             if first:
-                table.begin(stream)
-            silent = table.silent.setdefault(name_of(stream), set())
+                table.restart(stream)
+            without_text = table.without_text.setdefault(name_of(stream), set())
             gone = [record.seq for record, entry in zip(records, entries, strict=True) if entry is None]
             if gone:
                 # A new version without text replaces one with text.
                 table.drop(table.with_seqs(name_of(stream), gone))
-                silent.update(gone)
+                without_text.update(gone)
                 records = [r for r, entry in zip(records, entries, strict=True) if entry is not None]
             texts = [entry for entry in entries if entry is not None]
-            if silent:
-                silent.difference_update(record.seq for record in records)
+            if without_text:
+                without_text.difference_update(record.seq for record in records)
             wanted = table.vectors.dimensions or width
             for entry in texts:
                 if entry.vectors is not None:
@@ -169,8 +169,8 @@ class ScopeIndex:
                     use = unpack_use(record.derived[USE])
                     table.used.values[n], table.uses.values[n] = use.since, use.uses
                 if embedding and entry.vectors is None and len(entry.terms):
-                    table.lacking[n] = record.version
-            table.settle()
+                    table.without_vectors[n] = record.version
+            table.merge_buffer()
             self._view = None
 
     def count_use(self, document: int, moment: int) -> None:
@@ -196,8 +196,8 @@ class ScopeIndex:
     def count(self, stream: Stream) -> int:
         """Return how many of a stream's records are indexed, including those without text."""
         with self.lock:
-            silent = self.table.silent.get(name_of(stream), ())
-            return len(self.table.documents_in(name_of(stream))) + len(silent)
+            without_text = self.table.without_text.get(name_of(stream), ())
+            return len(self.table.documents_in(name_of(stream))) + len(without_text)
 
     def retain(self, stream: Stream, seqs: Sequence[int]) -> None:
         """Remove records whose seq is not in `seqs`."""
@@ -206,7 +206,7 @@ class ScopeIndex:
             known = self.table.seq.values[documents]
             present = np.isin(known, np.asarray(seqs, dtype=np.int64))
             self.table.drop(documents[~present])
-            self.table.silent[name_of(stream)] = set(seqs) - set(known.tolist())
+            self.table.without_text[name_of(stream)] = set(seqs) - set(known.tolist())
             self._view = None
 
     def duplicate_filter(self) -> DuplicateFilter:
@@ -260,7 +260,7 @@ class ScopeIndex:
         with self.lock:
             if vectors is not None and table.vectors.dimensions != len(vectors[0]):
                 # The model changed under the same name: recompute its vectors.
-                table.lack_all()
+                table.remove_vectors()
                 vectors = self._view = None
             if self._view is None:
                 self._view = DocumentView(table)
@@ -292,7 +292,7 @@ class ScopeIndex:
             tests.append(self._others(search.exclude))
         if view.expiring:
             tests.append(table.expires.values > moment)
-        ended = [table.numbers[n] for n, end in table.ends.items() if end <= moment and n in table.numbers]
+        ended = [table.numbers[n] for n, end in table.expiries.items() if end <= moment and n in table.numbers]
         if ended:
             tests.append(~np.isin(table.stream.values, ended))
         if not search.below:

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from .document_table import CONTEXT, DocumentTable
 from .document_view import K1, WINDOW, DocumentView, bm25, rarity
-from .index_entry import Marks
+from .index_entry import TextFlags
 from .question import Date, Question
 
 if TYPE_CHECKING:
@@ -187,21 +187,21 @@ def signals(
         matching |= close.related
         by_neighbors = (by_neighbors | close.related_around) & ~close.unrelated
         closeness, exact = close.best, close.exact
-    marks = table.marks.values
-    wanted = question.wants_time * int(Marks.TIME) | question.wants_number * int(Marks.NUMBER)
-    matching |= by_neighbors & ((table.length.values >= INFORMATIVE) | ((marks & wanted) > 0))
+    flags = table.flags.values
+    wanted = question.wants_time * int(TextFlags.TIME) | question.wants_number * int(TextFlags.NUMBER)
+    matching |= by_neighbors & ((table.length.values >= INFORMATIVE) | ((flags & wanted) > 0))
     speaker = _speaker(table, view, question, weights)
     if speaker is not None:
         found["speaker"] = speaker
     if question.wants_time:
-        found["time"] = _weighed((marks & int(Marks.TIME)) > 0, weights.time)
+        found["time"] = _weighed((flags & int(TextFlags.TIME)) > 0, weights.time)
     if question.date is not None:
         dated = _weighed(_on(question.date, table.created.values), weights.date)
         found["time"] = found["time"] + dated if "time" in found else dated
     if view.any_turn:
         form = np.float32(weights.length) * view.long + np.float32(weights.question) * view.asks
         if question.wants_number:
-            form += _weighed((marks & int(Marks.NUMBER)) > 0, weights.number)
+            form += _weighed((flags & int(TextFlags.NUMBER)) > 0, weights.number)
         found["form"] = form
     latest = weights.latest if question.wants_latest else weights.recency
     found["recency"] = np.float32(latest) * view.recency
@@ -346,7 +346,7 @@ def _cosines(table: DocumentTable, query: NDArray[np.int8]) -> tuple[Floats, boo
     """Return the cosine of each document's closest vector; -inf where it has none."""
     cosines, owners, exact = table.vectors.compare(query)
     close = np.full(len(table) + 1, -np.inf, dtype=np.float32)
-    if table.vectors.several:
+    if table.vectors.multiple:
         np.maximum.at(close, owners, cosines)
     else:
         close[owners] = cosines

@@ -43,10 +43,10 @@ def pytest_mnemic_stores():
 
 def test_the_table_says_what_is_documented() -> None:
     declared = {name: sorted(has.value for has in target.capabilities) for name, target in STORES.items()}
-    server = ["atomic", "durable", "shared"]
-    nearest = ["atomic", "durable", "nearest", "shared"]
+    server = ["atomic", "durable", "records", "shared"]
+    nearest = ["atomic", "durable", "nearest", "records", "shared"]
     assert declared == {
-        "memory": ["atomic"], "sqlite": server,
+        "memory": ["atomic", "records"], "sqlite": server,
         "postgresql": nearest, "postgresql-plain": server,
         "redis7": server, "redis8": nearest, "valkey": server, "valkey-cluster": server,
         "dynamodb": server, "dynamodb-hash": server, "dynamodb-moto": server,

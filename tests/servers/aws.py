@@ -60,7 +60,8 @@ def ministack() -> Emulator:
         "DOCKER_HOST": "unix:///nonexistent",  # it would remove containers of other ministacks
         "LOG_LEVEL": "WARNING",
     }
-    return Emulator("ministack", "-m", "ministack", environment=environment, port=port)
+    program = str(Path(__file__).with_name("ministack_like_aws.py"))
+    return Emulator("ministack", program, environment=environment, port=port)
 
 
 @functools.cache

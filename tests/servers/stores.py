@@ -16,7 +16,7 @@ from . import aws, postgres, redis, valkey
 REMOTE = ["valkey", "postgresql", "dynamodb", "s3"]
 """One store of each back-end across a network that all of the API can use."""
 
-_SERVER = frozenset({Capability.DURABLE, Capability.SHARED, Capability.ATOMIC})
+_SERVER = frozenset({Capability.DURABLE, Capability.SHARED, Capability.ATOMIC, Capability.RECORDS})
 _WITH_INDEX = _SERVER | {Capability.NEAREST}
 
 
@@ -39,7 +39,7 @@ def _qdrant(folder: Path) -> Iterator[str]:
 STORES: dict[str, Target] = {
     target.name: target
     for target in [
-        Target("memory", _memory, frozenset({Capability.ATOMIC}), inline=True),
+        Target("memory", _memory, frozenset({Capability.ATOMIC, Capability.RECORDS}), inline=True),
         Target("sqlite", _file("sqlite", "trial.db?synchronous=normal"), _SERVER, inline=True),
         Target("postgresql", postgres.empty_database, _WITH_INDEX),
         Target("postgresql-plain", partial(postgres.empty_database, extensions=False), _SERVER),

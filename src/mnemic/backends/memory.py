@@ -115,7 +115,7 @@ class _Data:
 class MemoryStore:
     """Stores records in dictionaries, behind one lock."""
 
-    capabilities: frozenset[Capability] = frozenset({Capability.ATOMIC})
+    capabilities: frozenset[Capability] = frozenset({Capability.ATOMIC, Capability.RECORDS})
 
     def __init__(self, data: _Data | None = None, clock: Callable[[], datetime] = now) -> None:
         self._data = data or _Data()

@@ -27,6 +27,8 @@ class Capability(Enum):
     """Several processes can use the same URL at the same time."""
     ATOMIC = "atomic"
     """Atomicity and version checks hold between processes, not only within one."""
+    RECORDS = "records"
+    """Records of every kind are stored, and derived values; otherwise only conversations and memories."""
     NEAREST = "nearest"
     """The store has its own keyword and vector `index`, as described in `store.nearest`."""
 

@@ -22,6 +22,8 @@ Result = TypeVar("Result")
 HOME = ScopePath("acme/alice/monday")
 """Default scope of test records."""
 KIND = "message"
+OTHER_KIND = "summary"
+"""Another kind, which stores for conversations only accept as well."""
 
 
 class Harness:

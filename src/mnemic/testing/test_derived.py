@@ -6,8 +6,12 @@ import pytest
 
 from ..errors import ConflictError
 from ..records import Ref, ScopePath
+from ..store.protocol import Capability
 from ..store.query import CountUse, Delete, Derive, Limit, Purge, Put
 from .harness import HOME, KIND, Harness, record
+from .targets import needs
+
+pytestmark = needs(Capability.RECORDS)
 
 A = Ref(HOME, KIND, "a")
 

@@ -8,9 +8,10 @@ import pytest
 
 from ..errors import ConflictError
 from ..records import Ref, ScopePath, now
-from ..store.protocol import all_streams
+from ..store.protocol import Capability, all_streams
 from ..store.query import Condition, Delete, Expect, Limit, Purge, Put, StreamScan, Touch
-from .harness import HOME, KIND, Harness, record
+from .harness import HOME, KIND, OTHER_KIND, Harness, record
+from .targets import needs
 
 
 def test_what_has_expired_is_not_seen(harness: Harness) -> None:
@@ -99,16 +100,16 @@ def test_purge_may_remove_only_what_has_expired(harness: Harness) -> None:
 def test_streams_are_counted(harness: Harness) -> None:
     for n in range(4):
         harness.put(f"k{n}", weight=10 + n, scope=ScopePath(f"u/s{n % 2}"))
-    harness.put("e", scope=ScopePath("u"), kind="note")
+    harness.put("e", scope=ScopePath("u"), kind=OTHER_KIND)
     harness.write(Delete(Ref(ScopePath("u/s1"), KIND, "k1")))
     found = harness.streams(scope=ScopePath("u"))
     assert [(s.scope.path, s.kind, s.count, s.weight, s.last_seq) for s in found] == [
-        ("u", "note", 1, 0, 1),
+        ("u", OTHER_KIND, 1, 0, 1),
         ("u/s0", KIND, 2, 22, 2),
         ("u/s1", KIND, 1, 13, 2),
     ]
     assert [s.scope.path for s in harness.streams(scope=ScopePath("u"), kinds=(KIND,))] == ["u/s0", "u/s1"]
-    assert [s.kind for s in harness.streams(scope=ScopePath("u"), below=False)] == ["note"]
+    assert [s.kind for s in harness.streams(scope=ScopePath("u"), below=False)] == [OTHER_KIND]
     assert all(s.created <= s.updated for s in found)
 
 
@@ -120,6 +121,7 @@ def test_empty_streams_are_listed_only_on_request(harness: Harness) -> None:
     assert (empty.count, empty.last_seq) == (0, 1)
 
 
+@needs(Capability.RECORDS)
 def test_streams_are_listed_to_the_end(harness: Harness) -> None:
     streams = [(ScopePath.of("u", f"s{n:02}"), f"kind{kind:02}") for n in range(17) for kind in range(30)]
     for start in range(0, len(streams), 30):

@@ -11,7 +11,7 @@ from ..errors import ConflictError
 from ..records import ONCE_KIND, Ref, ScopePath
 from ..store.protocol import Capability
 from ..store.query import ONCE_LASTS, Delete, Expect, Limit, Purge, Put, Touch
-from .harness import HOME, KIND, Harness, record
+from .harness import HOME, KIND, OTHER_KIND, Harness, record
 from .targets import needs
 
 
@@ -56,7 +56,7 @@ def test_an_id_belongs_to_the_scope_of_its_write(harness: Harness) -> None:
     harness.write(Put(record("c", scope=other), 0), id="w")
     assert harness.keys(scope=other) == ["c"]
     with pytest.raises(ConflictError):
-        harness.write(Put(record("d", kind="note", text="more"), 0), id="w")
+        harness.write(Put(record("d", kind=OTHER_KIND, text="more"), 0), id="w")
 
 
 @pytest.mark.parametrize("more", [{"text": "2"}, {"meta": {"a": 1}}, {"labels": {"a": "b"}}, {"pinned": True}])

@@ -7,7 +7,7 @@ import pytest
 from ..errors import ConflictError, InvalidValueError, LimitError
 from ..records import Ref, ScopePath
 from ..store.query import Condition, Delete, Expect, Limit, Purge, Put
-from .harness import HOME, KIND, Harness, record
+from .harness import HOME, KIND, OTHER_KIND, Harness, record
 
 
 def test_read_answers_in_the_order_of_the_question(harness: Harness) -> None:
@@ -39,11 +39,11 @@ def test_a_write_is_all_or_nothing(harness: Harness) -> None:
         harness.write(
             Put(record("b")),
             Put(record("a", text="new")),
-            Put(record("c", kind="note")),
+            Put(record("c", kind=OTHER_KIND)),
             Put(record("a"), if_version=999),
         )
     assert harness.keys() == ["a"]
-    assert harness.keys(kinds=("note",)) == []
+    assert harness.keys(kinds=(OTHER_KIND,)) == []
     found = harness.get("a")
     assert found is not None
     assert found.text == "old"
@@ -101,7 +101,7 @@ def test_expect_guards_a_stream(harness: Harness) -> None:
 def test_purge_empties_a_stream_but_for_some_keys(harness: Harness) -> None:
     for n in range(10):
         harness.put(f"k{n}", weight=n, labels={"n": str(n)})
-    harness.put("other", kind="note")
+    harness.put("other", kind=OTHER_KIND)
     assert harness.write(Purge(HOME, KIND, keep=("k3", "k7", "no")))[0].count == 8
     assert harness.keys() == ["k3", "k7"]
     stream = harness.stream()
@@ -109,7 +109,7 @@ def test_purge_empties_a_stream_but_for_some_keys(harness: Harness) -> None:
     assert (stream.count, stream.weight, stream.last_seq) == (2, 10, 10)
     assert harness.keys(where=(Condition("labels.n", "eq", "5"),)) == []
     assert harness.keys(where=(Condition("labels.n", "eq", "7"),)) == ["k7"]
-    assert harness.keys(kinds=("note",)) == ["other"]
+    assert harness.keys(kinds=(OTHER_KIND,)) == ["other"]
     assert harness.write(Purge(HOME, KIND))[0].count == 2
     assert harness.stream() is None
 

@@ -1,5 +1,5 @@
-"""AWS Bedrock AgentCore Memory: a scope is a session of an actor; its state is in its events."""
+"""AWS Bedrock AgentCore Memory: conversations as events of a session, memories as memory records."""
 
-from .store import BACKEND
+from .opening import BACKEND
 
 __all__ = ["BACKEND"]

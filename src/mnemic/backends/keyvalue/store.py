@@ -40,7 +40,7 @@ class KeyValueStore:
     @property
     def capabilities(self) -> frozenset[Capability]:
         """The capabilities that the engine enables; its commits are conditional on revisions."""
-        return self._engine.capabilities | {Capability.ATOMIC}
+        return self._engine.capabilities | {Capability.ATOMIC, Capability.RECORDS}
 
     async def write(self, write: Write) -> list[Outcome]:
         return await write_once(self, write, self._write)

@@ -45,7 +45,9 @@ Work = Callable[[Connection], Coroutine[Any, Any, Result]]
 class SqlReads(ABC):
     """Reads records from a database."""
 
-    capabilities: frozenset[Capability] = frozenset({Capability.DURABLE, Capability.SHARED, Capability.ATOMIC})
+    capabilities: frozenset[Capability] = frozenset(
+        {Capability.DURABLE, Capability.SHARED, Capability.ATOMIC, Capability.RECORDS}
+    )
 
     def __init__(self, statements: Statements, clock: Callable[[], datetime] = now) -> None:
         self._sql = statements

@@ -1,0 +1,198 @@
+"""Calls to an AgentCore memory: all pages, with errors mapped."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+from uuid import uuid4
+
+from botocore import exceptions as boto
+
+from ...errors import InvalidValueError, StoreBusyError, TooLargeError, UnreadableStoreError
+from ...event_loop import mind_forks
+from ...records import now
+from .. import aws
+from .codec import Place, namespace_of
+
+OURS = "mnemic"
+"""Metadata key of Mnemic's events, to skip those of other applications."""
+PAGE = 100
+"""Maximum number of items per request and answer."""
+AT_ONCE = 16
+"""Number of concurrent requests."""
+LARGE = 1_000_000
+"""Size from which a request is sent in chunks."""
+
+Item = dict[str, Any]
+Work = TypeVar("Work")
+Result = TypeVar("Result")
+
+_CODES: dict[str, tuple[type[Exception], str]] = {
+    **dict.fromkeys(("InvalidInputException", "ValidationException"), (InvalidValueError, "AgentCore rejects a value")),
+    **dict.fromkeys(
+        ("413", "RequestEntityTooLargeException"), (TooLargeError, "the event is larger than AgentCore allows")
+    ),
+    "RetryableConflictException": (StoreBusyError, "AgentCore is busy with the same session; try again"),
+}
+
+
+class MissingError(Exception):
+    """The requested object does not exist; internal."""
+
+
+class MemoryClient:
+    """One memory of the service."""
+
+    def __init__(self, requests: aws.Requests, memory: str) -> None:
+        self.url: str = str(requests.url)
+        self.requests = requests
+        self._memory = memory
+        self.after_fork()
+        mind_forks(self)
+
+    def before_fork(self) -> None:
+        """Do nothing: connections stay with the parent."""
+
+    def after_fork(self) -> None:
+        """Reset in a child, for its own event loop."""
+        self._gate = asyncio.Semaphore(AT_ONCE)
+
+    async def close(self) -> None:
+        await self.requests.close()
+
+    async def check(self) -> None:
+        """Raise a Mnemic error if the memory cannot be read."""
+        try:
+            await self._call("list_actors", maxResults=1)
+        except MissingError as error:
+            raise self._missing(error) from error
+
+    async def create_event(self, place: Place, payload: list[Item]) -> str:
+        """Create an event and return its id; a retried request creates it once."""
+        answer = await self._change(
+            "create_event",
+            actorId=place.actor,
+            sessionId=place.session,
+            eventTimestamp=now(),
+            payload=payload,
+            metadata={OURS: {"stringValue": "2"}},
+            clientToken=uuid4().hex,
+        )
+        return str(answer["event"]["eventId"])
+
+    async def events(self, place: Place, first: int = PAGE) -> AsyncGenerator[list[Item], None]:
+        """Yield Mnemic's events of a session, newest first, page by page; the first page has `first` events."""
+        ours = {"left": {"metadataKey": OURS}, "operator": "EXISTS"}
+        where = {"actorId": place.actor, "sessionId": place.session, "filter": {"eventMetadata": [ours]}}
+        async for page in self._pages("list_events", "events", first, includePayloads=True, **where):
+            yield page
+
+    async def delete_event(self, place: Place, id: str) -> None:
+        with suppress(MissingError):
+            await self._call("delete_event", actorId=place.actor, sessionId=place.session, eventId=id)
+
+    async def places(self) -> list[Place]:
+        """Return all sessions with events."""
+        found: list[Place] = []
+
+        async def of(actor: str) -> None:
+            with_events = {"eventFilter": "HAS_EVENTS"}
+            async for page in self._pages("list_sessions", "sessionSummaries", actorId=actor, filter=with_events):
+                found.extend(Place(actor, one["sessionId"]) for one in page)
+
+        actors = self._pages("list_actors", "actorSummaries")
+        await gathered(of, [one["actorId"] async for page in actors for one in page])
+        return found
+
+    async def records(self, path: str) -> list[Item]:
+        """Return the memory records at and below a scope."""
+        pages = self._pages("list_memory_records", "memoryRecordSummaries", namespacePath=namespace_of(path))
+        return [one async for page in pages for one in page]
+
+    async def create_records(self, records: Sequence[Item]) -> list[str]:
+        """Create memory records and return their ids; if one is rejected, none is kept."""
+        made: dict[str, str] = {}
+        for start in range(0, len(records), PAGE):
+            numbered = list(enumerate(records))[start : start + PAGE]
+            some = [{"requestIdentifier": str(n), "timestamp": now(), **record} for n, record in numbered]
+            token = uuid4().hex
+            answer = await self._change("batch_create_memory_records", records=some, clientToken=token)
+            made |= {one["requestIdentifier"]: one["memoryRecordId"] for one in answer["successfulRecords"]}
+            if answer["failedRecords"]:
+                await self.delete_records(list(made.values()))
+                raise InvalidValueError(f"{self.url}: AgentCore rejects a memory record: {answer['failedRecords'][0]}")
+        return [made[str(n)] for n in range(len(records))]
+
+    async def update_records(self, records: Sequence[tuple[str, Item]]) -> set[str]:
+        """Change memory records; return the ids of those that do not exist."""
+        changes = [{"memoryRecordId": id, "timestamp": now(), **record} for id, record in records]
+        return await self._batches("batch_update_memory_records", changes)
+
+    async def delete_records(self, ids: Sequence[str]) -> set[str]:
+        """Delete memory records; return the ids of those that do not exist."""
+        return await self._batches("batch_delete_memory_records", [{"memoryRecordId": id} for id in ids])
+
+    async def _batches(self, operation: str, items: list[Item]) -> set[str]:
+        failed: set[str] = set()
+        for start in range(0, len(items), PAGE):
+            answer = await self._change(operation, records=items[start : start + PAGE])
+            failed.update(one["memoryRecordId"] for one in answer["failedRecords"])
+        return failed
+
+    async def _pages(
+        self, operation: str, field: str, first: int = PAGE, **arguments: Any
+    ) -> AsyncGenerator[list[Item], None]:
+        more: Item = {"maxResults": first}
+        while True:
+            try:
+                answer = await self._call(operation, **arguments, **more)
+            except MissingError:
+                await self.check()  # if the memory exists, it is the session that does not
+                return
+            yield answer[field]
+            if not answer.get("nextToken"):
+                return
+            more = {"maxResults": PAGE, "nextToken": answer["nextToken"]}
+
+    async def _change(self, operation: str, **arguments: Any) -> Any:
+        try:
+            return await self._call(operation, **arguments)
+        except MissingError as error:
+            raise self._missing(error) from error
+
+    async def _call(self, operation: str, **arguments: Any) -> Any:
+        async with self._gate:
+            try:
+                return await self.requests.send(operation, memoryId=self._memory, **arguments)
+            except boto.ClientError as error:
+                code = aws.code_of(error)
+                if code == "ResourceNotFoundException":
+                    raise MissingError(str(error)) from error
+                if code in _CODES:
+                    kind, hint = _CODES[code]
+                    raise kind(f"{self.url}: {hint} ({error})") from error
+                raise aws.explain(error, self.url) from error
+
+    def _missing(self, error: MissingError) -> UnreadableStoreError:
+        hint = "make one with create_memory of bedrock-agentcore-control, or name its region"
+        return UnreadableStoreError(f"{self.url}: there is no such memory in this region; {hint} ({error})")
+
+
+def as_stream(request: Any, **_: Any) -> None:
+    """Send a large request in chunks, as aiohttp asks for."""
+    if isinstance(request.body, bytes | bytearray) and len(request.body) > LARGE:
+        request.body = io.BytesIO(request.body)
+
+
+async def gathered(work: Callable[[Work], Awaitable[Result]], items: Sequence[Work]) -> list[Result]:
+    """Run work on all items, some at a time; return the results."""
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def one(item: Work) -> Result:
+        async with gate:
+            return await work(item)
+
+    return await asyncio.gather(*map(one, items))

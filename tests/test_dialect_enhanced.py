@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import mnemic
+from clock import Clock
 from mnemic.dialects import enhanced
 from mnemic.dialects.enhanced import (
     AgentMemory,
@@ -66,13 +67,11 @@ def test_parts_of_words_are_found_in_memory() -> None:
         store.data["b"] = "would be lost"  # type: ignore[index]
 
 
-def test_redis_forgets_after_its_time(valkey_url: str) -> None:
-    import time
-
-    store = RedisStore(valkey_url, ttl=2)
+def test_redis_forgets_after_its_time(valkey_url: str, clock: Clock) -> None:
+    store = RedisStore(valkey_url, ttl=2, clock=clock)
     store.add("a", "soon gone")
     assert store.get("a") == "soon gone"
-    time.sleep(2.1)
+    clock.advance(seconds=2)
     assert store.get("a") is None
     assert store.search("soon") == []
     store.close()

@@ -228,7 +228,7 @@ def test_what_changes_meanwhile_stays() -> None:
         await forgetting(store)._archive(archive, (await store.scan(Scan(scope=HOME))).items)
         await store.write(Write((Put(Record(HOME, "fact", "k1", text="new", created=ago(40))),)))
         found = (await store.scan(Scan(scope=HOME))).items
-        assert [record.key for record in await forgetting(store)._kept(archive, found)] == ["k0", "k2"]
+        assert [record.key for record in await forgetting(store)._archived(archive, found)] == ["k0", "k2"]
 
     asyncio.run(main())
 

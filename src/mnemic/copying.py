@@ -69,7 +69,7 @@ async def copy_async(
     total. Raises NotFoundError if the source does not exist or has nothing to copy, DecryptionError if a key is
     missing or wrong, StoreError if the verification fails, for instance because the source changed.
     """
-    home = scope if isinstance(scope, ScopePath) else ScopePath(scope or "")
+    path = scope if isinstance(scope, ScopePath) else ScopePath(scope or "")
     places = [await registry.find_existing(source), registry.find(target)]
     opened: list[Store] = []
     try:
@@ -80,25 +80,25 @@ async def copy_async(
                 await layer.prepare()
             if len(opened) == 1:
                 # Before the target is opened, which may create it.
-                await _check_any(opened[0], home, str(url))
-        return await _Copy(opened[0], opened[1], home, merge, progress).run(reembed=reembed)
+                await _check_any(opened[0], path, str(url))
+        return await _Copy(opened[0], opened[1], path, merge, progress).run(reembed=reembed)
     finally:
         for store in opened:
             await store.close()
 
 
-async def _check_any(store: Store, home: ScopePath, url: str) -> None:
+async def _check_any(store: Store, scope: ScopePath, url: str) -> None:
     """Raise NotFoundError if a scope and those below it have no user data."""
-    async with aclosing(_own_streams(store, home)) as streams:
+    async with aclosing(_own_streams(store, scope)) as streams:
         async for _ in streams:
             return
-    where = f"in the scope {home.path!r} of {url}" if home.path else f"at {url}"
+    where = f"in the scope {scope.path!r} of {url}" if scope.path else f"at {url}"
     raise NotFoundError(f"there is nothing to copy {where}")
 
 
-async def _own_streams(store: Store, home: ScopePath) -> AsyncGenerator[Stream, None]:
+async def _own_streams(store: Store, scope: ScopePath) -> AsyncGenerator[Stream, None]:
     """Yield the streams of a scope and below, except internal ones."""
-    async with aclosing(all_streams(store, StreamScan(scope=home))) as streams:
+    async with aclosing(all_streams(store, StreamScan(scope=scope))) as streams:
         async for stream in streams:
             if stream.kind not in NOTES:
                 yield stream
@@ -107,10 +107,10 @@ async def _own_streams(store: Store, home: ScopePath) -> AsyncGenerator[Stream, 
 class _Copy:
     """One copy between two open stores."""
 
-    def __init__(self, source: Store, target: Store, home: ScopePath, merge: bool, progress: Progress | None) -> None:
+    def __init__(self, source: Store, target: Store, scope: ScopePath, merge: bool, progress: Progress | None) -> None:
         self.source = source
         self.target = target
-        self.home = home
+        self.scope = scope
         self.merge = merge
         check_callable(progress, "progress")
         self.progress = progress
@@ -118,7 +118,6 @@ class _Copy:
         self.digest = blake2b(digest_size=16)
 
     async def run(self, *, reembed: bool) -> Copied:
-        """Copy every stream, one after another."""
         await self._lock()
         derived = await self._embedder(reembed)
         through = self.target
@@ -126,7 +125,7 @@ class _Copy:
             from .layers.index import IndexLayer
 
             through = IndexLayer(self.target, AUTO)
-        streams = [stream async for stream in _own_streams(self.source, self.home)]
+        streams = [stream async for stream in _own_streams(self.source, self.scope)]
         self.total = sum(stream.count for stream in streams)
         for stream in streams:
             await self._stream(stream, through, derived)
@@ -185,11 +184,11 @@ class _Copy:
         await self._verify(stream)
 
     async def _page(self, records: Sequence[Record], through: Store) -> None:
-        there = await self.target.read([record.ref for record in records])
+        existing = await self.target.read([record.ref for record in records])
         ops: list[Op] = []
         size = 0
-        for record, held in zip(records, there, strict=True):
-            if held is not None and digest(held) == digest(record):
+        for record, stored in zip(records, existing, strict=True):
+            if stored is not None and digest(stored) == digest(record):
                 continue
             # The entry belongs to this version of the record; the uses to none.
             entries = {name: value for name, value in record.derived.items() if name != USE}
@@ -212,13 +211,13 @@ class _Copy:
         try:
             async for record in pair[0]:
                 wanted = digest(record)
-                held = await self._held(record) if self.merge else await anext(pair[1], None)
-                if held is None or digest(held) != wanted:
-                    raise await self._differs(stream, count, held)
+                stored = await self._stored(record) if self.merge else await anext(pair[1], None)
+                if stored is None or digest(stored) != wanted:
+                    raise await self._differs(stream, count, stored)
                 all_of_it.update(wanted)
                 count += 1
-            if not self.merge and (held := await anext(pair[1], None)) is not None:
-                raise await self._differs(stream, count, held)
+            if not self.merge and (stored := await anext(pair[1], None)) is not None:
+                raise await self._differs(stream, count, stored)
         finally:
             for one in pair:
                 await one.aclose()
@@ -242,7 +241,7 @@ class _Copy:
 
     async def _counted(self, store: Store) -> Counter[tuple[ScopePath, str]]:
         """Return the number of records in each stream, by a full scan."""
-        scan = Scan(scope=self.home, below=True, bodies=False, limit=COUNTED_AT_ONCE)
+        scan = Scan(scope=self.scope, below=True, bodies=False, limit=COUNTED_AT_ONCE)
         found: Counter[tuple[ScopePath, str]] = Counter()
         async with aclosing(scan_all(store, scan)) as records:
             async for record in records:
@@ -250,18 +249,18 @@ class _Copy:
                     found[record.scope, record.kind] += 1
         return found
 
-    async def _held(self, record: Record) -> Record | None:
-        (held,) = await self.target.read([record.ref])
-        return held
+    async def _stored(self, record: Record) -> Record | None:
+        (stored,) = await self.target.read([record.ref])
+        return stored
 
-    async def _differs(self, stream: Stream, count: int, held: Record | None) -> Exception:
+    async def _differs(self, stream: Stream, count: int, stored: Record | None) -> Exception:
         """Return the error for a target record that differs from the source's at its position."""
         where = f"the {stream.kind} stream of scope {stream.scope.path!r}"
-        if held is not None and (await self.source.read([held.ref]))[0] is None:
+        if stored is not None and (await self.source.read([stored.ref]))[0] is None:
             return ConflictError(
-                f"{where} in the target holds a record that the source does not have, {shown(held.key)}: "
+                f"{where} in the target holds a record that the source does not have, {shown(stored.key)}: "
                 "copy with merge to leave it there",
-                key=held.key,
+                key=stored.key,
             )
         return StoreError(
             f"{where} differs after {count:,} records that are the same in both stores; "

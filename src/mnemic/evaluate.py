@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from .errors import ConflictError, InvalidValueError
-from .recallset import Conversation, Place, Question
+from .recallset import Conversation, Question, TurnId
 from .sync import Memory, Scope
 
 __all__ = [
@@ -83,11 +83,11 @@ class Answer(Struct, frozen=True):
     """A question's hits, best first, and how long they took."""
 
     question: Question
-    hits: list[Place]
+    hits: list[TurnId]
     ms: float
 
     @property
-    def turns(self) -> tuple[list[Place], set[Place]]:
+    def turns(self) -> tuple[list[TurnId], set[TurnId]]:
         """The ranking of turns, and the evidence among them."""
         return self.hits, set(self.question.evidence)
 

@@ -57,7 +57,6 @@ class Inline:
     """Runs coroutines in the caller's thread, for stores that never wait outside an event loop."""
 
     def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
-        """Run a coroutine and return its result, also on a running event loop, which is blocked meanwhile."""
         if (loop := running_loop()) is None:
             return step(coroutine)
         # The caller's loop is blocked meanwhile, so nothing below may wait for it.
@@ -72,7 +71,6 @@ class Inline:
         """Do nothing: Python closes unreferenced files and connections."""
 
     def close(self, last: Coroutine[Any, Any, object] | None = None) -> None:
-        """Run `last`."""
         if last is not None:
             self.run(last)
 
@@ -115,7 +113,6 @@ class Portal:
         return await asyncio.wrap_future(self._submit(coroutine))
 
     def close_when_dropped(self, close: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """Register `close` to run if the driver is garbage-collected without being closed."""
         self._last.append(close)
 
     def close(self, last: Coroutine[Any, Any, object] | None = None) -> None:

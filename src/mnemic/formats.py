@@ -168,9 +168,9 @@ def _blocks(message: Message) -> list[Block]:
     """Return the content blocks of a message; images in OpenAI's format."""
     content = _content(message)
     items = content if isinstance(content, list) else [] if content is None else [content]
-    said = [_block(item) for item in items]
-    shows = [_openai_image(image) for image in message.images]
-    return shows + said if message.metadata.get("images_first") else said + shows
+    blocks = [_block(item) for item in items]
+    images = [_openai_image(image) for image in message.images]
+    return images + blocks if message.metadata.get("images_first") else blocks + images
 
 
 def _content(message: Message) -> str | list[Any] | None:

@@ -80,7 +80,6 @@ class AsyncMemory:
         self._store: SearchableStore = self._audit or self._index
 
     def __repr__(self) -> str:
-        """Return the class and the URL, without its password."""
         return f"<{type(self).__name__} at {self.url or 'a store'}>"
 
     def scope(self, *segments: ScopePath | str) -> AsyncScope:

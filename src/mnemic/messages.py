@@ -338,7 +338,6 @@ def encode(
 
 
 def decode(record: Record) -> Message:
-    """Return the message of a record."""
     data: Any = record.data
     assert record.created is not None, "a stored record has the time of its creation"
     if len(data) == 1:

@@ -19,9 +19,9 @@ from .files import read_file
 from .messages import ROLES, Message
 from .records import now
 
-__all__ = ["Conversation", "Place", "Question", "read_recall_set", "with_categories"]
+__all__ = ["Conversation", "Question", "TurnId", "read_recall_set", "with_categories"]
 
-Place: TypeAlias = tuple[str, str]
+TurnId: TypeAlias = tuple[str, str]
 """A turn's session and id."""
 
 _SESSION = re.compile(r"session_([0-9]{1,9})")
@@ -34,7 +34,7 @@ class Question(Struct, frozen=True, kw_only=True):
 
     id: str
     text: str
-    evidence: tuple[Place, ...]
+    evidence: tuple[TurnId, ...]
     category: str | None = None
 
 
@@ -245,12 +245,12 @@ def _conversation(id: str, sessions: dict[str, list[Message]], questions: list[Q
     return Conversation(id=id, sessions=sessions, questions=kept, left_out=left_out)
 
 
-def _places(node: _Node, sessions: dict[str, list[Message]]) -> dict[str, list[Place]]:
+def _places(node: _Node, sessions: dict[str, list[Message]]) -> dict[str, list[TurnId]]:
     """Return the positions of each turn id, and of each 'session/id', which is unambiguous.
 
     Raises InvalidValueError if two turns of one session have the same id.
     """
-    places: dict[str, list[Place]] = {}
+    places: dict[str, list[TurnId]] = {}
     for session, messages in sessions.items():
         known: set[str] = set()
         for message in messages:
@@ -262,7 +262,7 @@ def _places(node: _Node, sessions: dict[str, list[Message]]) -> dict[str, list[P
     return places
 
 
-def _place(turn: _Node, places: dict[str, list[Place]]) -> Place:
+def _place(turn: _Node, places: dict[str, list[TurnId]]) -> TurnId:
     found = places.get(turn.name(), [])
     if not found:
         raise turn.wrong("names no turn of this conversation")

@@ -79,10 +79,9 @@ class Value(Struct, frozen=True):
         return {name: plain(getattr(self, name)) for name in self.__struct_fields__}
 
     def __repr__(self) -> str:
-        """Return the fields that are set, with long texts shortened."""
         fields = ((name, getattr(self, name)) for name in self.__struct_fields__)
-        told = (f"{name}={_brief(value)}" for name, value in fields if not (value is None or value in ("", [], {}, 0)))
-        return f"{type(self).__name__}({', '.join(told)})"
+        shown = (f"{name}={_brief(value)}" for name, value in fields if not (value is None or value in ("", [], {}, 0)))
+        return f"{type(self).__name__}({', '.join(shown)})"
 
 
 def _brief(value: Any) -> str:
@@ -155,7 +154,6 @@ class ScopePath(Value, frozen=True, order=True):
         return not self.path or other.path == self.path or other.path.startswith(f"{self.path}/")
 
     def __str__(self) -> str:
-        """Return the path."""
         return self.path
 
 

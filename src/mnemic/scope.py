@@ -52,7 +52,6 @@ class AsyncScope:
         self._tokens = tokens
 
     def __repr__(self) -> str:
-        """Return the class and the path of the scope."""
         return f"<{type(self).__name__} {self.path.path!r}>"
 
     def scope(self, *segments: ScopePath | str) -> AsyncScope:

@@ -59,7 +59,6 @@ class Session:
         self.scope: ScopePath = wrapped.scope
 
     def __repr__(self) -> str:
-        """Return the class and the path of the scope."""
         return f'<{type(self).__name__} {self.scope.path!r}>'
 
     @property
@@ -244,7 +243,6 @@ class Sessions:
         self.scope: ScopePath = wrapped.scope
 
     def __repr__(self) -> str:
-        """Return the class and the path of the scope."""
         return f'<{type(self).__name__} of {self.scope.path!r}>'
 
     def get(self, session: SessionInfo | str) -> SessionInfo:
@@ -279,7 +277,6 @@ class Notes:
         self.scope: ScopePath = wrapped.scope
 
     def __repr__(self) -> str:
-        """Return the class and the path of the scope."""
         return f'<{type(self).__name__} of {self.scope.path!r}>'
 
     def settings(self) -> NoteSettings:
@@ -364,7 +361,6 @@ class Memories:
         self.scope: ScopePath = wrapped.scope
 
     def __repr__(self) -> str:
-        """Return the class and the path of the scope."""
         return f'<{type(self).__name__} of {self.scope.path!r}>'
 
     def add(
@@ -473,7 +469,6 @@ class Facts:
         self.scope: ScopePath = wrapped.scope
 
     def __repr__(self) -> str:
-        """Return the class and the path of the scope."""
         return f'<{type(self).__name__} of {self.scope.path!r}>'
 
     def add(
@@ -556,7 +551,6 @@ class Memory:
         self.url: str = wrapped.url
 
     def __repr__(self) -> str:
-        """Return the class and the URL, without its password."""
         return f"<{type(self).__name__} at {self.url or 'a store'}>"
 
     def scope(self, *segments: ScopePath | str) -> Scope:
@@ -699,7 +693,6 @@ class Scope:
         self.facts: Facts = Facts(wrapped.facts, driver)
 
     def __repr__(self) -> str:
-        """Return the class and the path of the scope."""
         return f'<{type(self).__name__} {self.path.path!r}>'
 
     def scope(self, *segments: ScopePath | str) -> Scope:

@@ -36,7 +36,6 @@ class Context(Value, frozen=True, kw_only=True):
     hits: list[Hit]
 
     def __str__(self) -> str:
-        """Return the text."""
         return self.text
 
 
@@ -111,24 +110,24 @@ def best_of(
     hits: list[Hit], recent: list[Message], session: AsyncSession | None, tokens: TokenCounter, room: int
 ) -> list[Hit]:
     """Return the best hits that fit and repeat nothing."""
-    there = {message.id for message in recent}
-    said = {_plain(message.text) for message in recent}
+    present = {message.id for message in recent}
+    shown_texts = {_plain(message.text) for message in recent}
     chosen: list[Hit] = []
     left = room - ENVELOPE - tokens.count(quoted([HEADING]))
     for hit in hits:
         record = hit.record
         text = _plain(record.text)
         here = session is not None and record.scope == session.scope
-        shown = here and (record.kind == SUMMARY or (record.kind == MESSAGE and record.key in there))
+        shown = here and (record.kind == SUMMARY or (record.kind == MESSAGE and record.key in present))
         # A system message of another conversation is not a memory.
         orders = "role" in record.labels
-        if shown or orders or not text or text in said:
+        if shown or orders or not text or text in shown_texts:
             continue
         # A line end may cost a token.
         cost = tokens.count(_line(record)) + 1
         if cost <= left:
             left -= cost
-            said.add(text)
+            shown_texts.add(text)
             chosen.append(hit)
     while chosen and count_message(block_of(chosen), tokens) > room:
         chosen.pop()
@@ -147,7 +146,6 @@ def block_of(hits: list[Hit]) -> Message:
 
 
 def _plain(text: str | None) -> str:
-    """Return a text on one line."""
     return " ".join((text or "").split())
 
 

@@ -1,16 +1,19 @@
-"""Exports facts to networkx and GraphML."""
+"""Graph search over facts, and export to networkx and GraphML."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from io import BytesIO
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from msgspec import json
 
+from ..checks import check_count
 from ..errors import MissingExtraError
 from ..files import replace_file
+from ..store.query import Condition
+from .kinds import names
 
 if TYPE_CHECKING:
     import networkx
@@ -18,7 +21,63 @@ if TYPE_CHECKING:
     from .facts import Fact
 
 
-def build_graph(links: Sequence[Fact]) -> networkx.MultiDiGraph[str]:
+NAMES_AT_ONCE = 50
+"""How many names one scan looks up."""
+
+
+class GraphSearch:
+    """A breadth-first search over facts, one step at a time; `find` yields the facts that meet conditions."""
+
+    def __init__(
+        self,
+        find: Callable[[tuple[Condition, ...]], AsyncIterator[Fact]],
+        start: str,
+        predicates: Sequence[str] | str | None,
+        max_facts: int,
+    ) -> None:
+        self._find = find
+        self._where: tuple[Condition, ...] = ()
+        if predicates is not None:
+            self._where = (Condition("labels.predicate", "in", names(predicates, "predicates")),)
+        self._max_facts = check_count(max_facts, "max_facts", least=1)
+        self._found: dict[str, Fact] = {}
+        self._back: dict[str, tuple[str, Fact]] = {}
+        self.distances: dict[str, int] = {start: 0}
+        self.frontier: list[str] = [start]
+        self.complete: bool = True
+
+    @property
+    def facts(self) -> list[Fact]:
+        return list(self._found.values())
+
+    async def step(self) -> bool:
+        """Extend the search by one step; return False if it found nothing new."""
+        frontier, self.frontier = self.frontier, []
+        for start in range(0, len(frontier), NAMES_AT_ONCE):
+            here = tuple(frontier[start : start + NAMES_AT_ONCE])
+            for end, other in (("subject", "object"), ("object", "subject")):
+                async for fact in self._find((Condition(f"labels.{end}", "in", here), *self._where)):
+                    if fact.id not in self._found and len(self._found) == self._max_facts:
+                        self.complete = False
+                        return bool(self.frontier)
+                    self._found.setdefault(fact.id, fact)
+                    name, origin = getattr(fact, other), getattr(fact, end)
+                    if name not in self.distances:
+                        self.distances[name] = self.distances[origin] + 1
+                        self._back[name] = (origin, fact)
+                        self.frontier.append(name)
+        return bool(self.frontier)
+
+    def path_from(self, name: str) -> list[Fact]:
+        """Return the facts from `name` back to the start."""
+        path = []
+        while name in self._back:
+            name, fact = self._back[name]
+            path.append(fact)
+        return path
+
+
+def build_graph(facts: Sequence[Fact]) -> networkx.MultiDiGraph[str]:
     """Return facts as a graph with their fields as edge attributes.
 
     Raises MissingExtraError if networkx is not installed.
@@ -28,17 +87,9 @@ def build_graph(links: Sequence[Fact]) -> networkx.MultiDiGraph[str]:
     except ModuleNotFoundError:
         raise MissingExtraError("exporting facts needs networkx: pip install 'mnemic[graph]'") from None
     graph: networkx.MultiDiGraph[str] = networkx.MultiDiGraph()
-    for link in links:
-        graph.add_edge(
-            link.subject,
-            link.object,
-            predicate=link.predicate,
-            valid_from=link.valid_from,
-            valid_to=link.valid_to,
-            source=link.source,
-            confidence=link.confidence,
-            metadata=link.metadata,
-        )
+    for fact in facts:
+        attributes = {name: getattr(fact, name) for name in fact.__struct_fields__ if name not in ("subject", "object")}
+        graph.add_edge(fact.subject, fact.object, **attributes)
     return graph
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -18,15 +18,14 @@ from ..store.matching import true_at
 from ..store.protocol import Store, scan_all
 from ..store.query import Condition, Delete, Op, Put, Scan, Write
 from ..store.retry import retried
-from .kinds import FACT, GUARD, names
+from .fact_graph import GraphSearch, build_graph, write_graphml
+from .kinds import FACT, GUARD
 
 if TYPE_CHECKING:
     import networkx
 
 MAX_FACTS = 1000
 """Default limit of facts that a graph search reads."""
-NAMES_AT_ONCE = 50
-"""How many names one scan looks up."""
 
 
 class Fact(Value, frozen=True, kw_only=True):
@@ -73,7 +72,6 @@ class AsyncFacts:
         self._store = store
 
     def __repr__(self) -> str:
-        """Return the class and the path of the scope."""
         return f"<{type(self).__name__} of {self.scope.path!r}>"
 
     async def add(
@@ -111,12 +109,12 @@ class AsyncFacts:
 
         async def state() -> Fact:
             if single:
-                (held,) = await self._store.read([guard])
+                (stored,) = await self._store.read([guard])
                 known = await self._known("pair", guard.key)
                 fact, ops = self._in_line(given, known)
                 # Two writers must not both find nothing to end.
                 record = Record(scope=guard.scope, kind=guard.kind, key=guard.key)
-                ops.append(Put(record, held.version if held is not None else 0))
+                ops.append(Put(record, stored.version if stored is not None else 0))
             else:
                 known = await self._known("fact", _key(*_names(given)))
                 fact, ops = self._beside(given, known)
@@ -195,7 +193,7 @@ class AsyncFacts:
     ) -> Neighborhood:
         """Return everything in this scope that is connected with a name, in either direction, within `depth` steps."""
         check_count(depth, "depth", least=1)
-        walk = _Walk(self, check_name(name, "name"), predicates, self._moment(as_of), max_facts)
+        walk = GraphSearch(self._find(self._moment(as_of)), check_name(name, "name"), predicates, max_facts)
         for _ in range(depth):
             if not await walk.step():
                 break
@@ -216,11 +214,13 @@ class AsyncFacts:
         Raises LimitError if it would have to read more than `max_facts` facts.
         """
         moment = self._moment(as_of)
-        here, there = (_Walk(self, check_name(name, "name"), predicates, moment, max_facts) for name in (start, end))
+        here, there = (
+            GraphSearch(self._find(moment), check_name(name, "name"), predicates, max_facts) for name in (start, end)
+        )
         for step in range(check_count(max_depth, "max_depth", least=1) + 1):
             if met := here.distances.keys() & there.distances.keys():
                 middle = min(met)
-                return [*reversed(here.way_from(middle)), *there.way_from(middle)]
+                return [*reversed(here.path_from(middle)), *there.path_from(middle)]
             walk = here if len(here.frontier) <= len(there.frontier) else there
             if not walk.complete:
                 raise LimitError(
@@ -234,16 +234,12 @@ class AsyncFacts:
 
     async def to_networkx(self, *, as_of: datetime | None = None, history: bool = False) -> networkx.MultiDiGraph[str]:
         """Return the facts of this scope as a networkx graph; raises MissingExtraError if networkx is not installed."""
-        from .fact_graph import build_graph
-
         return build_graph(await self.ask(as_of=as_of, history=history))
 
     async def save_graphml(
         self, path: str | PathLike[str], *, as_of: datetime | None = None, history: bool = False
     ) -> int:
         """Write the facts of this scope to a GraphML file; return how many. Raises as `to_networkx` does."""
-        from .fact_graph import write_graphml
-
         graph = await self.to_networkx(as_of=as_of, history=history)
         await off_loop(lambda: write_graphml(graph, path))
         return int(graph.number_of_edges())
@@ -281,8 +277,8 @@ class AsyncFacts:
     def _keep(self, fact: Fact, known: list[Record]) -> tuple[Fact, list[Op]]:
         """Write a fact in place of its earlier versions, and return it as stored."""
         put = Put(self._record(fact))
-        held = next((record for record in known if record.key == put.record.key), None)
-        return to_fact(put.record), [Put(put.record, held.version if held is not None else 0)]
+        old = next((record for record in known if record.key == put.record.key), None)
+        return to_fact(put.record), [Put(put.record, old.version if old is not None else 0)]
 
     def _close(self, record: Record, moment: datetime) -> list[Op]:
         """End a fact; open and ended facts have different keys."""
@@ -311,6 +307,13 @@ class AsyncFacts:
     def _moment(self, as_of: datetime | None) -> datetime:
         return self._store.clock() if as_of is None else check_time(as_of, "as_of")
 
+    def _find(self, moment: datetime) -> Callable[[tuple[Condition, ...]], AsyncIterator[Fact]]:
+        async def find(where: tuple[Condition, ...]) -> AsyncIterator[Fact]:
+            async for record in self._scan(where, moment):
+                yield to_fact(record)
+
+        return find
+
     def _question(self, where: tuple[Condition, ...], moment: datetime | None) -> Scan:
         return Scan(scope=self.scope, kinds=(FACT,), where=where, as_of=moment)
 
@@ -318,61 +321,7 @@ class AsyncFacts:
         return scan_all(self._store, self._question(where, moment))
 
 
-class _Walk:
-    """A breadth-first search over facts, one step at a time."""
-
-    def __init__(
-        self, graph: AsyncFacts, start: str, predicates: Sequence[str] | str | None, moment: datetime, max_facts: int
-    ) -> None:
-        self.graph = graph
-        self.moment = moment
-        self.room = check_count(max_facts, "max_links", least=1)
-        self.narrowed = (
-            () if predicates is None else (Condition("labels.predicate", "in", names(predicates, "predicates")),)
-        )
-        self.distances = {start: 0}
-        self.frontier = [start]
-        self.complete = True
-        self._found: dict[str, Fact] = {}
-        self._back: dict[str, tuple[str, Fact]] = {}
-
-    @property
-    def facts(self) -> list[Fact]:
-        """The facts found, in order."""
-        return list(self._found.values())
-
-    async def step(self) -> bool:
-        """Extend the search by one step; return False if it found nothing new."""
-        reached: list[str] = []
-        for start in range(0, len(self.frontier), NAMES_AT_ONCE):
-            here = tuple(self.frontier[start : start + NAMES_AT_ONCE])
-            for end, other in (("subject", "object"), ("object", "subject")):
-                where = (Condition(f"labels.{end}", "in", here), *self.narrowed)
-                async for record in self.graph._scan(where, self.moment):
-                    if record.key not in self._found and len(self._found) == self.room:
-                        self.complete = False
-                        self.frontier = reached
-                        return bool(reached)
-                    fact = self._found.setdefault(record.key, to_fact(record))
-                    name, origin = record.labels[other], record.labels[end]
-                    if name not in self.distances:
-                        self.distances[name] = self.distances[origin] + 1
-                        self._back[name] = (origin, fact)
-                        reached.append(name)
-        self.frontier = reached
-        return bool(reached)
-
-    def way_from(self, name: str) -> list[Fact]:
-        """Return the facts from `name` back to the start."""
-        way = []
-        while name in self._back:
-            name, fact = self._back[name]
-            way.append(fact)
-        return way
-
-
 def to_fact(record: Record) -> Fact:
-    """Return the fact of a record."""
     data: Any = record.data
     assert record.valid_from is not None
     return Fact(
@@ -392,7 +341,6 @@ def _names(fact: Fact) -> tuple[str, str, str]:
 
 
 def _key(*names: str) -> str:
-    """Return a key for several names."""
     from hashlib import sha256
 
     return sha256("\0".join(names).encode()).hexdigest()[:32]

@@ -49,7 +49,6 @@ class Faded(Value, frozen=True, kw_only=True):
 
 
 async def count_use(store: Store, refs: Sequence[Ref], *, reported: bool = False) -> None:
-    """Count a use of records."""
     for scope in dict.fromkeys(ref.scope for ref in refs):
         here = dict.fromkeys(ref for ref in refs if ref.scope == scope)
         await store.write(Write(tuple(CountUse(ref, reported) for ref in here)))

@@ -113,7 +113,6 @@ class Forgetting:
             self._where += (Condition("labels.source", "eq", check_name(filters.source, "source")),)
 
     async def count(self) -> Forgotten:
-        """Return the number of matching records."""
         return Forgotten(matched=sum([len(batch) async for batch in self._batches()]))
 
     async def delete(self) -> Forgotten:
@@ -164,8 +163,8 @@ class Forgetting:
             archived += await self._archive(archive, batch)
         async for batch in self._batches():
             matched += len(batch)
-            kept = await self._kept(archive, batch)
-            done = await write_each(self._store, [(Delete(r.ref, r.version),) for r in kept])
+            archived_now = await self._archived(archive, batch)
+            done = await write_each(self._store, [(Delete(r.ref, r.version),) for r in archived_now])
             deleted += sum(done)
         return Forgotten(matched=matched, archived=archived, deleted=deleted)
 
@@ -186,10 +185,10 @@ class Forgetting:
 
     async def _archive(self, archive: Store, records: Sequence[Record]) -> int:
         """Write missing records to the archive, and read them back."""
-        held = await archive.read([record.ref for record in records])
+        stored = await archive.read([record.ref for record in records])
         ops: list[Op] = []
         size = written = 0
-        for record, other in zip(records, held, strict=True):
+        for record, other in zip(records, stored, strict=True):
             if other is not None and digest(other) == digest(record):
                 continue
             if other is not None:
@@ -203,21 +202,20 @@ class Forgetting:
                 ops, size = [], 0
         if ops:
             await archive.write(Write(tuple(ops), lazy=True))
-        if written and len(await self._kept(archive, records)) < len(records):
+        if written and len(await self._archived(archive, records)) < len(records):
             raise StoreError("the archive does not hold what was written to it; nothing was deleted")
         return written
 
-    async def _kept(self, archive: Store, records: Sequence[Record]) -> list[Record]:
+    async def _archived(self, archive: Store, records: Sequence[Record]) -> list[Record]:
         """Return the records that the archive has in the same version."""
-        held = await archive.read([record.ref for record in records])
+        stored = await archive.read([record.ref for record in records])
         return [
             record
-            for record, other in zip(records, held, strict=True)
+            for record, other in zip(records, stored, strict=True)
             if other is not None and digest(other) == digest(record)
         ]
 
     async def _batches(self) -> AsyncGenerator[list[Record], None]:
-        """Yield matching records in batches."""
         scan = StreamScan(scope=self._scope)
         streams = [s async for s in all_streams(self._store, scan) if s.kind not in SPARED]
         for stream in streams:

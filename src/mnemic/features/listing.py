@@ -29,7 +29,6 @@ class SessionInfo(Value, frozen=True, kw_only=True):
 
 
 def session_info(stream: Stream) -> SessionInfo:
-    """Return the list entry of a session's stream."""
     return SessionInfo(
         name=stream.scope.name,
         scope=stream.scope,
@@ -63,7 +62,6 @@ class AsyncSessions:
         self._store = store
 
     def __repr__(self) -> str:
-        """Return the class and the path of the scope."""
         return f"<{type(self).__name__} of {self.scope.path!r}>"
 
     async def get(self, session: SessionInfo | str) -> SessionInfo:

@@ -54,7 +54,6 @@ class AsyncMemories:
         self._store = store
 
     def __repr__(self) -> str:
-        """Return the class and the path of the scope."""
         return f"<{type(self).__name__} of {self.scope.path!r}>"
 
     async def add(

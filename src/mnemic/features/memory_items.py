@@ -40,7 +40,6 @@ class MemoryItem(Value, frozen=True):
 
 
 def to_item(record: Record) -> MemoryItem:
-    """Return the memory of a record."""
     return MemoryItem(
         text=record.text or "",
         id=record.key,
@@ -81,7 +80,6 @@ def to_record(item: MemoryItem, scope: ScopePath, id: str) -> Record:
 
 
 def check_importance(value: float) -> float:
-    """Return a valid importance; raises InvalidValueError unless it is a number of at least 0."""
     return check_number(value, "importance", least=0)
 
 
@@ -108,13 +106,13 @@ def merged(old: Record, new: Record) -> Record:
     The old text and source are kept in its data; metadata is merged, new values win; importance is the maximum.
     """
     data: Any = old.data if isinstance(old.data, dict) else {}
-    said = list(data.get("merged", []))
+    earlier = list(data.get("merged", []))
     if old.text != new.text or old.labels != new.labels:
-        said.append({"text": old.text, **old.labels})
+        earlier.append({"text": old.text, **old.labels})
     return replace(
         old,
         text=new.text,
-        data={**data, "merged": said} if said else old.data,
+        data={**data, "merged": earlier} if earlier else old.data,
         meta={**old.meta, **new.meta},
         labels={**old.labels, **new.labels},
         importance=max((i for i in (old.importance, new.importance) if i is not None), default=None),

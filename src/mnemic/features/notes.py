@@ -60,7 +60,6 @@ class AsyncNotes:
         """Stored settings, as last seen."""
 
     def __repr__(self) -> str:
-        """Return the class and the path of the scope."""
         return f"<{type(self).__name__} of {self.scope.path!r}>"
 
     async def settings(self) -> NoteSettings:
@@ -237,12 +236,10 @@ class AsyncNotes:
 
 
 def to_info(record: Record) -> NoteInfo:
-    """Return the list entry of a note's record."""
     return NoteInfo(**_fields(record))
 
 
 def to_note(record: Record) -> Note:
-    """Return the note of a record."""
     return Note(**_fields(record), value=record.data)
 
 

@@ -60,7 +60,6 @@ class AsyncSession:
         self._log = LimitedLog(store, scope, self._settings)
 
     def __repr__(self) -> str:
-        """Return the class and the path of the scope."""
         return f"<{type(self).__name__} {self.scope.path!r}>"
 
     @property

@@ -140,7 +140,6 @@ class SettingsCache:
         self.view: SettingsView = SettingsView(scope, stored, settings, settings)
 
     def learn(self, stored: str | None) -> None:
-        """Take the stored settings."""
         settings = before = _decode(stored)
         if stored is None or not self._given_stored:
             settings = self._given.apply_to(before)

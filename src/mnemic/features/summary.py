@@ -35,7 +35,7 @@ _SENTENCE = re.compile(r"(?<=[.!?…。！？])\s+|\n+")
 
 
 class _Sentence(Struct, frozen=True):
-    place: int
+    position: int
     text: str
     terms: frozenset[str]
     weight: float
@@ -47,19 +47,19 @@ def extractive(messages: Sequence[Message]) -> str:
     Takes the same input as a model: the summary so far, if any, as a system message, and the messages.
     """
     sentences = list(_sentences(messages))
-    said = Counter(term for sentence in sentences for term in sentence.terms)
+    frequency = Counter(term for sentence in sentences for term in sentence.terms)
     chosen: list[_Sentence] = []
     # A single word counts only if there is nothing longer.
-    telling = [sentence for sentence in sentences if len(sentence.terms) > 1] or sentences
-    left = {sentence.place: sentence for sentence in telling if sentence.terms}
-    told: set[str] = set()
+    candidates = [sentence for sentence in sentences if len(sentence.terms) > 1] or sentences
+    left = {sentence.position: sentence for sentence in candidates if sentence.terms}
+    covered: set[str] = set()
     while left and len(chosen) < MAX_SENTENCES:
-        best = max(left.values(), key=lambda s: (_worth(s, said, told), -s.place))
-        if _worth(best, said, told) <= 0:
+        best = max(left.values(), key=lambda s: (_worth(s, frequency, covered), -s.position))
+        if _worth(best, frequency, covered) <= 0:
             break
-        chosen.append(left.pop(best.place))
-        told |= best.terms
-    return "\n".join(sentence.text for sentence in sorted(chosen, key=lambda s: s.place)) or "…"
+        chosen.append(left.pop(best.position))
+        covered |= best.terms
+    return "\n".join(sentence.text for sentence in sorted(chosen, key=lambda s: s.position)) or "…"
 
 
 def title_of(messages: Sequence[Message]) -> str | None:
@@ -70,8 +70,8 @@ def title_of(messages: Sequence[Message]) -> str | None:
         for text in _SENTENCE.split(message.text or ""):
             if len(set(terms(text))) >= 2:
                 return _cut(" ".join(text.split()).rstrip(".!?… "), MAX_TITLE)
-    said = next((message.text for message in messages if message.role == "user" and message.text), None)
-    return _cut(" ".join(said.split()), MAX_TITLE) if said and said.strip() else None
+    text = next((message.text for message in messages if message.role == "user" and message.text), None)
+    return _cut(" ".join(text.split()), MAX_TITLE) if text and text.strip() else None
 
 
 def _sentences(messages: Sequence[Message]) -> list[_Sentence]:
@@ -87,17 +87,17 @@ def _sentences(messages: Sequence[Message]) -> list[_Sentence]:
         weight = 1.5 if before else 1.0 if message.role == "user" else 0.7
         for piece in _SENTENCE.split(text.removeprefix(SO_FAR)):
             plain = " ".join(piece.split())
-            said = plain if before else f"{message.name or message.role}: {plain}"
+            shown = plain if before else f"{message.name or message.role}: {plain}"
             if plain:
-                made = _Sentence(len(found), _cut(said, LONGEST), frozenset(terms(plain)), weight)
+                made = _Sentence(len(found), _cut(shown, LONGEST), frozenset(terms(plain)), weight)
                 found.append(made)
     return found
 
 
-def _worth(sentence: _Sentence, said: Counter[str], told: set[str]) -> float:
+def _worth(sentence: _Sentence, frequency: Counter[str], covered: set[str]) -> float:
     """Return the value of a sentence: words that are frequent and not covered yet."""
-    new = sentence.terms - told
-    return sentence.weight * sum(log(1 + said[term]) for term in new) / sqrt(3 + len(sentence.terms))
+    new = sentence.terms - covered
+    return sentence.weight * sum(log(1 + frequency[term]) for term in new) / sqrt(3 + len(sentence.terms))
 
 
 def _cut(text: str, most: int) -> str:

@@ -50,17 +50,14 @@ class Turn(Struct):
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys of the messages."""
         return tuple([message.key for message in self.messages])
 
     @property
     def records(self) -> list[Record]:
-        """The records of the messages that are stored."""
         return [message.record for message in self.messages if message.record is not None]
 
     @property
     def weight(self) -> int:
-        """The tokens of all messages."""
         return sum([message.tokens for message in self.messages])
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from mnemic.backends.keyvalue_new.engine import Reach, Span
+from mnemic.backends.keyvalue.engine import StreamRange, RecordRange
 from mnemic.records import Record, ScopePath, known_scope
 from mnemic.store.codec import decode_record, decode_record_state, encode_record
 from mnemic.store.matching import in_reach
@@ -57,7 +57,7 @@ class DictEngine:
             self._apply(change)
         return True
 
-    async def rows(self, name: StreamName, span: Span) -> tuple[StreamState | None, list[Record]]:
+    async def rows(self, name: StreamName, span: RecordRange) -> tuple[StreamState | None, list[Record]]:
         stream = self.stored.get(name)
         if stream is None:
             return None, []
@@ -78,10 +78,10 @@ class DictEngine:
         return stream.state, [self._record(stream, stream.seqs[key], ()) for key in keys if key in stream.seqs]
 
     async def labeled(self, name: StreamName, label: str, values: Sequence[str]) -> list[int] | None:
-        _, records = await self.rows(name, Span(limit=1_000_000))
+        _, records = await self.rows(name, RecordRange(limit=1_000_000))
         return [record.seq for record in records if record.labels.get(label) in values]
 
-    async def streams(self, reach: Reach) -> list[StreamState]:
+    async def streams(self, reach: StreamRange) -> list[StreamState]:
         found = []
         for name in sorted(self.stored, reverse=reach.reverse):
             past = reach.after is None or (name < reach.after if reach.reverse else name > reach.after)

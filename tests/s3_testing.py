@@ -11,7 +11,7 @@ import pytest
 import zstandard
 
 from dict_bucket import DictBucket
-from mnemic.backends.keyvalue_new.store import KeyValueStore
+from mnemic.backends.keyvalue.store import KeyValueStore
 from mnemic.backends.s3 import client, codec, commit, store
 from mnemic.records import Record, ScopePath
 from mnemic.store import registry

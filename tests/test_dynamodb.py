@@ -22,7 +22,7 @@ from mnemic.backends.dynamodb import client as requests
 from mnemic.backends.dynamodb import store as engine
 from mnemic.backends.dynamodb.layout import CUT, listed_as
 from mnemic.backends.dynamodb.store import DynamoEngine
-from mnemic.backends.keyvalue_new.store import KeyValueStore
+from mnemic.backends.keyvalue.store import KeyValueStore
 from mnemic.errors import ConflictError, StoreBusyError, StoreUnavailableError, TooLargeError
 from mnemic.records import Record, Ref, ScopePath
 from mnemic.store import registry

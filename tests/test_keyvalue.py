@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Sequence
 import pytest
 
 from dict_engine import DictEngine
-from mnemic.backends.keyvalue_new.store import KeyValueStore
+from mnemic.backends.keyvalue.store import KeyValueStore
 from mnemic.errors import ConflictError, StoreBusyError
 from mnemic.records import Record, Ref, ScopePath, Stream
 from mnemic.store import retry

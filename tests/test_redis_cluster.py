@@ -12,7 +12,7 @@ import pytest
 import redis
 from redis.crc import key_slot
 
-from mnemic.backends.keyvalue_new.store import KeyValueStore
+from mnemic.backends.keyvalue.store import KeyValueStore
 from mnemic.backends.redis import client as redis_client
 from mnemic.backends.redis import store as redis_store
 from mnemic.backends.redis.client import Connection

@@ -15,7 +15,7 @@ from msgspec import json
 
 from ...store.codec import damaged
 from ...store.planning import StreamChange, StreamName, StreamState
-from ..keyvalue_new.engine import Reach, Span
+from ..keyvalue.engine import StreamRange, RecordRange
 from .client import Fields, Item, Table, attribute
 from .codec import BREAK, MAX_PARTITION, Address, decode_state, digest, shortened, stream_partition
 from .layout import Found, Layout, in_range, list_part, list_parts
@@ -53,7 +53,7 @@ class HashLayout(Layout):
         whole = f"{OURS}{address.partition}\x01{address.sort}"
         return {self._partition: {"S": OURS + shortened(whole, MAX_PARTITION - len(OURS))}}
 
-    async def span(self, name: StreamName, span: Span, fields: Fields) -> Found:
+    async def span(self, name: StreamName, span: RecordRange, fields: Fields) -> Found:
         if span.seqs is not None:
             return await self._at(name, span.seqs, fields)
         state = await self.state(name)
@@ -96,7 +96,7 @@ class HashLayout(Layout):
         while len(self._ranges) > MOST_CACHED:
             self._ranges.popitem(last=False)
 
-    async def names(self, reach: Reach) -> list[StreamName]:
+    async def names(self, reach: StreamRange) -> list[StreamName]:
         found: set[StreamName] = set()
         parts = list_parts(reach)
         while parts:

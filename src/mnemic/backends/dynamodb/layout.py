@@ -12,7 +12,7 @@ from typing import Any
 from ...records import known_scope
 from ...store.matching import in_reach
 from ...store.planning import StreamChange, StreamName, StreamState
-from ..keyvalue_new.engine import Reach, Span
+from ..keyvalue.engine import StreamRange, RecordRange
 from .client import MOST_READ, Fields, Item, Table, attribute, together
 from .codec import BREAK, STATE, Address, digest, label_partition, record_at, state_at, stream_partition
 
@@ -54,11 +54,11 @@ class Layout(ABC):
         return tuple(item[name]["S"] for name in self.keys)
 
     @abstractmethod
-    async def span(self, name: StreamName, span: Span, fields: Fields) -> Found:
-        """Return the records of a span, in order, and the state of the stream."""
+    async def span(self, name: StreamName, span: RecordRange, fields: Fields) -> Found:
+        """Return the records of a range, in order, and the state of the stream."""
 
     @abstractmethod
-    async def names(self, reach: Reach) -> list[StreamName]:
+    async def names(self, reach: StreamRange) -> list[StreamName]:
         """Return the next streams in a range; fewer than the limit only at the end."""
 
     @abstractmethod
@@ -119,7 +119,7 @@ class IndexedLayout(Layout):
     def key(self, address: Address) -> Item:
         return {self._partition: {"S": address.partition}, self._sort: {"S": address.sort}}
 
-    async def span(self, name: StreamName, span: Span, fields: Fields) -> Found:
+    async def span(self, name: StreamName, span: RecordRange, fields: Fields) -> Found:
         if span.seqs is not None:
             return await self._at(name, span.seqs, fields)
         if span.reverse and span.after is not None:
@@ -180,11 +180,11 @@ class IndexedLayout(Layout):
     async def unlisting(self, name: StreamName) -> list[Item]:
         return [{"Delete": {"Key": self.key(Address(list_part(name[0]), listed_as(name)))}}]
 
-    async def names(self, reach: Reach) -> list[StreamName]:
+    async def names(self, reach: StreamRange) -> list[StreamName]:
         found = await together(self._listed(part, reach) for part in list_parts(reach))
         return list(heapq.merge(*found, reverse=reach.reverse))[: reach.limit]
 
-    async def _listed(self, part: str, reach: Reach) -> list[StreamName]:
+    async def _listed(self, part: str, reach: StreamRange) -> list[StreamName]:
         """Return the next requested streams of one part of the list."""
         scope = reach.scope
         ranges = [(f"{scope}{BREAK}", f"{scope}\x01")]
@@ -201,7 +201,7 @@ class IndexedLayout(Layout):
                         names.append(name)
         return names
 
-    async def _walk(self, part: str, low: str, high: str, reach: Reach) -> AsyncGenerator[StreamName, None]:
+    async def _walk(self, part: str, low: str, high: str, reach: StreamRange) -> AsyncGenerator[StreamName, None]:
         """Yield the streams of a range of one part of the list, in order."""
         first, last = low[:CUT], high[:CUT] + TOP
         if reach.after is not None:
@@ -238,14 +238,14 @@ def list_part(scope: str) -> str:
     return f"d{BREAK}{int(digest(tenant)[:8], 16) % PARTS}"
 
 
-def list_parts(reach: Reach) -> list[str]:
+def list_parts(reach: StreamRange) -> list[str]:
     """Return the partitions of the list for a range."""
     if reach.scope or not reach.below:
         return [list_part(reach.scope)]
     return [f"d{BREAK}{n}" for n in range(PARTS)]
 
 
-def in_range(name: StreamName, reach: Reach) -> bool:
+def in_range(name: StreamName, reach: StreamRange) -> bool:
     """Return whether a stream is requested."""
     if reach.after is not None and (name >= reach.after if reach.reverse else name <= reach.after):
         return False

@@ -10,7 +10,7 @@ from ...errors import InvalidValueError, StoreBusyError, StoreError, UnreadableS
 from ...store.protocol import Store
 from ...store.registry import Backend, StoreURL
 from .. import aws
-from ..keyvalue_new.store import KeyValueStore
+from ..keyvalue.store import KeyValueStore
 from .client import Item, Table
 from .hash_layout import HashLayout
 from .layout import INDEX, IndexedLayout, Layout

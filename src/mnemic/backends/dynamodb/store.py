@@ -12,7 +12,7 @@ from ...records import Record
 from ...store.codec import decode_record_state
 from ...store.planning import Derived, Loaded, Needs, StreamChange, StreamName, StreamState
 from ...store.protocol import Capability
-from ..keyvalue_new.engine import Reach, Span
+from ..keyvalue.engine import StreamRange, RecordRange
 from . import codec
 from .bulk import MOST_ITEMS, BulkWrite, BulkWrites
 from .client import ALL, MOST_BYTES, Fields, Item, attribute, size_of
@@ -55,7 +55,7 @@ class DynamoEngine:
         for name, item in await self._get(records, self._record_state):
             self._take(name, item, loaded)
         for name in needs.whole:
-            _, found = await self._layout.span(name, Span(limit=ALL), self._record_state)
+            _, found = await self._layout.span(name, RecordRange(limit=ALL), self._record_state)
             for item in found:
                 self._take(name, item, loaded)
             loaded.whole.add(name)
@@ -150,7 +150,7 @@ class DynamoEngine:
                         stale += [self._layout.key(chunk) for chunk in codec.chunk_addresses(reference)]
         return stale
 
-    async def rows(self, name: StreamName, span: Span) -> tuple[StreamState | None, list[Record]]:
+    async def rows(self, name: StreamName, span: RecordRange) -> tuple[StreamState | None, list[Record]]:
         fields = codec.record_fields(span.derived)
         return await self._read(name, lambda: self._layout.span(name, span, fields), span.derived)
 
@@ -185,7 +185,7 @@ class DynamoEngine:
             if seqs is None or await self._bulks.settled(name, await self._layout.state(name)):
                 return seqs
 
-    async def streams(self, reach: Reach) -> list[StreamState]:
+    async def streams(self, reach: StreamRange) -> list[StreamState]:
         found: list[StreamState] = []
         left = reach.limit
         while left:

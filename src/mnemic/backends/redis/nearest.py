@@ -20,8 +20,8 @@ from ...records import Record, ScopePath, known_scope
 from ...store.nearest import Mark, Near, Nearby
 from ...store.planning import StreamName
 from ...store.protocol import Capability
-from ..keyvalue_new.engine import Reach, Span
-from ..keyvalue_new.store import KeyValueStore
+from ..keyvalue.engine import StreamRange, RecordRange
+from ..keyvalue.store import KeyValueStore
 from .client import Command
 from .store import RedisEngine
 
@@ -163,7 +163,7 @@ class RedisIndex:
     async def _behind(self, near: Near) -> list[tuple[Any, Mark | None]]:
         marks = await self.marks(near.name, near.scope)
         found: list[tuple[Any, Mark | None]] = []
-        reach = Reach(near.scope.path, below=True)
+        reach = StreamRange(near.scope.path, below=True)
         while True:
             states = await self._engine.streams(reach)
             for state in states:
@@ -172,10 +172,10 @@ class RedisIndex:
                     found.append((state.stream(state.count, state.weight), mark))
             if len(states) < reach.limit:
                 return found
-            reach = Reach(near.scope.path, below=True, after=states[-1].name)
+            reach = StreamRange(near.scope.path, below=True, after=states[-1].name)
 
     async def _read(self, near: Near, name: StreamName, seqs: set[int]) -> list[Record]:
-        span = Span(limit=len(seqs), seqs=tuple(sorted(seqs)), derived=(near.name, USE))
+        span = RecordRange(limit=len(seqs), seqs=tuple(sorted(seqs)), derived=(near.name, USE))
         state, records = await self._engine.rows(name, span)
         if state is not None and state.ended(self._moment()):
             return []

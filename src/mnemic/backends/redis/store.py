@@ -20,7 +20,7 @@ from ...records import Record, known_scope
 from ...store.codec import decode_record
 from ...store.planning import Loaded, Needs, StreamChange, StreamName, StreamState
 from ...store.protocol import Capability
-from ..keyvalue_new.engine import Reach, Span
+from ..keyvalue.engine import StreamRange, RecordRange
 from .client import Command, RedisClient, evalsha
 from .codec import PARTS, Keys, WriteArguments, decode_slot, decode_state, list_part_of, read_argument
 from .scripts import READ
@@ -80,7 +80,7 @@ class RedisEngine:
             await self.list.retract(dropped)
         return done
 
-    async def rows(self, name: StreamName, span: Span) -> tuple[StreamState | None, list[Record]]:
+    async def rows(self, name: StreamName, span: RecordRange) -> tuple[StreamState | None, list[Record]]:
         if span.seqs is not None:
             return await self._records(name, "seqs", span.seqs, span.derived)
         after = "" if span.after is None else f"({span.after}"
@@ -103,7 +103,7 @@ class RedisEngine:
         _, _, found, _ = await self.client.read(*self._reading(name, "labels", wanted))
         return [int(seq) for seq in found]
 
-    async def streams(self, reach: Reach) -> list[StreamState]:
+    async def streams(self, reach: StreamRange) -> list[StreamState]:
         if reach.kinds and not reach.below:
             names = sorted(((reach.scope, kind) for kind in set(reach.kinds)), reverse=reach.reverse)
             after = reach.after
@@ -226,7 +226,7 @@ class StreamList:
         removal.run("HDEL", times, member)
         await self._client.write(removal)
 
-    async def names(self, reach: Reach, after: StreamName | None) -> list[StreamName]:
+    async def names(self, reach: StreamRange, after: StreamName | None) -> list[StreamName]:
         """Return the next names in a range, of any kind; fewer than its limit only at the end."""
         found: list[bytes] = []
         parts = range(PARTS) if not reach.scope and reach.below else (list_part_of(reach.scope),)
@@ -243,7 +243,7 @@ class StreamList:
         return [(scope, kind) for scope, _, kind in (member.decode().partition("\0") for member in found)]
 
 
-def _ranges(reach: Reach, after: StreamName | None) -> list[tuple[bytes, bytes]]:
+def _ranges(reach: StreamRange, after: StreamName | None) -> list[tuple[bytes, bytes]]:
     """Return the first name, and the one after the last, of each range, in order."""
     scope = reach.scope.encode()
     if reach.below and not scope:

@@ -10,7 +10,7 @@ from ...checks import shown
 from ...errors import InvalidValueError
 from ...store.registry import Backend, StoreURL
 from .. import aws
-from ..keyvalue_new.store import KeyValueStore
+from ..keyvalue.store import KeyValueStore
 from .client import Bucket
 from .codec import MAX_PREFIX, Keys
 from .store import DAY, S3Engine

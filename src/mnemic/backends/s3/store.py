@@ -15,7 +15,7 @@ from ...records import Record, known_scope
 from ...store.codec import decode_record
 from ...store.planning import Loaded, Needs, RecordState, StreamChange, StreamName, StreamState
 from ...store.protocol import Capability
-from ..keyvalue_new.engine import Reach, Span
+from ..keyvalue.engine import StreamRange, RecordRange
 from .client import Bucket, Cache, Listed, UnchangedError
 from .codec import Keys, Manifest, Segment, SegmentRecords, StoredRecord, StreamEntry, read_object, write_object
 from .commit import MAX_COMMITS, Commit
@@ -78,7 +78,7 @@ class S3Engine:
         made = await self._read(key, lambda manifest: self._made(scope, manifest, changes), fresh=False)
         return made is not None and await self._publish(key, *made)
 
-    async def rows(self, name: StreamName, span: Span) -> tuple[StreamState | None, list[Record]]:
+    async def rows(self, name: StreamName, span: RecordRange) -> tuple[StreamState | None, list[Record]]:
         async def work(manifest: Manifest) -> tuple[StreamState | None, list[Record]]:
             entry = manifest.stream(name[1])
             return entry.state, _decoded(name, entry, await self._in_span(entry, span, manifest), span.derived)
@@ -102,7 +102,7 @@ class S3Engine:
 
         return await self._read(self._keys.manifest(name[0]), work)
 
-    async def streams(self, reach: Reach) -> list[StreamState]:
+    async def streams(self, reach: StreamRange) -> list[StreamState]:
         keys = self._keys
         position = reach.scope if reach.after is None or reach.reverse else reach.after[0]
         key = keys.manifest(position)
@@ -256,7 +256,7 @@ class S3Engine:
             found += [content.by_key[key] for key in missing if key in content.by_key]
         return found
 
-    async def _in_span(self, entry: StreamEntry, span: Span, manifest: Manifest) -> list[StoredRecord]:
+    async def _in_span(self, entry: StreamEntry, span: RecordRange, manifest: Manifest) -> list[StoredRecord]:
         if span.seqs is not None:
             found = [entry.inline[seq] for seq in span.seqs if seq in entry.inline]
             missing = {seq for seq in span.seqs if seq not in entry.inline}
@@ -297,7 +297,7 @@ class S3Engine:
 
     # ------------------------------------------------------------ lists of streams
 
-    async def _listed_states(self, reach: Reach, start: str) -> list[StreamState]:
+    async def _listed_states(self, reach: StreamRange, start: str) -> list[StreamState]:
         """Return the next states of streams in the manifests after `start`, in order."""
         found: list[StreamState] = []
         some: list[tuple[str, str | None]] = []
@@ -313,7 +313,7 @@ class S3Engine:
                 some.append((item.key, item.etag))
         return found + await self._states(some, reach)
 
-    async def _listed(self, reach: Reach, start: str) -> AsyncGenerator[Listed, None]:
+    async def _listed(self, reach: StreamRange, start: str) -> AsyncGenerator[Listed, None]:
         """Yield the manifests after `start` that may contain requested streams, in order."""
         async with aclosing(self._bucket.list(self._keys.below(reach.scope), after=start)) as items:
             if not reach.reverse:
@@ -326,7 +326,7 @@ class S3Engine:
             if end is None or self._keys.order(item.key) <= end:
                 yield item
 
-    async def _states(self, some: Iterable[tuple[str, str | None]], reach: Reach) -> list[StreamState]:
+    async def _states(self, some: Iterable[tuple[str, str | None]], reach: StreamRange) -> list[StreamState]:
         """Return the requested states of streams in manifests, given with their ETags if known, in order."""
         manifests: list[Manifest] = []
         missing = []
@@ -362,12 +362,12 @@ def _decoded(
     return found
 
 
-def _beyond(place: Place, other: Place, within: Span | Reach) -> bool:
+def _beyond(place: Place, other: Place, within: RecordRange | StreamRange) -> bool:
     """Return whether a place comes after another in the requested order."""
     return place < other if within.reverse else place > other
 
 
-def _next(records: list[StoredRecord], span: Span) -> list[StoredRecord]:
+def _next(records: list[StoredRecord], span: RecordRange) -> list[StoredRecord]:
     """Return the next of some sorted records, in the requested order."""
     if span.reverse:
         end = len(records) if span.after is None else bisect_left(records, span.after, key=_seq)

@@ -1,1 +1,0 @@
-"""A complete store over a key-value engine."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from mnemic.backends.keyvalue.engine import StreamRange, RecordRange
+from mnemic.backends.keyvalue.engine import RecordRange, StreamRange
 from mnemic.records import Record, ScopePath, known_scope
 from mnemic.store.codec import decode_record, decode_record_state, encode_record
 from mnemic.store.matching import in_reach

@@ -15,7 +15,7 @@ from msgspec import json
 
 from ...store.codec import damaged
 from ...store.planning import StreamChange, StreamName, StreamState
-from ..keyvalue.engine import StreamRange, RecordRange
+from ..keyvalue.engine import RecordRange, StreamRange
 from .client import Fields, Item, Table, attribute
 from .codec import BREAK, MAX_PARTITION, Address, decode_state, digest, shortened, stream_partition
 from .layout import Found, Layout, in_range, list_part, list_parts

@@ -12,7 +12,7 @@ from typing import Any
 from ...records import known_scope
 from ...store.matching import in_reach
 from ...store.planning import StreamChange, StreamName, StreamState
-from ..keyvalue.engine import StreamRange, RecordRange
+from ..keyvalue.engine import RecordRange, StreamRange
 from .client import MOST_READ, Fields, Item, Table, attribute, together
 from .codec import BREAK, STATE, Address, digest, label_partition, record_at, state_at, stream_partition
 

@@ -12,7 +12,7 @@ from ...records import Record
 from ...store.codec import decode_record_state
 from ...store.planning import Derived, Loaded, Needs, StreamChange, StreamName, StreamState
 from ...store.protocol import Capability
-from ..keyvalue.engine import StreamRange, RecordRange
+from ..keyvalue.engine import RecordRange, StreamRange
 from . import codec
 from .bulk import MOST_ITEMS, BulkWrite, BulkWrites
 from .client import ALL, MOST_BYTES, Fields, Item, attribute, size_of

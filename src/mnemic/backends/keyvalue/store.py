@@ -18,7 +18,7 @@ from ...store.protocol import Capability, Page
 from ...store.query import Condition, Outcome, Scan, StreamScan, Write
 from ..calls import GRACE
 from ..write_queue import WriteQueue, scope_of
-from .engine import Engine, StreamRange, RecordRange
+from .engine import Engine, RecordRange, StreamRange
 from .writing import Committer
 
 MOST_RECORDS = 1000

@@ -20,7 +20,7 @@ from ...records import Record, ScopePath, known_scope
 from ...store.nearest import Mark, Near, Nearby
 from ...store.planning import StreamName
 from ...store.protocol import Capability
-from ..keyvalue.engine import StreamRange, RecordRange
+from ..keyvalue.engine import RecordRange, StreamRange
 from ..keyvalue.store import KeyValueStore
 from .client import Command
 from .store import RedisEngine

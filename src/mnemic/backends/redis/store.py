@@ -20,7 +20,7 @@ from ...records import Record, known_scope
 from ...store.codec import decode_record
 from ...store.planning import Loaded, Needs, StreamChange, StreamName, StreamState
 from ...store.protocol import Capability
-from ..keyvalue.engine import StreamRange, RecordRange
+from ..keyvalue.engine import RecordRange, StreamRange
 from .client import Command, RedisClient, evalsha
 from .codec import PARTS, Keys, WriteArguments, decode_slot, decode_state, list_part_of, read_argument
 from .scripts import READ

@@ -15,7 +15,7 @@ from ...records import Record, known_scope
 from ...store.codec import decode_record
 from ...store.planning import Loaded, Needs, RecordState, StreamChange, StreamName, StreamState
 from ...store.protocol import Capability
-from ..keyvalue.engine import StreamRange, RecordRange
+from ..keyvalue.engine import RecordRange, StreamRange
 from .client import Bucket, Cache, Listed, UnchangedError
 from .codec import Keys, Manifest, Segment, SegmentRecords, StoredRecord, StreamEntry, read_object, write_object
 from .commit import MAX_COMMITS, Commit

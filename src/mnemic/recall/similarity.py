@@ -17,7 +17,7 @@ LONG = 400
 
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
 _NUMBER = re.compile(r"[-+]?\d+(?:[.,:/]\d+)*")
-_DENIALS = frozenset(
+_NEGATIONS = frozenset(
     """
     no not never none nothing nobody nor without cannot nicht kein keine keinen keinem nie niemals nichts ohne
     ne pas jamais rien sans non mai senza nunca jamás sin nada não не нет никогда без 不 没 ない
@@ -37,7 +37,7 @@ def similarity(one: str, other: str, *, strict: bool = True) -> float:
     words, others = _words(one), _words(other)
     if not words or not others:
         return float(one.strip() == other.strip())
-    if _telling(one, words) != _telling(other, others):
+    if _decisive_parts(one, words) != _decisive_parts(other, others):
         return 0.0
     if words == others:
         return 1.0
@@ -57,9 +57,9 @@ def _words(text: str) -> list[str]:
     return _WORD.findall(text.lower().replace("’", "'"))
 
 
-def _telling(text: str, words: list[str]) -> tuple[list[str], ...]:
+def _decisive_parts(text: str, words: list[str]) -> tuple[list[str], ...]:
     """Return the parts of a text that change its meaning: numbers, signs, days, negations."""
-    denials = sorted(word for word in words if word in _DENIALS or word.endswith("n't"))
+    negations = sorted(word for word in words if word in _NEGATIONS or word.endswith("n't"))
     times = [word for word in words if word in _TIMES]
     symbols = [c for c in text if not c.isalnum() and (c in "#%&@*/" or category(c)[0] == "S")]
-    return denials, times, _NUMBER.findall(text), symbols
+    return negations, times, _NUMBER.findall(text), symbols

@@ -199,7 +199,7 @@ class AsyncSession:
     async def clear(self, *, keep_system: bool = False) -> None:
         """Delete all messages, the archive and the summary; with `keep_system`, keep the system messages."""
         keep = tuple(record.key for record in await system_records(self._store, self.scope)) if keep_system else ()
-        await self._store.write(Write((Purge(self.scope, MESSAGE, keep), *self._purge_kept())))
+        await self._store.write(Write((Purge(self.scope, MESSAGE, keep), *self._purge_beside())))
 
     async def delete(self, *messages: Message | str) -> int:
         """Delete messages, given as such or by id, in one write; return how many existed.
@@ -227,7 +227,8 @@ class AsyncSession:
         """
         fixed = [] if callable(messages) else check_several(messages, "messages")
         scan = Scan(scope=self.scope, kinds=(MESSAGE,), limit=COPIED_AT_ONCE, derived=(RECALL,))
-        for _ in range(ATTEMPTS):
+
+        async def change() -> list[Message]:
             stream = await self._stream()
             stored = [record async for record in scan_all(self._store, scan)]
             before = [decode(record) for record in stored]
@@ -235,16 +236,12 @@ class AsyncSession:
             if open_images:
                 after = await read_images(after, kept={image for message in before for image in message.images})
             ops, records = difference(stored, after, self._encode)
-            try:
-                if ops:
-                    expected = Expect(self.scope, MESSAGE, stream.version if stream is not None else 0)
-                    await self._write([expected, *ops], [], after=records)
-                return after
-            except ConflictError:
-                continue
-        raise ConflictError(
-            f"the messages of session {self.scope.path!r} could not be replaced: others keep writing to it"
-        )
+            if ops:
+                expected = Expect(self.scope, MESSAGE, stream.version if stream is not None else 0)
+                await self._write([expected, *ops], [], after=records)
+            return after
+
+        return await retried(change, f"replacing the messages of session {self.scope.path!r}")
 
     async def fork(self, name: str, at: str | None = None) -> AsyncSession:
         """Copy the session, up to the message `at` or all of it, to a new session beside it.
@@ -333,7 +330,7 @@ class AsyncSession:
 
         saved = await off_loop(lambda: read_session(path))
         records = [self._encode(message) for message in saved.messages]
-        ops: list[Op] = [Purge(self.scope, MESSAGE), *self._purge_kept(), *map(Put, records)]
+        ops: list[Op] = [Purge(self.scope, MESSAGE), *self._purge_beside(), *map(Put, records)]
         ops += [Put(replace(self._encode(message), kind=ARCHIVED)) for message in saved.archived]
         if saved.summary is not None:
             ops.append(Put(Record(scope=self.scope, kind=SUMMARY, key=SUMMARY_KEY, text=saved.summary)))
@@ -445,5 +442,5 @@ class AsyncSession:
     def _encode(self, message: Message, expires: datetime | None = None) -> Record:
         return encode(message, self.scope, self._count, self._encoding, expires)
 
-    def _purge_kept(self) -> list[Op]:
+    def _purge_beside(self) -> list[Op]:
         return [Purge(self.scope, kind) for kind in (ARCHIVED, SUMMARY)]

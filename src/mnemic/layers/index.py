@@ -81,13 +81,14 @@ class IndexLayer(Layer):
 
     async def write(self, write: Write) -> list[Outcome]:
         """Pass the write on, with index entries for each text."""
-        texts = [
-            n
-            for n, op in enumerate(write.ops)
-            if isinstance(op, Put) and (op.record.text or op.record.title) and (not write.lazy or op.record.derived)
-        ]
+        texts: list[int] = []
+        uses = 0
+        for n, op in enumerate(write.ops):
+            if isinstance(op, Put) and (op.record.text or op.record.title) and (not write.lazy or op.record.derived):
+                texts.append(n)
+            uses += isinstance(op, CountUse)
         if not texts:
-            if write.ops and all(isinstance(op, CountUse) for op in write.ops):
+            if uses and uses == len(write.ops):
                 self._use(write.ops)
                 return [Outcome(count=1)] * len(write.ops)
             return await self._remove_deleted(write.ops, await self._below.write(write))

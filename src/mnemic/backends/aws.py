@@ -53,8 +53,8 @@ OPTIONS: dict[str, Callable[[str], object]] = {"region": str, "endpoint": _endpo
 """URL options that `connect` reads, for StoreURL.take."""
 
 
-class Answer(dict[str, Any]):
-    """Answer of a service; a missing required part raises UnreadableStoreError."""
+class Response(dict[str, Any]):
+    """Response of a service; a missing required part raises UnreadableStoreError."""
 
     def __init__(self, parts: dict[str, Any], url: StoreURL) -> None:
         super().__init__(parts)
@@ -115,7 +115,7 @@ class Requests:
 
     async def _attempt(self, client: Any, operation: str, parameters: dict[str, Any]) -> Any:
         try:
-            answer = Answer(await getattr(client, operation)(**parameters), self.url)
+            answer = Response(await getattr(client, operation)(**parameters), self.url)
         except boto.ClientError as error:
             # A refusal is an answer, too, unless the service says that it is down.
             if isinstance(explain(error, self.url), StoreUnavailableError):

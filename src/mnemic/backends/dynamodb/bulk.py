@@ -106,10 +106,8 @@ class BulkWrites:
                 "ExpressionAttributeNames": {"#bulk": "bulk", "#pending": "pending"},
                 "ExpressionAttributeValues": {":bulk": {"S": token}},
             }
-            actions.append({"Delete": action} if dropped else {"Update": action | {"UpdateExpression": _UNMARK}})
+            update = {**action, "UpdateExpression": "REMOVE #pending"}
+            actions.append({"Delete": action} if dropped else {"Update": update})
         if await self._layout.table.transact(actions):
             # Others have unmarked some of them.
             await together(self._layout.table.transact([action]) for action in actions)
-
-
-_UNMARK = "REMOVE #pending"

@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, Awaitable, Iterable, Iterator, Sequence
 from contextlib import aclosing
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 from uuid import uuid4
 
 from botocore import exceptions as boto
@@ -64,21 +64,10 @@ class Table:
     async def get(self, keys: Sequence[Item], fields: Fields) -> list[Item]:
         """Return the existing items of distinct keys, in any order."""
         parts = [keys[n : n + MOST_READ] for n in range(0, len(keys), MOST_READ)]
-        return [item for found in await together(self._get(part, fields) for part in parts) for item in found]
-
-    async def _get(self, keys: Sequence[Item], fields: Fields) -> list[Item]:
-        left: Any = {self.name: {"Keys": keys, "ConsistentRead": True, **fields.projection}}
-        found: list[Item] = []
-        for attempt in range(TRIES):
-            answer = await self._send("batch_get_item", RequestItems=left)
-            some = answer["Responses"].get(self.name, [])
-            found += some
-            left = answer.get("UnprocessedKeys")
-            if not left:
-                return found
-            # Large items are returned in parts, which is no reason to back off.
-            await _pause(0 if some else attempt)
-        raise self._busy("reads")
+        found = await together(
+            self._batch("get", {"Keys": part, "ConsistentRead": True, **fields.projection}) for part in parts
+        )
+        return [item for some in found for item in some]
 
     async def query(
         self, within: Item, between: Between | None, fields: Fields, *, limit: int = ALL, **how: Any
@@ -134,17 +123,22 @@ class Table:
         """Put and delete items individually, without conditions."""
         requests: list[Item] = [{"PutRequest": {"Item": item}} for item in puts]
         requests += [{"DeleteRequest": {"Key": key}} for key in deletes]
-        await together(self._write(part) for part in batches(requests, MOST_WRITTEN))
+        await together(self._batch("write", part) for part in batches(requests, MOST_WRITTEN))
 
-    async def _write(self, requests: Sequence[Item]) -> None:
-        left: Any = {self.name: requests}
+    async def _batch(self, kind: Literal["get", "write"], requests: Any) -> list[Item]:
+        """Send requests until none is left unprocessed; return the items of the answers."""
+        found: list[Item] = []
         for attempt in range(TRIES):
-            answer = await self._send("batch_write_item", RequestItems=left)
-            left = answer.get("UnprocessedItems")
+            answer = await self._send(f"batch_{kind}_item", RequestItems={self.name: requests})
+            some = answer["Responses"].get(self.name, []) if kind == "get" else []
+            found += some
+            left = answer.get("UnprocessedKeys" if kind == "get" else "UnprocessedItems")
             if not left:
-                return
-            await _pause(attempt)
-        raise self._busy("writes")
+                return found
+            requests = left[self.name]
+            # Large items are returned in parts, which is no reason to back off.
+            await _pause(0 if some else attempt)
+        raise self._busy(f"requests to {kind} items")
 
     async def transact(self, actions: Sequence[Item]) -> list[int]:
         """Run all actions or none; return the positions of failed conditions.

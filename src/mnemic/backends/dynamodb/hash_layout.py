@@ -18,7 +18,7 @@ from ...store.planning import StreamChange, StreamName, StreamState
 from ..keyvalue.engine import RecordRange, StreamRange
 from .client import Fields, Item, Table, attribute
 from .codec import BREAK, MAX_PARTITION, Address, decode_state, digest, shortened, stream_partition
-from .layout import Found, Layout, in_range, list_part, list_parts
+from .layout import Layout, StreamItems, in_range, list_part, list_parts
 
 OURS = f"mnemic{BREAK}"
 """Prefix of Mnemic's keys: everything else in the table is ignored."""
@@ -53,7 +53,7 @@ class HashLayout(Layout):
         whole = f"{OURS}{address.partition}\x01{address.sort}"
         return {self._partition: {"S": OURS + shortened(whole, MAX_PARTITION - len(OURS))}}
 
-    async def span(self, name: StreamName, span: RecordRange, fields: Fields) -> Found:
+    async def span(self, name: StreamName, span: RecordRange, fields: Fields) -> StreamItems:
         if span.seqs is not None:
             return await self._at(name, span.seqs, fields)
         state = await self.state(name)
@@ -66,7 +66,7 @@ class HashLayout(Layout):
             found += records
         return state, found
 
-    async def _at(self, name: StreamName, seqs: Sequence[int], fields: Fields) -> Found:
+    async def _at(self, name: StreamName, seqs: Sequence[int], fields: Fields) -> StreamItems:
         """Return the records of some seqs, in order."""
         addresses = (address for seq in seqs for address in self.pointers(name, seq, {}))
         pointers = await self.table.get([self.key(address) for address in addresses], POINTER)

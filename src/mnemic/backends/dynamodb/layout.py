@@ -32,7 +32,7 @@ TOP = "\U0010ffff"
 """The last Unicode character, which a name may contain."""
 LISTED = Fields("scope", "kind")
 
-Found = tuple[Item | None, list[Item]]
+StreamItems = tuple[Item | None, list[Item]]
 """The state of a stream, no older than its records that were read with it; and these."""
 
 
@@ -54,7 +54,7 @@ class Layout(ABC):
         return tuple(item[name]["S"] for name in self.keys)
 
     @abstractmethod
-    async def span(self, name: StreamName, span: RecordRange, fields: Fields) -> Found:
+    async def span(self, name: StreamName, span: RecordRange, fields: Fields) -> StreamItems:
         """Return the records of a range, in order, and the state of the stream."""
 
     @abstractmethod
@@ -89,7 +89,7 @@ class Layout(ABC):
         """Split a part of the list whose condition has failed; return False if there was enough room."""
         return False
 
-    async def find(self, name: StreamName, keys: Iterable[str], fields: Fields) -> Found:
+    async def find(self, name: StreamName, keys: Iterable[str], fields: Fields) -> StreamItems:
         """Return the records of some keys, in any order, and the state of the stream."""
         wanted = [self.key(address) for address in {record_at(name, key) for key in keys}]
         if len(wanted) >= MOST_READ:
@@ -119,7 +119,7 @@ class IndexedLayout(Layout):
     def key(self, address: Address) -> Item:
         return {self._partition: {"S": address.partition}, self._sort: {"S": address.sort}}
 
-    async def span(self, name: StreamName, span: RecordRange, fields: Fields) -> Found:
+    async def span(self, name: StreamName, span: RecordRange, fields: Fields) -> StreamItems:
         if span.seqs is not None:
             return await self._at(name, span.seqs, fields)
         if span.reverse and span.after is not None:
@@ -133,7 +133,7 @@ class IndexedLayout(Layout):
             return found[0 if span.reverse else -1], records
         return await self.state(name), records[: span.limit]
 
-    async def _at(self, name: StreamName, seqs: Sequence[int], fields: Fields) -> Found:
+    async def _at(self, name: StreamName, seqs: Sequence[int], fields: Fields) -> StreamItems:
         """Return the records of some seqs, in order."""
         keys = [self._keys[name, seq] for seq in seqs if (name, seq) in self._keys]
         state, found = await self.find(name, keys, fields)

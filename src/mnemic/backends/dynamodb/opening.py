@@ -38,17 +38,8 @@ async def open_store(url: StoreURL) -> Store:
     Raises InvalidValueError for a bad URL, UnreadableStoreError if the table is missing or unsuitable, or the
     errors of `aws.explain`.
     """
-    options = _options(url)
-    table = await _table(url)
-    try:
-        if options.get("create"):
-            layout, _ = await _prepare(table, options)
-        else:
-            layout = _layout(table, await _ready(table), options)
-        return KeyValueStore(DynamoEngine(layout))
-    except BaseException:
-        await table.requests.close()
-        raise
+    layout, _ = await _open(url, create=False)
+    return KeyValueStore(DynamoEngine(layout))
 
 
 async def create(url: StoreURL) -> str:
@@ -56,39 +47,37 @@ async def create(url: StoreURL) -> str:
 
     Raises as `open_store` does.
     """
-    options = _options(url)
-    table = await _table(url)
-    try:
-        _, made = await _prepare(table, options)
-        return "has a new table" if made else "has its table"
-    finally:
-        await table.requests.close()
+    layout, made = await _open(url, create=True)
+    await layout.table.requests.close()
+    return "has a new table" if made else "has its table"
 
 
-async def _prepare(table: Table, options: dict[str, Any]) -> tuple[Layout, bool]:
-    """Create a table if it does not exist; return its layout and whether it was created."""
-    made = False
-    try:
-        found = await _ready(table)
-    except UnreadableStoreError:
-        made = await _make(table, options)
-        found = await _ready(table)
-    layout = _layout(table, found, options)
-    await _expire(table, new=made)
-    return layout, made
-
-
-async def _table(url: StoreURL) -> Table:
+async def _open(url: StoreURL, *, create: bool) -> tuple[Layout, bool]:
+    """Return the layout of a table, and whether it was created."""
+    options = dict(url.take(**aws.OPTIONS, create=_flag, layout=_layout_name, key=_key_name))
+    create = create or bool(options.get("create"))
     name = url.split.netloc
     if not _NAME.fullmatch(name) or url.split.path.strip("/"):
         raise InvalidValueError(
             f"{url} names no table: use dynamodb://name, of 3 to 255 letters, digits and '_', '-', '.'"
         )
-    return Table(await aws.Requests.open("dynamodb", url, parameter_validation=False), name)
-
-
-def _options(url: StoreURL) -> dict[str, Any]:
-    return dict(url.take(**aws.OPTIONS, create=_flag, layout=_layout_name, key=_key_name))
+    table = Table(await aws.Requests.open("dynamodb", url, parameter_validation=False), name)
+    made = False
+    try:
+        try:
+            found = await _ready(table)
+        except UnreadableStoreError:
+            if not create:
+                raise
+            made = await _make(table, options)
+            found = await _ready(table)
+        layout = _layout(table, found, options)
+        if create:
+            await _expire(table, new=made)
+        return layout, made
+    except BaseException:
+        await table.requests.close()
+        raise
 
 
 async def _ready(table: Table) -> Item:

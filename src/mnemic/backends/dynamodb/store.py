@@ -17,7 +17,7 @@ from . import codec
 from .bulk import MOST_ITEMS, BulkWrite, BulkWrites
 from .client import ALL, MOST_BYTES, Fields, Item, attribute, size_of
 from .codec import Address, Chunks, record_at, state_at
-from .layout import Found, Layout
+from .layout import Layout, StreamItems
 
 MOST_READS = 20
 """How often records are read that change during the read."""
@@ -35,7 +35,7 @@ class DynamoEngine:
         self._layout = layout
         self._table = layout.table
         self._bulks = BulkWrites(layout)
-        self._record_state = Fields(*layout.keys, "seq", "stream", "record", "body", "large")
+        self._record_state = Fields(*layout.keys, "seq", "record", "body", "large", *codec.STATE)
         self._large: OrderedDict[tuple[StreamName, str], None] = OrderedDict()
         """Records known to have values outside their item."""
 
@@ -55,7 +55,9 @@ class DynamoEngine:
         for name, item in await self._get(records, self._record_state):
             self._take(name, item, loaded)
         for name in needs.whole:
-            _, found = await self._layout.span(name, RecordRange(limit=ALL), self._record_state)
+            state, found = await self._layout.span(name, RecordRange(limit=ALL), self._record_state)
+            while not await self._bulks.settled(name, state):
+                state, found = await self._layout.span(name, RecordRange(limit=ALL), self._record_state)
             for item in found:
                 self._take(name, item, loaded)
             loaded.whole.add(name)
@@ -77,12 +79,9 @@ class DynamoEngine:
 
     async def _get(self, addresses: dict[Address, StreamName], fields: Fields) -> list[tuple[StreamName, Item]]:
         """Return the items of some addresses, with what these are mapped to."""
-        keys = {self._layout.tag(key): (key, name) for key, name in self._keys(addresses)}
-        found = await self._table.get([key for key, _ in keys.values()], fields)
-        return [(keys[self._layout.tag(item)][1], item) for item in found]
-
-    def _keys(self, addresses: dict[Address, StreamName]) -> Iterable[tuple[Item, StreamName]]:
-        return ((self._layout.key(address), name) for address, name in addresses.items())
+        keys = [self._layout.key(address) for address in addresses]
+        names = {self._layout.tag(key): name for key, name in zip(keys, addresses.values(), strict=True)}
+        return [(names[self._layout.tag(item)], item) for item in await self._table.get(keys, fields)]
 
     def _take(self, name: StreamName, item: Item, loaded: Loaded) -> None:
         record = decode_record_state(attribute(item, "record", "S"))
@@ -159,7 +158,7 @@ class DynamoEngine:
         return await self._read(name, lambda: self._layout.find(name, keys, fields), ())
 
     async def _read(
-        self, name: StreamName, read: Callable[[], Awaitable[Found]], derived: Sequence[str]
+        self, name: StreamName, read: Callable[[], Awaitable[StreamItems]], derived: Sequence[str]
     ) -> tuple[StreamState | None, list[Record]]:
         """Read until no bulk write was applied meanwhile, and no large value replaced."""
         for _ in range(MOST_READS):
@@ -176,7 +175,8 @@ class DynamoEngine:
             if len(complete) == len(records):
                 return codec.decode_state(state), complete
         raise UnreadableStoreError(
-            f"{self.url}: a part of a large record of the {name[1]} stream of scope {name[0]!r} is missing"
+            f"{self.url}: the {name[1]} stream of scope {name[0]!r} changed during each of {MOST_READS} reads, "
+            "or a part of a large record is missing"
         )
 
     async def labeled(self, name: StreamName, label: str, values: Sequence[str]) -> list[int] | None:

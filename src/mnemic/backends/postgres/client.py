@@ -18,7 +18,7 @@ from psycopg.pq import ConnStatus, ExecStatus, TransactionStatus
 from psycopg.pq.abc import PGresult
 from psycopg.types.numeric import Int8Dumper
 from psycopg.waiting import Ready, Wait
-from psycopg_pool import AsyncConnectionPool
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from ...errors import StoreBusyError
 from ..calls import GRACE, Calls
@@ -228,8 +228,8 @@ class Pool:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._in_use = 0
-        self._waiting: dict[asyncio.Timeout, ConnectFailure | None] = {}
-        """Deadlines of the calls that wait for a connection, and why they ended early."""
+        self._waiting: dict[asyncio.Task[Any], ConnectFailure | None] = {}
+        """Tasks that wait for a connection, and why they were interrupted."""
         self._pool = AsyncConnectionPool(
             connection_class=Connection,
             kwargs={
@@ -242,7 +242,7 @@ class Pool:
             min_size=options.pool_min,
             max_size=options.pool_max,
             max_idle=IDLE_SECONDS,
-            timeout=options.timeout,
+            timeout=POOL_SHARE * options.timeout,
             reconnect_timeout=0,
             name="mnemic",
             open=False,
@@ -251,7 +251,7 @@ class Pool:
     async def open(self) -> Pool:
         """Connect; raises the driver's errors."""
         try:
-            await self._in_time(lambda: self._pool.open(wait=True, timeout=self._options.timeout))
+            await self._unless_refused(lambda: self._pool.open(wait=True, timeout=self._pool.timeout))
         except BaseException:
             await self.close()
             raise
@@ -266,7 +266,7 @@ class Pool:
 
         Raises the driver's errors, LostConnectionError if the connection broke meanwhile, and StoreBusyError.
         """
-        connection = await self._in_time(self._take)
+        connection = await self._unless_refused(self._take)
         connection.committing = False
         self._in_use += 1
         try:
@@ -284,7 +284,7 @@ class Pool:
                 raise LostConnectionError(error, connection.committing) from error
             raise
         finally:
-            if connection.info.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR):
+            if connection.pgconn.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR):
                 with suppress(psycopg.Error):
                     await connection.rollback()
             self._in_use -= 1
@@ -297,40 +297,40 @@ class Pool:
             await self._pool.putconn(connection)
         return connection
 
-    async def _in_time(self, work: Callable[[], Awaitable[Result]]) -> Result:
+    async def _unless_refused(self, work: Callable[[], Awaitable[Result]]) -> Result:
         """Wait for a connection; raises the error of an attempt to connect that began meanwhile, if it fails."""
-        loop = asyncio.get_running_loop()
-        until = loop.time() + POOL_SHARE * self._options.timeout
+        task = asyncio.current_task()
+        assert task is not None
         while True:
-            began = loop.time()
-            deadline = asyncio.timeout_at(until)
-            self._waiting[deadline] = None
+            began = task.get_loop().time()
+            self._waiting[task] = None
             try:
-                async with deadline:
-                    return await work()
-            except TimeoutError:
-                failure = self._waiting[deadline]
-                if failure is None:
-                    raise self._late() from None
+                return await work()
+            except PoolTimeout:
+                raise self._late() from None
+            except asyncio.CancelledError:
+                failure = self._waiting[task]
+                if failure is None or task.uncancel():
+                    raise
                 if failure.began >= began:
                     raise failure.error from None
             finally:
-                del self._waiting[deadline]
+                del self._waiting[task]
 
     def _late(self) -> Exception:
         if self._in_use < self._options.pool_max:
             return psycopg.errors.ConnectionTimeout("a new connection took too long")
         return StoreBusyError(
             f"{self._options.url}: all {self._options.pool_max} connections were in use for "
-            f"{POOL_SHARE * self._options.timeout:g} seconds; the option pool_max allows more"
+            f"{self._pool.timeout:g} seconds; the option pool_max allows more"
         )
 
     def _connecting_failed(self, failure: ConnectFailure) -> None:
         """Fail the calls that wait for a connection: psycopg's pool would let them wait until their timeout."""
-        for deadline in self._waiting:
-            if not deadline.expired():
-                self._waiting[deadline] = failure
-                deadline.reschedule(failure.began)
+        for task, known in self._waiting.items():
+            if known is None:
+                self._waiting[task] = failure
+                task.cancel()
 
 
 class PostgresClient:
@@ -342,7 +342,14 @@ class PostgresClient:
 
     async def run(self, work: Callable[[Pool], Awaitable[Result]]) -> Result:
         """Run `work`; raises Mnemic's errors, ClosedError after `close`, EventLoopError on another event loop."""
-        return await self._calls.run(lambda pool: self._mapped(work(pool)))
+
+        async def mapped(pool: Pool) -> Result:
+            try:
+                return await work(pool)
+            except psycopg.Error as error:
+                raise explain(error, self.options.url) from error
+
+        return await self._calls.run(mapped)
 
     async def use(self, work: Callable[[Connection], Awaitable[Result]], *, tries: int = 1) -> Result:
         """Run `work` with a connection, again with another one if it was lost."""
@@ -360,10 +367,7 @@ class PostgresClient:
         await self._calls.close()
 
     async def _connect(self) -> Pool:
-        return await self._mapped(Pool(self.options).open())
-
-    async def _mapped(self, work: Awaitable[Result]) -> Result:
         try:
-            return await work
+            return await Pool(self.options).open()
         except psycopg.Error as error:
             raise explain(error, self.options.url) from error

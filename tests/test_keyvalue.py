@@ -29,7 +29,7 @@ async def _streams(store: KeyValueStore) -> AsyncGenerator[Stream, None]:
         yield stream
 
 
-def test_a_writer_that_loses_every_race_gives_up() -> None:
+def test_a_writer_gives_up_after_many_conflicts() -> None:
     async def main() -> None:
         engine = DictEngine()
         store = KeyValueStore(engine)
@@ -48,7 +48,7 @@ def test_a_writer_that_loses_every_race_gives_up() -> None:
     asyncio.run(main())
 
 
-def test_a_plain_append_is_one_step() -> None:
+def test_a_plain_append_loads_nothing() -> None:
     async def main() -> None:
         engine = DictEngine()
         store = KeyValueStore(engine)
@@ -77,7 +77,7 @@ def test_a_plain_append_is_one_step() -> None:
     asyncio.run(main())
 
 
-def test_writes_at_the_same_time_are_committed_together() -> None:
+def test_concurrent_writes_are_committed_together() -> None:
     async def main() -> None:
         engine = DictEngine()
         store = KeyValueStore(engine)
@@ -100,7 +100,7 @@ def test_writes_at_the_same_time_are_committed_together() -> None:
     asyncio.run(main())
 
 
-def test_a_caller_who_gives_up_does_not_stop_the_others() -> None:
+def test_cancelling_a_caller_does_not_cancel_other_writes() -> None:
     async def main() -> None:
         store = KeyValueStore(DictEngine())
         first = asyncio.ensure_future(store.write(Write((Put(Record(A, "note", "k0")),))))
@@ -113,7 +113,7 @@ def test_a_caller_who_gives_up_does_not_stop_the_others() -> None:
     asyncio.run(main())
 
 
-def test_what_one_write_adds_and_the_next_removes_is_not_there() -> None:
+def test_writes_of_one_commit_that_add_and_remove_the_same_record() -> None:
     async def main() -> None:
         engine = DictEngine()
         store = KeyValueStore(engine)

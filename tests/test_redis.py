@@ -1,4 +1,4 @@
-"""What is Redis's own: errors, lost answers, restarts, expiry by the server, and where things lie."""
+"""Redis: errors, lost answers, restarts, expiry by the server, and key names."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def own_server(*options: str) -> Iterator[KeyServer]:
 
 
 @pytest.fixture
-def lab() -> Iterator[Harness]:
+def harness() -> Iterator[Harness]:
     with valkey.empty_keyspace() as url, Harness(url, on_loop=True) as opened:
         yield opened
 
@@ -70,12 +70,12 @@ def open_and_close(text: str) -> None:
 
 def commands(server: KeyServer) -> dict[str, int]:
     """Return how often each command has run, also within scripts."""
-    told = server.ask("INFO", "commandstats")
-    return {name.removeprefix("cmdstat_"): count["calls"] for name, count in told.items()}
+    stats = server.ask("INFO", "commandstats")
+    return {name.removeprefix("cmdstat_"): count["calls"] for name, count in stats.items()}
 
 
-def prefix(lab: Harness) -> str:
-    return lab.url.partition("prefix=")[2]
+def prefix(harness: Harness) -> str:
+    return harness.url.partition("prefix=")[2]
 
 
 DRIVER_ERRORS = [
@@ -86,16 +86,16 @@ DRIVER_ERRORS = [
 
 
 @pytest.mark.parametrize("cls", [*DRIVER_ERRORS, NotSentError, OSError, AttributeError])
-def test_every_error_of_the_driver_becomes_one_of_ours(cls: type[Exception]) -> None:
-    told = "1 host:1" if issubclass(cls, redis.exceptions.AskError) else "why"
+def test_every_driver_error_is_mapped(cls: type[Exception]) -> None:
+    message = "1 host:1" if issubclass(cls, redis.exceptions.AskError) else "why"
     for lost in (False, True):
-        error = explain("redis://me:***@host/0", cls(told), lost=lost)
+        error = explain("redis://me:***@host/0", cls(message), lost=lost)
         assert isinstance(error, StoreError)
         assert "redis://me:***@host/0" in str(error)
 
 
 @pytest.mark.parametrize(
-    ("told", "kind"),
+    ("error", "kind"),
     [
         (redis.exceptions.ResponseError("MISCONF Redis is configured to save snapshots"), StoreFullError),
         (redis.exceptions.OutOfMemoryError("command not allowed"), StoreFullError),
@@ -114,11 +114,11 @@ def test_every_error_of_the_driver_becomes_one_of_ours(cls: type[Exception]) -> 
         (redis.exceptions.ResponseError("ERR something else"), StoreError),
     ],
 )
-def test_errors_say_what_is_wrong(told: Exception, kind: type[StoreError]) -> None:
-    assert type(explain("redis://", told)) is kind
+def test_driver_errors_are_mapped_by_their_meaning(error: Exception, kind: type[StoreError]) -> None:
+    assert type(explain("redis://", error)) is kind
 
 
-def test_why_a_cluster_cannot_be_reached_is_told() -> None:
+def test_the_cause_of_a_cluster_error_is_reported() -> None:
     error = redis.exceptions.RedisClusterException("Redis Cluster cannot be connected")
     error.__cause__ = redis.exceptions.AuthenticationError("invalid password")
     assert isinstance(explain("redis+cluster://", error), StorePermissionError)
@@ -141,13 +141,13 @@ def test_why_a_cluster_cannot_be_reached_is_told() -> None:
         ("rediss://localhost?ssl_ca_certs=/no/such/file", InvalidValueError),
     ],
 )
-def test_a_url_that_leads_nowhere_says_why(url: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_and_unreachable_urls(url: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redis_client, "RETRIES", 0)
     with pytest.raises(error):
         open_and_close(url)
 
 
-def test_servers_that_are_not_what_the_url_says() -> None:
+def test_cluster_url_of_a_single_server_and_vice_versa() -> None:
     alone, node = valkey.server().port, valkey.cluster()[0].port
     for url, hint in (
         (f"redis+cluster://{HOST}:{alone}", "use redis:// instead"),
@@ -166,95 +166,97 @@ def test_passwords_and_permissions() -> None:
         server.ask("ACL", "SETUSER", "writer", "on", ">secret", *rights)
         server.ask("ACL", "SETUSER", "default", ">other")
         at = f"{HOST}:{server.port}"
-        with Harness(f"redis://writer:secret@{at}", on_loop=True) as lab:
-            lab.put("a", text="here")
-            lab.write(Purge(HOME, "note", drop=True), id="w")
-        with Harness(f"redis://reader:re%3Aad%2Fer@{at}", on_loop=True) as lab:
-            assert [lab.keys(), lab.keys(scope=ScopePath(), below=True)] == [["a"], ["a"]]
+        with Harness(f"redis://writer:secret@{at}", on_loop=True) as harness:
+            harness.put("a", text="here")
+            harness.write(Purge(HOME, "note", drop=True), id="w")
+        with Harness(f"redis://reader:re%3Aad%2Fer@{at}", on_loop=True) as harness:
+            assert [harness.keys(), harness.keys(scope=ScopePath(), below=True)] == [["a"], ["a"]]
             with pytest.raises(StorePermissionError, match=r"redis://\*\*\*@"):
-                lab.put("b")
+                harness.put("b")
         for url in (f"redis://{at}", f"redis://writer:wrong@{at}", f"redis://writer:secret@{at}?prefix=other"):
             with pytest.raises(StorePermissionError) as caught:
                 open_and_close(url)
             assert "wrong@" not in str(caught.value)
 
 
-def test_a_server_that_is_full_refuses_what_is_new_and_can_be_emptied() -> None:
+def test_a_full_server_rejects_writes_but_allows_deletes() -> None:
     with own_server("--maxmemory", "4mb", "--maxmemory-policy", "noeviction") as server:
-        with Harness(server.url, on_loop=True) as lab:
+        with Harness(server.url, on_loop=True) as harness:
 
             def fill() -> None:
                 for n in range(100):
-                    lab.put(f"k{n}", if_version=0, text="x" * 100_000)
+                    harness.put(f"k{n}", if_version=0, text="x" * 100_000)
 
             with pytest.raises(StoreFullError):
                 fill()
-            kept = len(lab.keys())
-            stream = lab.stream()
+            kept = len(harness.keys())
+            stream = harness.stream()
             assert stream is not None
             assert 0 < kept == stream.count
-            lab.write(Delete(Ref(HOME, KIND, "k0")))
-            lab.write(Purge(HOME, KIND, drop=True))
-            assert lab.keys() == []
-            lab.put("new")
+            harness.write(Delete(Ref(HOME, KIND, "k0")))
+            harness.write(Purge(HOME, KIND, drop=True))
+            assert harness.keys() == []
+            harness.put("new")
 
 
-def test_a_replica_is_read_but_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replica_is_read_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redis_client, "RETRIES", 1)
     with own_server("--repl-diskless-sync-delay", "0") as primary, own_server() as replica:
-        with Harness(primary.url, on_loop=True) as lab:
-            lab.put("a")
+        with Harness(primary.url, on_loop=True) as harness:
+            harness.put("a")
         replica.ask("REPLICAOF", HOST, str(primary.port))
         until = time.monotonic() + 10
         while not replica.ask("DBSIZE") and time.monotonic() < until:
             time.sleep(0.05)
-        with Harness(replica.url, on_loop=True) as lab:
-            assert lab.keys() == ["a"]
+        with Harness(replica.url, on_loop=True) as harness:
+            assert harness.keys() == ["a"]
             with pytest.raises(StoreUnavailableError, match="replica"):
-                lab.put("b")
+                harness.put("b")
             replica.ask("REPLICAOF", "NO", "ONE")
-            lab.put("b")
+            harness.put("b")
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
-def test_what_was_acknowledged_survives_and_the_next_call_works(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_acknowledged_writes_survive_a_restart_and_the_next_call_reconnects(
+    end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with own_server("--appendonly", "yes", "--appendfsync", "always") as server:
-        with Harness(server.url, on_loop=True) as lab:
-            lab.write(Put(record("a", labels={"x": "y"}, derived={"v": b"1"})))
-            lab.put("b", scope=ScopePath("c"))
+        with Harness(server.url, on_loop=True) as harness:
+            harness.write(Put(record("a", labels={"x": "y"}, derived={"v": b"1"})))
+            harness.put("b", scope=ScopePath("c"))
             getattr(server.process, end)()
             with monkeypatch.context() as patch:
                 patch.setattr(redis_client, "RETRIES", 0)
-                for call in (lambda: lab.put("c"), lambda: lab.keys(), lambda: lab.get("a")):
+                for call in (lambda: harness.put("c"), lambda: harness.keys(), lambda: harness.get("a")):
                     with pytest.raises(StoreUnavailableError):
                         call()
             server.process.start()
-            assert lab.put("c").seq == 2
-            assert lab.keys() == ["a", "c"]
+            assert harness.put("c").seq == 2
+            assert harness.keys() == ["a", "c"]
             getattr(server.process, end)()
             server.process.start()
-            assert [s.scope.path for s in lab.streams()] == [HOME.path, "c"]
+            assert [s.scope.path for s in harness.streams()] == [HOME.path, "c"]
 
 
-def test_scripts_that_the_server_has_forgotten_are_told_again(lab: Harness) -> None:
-    lab.put("a")
+def test_scripts_are_sent_again_after_a_flush(harness: Harness) -> None:
+    harness.put("a")
     valkey.server().ask("SCRIPT", "FLUSH")
-    lab.put("b", if_version=0)
+    harness.put("b", if_version=0)
     valkey.server().ask("SCRIPT", "FLUSH")
     for n in range(3):
-        lab.put("c", scope=ScopePath(f"s/{n}"))
-    assert lab.get("b") is not None
-    assert len(lab.keys(scope=ScopePath(), below=True)) == 5
+        harness.put("c", scope=ScopePath(f"s/{n}"))
+    assert harness.get("b") is not None
+    assert len(harness.keys(scope=ScopePath(), below=True)) == 5
 
 
-def test_a_connection_that_is_cut_while_a_write_waits(lab: Harness) -> None:
+def test_a_connection_lost_during_a_write(harness: Harness) -> None:
     server = valkey.server()
-    lab.put("a")
+    harness.put("a")
 
     async def cut() -> Any:
         server.ask("CLIENT", "PAUSE", "20000", "WRITE")
         try:
-            writing = asyncio.create_task(lab.store.write(Write((Put(record("b"), 0),), id="once")))
+            writing = asyncio.create_task(harness.store.write(Write((Put(record("b"), 0),), id="once")))
             await asyncio.sleep(0.2)
             server.ask("CLIENT", "KILL", "TYPE", "normal")
         finally:
@@ -262,14 +264,14 @@ def test_a_connection_that_is_cut_while_a_write_waits(lab: Harness) -> None:
         return await writing
 
     with pytest.raises(StoreUnavailableError, match="may or may not have been done"):
-        lab.run(cut())
-    lab.write(Put(record("b"), 0), id="once")
-    assert lab.keys() == ["a", "b"]
+        harness.run(cut())
+    harness.write(Put(record("b"), 0), id="once")
+    assert harness.keys() == ["a", "b"]
 
 
 @asynccontextmanager
-async def between(port: int, secure: ssl.SSLContext | None = None) -> AsyncGenerator[tuple[int, list[bytes]]]:
-    """Lend the port of someone who passes everything on, but loses the answers to what the list holds."""
+async def proxy(port: int, secure: ssl.SSLContext | None = None) -> AsyncGenerator[tuple[int, list[bytes]]]:
+    """Run a proxy that loses the answers to commands in the list; yield its port and the list."""
     lost: list[bytes] = []
 
     async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, deaf: list[bool]) -> None:
@@ -305,9 +307,9 @@ async def between(port: int, secure: ssl.SSLContext | None = None) -> AsyncGener
         yield server.sockets[0].getsockname()[1], lost
 
 
-def test_a_write_whose_answer_was_lost_is_not_done_twice_but_a_read_is() -> None:
+def test_after_a_lost_answer_reads_are_retried_and_writes_are_not() -> None:
     async def lose() -> None:
-        async with between(valkey.server().port) as (port, lost):
+        async with proxy(valkey.server().port) as (port, lost):
             url, backend = registry.find(f"redis://{HOST}:{port}?prefix={prefix}")
             store = await backend.open(url)
             await store.write(Write((Put(record("a"), 0),)))
@@ -332,7 +334,7 @@ def test_over_tls(tmp_path: Path) -> None:
     secure.load_cert_chain(certificate(tmp_path), tmp_path / "key.pem")
 
     async def talk() -> None:
-        async with between(valkey.server().port, secure) as (port, _):
+        async with proxy(valkey.server().port, secure) as (port, _):
             url, backend = registry.find(f"rediss://{HOST}:{port}?prefix={prefix}&ssl_ca_certs={tmp_path / 'cert.pem'}")
             store = await backend.open(url)
             await store.write(Write((Put(record("a"), 0),)))
@@ -348,7 +350,7 @@ def test_over_tls(tmp_path: Path) -> None:
 
 
 def certificate(folder: Path) -> Path:
-    """Make a key and a certificate for this machine, and return the certificate's file."""
+    """Create a self-signed certificate for localhost; return its file."""
     from ipaddress import ip_address
 
     from cryptography import x509
@@ -372,95 +374,97 @@ def certificate(folder: Path) -> Path:
 
 
 def test_an_append_is_one_round_trip_and_the_last_ten_are_one_command() -> None:
-    with own_server() as server, Harness(server.url, on_loop=True) as lab:
+    with own_server() as server, Harness(server.url, on_loop=True) as harness:
         for n in range(20):
-            lab.put(f"k{n}", if_version=0)
+            harness.put(f"k{n}", if_version=0)
         before = commands(server)
-        lab.put("new", if_version=0)
+        harness.put("new", if_version=0)
         after = commands(server)
         assert after["evalsha"] == before["evalsha"] + 1
         # The rest ran within the script, except for our own question.
         changed = {name for name in after if after[name] != before.get(name)}
         assert changed <= {"evalsha", "get", "hmget", "zadd", "hset", "set", "info", "hello", "client|setinfo"}
-        lab.page(reverse=True, limit=10)
+        harness.page(reverse=True, limit=10)
         last = commands(server)
         assert last["zrevrangebyscore"] == after.get("zrevrangebyscore", 0) + 1
         assert last["evalsha"] == after["evalsha"]
 
 
-def test_nobody_looks_through_all_keys() -> None:
-    with own_server() as server, Harness(server.url, on_loop=True) as lab:
+def test_no_command_scans_all_keys() -> None:
+    with own_server() as server, Harness(server.url, on_loop=True) as harness:
         for n in range(5):
-            lab.put("k", scope=ScopePath(f"t{n}/u"), labels={"a": "b"}, derived={"x": b"1"})
-        lab.scan(scope=ScopePath(), below=True, kinds=())
-        lab.streams(scope=ScopePath("t1"))
-        lab.write(Limit(ScopePath("t1/u"), KIND, 0, None, (("k",),)))
-        lab.write(Purge(ScopePath("t2/u"), KIND, drop=True))
+            harness.put("k", scope=ScopePath(f"t{n}/u"), labels={"a": "b"}, derived={"x": b"1"})
+        harness.scan(scope=ScopePath(), below=True, kinds=())
+        harness.streams(scope=ScopePath("t1"))
+        harness.write(Limit(ScopePath("t1/u"), KIND, 0, None, (("k",),)))
+        harness.write(Purge(ScopePath("t2/u"), KIND, drop=True))
         assert not {"keys", "scan", "hscan", "zscan", "sscan", "flushdb"} & commands(server).keys()
 
 
-def test_ten_thousand_records_in_one_write(lab: Harness) -> None:
+def test_ten_thousand_records_in_one_write(harness: Harness) -> None:
     many = 10_000
-    lab.write(*(Put(record(f"k{n}", labels={"n": str(n % 2)}, derived={"v": b"%d" % n}), 0) for n in range(many)))
-    stream = lab.stream()
+    harness.write(*(Put(record(f"k{n}", labels={"n": str(n % 2)}, derived={"v": b"%d" % n}), 0) for n in range(many)))
+    stream = harness.stream()
     assert stream is not None
     assert (stream.count, stream.last_seq) == (many, many)
-    assert lab.page(derived=("v",), limit=3, reverse=True).items[0].derived == {"v": b"9999"}
-    lab.write(*(Put(record(f"k{n}", text="again")) for n in range(many)))
-    assert lab.write(Purge(HOME, KIND, keep=("k7",)))[0].count == many - 1
-    assert lab.keys() == ["k7"]
+    assert harness.page(derived=("v",), limit=3, reverse=True).items[0].derived == {"v": b"9999"}
+    harness.write(*(Put(record(f"k{n}", text="again")) for n in range(many)))
+    assert harness.write(Purge(HOME, KIND, keep=("k7",)))[0].count == many - 1
+    assert harness.keys() == ["k7"]
     with redis.Redis(port=valkey.server().port) as client:
-        keys = Keys(prefix(lab)).stream((HOME.path, KIND))
+        keys = Keys(prefix(harness)).stream((HOME.path, KIND))
         assert (client.zcard(keys.records), client.hlen(keys.slots), client.hlen(keys.derived)) == (1, 1, 1)
         assert client.zcard(keys.labels) == 0
 
 
-def test_a_write_that_is_too_large_is_refused_before_it_is_sent(lab: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_that_is_too_large_is_rejected_before_it_is_sent(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(redis_client, "LARGEST", 100_000)
     with pytest.raises(TooLargeError):
-        lab.write(*(Put(record(f"k{n}", text="x" * 1000)) for n in range(100)))
-    assert lab.keys() == []
+        harness.write(*(Put(record(f"k{n}", text="x" * 1000)) for n in range(100)))
+    assert harness.keys() == []
 
 
 def test_more_callers_than_connections() -> None:
-    with valkey.empty_keyspace() as url, Harness(f"{url}&max_connections=2&timeout=5", on_loop=True) as lab:
-        lab.put("a")
+    with valkey.empty_keyspace() as url, Harness(f"{url}&max_connections=2&timeout=5", on_loop=True) as harness:
+        harness.put("a")
 
         async def crowd() -> list[Any]:
-            scans = (lab.store.scan(Scan(scope=HOME, kinds=(KIND,))) for _ in range(100))
+            scans = (harness.store.scan(Scan(scope=HOME, kinds=(KIND,))) for _ in range(100))
             return await asyncio.gather(*scans)
 
-        assert all(len(page.items) == 1 for page in lab.run(crowd()))
+        assert all(len(page.items) == 1 for page in harness.run(crowd()))
 
 
 def test_a_server_that_does_not_answer_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redis_client, "RETRIES", 1)
-    with own_server() as server, Harness(f"{server.url}?timeout=0.2", on_loop=True) as lab:
-        lab.put("a")
+    with own_server() as server, Harness(f"{server.url}?timeout=0.2", on_loop=True) as harness:
+        harness.put("a")
         server.ask("CLIENT", "PAUSE", "1500", "ALL")
-        for call in (lambda: lab.put("b", if_version=0), lambda: lab.keys()):
+        for call in (lambda: harness.put("b", if_version=0), lambda: harness.keys()):
             with pytest.raises(StoreUnavailableError, match="no answer within"):
                 call()
         time.sleep(1.5)
-        assert lab.keys()[0] == "a"
+        assert harness.keys()[0] == "a"
 
 
-def test_closing_leaves_nothing_behind(lab: Harness) -> None:
+def test_close_closes_all_connections(harness: Harness) -> None:
     server = valkey.server()
     others = server.ask("CLIENT", "LIST").count("\n")
 
     async def use() -> int:
-        url, backend = registry.find(lab.url)
+        url, backend = registry.find(harness.url)
         store = await backend.open(url)
         await asyncio.gather(*(store.scan(Scan(scope=HOME, kinds=(KIND,))) for _ in range(20)))
         await store.close()
         return len(asyncio.all_tasks())
 
-    assert lab.run(use()) == 1
+    assert harness.run(use()) == 1
     assert server.ask("CLIENT", "LIST").count("\n") == others
 
 
-def test_stores_of_two_prefixes_do_not_meet() -> None:
+def test_prefixes_separate_stores() -> None:
     with valkey.empty_keyspace() as one, valkey.empty_keyspace() as two:
         with Harness(one, on_loop=True) as first, Harness(two, on_loop=True) as second:
             first.put("a")
@@ -470,28 +474,28 @@ def test_stores_of_two_prefixes_do_not_meet() -> None:
             assert first.keys() == ["a"]
 
 
-def test_what_others_or_a_newer_version_wrote_is_not_touched(lab: Harness) -> None:
-    keys = Keys(prefix(lab))
+def test_foreign_keys_and_newer_formats_are_rejected(harness: Harness) -> None:
+    keys = Keys(prefix(harness))
     stream = keys.stream((HOME.path, KIND))
     with redis.Redis(port=valkey.server().port) as client:
         client.set(stream.state, "not ours")
-        for call in (lambda: lab.put("a"), lambda: lab.stream()):
+        for call in (lambda: harness.put("a"), lambda: harness.stream()):
             with pytest.raises(UnreadableStoreError):
                 call()
         assert client.get(stream.state) == b"not ours"
         client.delete(stream.state)
         client.set(stream.records, "text")
         with pytest.raises(UnreadableStoreError):
-            lab.keys()
+            harness.keys()
         client.set(keys.format, "2")
         with pytest.raises(NewerSchemaError):
-            open_and_close(lab.url)
+            open_and_close(harness.url)
 
 
 NAMES = ["a", "a/b", "a}b", "a{b}", "{a}", "}{", "%7D", "%257D", "a%7Db", "é", "漢/字", "", "streams-1", "*?[a]"]
 
 
-def test_names_can_claim_neither_a_key_nor_a_slot() -> None:
+def test_names_cannot_collide_with_other_keys_or_slots() -> None:
     keys = Keys("p")
     seen: dict[bytes, tuple[str, str]] = {}
     for scope in NAMES:
@@ -506,55 +510,55 @@ def test_names_can_claim_neither_a_key_nor_a_slot() -> None:
     assert not seen.keys() & {keys.list_part(1), keys.list_times(1), keys.format}
 
 
-def test_the_server_lets_records_expire_but_numbers_go_on(lab: Harness) -> None:
-    keys = Keys(prefix(lab)).stream((HOME.path, KIND))
-    lab.write(
+def test_the_server_expires_records_and_seqs_continue(harness: Harness) -> None:
+    keys = Keys(prefix(harness)).stream((HOME.path, KIND))
+    harness.write(
         Put(record("a", labels={"x": "y"}, derived={"v": b"1"}, weight=3)), Touch(HOME, KIND, timedelta(seconds=0.4))
     )
     with redis.Redis(port=valkey.server().port) as client:
         assert all(0 < int(client.pttl(key)) <= 401 for key in keys[1:])
         assert client.pttl(keys.state) == -1
-        lab.wait_until(lambda: client.exists(*keys) == 1)
-        assert (lab.keys(), lab.stream()) == ([], None)
-        assert lab.put("b", weight=2).seq == 2
-        stream = lab.stream()
+        harness.wait_until(lambda: client.exists(*keys) == 1)
+        assert (harness.keys(), harness.stream()) == ([], None)
+        assert harness.put("b", weight=2).seq == 2
+        stream = harness.stream()
         assert stream is not None
         assert (stream.count, stream.weight, stream.version) == (1, 2, 3)
         assert client.pttl(keys.records) == -1
 
 
-def test_what_is_derived_later_expires_with_the_stream(lab: Harness) -> None:
+def test_derived_values_expire_with_the_stream(harness: Harness) -> None:
     from mnemic.store.query import Derive
 
-    keys = Keys(prefix(lab)).stream((HOME.path, KIND))
-    lab.write(Put(record("a")), Touch(HOME, KIND, timedelta(hours=1)))
-    lab.write(Derive(Ref(HOME, KIND, "a"), "v", b"1"))
+    keys = Keys(prefix(harness)).stream((HOME.path, KIND))
+    harness.write(Put(record("a")), Touch(HOME, KIND, timedelta(hours=1)))
+    harness.write(Derive(Ref(HOME, KIND, "a"), "v", b"1"))
     with redis.Redis(port=valkey.server().port) as client:
         assert int(client.pttl(keys.derived)) > 3_500_000
-        lab.write(Touch(HOME, KIND, None))
+        harness.write(Touch(HOME, KIND, None))
         assert [client.pttl(key) for key in (keys.records, keys.slots, keys.derived)] == [-1, -1, -1]
 
 
-def test_a_clock_that_is_late_does_not_spoil_the_totals(lab: Harness) -> None:
-    """The server has let a stream expire, while another writer's clock says that it lives."""
-    other = lab.open()
+def test_totals_are_right_despite_a_slow_clock(harness: Harness) -> None:
+    """The server has expired a stream that, by another writer's clock, has not expired."""
+    other = harness.open()
     late: Callable[[], datetime] = lambda: datetime.now(UTC) - timedelta(seconds=60)  # noqa: E731
     other.clock = late
-    lab.write(Put(record("a", weight=3)), Touch(HOME, KIND, timedelta(seconds=0.3)))
-    lab.wait_until(lambda: lab.keys() == [])
-    lab.run(other.write(Write((Put(record("b", weight=2), 0),))))
-    lab.put("c", if_version=0, weight=2)
-    stream = lab.stream()
+    harness.write(Put(record("a", weight=3)), Touch(HOME, KIND, timedelta(seconds=0.3)))
+    harness.wait_until(lambda: harness.keys() == [])
+    harness.run(other.write(Write((Put(record("b", weight=2), 0),))))
+    harness.put("c", if_version=0, weight=2)
+    stream = harness.stream()
     assert stream is not None
-    assert (lab.keys(), stream.count, stream.weight, stream.last_seq) == (["b", "c"], 2, 4, 3)
+    assert (harness.keys(), stream.count, stream.weight, stream.last_seq) == (["b", "c"], 2, 4, 3)
 
 
-def test_a_clock_that_is_wrong_does_not_change_how_long_a_stream_lives(lab: Harness) -> None:
+def test_a_wrong_clock_does_not_change_the_time_to_live(harness: Harness) -> None:
     early: Callable[[], datetime] = lambda: datetime.now(UTC) + timedelta(days=1)  # noqa: E731
-    lab.store.clock = early
-    lab.write(Put(record("a")), Touch(HOME, KIND, timedelta(seconds=0.3)))
-    assert lab.keys() == ["a"]
-    lab.wait_until(lambda: lab.keys() == [])
+    harness.store.clock = early
+    harness.write(Put(record("a")), Touch(HOME, KIND, timedelta(seconds=0.3)))
+    assert harness.keys() == ["a"]
+    harness.wait_until(lambda: harness.keys() == [])
 
 
 APPEND = textwrap.dedent("""
@@ -569,11 +573,11 @@ APPEND = textwrap.dedent("""
 """)
 
 
-def test_several_processes_append_to_one_session_and_one_is_killed(lab: Harness) -> None:
+def test_several_processes_append_to_one_session_and_one_is_killed(harness: Harness) -> None:
     import mnemic
 
     def start(writer: str, count: int) -> subprocess.Popen[str]:
-        command = [sys.executable, "-c", APPEND, lab.url, writer, str(count)]
+        command = [sys.executable, "-c", APPEND, harness.url, writer, str(count)]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     writers = [start(str(number), 60) for number in range(3)]
@@ -585,7 +589,7 @@ def test_several_processes_append_to_one_session_and_one_is_killed(lab: Harness)
     for writer in writers:
         _, errors = writer.communicate(timeout=120)
         assert writer.returncode == 0, errors
-    with mnemic.open(lab.url) as memory:
+    with mnemic.open(harness.url) as memory:
         chat = memory.scope("acme").session("shared")
         texts = [message.text or "" for message in chat.messages()]
         info = chat.info()

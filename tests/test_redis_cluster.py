@@ -1,4 +1,4 @@
-"""Redis as a cluster: where sessions lie, writes over several of them, and that every stream is listed."""
+"""Redis clusters: slots of sessions, the list of streams, and failover."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from servers.processes import HOST
 
 
 @pytest.fixture
-def lab() -> Iterator[Harness]:
+def harness() -> Iterator[Harness]:
     with valkey.empty_cluster_keyspace() as url, Harness(url, on_loop=True) as opened:
         yield opened
 
@@ -45,29 +45,29 @@ def engine_of(store: Store) -> RedisEngine:
     return store._engine
 
 
-def stored(lab: Harness, client: redis.RedisCluster) -> list[bytes]:
+def stored(harness: Harness, client: redis.RedisCluster) -> list[bytes]:
     """Return all keys of a store."""
-    prefix = lab.url.partition("prefix=")[2]
+    prefix = harness.url.partition("prefix=")[2]
     return sorted(client.scan_iter(f"{prefix}{{*"))
 
 
-def test_a_session_lies_in_one_slot_and_sessions_on_all_nodes(lab: Harness, client: redis.RedisCluster) -> None:
+def test_a_session_is_in_one_slot_and_sessions_are_on_all_nodes(harness: Harness, client: redis.RedisCluster) -> None:
     for n in range(30):
         scope = ScopePath(f"acme/user{n}/{{x}}")
-        lab.put("a", scope=scope, labels={"x": "y"}, derived={"v": b"1"})
-        lab.put("b", scope=scope, kind="note")
+        harness.put("a", scope=scope, labels={"x": "y"}, derived={"v": b"1"})
+        harness.put("b", scope=scope, kind="note")
     find: Any = client.get_node_from_key
-    nodes = {find(key).port for key in stored(lab, client) if b":records" in key}
+    nodes = {find(key).port for key in stored(harness, client) if b":records" in key}
     assert nodes == {node.port for node in valkey.cluster()}
     for n in range(30):
         tag = b"{/acme/user%d/%%7Bx%%7D}" % n
-        own = {key_slot(key) for key in stored(lab, client) if tag in key}
+        own = {key_slot(key) for key in stored(harness, client) if tag in key}
         assert len(own) == 1
-    assert len(lab.keys(scope=ScopePath(), below=True, kinds=())) == 60
+    assert len(harness.keys(scope=ScopePath(), below=True, kinds=())) == 60
 
 
-def test_an_append_is_one_round_trip(lab: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    lab.put("a", if_version=0)
+def test_an_append_is_one_round_trip(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    harness.put("a", if_version=0)
     sent: list[bytes] = []
     send = Connection.send_packed_command
 
@@ -76,27 +76,25 @@ def test_an_append_is_one_round_trip(lab: Harness, monkeypatch: pytest.MonkeyPat
         await send(connection, command, check_health)
 
     monkeypatch.setattr(Connection, "send_packed_command", counted)
-    lab.put("b", if_version=0)
-    lab.page(reverse=True, limit=10)
+    harness.put("b", if_version=0)
+    harness.page(reverse=True, limit=10)
     assert sent == [b"EVALSHA", b"ZREVRANGEBYSCORE"]
 
 
-def test_what_is_dropped_leaves_no_name_behind(lab: Harness, client: redis.RedisCluster) -> None:
-    before = stored(lab, client)
+def test_dropped_streams_are_unlisted(harness: Harness, client: redis.RedisCluster) -> None:
+    before = stored(harness, client)
     scopes = [ScopePath(), ScopePath("secret"), ScopePath("secret/name"), ScopePath("secret/name/deep")]
     for scope in scopes:
-        lab.put("a", scope=scope, labels={"x": "y"}, derived={"v": b"1"})
+        harness.put("a", scope=scope, labels={"x": "y"}, derived={"v": b"1"})
     for scope in scopes:
-        lab.write(Purge(scope, KIND, drop=True))
-    left = set(stored(lab, client)) - set(before)
+        harness.write(Purge(scope, KIND, drop=True))
+    left = set(stored(harness, client)) - set(before)
     # What tells others that a name was taken off goes by itself.
     assert all(key.endswith(b":unlisted") and client.pttl(key) > 0 for key in left)
 
 
-def test_streams_that_are_made_and_dropped_at_once_are_listed_if_they_are_there(
-    lab: Harness, client: redis.RedisCluster
-) -> None:
-    stores = [lab.store, lab.open(), lab.open()]
+def test_the_list_is_right_after_concurrent_creates_and_drops(harness: Harness, client: redis.RedisCluster) -> None:
+    stores = [harness.store, harness.open(), harness.open()]
     scopes = [ScopePath(f"t/{n}") for n in range(3)]
     rng = random.Random(5)
 
@@ -113,16 +111,16 @@ def test_streams_that_are_made_and_dropped_at_once_are_listed_if_they_are_there(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(redis_store, "LISTED_IN_VAIN", 0)  # so that those who list join in
-        lab.run(all_at_once())
-    heads = [key for key in stored(lab, client) if key.endswith(b"message:state")]
-    assert len(heads) == len(lab.streams())
-    assert len(heads) == len(lab.keys(scope=ScopePath(), below=True))
+        harness.run(all_at_once())
+    heads = [key for key in stored(harness, client) if key.endswith(b"message:state")]
+    assert len(heads) == len(harness.streams())
+    assert len(heads) == len(harness.keys(scope=ScopePath(), below=True))
 
 
-def test_a_name_that_is_taken_off_while_its_stream_is_made(lab: Harness) -> None:
-    """Between the listing of a new stream and its first write, another process takes the name off."""
-    other = lab.open()
-    listing, others = engine_of(lab.store).list, engine_of(other).list
+def test_a_stream_unlisted_during_its_creation(harness: Harness) -> None:
+    """Between the listing of a new stream and its first write, another process unlists it."""
+    other = harness.open()
+    listing, others = engine_of(harness.store).list, engine_of(other).list
     announce = listing.announce
     times: list[Any] = []
 
@@ -134,15 +132,15 @@ def test_a_name_that_is_taken_off_while_its_stream_is_made(lab: Harness) -> None
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(listing, "announce", disturbed)
-        lab.put("a")
+        harness.put("a")
     assert len(times) == 2
-    assert [stream.scope for stream in lab.streams()] == [HOME]
+    assert [stream.scope for stream in harness.streams()] == [HOME]
 
 
-def test_a_stream_that_is_made_while_its_name_is_taken_off(lab: Harness) -> None:
-    """Another process has seen that a stream is gone; before the name is taken off, it is made again."""
-    other = lab.open()
-    lab.put("a")
+def test_a_stream_created_while_it_is_unlisted(harness: Harness) -> None:
+    """Another process has seen that a stream is gone; before it unlists it, the stream is created again."""
+    other = harness.open()
+    harness.put("a")
     server = engine_of(other).client
     write = server.write
     calls: list[Any] = []
@@ -151,44 +149,44 @@ def test_a_stream_that_is_made_while_its_name_is_taken_off(lab: Harness) -> None
         done = await write(*arguments, **options)
         calls.append(done)
         if len(calls) == 2:  # the drop, and that the stream is seen to be gone
-            await lab.store.write(Write((Put(record("b")),)))
+            await harness.store.write(Write((Put(record("b")),)))
         return done
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(server, "write", slowly)
-        lab.run(other.write(Write((Purge(HOME, KIND, drop=True),))))
+        harness.run(other.write(Write((Purge(HOME, KIND, drop=True),))))
     assert calls == [True, True, False]
-    assert lab.keys(scope=ScopePath(), below=True) == ["b"]
+    assert harness.keys(scope=ScopePath(), below=True) == ["b"]
 
 
-def test_a_name_that_is_listed_in_vain_is_taken_off(
-    lab: Harness, client: redis.RedisCluster, monkeypatch: pytest.MonkeyPatch
+def test_a_listed_name_without_a_stream_is_unlisted(
+    harness: Harness, client: redis.RedisCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = engine_of(lab.store)
+    own = engine_of(harness.store)
 
     async def announce() -> None:
         from mnemic.backends.redis.codec import WriteArguments
 
         await own.list.announce(WriteArguments(), [("ghost", KIND)])
 
-    lab.put("a")
-    lab.run(announce())
-    shelves = [key for key in stored(lab, client) if key.endswith(b":list")]
+    harness.put("a")
+    harness.run(announce())
+    shelves = [key for key in stored(harness, client) if key.endswith(b":list")]
     assert sum(client.zcard(key) for key in shelves) == 2
-    assert len(lab.streams()) == 1
+    assert len(harness.streams()) == 1
     assert sum(client.zcard(key) for key in shelves) == 2  # it may be about to be made
     monkeypatch.setattr(redis_store, "LISTED_IN_VAIN", 0)
-    assert len(lab.streams()) == 1
+    assert len(harness.streams()) == 1
     assert sum(client.zcard(key) for key in shelves) == 1
 
 
-def test_ids_do_not_meet_the_names_of_streams(lab: Harness) -> None:
-    lab.write(Put(record("a")), id="}:head{/")
-    lab.write(Delete(Ref(HOME, KIND, "no")), id="nothing changes")
-    lab.put("no")
-    assert lab.write(Delete(Ref(HOME, KIND, "no")), id="nothing changes")[0].removed == ()
-    assert lab.write(id="no streams at all") == lab.write(id="no streams at all") == []
-    assert lab.keys() == ["a", "no"]
+def test_ids_of_writes_cannot_collide_with_streams(harness: Harness) -> None:
+    harness.write(Put(record("a")), id="}:head{/")
+    harness.write(Delete(Ref(HOME, KIND, "no")), id="nothing changes")
+    harness.put("no")
+    assert harness.write(Delete(Ref(HOME, KIND, "no")), id="nothing changes")[0].removed == ()
+    assert harness.write(id="no streams at all") == harness.write(id="no streams at all") == []
+    assert harness.keys() == ["a", "no"]
 
 
 @pytest.fixture
@@ -199,9 +197,7 @@ def own_cluster() -> Iterator[list[KeyServer]]:
         node.process.stop()
 
 
-def test_a_replica_takes_over_and_a_node_comes_back(
-    own_cluster: list[KeyServer], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failover_and_recovery_of_a_node(own_cluster: list[KeyServer], monkeypatch: pytest.MonkeyPatch) -> None:
     replica = KeyServer(valkey.program(), "--cluster-enabled", "yes", "--cluster-node-timeout", "2000", bus=True)
     first = own_cluster[0]
     try:
@@ -215,32 +211,32 @@ def test_a_replica_takes_over_and_a_node_comes_back(
             except redis.ResponseError:  # it does not know that node yet
                 time.sleep(0.05)
         scopes = [ScopePath(f"s{n}") for n in range(40)]
-        with Harness(f"redis+cluster://{HOST}:{own_cluster[1].port},{HOST}:{first.port}", on_loop=True) as lab:
-            client: Any = engine_of(lab.store).client._calls.client
+        with Harness(f"redis+cluster://{HOST}:{own_cluster[1].port},{HOST}:{first.port}", on_loop=True) as harness:
+            client: Any = engine_of(harness.store).client._calls.client
             nodes = client.get_nodes()
             assert all(node.connection_class is Connection for node in nodes)
             for scope in scopes:
-                lab.put("a", scope=scope)
+                harness.put("a", scope=scope)
             while "master_link_status:up" not in str(replica.ask("INFO", "replication")).replace("': '", ":"):
                 assert time.monotonic() < until
                 time.sleep(0.05)
             replica.ask("CLUSTER", "FAILOVER", "TAKEOVER")
             for scope in scopes:
-                assert lab.put("b", scope=scope).seq == 2
-            assert len(lab.keys(scope=ScopePath(), below=True)) == 80
+                assert harness.put("b", scope=scope).seq == 2
+            assert len(harness.keys(scope=ScopePath(), below=True)) == 80
             first.process.kill()
-            assert len(lab.keys(scope=ScopePath(), below=True)) == 80
+            assert len(harness.keys(scope=ScopePath(), below=True)) == 80
             own_cluster[1].process.kill()
             with monkeypatch.context() as patch:
                 patch.setattr(redis_client, "RETRIES", 1)
                 with pytest.raises(StoreUnavailableError):
-                    lab.keys(scope=ScopePath(), below=True)
+                    harness.keys(scope=ScopePath(), below=True)
             own_cluster[1].process.start()
             until = time.monotonic() + 20
             while True:
                 try:
                     for scope in scopes:
-                        lab.put("c", scope=scope)
+                        harness.put("c", scope=scope)
                     break
                 except StoreUnavailableError:
                     assert time.monotonic() < until
@@ -248,11 +244,11 @@ def test_a_replica_takes_over_and_a_node_comes_back(
         replica.process.stop()
 
 
-def test_many_callers_at_once(lab: Harness) -> None:
+def test_many_concurrent_callers(harness: Harness) -> None:
     async def crowd() -> None:
         scopes = [ScopePath(f"u{n}") for n in range(60)]
-        await asyncio.gather(*(lab.store.write(Write((Put(record("a", scope=s), 0),))) for s in scopes))
-        pages = await asyncio.gather(*(lab.store.scan(Scan(scope=s, kinds=(KIND,))) for s in scopes))
+        await asyncio.gather(*(harness.store.write(Write((Put(record("a", scope=s), 0),))) for s in scopes))
+        pages = await asyncio.gather(*(harness.store.scan(Scan(scope=s, kinds=(KIND,))) for s in scopes))
         assert all(len(page.items) == 1 for page in pages)
 
-    lab.run(crowd())
+    harness.run(crowd())

@@ -25,7 +25,7 @@ def texts(hits: list[mnemic.Hit]) -> list[str | None]:
     return [hit.record.text for hit in hits]
 
 
-def test_it_finds_what_was_remembered_and_said(url: str) -> None:
+def test_memories_and_messages_are_found(url: str) -> None:
     with mnemic.open(url) as memory:
         alice = memory.scope("acme", 'ali"ce')
         alice.remember("Alice loves green tea")
@@ -39,7 +39,7 @@ def test_it_finds_what_was_remembered_and_said(url: str) -> None:
         assert texts(alice.recall("Oslo", kinds=["memory"])) == []
 
 
-def test_it_finds_the_nearest_within_a_scope(url: str) -> None:
+def test_the_nearest_within_a_scope_are_found(url: str) -> None:
     animals = ["cat", "dog", "horse", "cow", "sheep", "goat", "hen", "duck", "goose", "pig"]
     with mnemic.open(url) as there, mnemic.open(url.replace("server", "memory")) as here:
         for user in ("one", "two"):
@@ -53,7 +53,7 @@ def test_it_finds_the_nearest_within_a_scope(url: str) -> None:
             assert all(" two " in str(text) for text in found)
 
 
-def test_changes_and_deletions_show_at_once_and_leave_nothing(url: str) -> None:
+def test_changes_and_deletions_are_seen_at_once(url: str) -> None:
     with mnemic.open(url) as memory, mnemic.open(url) as other:
         alice = memory.scope("alice")
         kept, gone = alice.remember("Alice has a red car"), alice.remember("Alice has a blue boat")

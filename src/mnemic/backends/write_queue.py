@@ -8,12 +8,15 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from ..errors import ClosedError, StoreError
 from ..event_loop import running_loop
 from ..store.query import Outcome, Write, place_of
 
 if TYPE_CHECKING:
     from asyncio import Future, Task
+
 
 MOST_WRITES = 500
 """Maximum number of writes in one commit."""
@@ -24,15 +27,12 @@ Result = list[Outcome] | Exception
 """What a write returns or raises."""
 
 
-class PendingWrite:
+class PendingWrite(Struct, eq=False):
     """One caller's write and its result, for which a caller on an event loop waits with a future."""
 
-    __slots__ = ("future", "result", "write")
-
-    def __init__(self, write: Write, future: Future[list[Outcome]] | None = None) -> None:
-        self.write: Write = write
-        self.future: Future[list[Outcome]] | None = future
-        self.result: Result | None = None
+    write: Write
+    future: Future[list[Outcome]] | None = None
+    result: Result | None = None
 
 
 def scope_of(write: Write) -> str:
@@ -83,10 +83,10 @@ class WriteQueue:
         batch: list[PendingWrite] = []
         try:
             while lane:
-                batch = _next_batch(lane)
+                batch, writes = _next_batch(lane)
                 results: Sequence[Result]
                 try:
-                    results = await self._commit([pending.write for pending in batch])
+                    results = await self._commit(writes)
                 except Exception as error:
                     results = [error] * len(batch)
                 for pending, result in zip(batch, results, strict=True):
@@ -146,12 +146,12 @@ class BlockingWriteQueue:
 
     def _commit_next(self) -> None:
         with self._lock:
-            batch = _next_batch(self._queue)
+            batch, writes = _next_batch(self._queue)
             if not batch:
                 return
             results: Sequence[Result] = [StoreError("the write was interrupted")] * len(batch)
             try:
-                results = self._commit([pending.write for pending in batch])
+                results = self._commit(writes)
             except Exception as error:
                 results = [error] * len(batch)
             finally:
@@ -162,13 +162,15 @@ class BlockingWriteQueue:
                 loop.call_soon_threadsafe(_settle, pending, pending.result)
 
 
-def _next_batch(queue: deque[PendingWrite]) -> list[PendingWrite]:
+def _next_batch(queue: deque[PendingWrite]) -> tuple[list[PendingWrite], list[Write]]:
     batch: list[PendingWrite] = []
+    writes: list[Write] = []
     size = 0
     while queue and len(batch) < MOST_WRITES and (not batch or size + len(queue[0].write.ops) <= MOST_OPS):
         batch.append(queue.popleft())
-        size += len(batch[-1].write.ops)
-    return batch
+        writes.append(batch[-1].write)
+        size += len(writes[-1].ops)
+    return batch, writes
 
 
 def _settle(pending: PendingWrite, result: Result | None) -> None:

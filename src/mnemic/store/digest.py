@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from hashlib import blake2b
+from operator import attrgetter
 from typing import Any
 
 from msgspec import json
@@ -12,12 +14,11 @@ from ..records import Record
 _encode = json.Encoder(order="deterministic").encode
 
 
-def content(record: Record) -> tuple[Any, ...]:
-    """Return the content of a record: everything except its position, weight, creation time and expiry."""
-    return (
-        record.text, record.title, record.data, record.meta, record.labels, record.importance, record.pinned,
-        record.valid_from, record.valid_to,
-    )  # fmt: skip
+_NOT_CONTENT = {"scope", "kind", "key", "seq", "version", "weight", "created", "updated", "expires", "derived"}
+content: Callable[[Record], tuple[Any, ...]] = attrgetter(
+    *(name for name in Record.__struct_fields__ if name not in _NOT_CONTENT)
+)
+"""Return the content of a record: everything except its identity, position, weight, times of writing and expiry."""
 
 
 def digest(record: Record) -> bytes:

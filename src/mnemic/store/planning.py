@@ -18,9 +18,9 @@ from msgspec.structs import replace
 
 from ..checks import MICROSECOND, from_microseconds, to_microseconds
 from ..errors import MnemicError
-from ..records import ONCE_KIND, Record, ScopePath, Stream, known_scope
+from ..records import ONCE_KIND, Record, Ref, ScopePath, Stream, known_scope
 from .once import ONCE_MICROSECONDS, DoneBeforeError, note_of, note_ref
-from .query import CountUse, Delete, Derive, Expect, Limit, Outcome, Purge, Put, Touch, Write, place_of
+from .query import CountUse, Delete, Derive, Expect, Limit, Outcome, Purge, Put, Touch, Write
 from .rules import check_expected, check_limit, check_version, over_limit
 
 __all__ = [
@@ -118,23 +118,27 @@ class Needs(Struct):
         """Return the needs of these writes, as far as known in advance."""
         needs = cls()
         for write in writes:
-            if (note := note_ref(write)) is not None:
-                needs.add((note.scope.path, note.kind), (note.key,))
+            if write.id is not None and (note := note_ref(write)) is not None:
+                needs.streams.add((note.scope.path, note.kind))
+                needs.keys.setdefault((note.scope.path, note.kind), set()).add(note.key)
             for op in write.ops:
-                scope, kind, key = place_of(op)
-                keys: Iterable[str] = () if key is None else (key,)
-                if isinstance(op, Limit):
-                    keys = tuple(islice(chain.from_iterable(op.evict), EVICTED_AT_ONCE))
-                elif isinstance(op, Purge):
-                    keys = op.keep
-                needs.add((scope.path, kind), keys)
+                keys: tuple[str, ...] = ()
+                if isinstance(op, Put):
+                    name, keys = (op.record.scope.path, op.record.kind), (op.record.key,)
+                elif isinstance(op, Delete | Derive | CountUse):
+                    name, keys = (op.ref.scope.path, op.ref.kind), (op.ref.key,)
+                else:
+                    name = (op.scope.path, op.kind)
+                    if isinstance(op, Limit):
+                        keys = tuple(islice(chain.from_iterable(op.evict), EVICTED_AT_ONCE))
+                    elif isinstance(op, Purge):
+                        keys = op.keep
+                    elif isinstance(op, Expect) and op.key is not None:
+                        keys = (op.key,)
+                needs.streams.add(name)
+                if keys:
+                    needs.keys.setdefault(name, set()).update(keys)
         return needs
-
-    def add(self, name: StreamName, keys: Iterable[str] = ()) -> None:
-        """Request the state of a stream, and those of its records with these keys."""
-        self.streams.add(name)
-        if keys:
-            self.keys.setdefault(name, set()).update(keys)
 
     def __bool__(self) -> bool:
         """Return whether anything is requested."""
@@ -219,8 +223,9 @@ class Plan(Struct):
 
 def plan_writes(loaded: Loaded, writes: Iterable[Write], moment: int) -> Plan:
     """Plan writes one after another; raises NeedsMoreError if too little is loaded."""
-    planner = _Planner(loaded, moment)
-    return Plan([planner.run(write) for write in writes], planner.changes())
+    planner = _Planner(loaded, moment, from_microseconds(moment))
+    results = list(map(planner.run, writes))
+    return Plan(results, planner.changes())
 
 
 class _PlannedStream(Struct):
@@ -275,7 +280,7 @@ class _PlannedStream(Struct):
         return self.state
 
     def touch(self, moment: int) -> None:
-        state = self.made(moment)
+        state = self.state or self.made(moment)
         state.updated = moment
         # Never earlier than before: a slow clock does not shorten the time to live.
         state.expires = None if state.ttl is None else max(moment + state.ttl, state.expires or 0)
@@ -374,22 +379,27 @@ class _PlannedStream(Struct):
         )
 
 
-class _Planner:
+class _Planner(Struct):
     """Plans writes one after another."""
 
-    def __init__(self, loaded: Loaded, moment: int) -> None:
-        self.loaded = loaded
-        self.moment = moment
-        self.now: datetime = from_microseconds(moment)
-        self.streams: dict[StreamName, _PlannedStream] = {}
-        self.entered: dict[StreamName, _PlannedStream | None] = {}
-        """Streams that the current write uses, as they were before it."""
+    loaded: Loaded
+    moment: int
+    now: datetime
+    streams: dict[StreamName, _PlannedStream] = field(default_factory=dict)
+    entered: dict[StreamName, _PlannedStream | None] = field(default_factory=dict)
+    """Streams that the current write uses, as they were before it."""
 
     def run(self, write: Write) -> list[Outcome] | Exception:
         """Plan a write; return its outcomes, or the error that rejects it and leaves the plan unchanged."""
         self.entered = {}
+        note = None if write.id is None else note_ref(write)
         try:
-            return self._run(write)
+            if note is not None:
+                self._check_new(note)
+            outcomes: list[Outcome] = [_PLANS[type(op)](self, op) for op in write.ops]
+            if note is not None:
+                self._remember(note_of(write, outcomes, self.now))
+            return outcomes
         except NeedsMoreError:
             raise
         except Exception as error:
@@ -401,23 +411,17 @@ class _Planner:
             return error
 
     def changes(self) -> list[StreamChange]:
-        assumed = self.loaded.assumed
-        return [
-            stream.change(assumed.get(name, ()))
-            for name, stream in sorted(self.streams.items())
-            if (stream.changed or stream.derived) and not (stream.before is None and stream.state is None)
-        ]
+        changes: list[StreamChange] = []
+        for name, stream in sorted(self.streams.items()):
+            if (stream.changed or stream.derived) and not (stream.before is None and stream.state is None):
+                changes.append(stream.change(self.loaded.assumed.get(name, ())))
+        return changes
 
-    def _run(self, write: Write) -> list[Outcome]:
-        note = note_ref(write)
-        if note is not None:
-            found = self._stream(note.scope, note.kind).find(note.key)
-            if found is not None and (found.expires is None or found.expires > self.moment):
-                raise DoneBeforeError(f"{note.key!r} is noted")
-        outcomes = [_PLANS[type(op)](self, op) for op in write.ops]
-        if note is not None:
-            self._remember(note_of(write, outcomes, self.now))
-        return outcomes
+    def _check_new(self, note: Ref) -> None:
+        """Raise DoneBeforeError if the id of a write is recorded and has not expired."""
+        found = self._stream(note.scope, note.kind).find(note.key)
+        if found is not None and (found.expires is None or found.expires > self.moment):
+            raise DoneBeforeError(f"{note.key!r} is noted")
 
     def _stream(self, scope: ScopePath, kind: str) -> _PlannedStream:
         """Return a stream; on its first use in a write, expired records are removed from it."""
@@ -436,7 +440,7 @@ class _Planner:
         self.streams[name], self.entered[name] = stream, known
         stream.expired = 0
         if (state := stream.state) is not None:
-            if state.ended(self.moment):
+            if state.expires is not None and state.ended(self.moment):
                 state.ttl = state.settings = None
                 stream.touch(self.moment)
                 stream.expired = stream.clear((), self.moment)
@@ -450,12 +454,9 @@ class _Planner:
         record = op.record
         stream = self._stream(record.scope, record.kind)
         found = stream.find(record.key)
-        if op.if_version is not None:
+        if op.if_version is not None and op.if_version != (found.version if found else 0):
             check_version(record.ref, op.if_version, found.version if found else 0)
-        return self._store(stream, record, found)
-
-    def _store(self, stream: _PlannedStream, record: Record, found: RecordState | None) -> Outcome:
-        state = stream.made(self.moment)
+        state = stream.state or stream.made(self.moment)
         state.version += 1
         state.weight += record.weight
         if found is None:
@@ -476,8 +477,9 @@ class _Planner:
         if expires is not None and (state.soonest is None or expires < state.soonest):
             state.soonest = expires
         put[seq] = replace(record, seq=seq, version=state.version, created=created, updated=self.now)
+        moment = self.moment if created is self.now else to_microseconds(created)
         stream.planned[record.key] = RecordState(
-            record.key, seq, state.version, to_microseconds(created), record.weight, record.labels, expires
+            record.key, seq, state.version, moment, record.weight, record.labels, expires
         )
         for name, value in record.derived.items():
             stream.derived[seq, name] = Derived(record.key, seq, name, state.version, value)
@@ -490,7 +492,7 @@ class _Planner:
         state = stream.made(self.moment)
         # Expired id records are collected once a day, not on every write.
         soonest = state.soonest or self.moment + 2 * ONCE_MICROSECONDS
-        self._store(stream, note, stream.find(note.key))
+        self._put(Put(note))
         state.soonest = soonest
         state.ttl = 2 * ONCE_MICROSECONDS
         stream.touch(self.moment)
@@ -514,13 +516,15 @@ class _Planner:
 
     def _expect(self, op: Expect) -> Outcome:
         stream = self._stream(op.scope, op.kind)
+        settings = stream.state.settings if stream.state else None
         if op.key is not None:
             found = stream.find(op.key)
             version = found.version if found else 0
         else:
             # As it was before this write: what has expired since is no change by another.
             version = stream.state.version - stream.expired if stream.state else 0
-        check_expected(op, version, stream.state.settings if stream.state else None)
+        if op.settings != settings or op.version is not None or op.key is not None:
+            check_expected(op, version, settings)
         return Outcome(version=version)
 
     def _touch(self, op: Touch) -> Outcome:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import datetime, timedelta
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from operator import attrgetter
 from typing import Any, Literal, TypeAlias
 
 from msgspec import UNSET, Struct, UnsetType
-from msgspec.structs import force_setattr
+from msgspec.structs import force_setattr, replace
 
 from ..checks import (
+    MAX_COUNT,
     MAX_SIZE,
     check_count,
     check_json,
@@ -19,6 +21,7 @@ from ..checks import (
     check_text,
     check_time,
     check_ttl,
+    is_kind,
     shown,
 )
 from ..errors import InvalidValueError, TooLargeError
@@ -78,7 +81,7 @@ class Put(Struct, frozen=True):
     def __post_init__(self) -> None:
         """Raise InvalidValueError or TooLargeError if the record cannot be stored."""
         force_setattr(self, "record", checked(self.record))
-        if self.if_version is not None:
+        if self.if_version is not None and (self.if_version or self.if_version.__class__ is not int):
             check_count(self.if_version, "if_version")
 
 
@@ -182,6 +185,10 @@ class Expect(Struct, frozen=True):
 Op: TypeAlias = Put | Delete | Derive | CountUse | Limit | Purge | Touch | Expect
 
 
+_SCOPE: dict[type, Callable[[Any], ScopePath]] = dict.fromkeys((Limit, Purge, Touch, Expect), attrgetter("scope"))
+_SCOPE |= dict.fromkeys((Delete, Derive, CountUse), attrgetter("ref.scope")) | {Put: attrgetter("record.scope")}
+
+
 class Write(Struct, frozen=True):
     """Operations on streams of one scope, applied in order, all or none.
 
@@ -198,9 +205,9 @@ class Write(Struct, frozen=True):
     def __post_init__(self) -> None:
         """Raise InvalidValueError for operations in several scopes, or an invalid id."""
         if len(self.ops) > 1:
-            scope = place_of(self.ops[0])[0]
+            scope = _SCOPE[type(self.ops[0])](self.ops[0])
             for op in self.ops:
-                if (other := place_of(op)[0]) is not scope and other != scope:
+                if (other := _SCOPE[type(op)](op)) is not scope and other != scope:
                     raise InvalidValueError(
                         f"a write concerns one scope, but its operations name {scope.path!r} and {other.path!r}; "
                         "send one write for each scope"
@@ -383,26 +390,7 @@ def _said(op: Op) -> Any:
 
 def stored(record: Record, did: Outcome) -> Record:
     """Return a record as stored after a Put with this outcome."""
-    return Record(
-        record.scope,
-        record.kind,
-        record.key,
-        did.seq,
-        did.version,
-        record.text,
-        record.title,
-        record.data,
-        record.meta,
-        record.labels,
-        record.importance,
-        record.weight,
-        record.pinned,
-        did.created,
-        did.updated,
-        record.expires,
-        record.valid_from,
-        record.valid_to,
-    )
+    return replace(record, seq=did.seq, version=did.version, created=did.created, updated=did.updated, derived={})
 
 
 def _checked_labels(labels: Mapping[str, str]) -> dict[str, str]:
@@ -411,7 +399,8 @@ def _checked_labels(labels: Mapping[str, str]) -> dict[str, str]:
 
 def checked(record: Record) -> Record:
     """Return a validated copy of a record; raises InvalidValueError or TooLargeError."""
-    check_kind(record.kind)
+    if record.kind.__class__ is not str or not is_kind(record.kind):
+        check_kind(record.kind)
     plain = record.meta.__class__ is dict and record.labels.__class__ is dict
     if not plain and not (isinstance(record.meta, Mapping) and isinstance(record.labels, Mapping)):
         raise InvalidValueError(
@@ -426,25 +415,29 @@ def checked(record: Record) -> Record:
     size = len(text or "") + len(title or "") + data_size + meta_size
     if size > MAX_SIZE:
         raise TooLargeError(f"{record.kind} {shown(record.key)} holds {size:,} characters, more than {MAX_SIZE:,}")
-    # Positional arguments take a quarter of the time of keywords, and this runs for every record written.
-    return Record(
-        record.scope,
-        record.kind,
-        check_name(record.key, "key"),
-        0,
-        0,
-        text,
-        title,
-        data,
-        meta,
-        {} if not record.labels else _checked_labels(record.labels),
-        None if record.importance is None else check_number(record.importance, "importance"),
-        check_count(record.weight, "weight"),
-        bool(record.pinned),
-        None if record.created is None else check_time(record.created, "created"),
-        None,
-        None if record.expires is None else check_time(record.expires, "expires"),
-        None if record.valid_from is None else check_time(record.valid_from, "valid_from"),
-        None if record.valid_to is None else check_time(record.valid_to, "valid_to"),
-        dict(record.derived) if record.derived else {},
+    weight, created, expires = record.weight, record.created, record.expires
+    valid_from, valid_to = record.valid_from, record.valid_to
+    if created is not None and (created.__class__ is not datetime or created.tzinfo is not UTC):
+        created = check_time(created, "created")
+    return replace(
+        record,
+        key=check_name(record.key, "key"),
+        seq=0,
+        version=0,
+        text=text,
+        title=title,
+        data=data,
+        meta=meta,
+        labels={} if not record.labels else _checked_labels(record.labels),
+        importance=None if record.importance is None else check_number(record.importance, "importance"),
+        weight=weight if weight.__class__ is int and 0 <= weight <= MAX_COUNT else check_count(weight, "weight"),
+        pinned=bool(record.pinned),
+        created=created
+        if created is None or (created.__class__ is datetime and created.tzinfo is UTC)
+        else check_time(created, "created"),
+        updated=None,
+        expires=None if expires is None else check_time(expires, "expires"),
+        valid_from=None if valid_from is None else check_time(valid_from, "valid_from"),
+        valid_to=None if valid_to is None else check_time(valid_to, "valid_to"),
+        derived=dict(record.derived) if record.derived else {},
     )

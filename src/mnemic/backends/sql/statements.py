@@ -19,7 +19,6 @@ from sqlalchemy import (
     and_,
     bindparam,
     delete,
-    exists,
     false,
     func,
     insert,
@@ -37,7 +36,6 @@ from ...store.codec import FIELDS
 from ...store.query import Scan
 from .conditions import drives, families, filters, test_of, values_of
 from .flavor import Flavor
-from .rows import RECORD_STATE_COLUMNS
 from .schema import derived, labels, records, streams
 
 Parameters = Mapping[str, Any]
@@ -67,7 +65,6 @@ def same(column: ColumnElement[Any], name: str | None = None) -> ColumnElement[b
     return column == bindparam(name or column.key)
 
 
-_STATE = [records.c[name] for name in RECORD_STATE_COLUMNS]
 _FIELDS = [records.c[name] for name in FIELDS]
 
 
@@ -88,59 +85,32 @@ class Statements:
         past = records.c.expires <= bindparam("now")
         totals = select(func.count(), func.coalesce(func.sum(records.c.weight), 0), func.min(records.c.expires))
         self.head: Prepared = prepared(select(streams).where(stream))
-        self.add_head: Prepared = prepared(insert(streams).values(_parameters(streams, but=("id",))))
         self.set_head: Prepared = prepared(
             update(streams)
             .where(streams.c.id == bindparam("id"))
             .values(_parameters(streams, but=("id", "scope", "kind", "created")))
         )
         self.remove_head: Prepared = prepared(delete(streams).where(streams.c.id == bindparam("id")))
-        self.record_states: Prepared = prepared(select(*_STATE).where(of_stream))
         self.add: Prepared = prepared(insert(records).values(_parameters(records)))
         self.set: Prepared = prepared(
             update(records).where(place).values(_parameters(records, but=("stream_id", "seq", "key")))
         )
-        self.remove: Prepared = prepared(delete(records).where(place))
         self.add_label: Prepared = prepared(insert(labels).values(_parameters(labels)))
-        self.remove_label: Prepared = prepared(delete(labels).where(and_(*(same(c) for c in labels.columns))))
-        self.remove_lost_labels: Prepared = prepared(
-            delete(labels).where(
-                same(labels.c.stream_id),
-                ~exists().where(records.c.stream_id == labels.c.stream_id, records.c.seq == labels.c.seq),
-            )
-        )
         self.keep_derived: Prepared = prepared(_replacing(derived, flavor))
-        self.remove_derived: Prepared = prepared(delete(derived).where(same(derived.c.stream_id), same(derived.c.seq)))
         self.remove_one_derived: Prepared = prepared(
             delete(derived).where(same(derived.c.stream_id), same(derived.c.seq), same(derived.c.name))
-        )
-        self.remove_lost_derived: Prepared = prepared(
-            delete(derived).where(
-                same(derived.c.stream_id),
-                ~exists().where(records.c.stream_id == derived.c.stream_id, records.c.seq == derived.c.seq),
-            )
         )
         self.expired_totals: Prepared = prepared(totals.where(of_stream, past))
 
         self.reach: Callable[[Reach, int, bool, bool], Prepared] = cache(self._reach)
         self.scan: Callable[[Shape], Prepared] = lru_cache(maxsize=512)(self._scan)
-        self.find_states: Callable[[int], Prepared] = cache(self._find_states)
         self.find: Callable[[int], Prepared] = cache(self._find)
-        self.purge: Callable[[int], Prepared] = cache(self._purge)
-
-    def _find_states(self, count: int) -> Prepared:
-        """Select the write-path state of `count` keys of one stream."""
-        return Prepared(select(*_STATE).where(same(records.c.stream_id), _one_of(records.c.key, count)), self.dialect)
 
     def _find(self, count: int) -> Prepared:
         """Select `count` keys of one stream, if they have not expired."""
         return Prepared(
             select(*_FIELDS).where(_live_stream(), _one_of(records.c.key, count), _live(records)), self.dialect
         )
-
-    def _purge(self, keep: int) -> Prepared:
-        """Delete a stream's records, except `keep` keys."""
-        return Prepared(delete(records).where(same(records.c.stream_id), ~_one_of(records.c.key, keep)), self.dialect)
 
     def _reach(self, where: Reach, kinds: int, reverse: bool, onward: bool) -> Prepared:
         """List streams in order, forward or backward, `onward` from an inclusive position."""

@@ -48,11 +48,7 @@ BUSY_SECONDS = 30.0
 # A deferred BEGIN that becomes a write fails at once if another process wrote meanwhile.
 BEGIN = "BEGIN IMMEDIATE"
 
-ENGINE = Engine(
-    "sqlite://",
-    f"SELECT 1 FROM sqlite_master WHERE name = '{VERSION_TABLE}'",  # noqa: S608
-    (BEGIN,),
-)
+ENGINE = Engine("sqlite://", f"SELECT 1 FROM sqlite_master WHERE name = '{VERSION_TABLE}'", (BEGIN,))
 FLAVOR = Flavor(SQLiteDialect_pysqlite(paramstyle="qmark"), insert, each_of_json, lambda value: value)
 
 
@@ -91,13 +87,6 @@ class Connection:
     def run(self, statement: Prepared, parameters: Parameters) -> sqlite3.Cursor:
         """Run a statement."""
         return self.raw.execute(statement.text, statement.arguments(parameters))
-
-    def many(self, statement: Prepared, rows: Sequence[Parameters]) -> None:
-        """Run a statement once for each set of parameters."""
-        if len(rows) == 1:
-            self.run(statement, rows[0])
-        elif rows:
-            self.raw.executemany(statement.text, map(statement.arguments, rows))
 
 
 class SqliteFile:

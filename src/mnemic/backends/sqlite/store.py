@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sqlite3
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
+from functools import cache, partial
+from itertools import repeat
+from operator import attrgetter
 from typing import Any, TypeVar
 
+from msgspec import json
+
+from ...checks import to_microseconds
 from ...errors import ClosedError, UnreadableStoreError
 from ...event_loop import mind_forks, off_loop, running_loop, step
 from ...records import now
+from ...store.codec import FIELDS, to_columns
 from ...store.once import write_once
-from ...store.planning import Needs, NeedsMoreError, Plan, RecordState, StreamChange, plan_writes
+from ...store.planning import Needs, NeedsMoreError, Plan, StreamChange, StreamState, plan_writes
 from ...store.query import Outcome, Write
 from ..sql.reading import KEYS_AT_ONCE, SqlReads, Work
-from ..sql.rows import LoadedRows, stream_values, to_record_state, to_row, to_stream
+from ..sql.rows import RECORD_STATE_COLUMNS, STREAM_COLUMNS, LoadedRows, to_record_state
 from ..sql.statements import Statements
 from ..write_queue import BlockingWriteQueue, Result
 from .client import BEGIN, Connection, SqliteFile
@@ -23,6 +31,35 @@ Found = TypeVar("Found")
 
 READERS = 4
 """Number of threads that read for callers on an event loop."""
+
+
+def _marks(count: int) -> str:
+    return ", ".join("?" * count)
+
+
+_stream_columns: Callable[[StreamState], tuple[Any, ...]] = attrgetter(*STREAM_COLUMNS)
+_changing_columns: Callable[[StreamState], tuple[Any, ...]] = attrgetter(*STREAM_COLUMNS[2:])
+_STATE = ", ".join(RECORD_STATE_COLUMNS)
+_FIND_STREAM = f"SELECT id, {', '.join(STREAM_COLUMNS)} FROM mnemic_streams WHERE scope = ? AND kind = ?"
+_ADD_STREAM = f"INSERT INTO mnemic_streams ({', '.join(STREAM_COLUMNS)}) VALUES ({_marks(len(STREAM_COLUMNS))})"
+_SET_STREAM = f"UPDATE mnemic_streams SET {' = ?, '.join(STREAM_COLUMNS[2:])} = ? WHERE id = ?"
+_ALL_RECORDS = f"SELECT {_STATE} FROM mnemic_records WHERE stream_id = ?"
+_ADD_RECORD = f"INSERT INTO mnemic_records ({', '.join(FIELDS)}, stream_id) VALUES ({_marks(len(FIELDS) + 1)})"
+_SET_RECORD = f"UPDATE mnemic_records SET {' = ?, '.join(FIELDS)} = ? WHERE stream_id = ? AND seq = ?"
+_REMOVE = [f"DELETE FROM {table} WHERE stream_id = ? AND seq = ?" for table in ("mnemic_records", "mnemic_derived")]
+_CLEAR = [
+    f"DELETE FROM {table} WHERE stream_id = ? AND seq NOT IN (SELECT value FROM json_each(?))"
+    for table in ("mnemic_records", "mnemic_labels", "mnemic_derived")
+]
+_ADD_LABEL = "INSERT INTO mnemic_labels (stream_id, name, value, seq) VALUES (?, ?, ?, ?)"
+_REMOVE_LABEL = "DELETE FROM mnemic_labels WHERE stream_id = ? AND name = ? AND value = ? AND seq = ?"
+_PUT_DERIVED = "INSERT OR REPLACE INTO mnemic_derived (stream_id, seq, name, version, value) VALUES (?, ?, ?, ?, ?)"
+_REMOVE_DERIVED = "DELETE FROM mnemic_derived WHERE stream_id = ? AND seq = ? AND name = ?"
+
+
+@cache
+def _find_records(count: int) -> str:
+    return f"{_ALL_RECORDS} AND key IN ({_marks(count)})"
 
 
 class SqliteStore(SqlReads):
@@ -81,16 +118,16 @@ class SqliteStore(SqlReads):
     def _commit(self, writes: list[Write]) -> list[Result]:
         """Run writes in one transaction; one that meets a damaged record does not fail the others."""
         try:
-            return self._file.use(lambda connection: self._transact(connection, writes))
+            return self._file.use(partial(self._transact, writes))
         except UnreadableStoreError as error:
             if len(writes) == 1:
                 return [error]
         return [result for write in writes for result in self._commit([write])]
 
-    def _transact(self, connection: Connection, writes: list[Write]) -> list[Result]:
+    def _transact(self, writes: list[Write], connection: Connection) -> list[Result]:
         connection.raw.execute(BEGIN)
         loaded, needs = LoadedRows(), Needs.of(writes)
-        moment = self._moment()
+        moment = to_microseconds(self.clock())
         plan: Plan | None = None
         while plan is None:
             self._load(connection, needs, loaded)
@@ -104,52 +141,61 @@ class SqliteStore(SqlReads):
         return plan.results
 
     def _load(self, connection: Connection, needs: Needs, loaded: LoadedRows) -> None:
+        execute = connection.raw.execute
         for name in needs.streams:
-            rows = connection.run(self._sql.head, {"scope": name[0], "kind": name[1]}).fetchall()
-            loaded.streams[name] = None
-            for row in rows:
-                loaded.streams[name], loaded.ids[name] = to_stream(row), row[0]
+            row = execute(_FIND_STREAM, name).fetchone()
+            if row is None:
+                loaded.streams[name] = None
+            else:
+                loaded.ids[name], loaded.streams[name] = row[0], StreamState(*row[1:])
         for name, wanted in needs.keys.items():
-            found: dict[str, RecordState | None] = loaded.records.setdefault(name, {})
-            found |= dict.fromkeys(wanted)
-            keys = list(wanted) if name in loaded.ids else []
-            for start in range(0, len(keys), KEYS_AT_ONCE):
+            found = loaded.records.setdefault(name, {})
+            keys = list(wanted)
+            found.update(zip(keys, repeat(None), strict=False))
+            for start in range(0, len(keys) if name in loaded.ids else 0, KEYS_AT_ONCE):
                 chunk = keys[start : start + KEYS_AT_ONCE]
-                values = {"stream_id": loaded.ids[name]} | {f"key_{n}": key for n, key in enumerate(chunk)}
-                for row in connection.run(self._sql.find_states(len(chunk)), values):
+                for row in execute(_find_records(len(chunk)), (loaded.ids[name], *chunk)):
                     found[row[0]] = to_record_state(row)
         for name in needs.whole:
-            rows = connection.run(self._sql.record_states, {"stream_id": loaded.ids[name]}).fetchall()
+            rows = execute(_ALL_RECORDS, (loaded.ids[name],)).fetchall()
             loaded.records[name] = {row[0]: to_record_state(row) for row in rows}
             loaded.whole.add(name)
 
     def _apply(self, connection: Connection, change: StreamChange, id: int) -> None:
-        sql, run, many = self._sql, connection.run, connection.many
+        raw = connection.raw
         if change.cleared:
-            keys = {f"key_{n}": record.key for n, record in enumerate(change.spared)}
-            run(sql.purge(len(keys)), {"stream_id": id, **keys})
-            run(sql.remove_lost_labels, {"stream_id": id})
-            run(sql.remove_lost_derived, {"stream_id": id})
+            spared = json.encode([record.seq for record in change.spared])
+            for statement in _CLEAR:
+                raw.execute(statement, (id, spared.decode()))
         if change.dropped:
-            run(sql.remove_head, {"id": id})
+            raw.execute("DELETE FROM mnemic_streams WHERE id = ?", (id,))
         if change.after is not None and (change.before is None or change.dropped):
-            id = run(sql.add_head, stream_values(change.after, 0)).lastrowid or 0
+            id = raw.execute(_ADD_STREAM, _stream_columns(change.after)).lastrowid or 0
         elif change.after is not None and change.after is not change.before:
-            run(sql.set_head, stream_values(change.after, id))
+            raw.execute(_SET_STREAM, (*_changing_columns(change.after), id))
         if change.removed:
-            removed = [{"stream_id": id, "seq": record.seq} for record in change.removed]
-            many(sql.remove, removed)
-            many(sql.remove_derived, removed)
-        lost = [*change.lost_labels.items(), *((record.seq, record.labels) for record in change.removed)]
-        many(sql.remove_label, [row for seq, labels in lost for row in _labels(id, seq, labels)])
-        many(sql.set, [to_row(record, id) for record in change.replaced])
-        many(sql.add, [to_row(record, id) for record in change.added])
-        put = (*change.replaced, *change.added)
-        many(sql.add_label, [row for record in put for row in _labels(id, record.seq, record.labels)])
+            removed = [(id, record.seq) for record in change.removed]
+            for statement in _REMOVE:
+                raw.executemany(statement, removed)
+            _change_labels(raw, _REMOVE_LABEL, id, ((record.seq, record.labels) for record in change.removed))
+        if change.lost_labels:
+            _change_labels(raw, _REMOVE_LABEL, id, change.lost_labels.items())
+        for record in change.replaced:
+            raw.execute(_SET_RECORD, (*to_columns(record), id, record.seq))
+        for record in change.added:
+            raw.execute(_ADD_RECORD, (*to_columns(record), id))
+        for record in (*change.replaced, *change.added):
+            if record.labels:
+                _change_labels(raw, _ADD_LABEL, id, ((record.seq, record.labels),))
         for derived in change.derived:
-            statement = sql.remove_one_derived if derived.value is None else sql.keep_derived
-            run(statement, {"stream_id": id, **derived._asdict()})
+            if derived.value is None:
+                raw.execute(_REMOVE_DERIVED, (id, derived.seq, derived.name))
+            else:
+                raw.execute(_PUT_DERIVED, (id, derived.seq, derived.name, derived.version, derived.value))
 
 
-def _labels(id: int, seq: int, labels: dict[str, str]) -> list[dict[str, Any]]:
-    return [{"stream_id": id, "name": name, "value": value, "seq": seq} for name, value in labels.items()]
+def _change_labels(
+    raw: sqlite3.Connection, statement: str, id: int, labels: Iterable[tuple[int, dict[str, str]]]
+) -> None:
+    rows = [(id, name, value, seq) for seq, of_record in labels for name, value in of_record.items()]
+    raw.executemany(statement, rows)

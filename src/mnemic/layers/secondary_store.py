@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any, TypeVar
 
 from ..event_loop import Portal, running_loop
 from ..records import Record, Ref, Stream
 from ..store import registry
-from ..store.protocol import Capability, Page, Store
+from ..store.protocol import Page, Store
 from ..store.query import Outcome, Scan, StreamScan, Write
 from ..store.registry import Backend, StoreURL
 from .encryption import EncryptLayer, check_plain
-from .layer import beside
-
-Result = TypeVar("Result")
+from .layer import Layer, beside
 
 
 async def open_beside(store: Store, url: str) -> Store:
@@ -26,12 +23,7 @@ async def open_beside(store: Store, url: str) -> Store:
     parsed, backend = registry.find(url)
     # Inline there is no event loop on which a remote store could wait.
     alone = running_loop() is None and not backend.inline
-    opened: Store
-    if alone:
-        opened = _PortalStore(backend, parsed, store.clock)
-    else:
-        opened = await backend.open(parsed)
-        opened.clock = store.clock
+    opened = _PortalStore(backend, parsed, store.clock) if alone else await _open(backend, parsed, store.clock)
     try:
         other = beside(store, opened)
         if isinstance(other, EncryptLayer):
@@ -44,41 +36,38 @@ async def open_beside(store: Store, url: str) -> Store:
     return other
 
 
-class _PortalStore:
-    """A store on a background event loop, for callers without a loop of their own."""
+async def _open(backend: Backend, url: StoreURL, clock: Callable[[], datetime]) -> Store:
+    opened = await backend.open(url)
+    opened.clock = clock
+    return opened
+
+
+class _PortalStore(Layer):
+    """Runs a store on a background event loop, for callers without a loop of their own."""
 
     def __init__(self, backend: Backend, url: StoreURL, clock: Callable[[], datetime]) -> None:
-        async def open() -> Store:
-            return await backend.open(url)
-
         self._portal = Portal()
         try:
-            self._store = self._portal.run(open())
+            super().__init__(self._portal.run(_open(backend, url, clock)))
         except BaseException:
             self._portal.close()
             raise
-        self.clock: Callable[[], datetime] = clock
-        self._store.clock = clock
-
-    @property
-    def capabilities(self) -> frozenset[Capability]:
-        return self._store.capabilities
 
     async def write(self, write: Write) -> list[Outcome]:
-        return self._run(self._store.write(write))
+        return self._portal.run(self._below.write(write))
 
     async def read(self, refs: Sequence[Ref]) -> list[Record | None]:
-        return self._run(self._store.read(refs))
+        return self._portal.run(self._below.read(refs))
 
     async def scan(self, scan: Scan) -> Page[Record]:
-        return self._run(self._store.scan(scan))
+        return self._portal.run(self._below.scan(scan))
 
     async def streams(self, scan: StreamScan) -> Page[Stream]:
-        return self._run(self._store.streams(scan))
+        return self._portal.run(self._below.streams(scan))
+
+    async def scrub(self) -> None:
+        self._portal.run(super().scrub())
 
     async def close(self) -> None:
-        self._run(self._store.close())
+        self._portal.run(self._below.close())
         self._portal.close()
-
-    def _run(self, call: Coroutine[Any, Any, Result]) -> Result:
-        return self._portal.run(call)

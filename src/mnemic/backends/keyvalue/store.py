@@ -85,8 +85,10 @@ class KeyValueStore:
             if state.ended(moment):
                 count = weight = 0
             elif state.soonest is not None and state.soonest <= moment:
-                live = [record async for record in self._pages(state.name, RecordRange()) if _lives(record, now)]
-                count, weight = len(live), sum(record.weight for record in live)
+                count = weight = 0
+                async for record in self._pages(state.name, RecordRange()):
+                    if _lives(record, now):
+                        count, weight = count + 1, weight + record.weight
             if not count and not scan.empty:
                 continue
             if len(found) == scan.limit:

@@ -23,6 +23,11 @@ from .checks import (
 from .errors import InvalidValueError, TooLargeError
 from .records import MESSAGE_KIND, Record, ScopePath, Value, now, parse_time
 
+__all__ = [
+    "ROLES", "SYSTEM_ID", "AgentCall", "Content", "Message", "MessageLike", "Role", "ToolCall",
+    "check_fields", "decode", "encode", "one_message", "texts_in", "to_message",
+]  # fmt: skip
+
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 """The role of a message."""
 ROLES: tuple[Role, ...] = get_args(Role)

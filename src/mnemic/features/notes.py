@@ -10,12 +10,12 @@ from msgspec import UNSET, UnsetType, json
 from msgspec.structs import replace
 
 from ..checks import JSON, MAX_TTL, check_count, check_json, check_name, check_text, shown
-from ..errors import ConflictError, InvalidValueError, LimitError, NotFoundError, SettingsChangedError
+from ..errors import InvalidValueError, LimitError, NotFoundError, SettingsChangedError
 from ..messages import texts_in
 from ..records import Record, Ref, ScopePath, Value
 from ..store.protocol import Store, scan_all
-from ..store.query import Condition, Delete, Expect, Limit, Op, Outcome, Purge, Put, Scan, StreamScan, Touch, Write
-from ..store.retry import ATTEMPTS, retried
+from ..store.query import Condition, Delete, Expect, Limit, Op, Purge, Put, Scan, StreamScan, Touch, Write, stored
+from ..store.retry import retried
 from .kinds import NOTE, conditions, names
 
 
@@ -117,17 +117,19 @@ class AsyncNotes:
 
         async def replace_note() -> NoteInfo:
             old = await self._find(key)
-            kept = old or Record(scope=self.scope, kind=NOTE, key=key)
+            before = old or Record(scope=self.scope, kind=NOTE, key=key)
             note = replace(
-                kept,
+                before,
                 data=value,
-                title=kept.title if description is None else description,
-                meta=kept.meta if metadata is None else metadata,
+                title=before.title if description is None else description,
+                meta=before.meta if metadata is None else metadata,
             )
-            return await self._put(note, kept.version if if_version is None else if_version, old)
+            return await self._put(note, before.version if if_version is None else if_version, old)
 
         return await retried(
-            replace_note, f"writing the note {shown(key)} in {self.scope.path!r}", retry_on=lambda _: if_version is None
+            replace_note,
+            f"writing the note {shown(key)} in {self.scope.path!r}",
+            retry_on=lambda error: if_version is None or isinstance(error, SettingsChangedError),
         )
 
     async def read(self, key: str) -> JSON:
@@ -195,27 +197,17 @@ class AsyncNotes:
         """Write a note in place of the old one; one that is not larger is always accepted."""
         value, _ = check_json(note.data, "value")
         title = None if note.title is None else check_text(note.title, "description")
-        seen = [check_name(note.key, "key"), title or "", *texts_in(value)]
-        put = Put(
-            replace(note, data=value, text="\n".join(filter(None, seen)), weight=len(json.encode(value))), if_version
-        )
-        for _ in range(ATTEMPTS):
-            try:
-                did = await self._put_within(put, old, before)
-            except SettingsChangedError as error:
-                self._settings = error.settings
-            else:
-                return to_info(replace(put.record, version=did.version, created=did.created, updated=did.updated))
-        raise ConflictError(f"the settings of the notes of {self.scope.path!r} changed at every attempt")
-
-    async def _put_within(self, put: Put, old: Record | None, before: tuple[Op, ...]) -> Outcome:
-        """Write a note if the cached limits are current and not exceeded."""
+        text = "\n".join(filter(None, [check_name(note.key, "key"), title, *texts_in(value)]))
+        put = Put(replace(note, data=value, text=text, weight=len(json.encode(value))), if_version)
         limits = _settings(self._settings)
         ops: list[Op] = [Expect(self.scope, NOTE, settings=self._settings), *before, put]
         if limits != NoteSettings() and (old is None or put.record.weight > old.weight):
             ops.append(Limit(self.scope, NOTE, limits.max_notes, limits.max_bytes))
         try:
-            return (await self._store.write(Write(tuple(ops))))[1 + len(before)]
+            outcomes = await self._store.write(Write(tuple(ops)))
+        except SettingsChangedError as error:
+            self._settings = error.settings
+            raise
         except LimitError as error:
             raise LimitError(
                 f"{self.scope.path!r} would hold {error.count:,} notes of {error.weight:,} bytes; "
@@ -223,6 +215,7 @@ class AsyncNotes:
                 count=error.count,
                 weight=error.weight,
             ) from None
+        return to_info(stored(put.record, outcomes[1 + len(before)]))
 
     async def _find(self, key: str) -> Record | None:
         (record,) = await self._store.read([self._ref(key)])

@@ -133,7 +133,6 @@ def test_of_two_writers_that_create_a_scope_the_slower_one_follows() -> None:
 
         async def meanwhile(key: str) -> None:
             bucket.meanwhile = None
-            await asyncio.sleep(0.001)  # the number of a new manifest is the time
             await stores[1].write(Write((put("faster"),)))
 
         bucket.meanwhile = meanwhile

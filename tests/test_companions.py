@@ -621,7 +621,7 @@ def test_the_async_qdrant_client_works_like_the_local_one() -> None:
     from qdrant_client import AsyncQdrantClient
 
     from mnemic.store.nearest import Near
-    from mnemic.testing.test_companions import EAST, NORTH, NOTE, entered, words
+    from mnemic.testing.test_indexes import EAST, NORTH, NOTE, entered, words
 
     async def use() -> None:
         client = AsyncQdrantClient(":memory:")
@@ -652,7 +652,7 @@ def test_the_async_qdrant_client_works_like_the_local_one() -> None:
 def test_every_qdrant_request_can_be_encoded() -> None:
     from qdrant_client import AsyncQdrantClient
 
-    from mnemic.testing.test_companions import EAST
+    from mnemic.testing.test_indexes import EAST
 
     point = Point("6f1f7e0a-6a3c-5d0e-9b57-3f6f1b0c2d11", "a/b", "message", "k", 0, b"{}", EAST, [2**32 - 1, 7])
     where = PointFilter(scope="a", below=True, kinds=("message",), keys=("k",))

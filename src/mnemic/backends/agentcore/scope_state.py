@@ -157,7 +157,9 @@ class ScopeState:
         loaded.whole |= needs.whole
 
     def events_for(self, changes: list[StreamChange]) -> Iterator[tuple[Event, list[Record], list[Record]]]:
-        """Yield the events of a write, most often one, each with its new and its moved records."""
+        """Yield the events of a write, most often one, each with its new and moved records; raises TooLargeError."""
+        if not changes:
+            return
         number = max((stored.event.n for stored in self.events.values()), default=0)
         event = Event(FORMAT, self.path, number + 1)
         new: list[Record] = []

@@ -26,7 +26,7 @@ from ...store.planning import Loaded, Needs, NeedsMoreError, StreamChange, plan_
 from ...store.protocol import Capability, Page
 from ...store.query import CountUse, Derive, Expect, Op, Outcome, Put, Scan, StreamScan, Touch, Write, place_of
 from .client import AT_ONCE, PAGE, MemoryClient, gathered
-from .codec import Place, StoredEvent, decode_event, decode_memory, encode_event, encode_memory, size_of
+from .codec import Event, Place, StoredEvent, decode_event, decode_memory, encode_event, encode_memory
 from .scope_state import EVENT_KINDS, RECORD_KINDS, Row, ScopeState, expired, state_of
 
 APPEND_AGE = 1.0
@@ -228,8 +228,12 @@ class AgentCoreStore:
         """Read the events since the last refresh or, if one of them replaces an unknown event, all."""
         begun = time.monotonic()
         found: list[StoredEvent] = []
-        async for page in self.client.events(scope.place, FEW if scope.newest else PAGE):
-            found += [stored for item in page if (stored := decode_event(item, self.client.url)) is not None]
+        first = min(FEW + len(scope.unlisted), PAGE) if scope.newest else PAGE
+        async for page in self.client.events(scope.place, first):
+            for item in page:
+                known = scope.events.get(item["eventId"])
+                if (stored := known or decode_event(item, self.client.url)) is not None:
+                    found.append(stored)
             new = [stored for stored in found if stored.id not in scope.events and stored.id not in scope.obsolete]
             caught_up = any(stored.time < scope.newest for stored in found)
             if caught_up and all(id in scope.events for stored in new for id in stored.event.replaces):
@@ -266,11 +270,8 @@ class AgentCoreStore:
             refused = f"cannot compare the version of all records of the kind {kind!r}"
         if refused is not None:
             raise InvalidValueError(f"{self.client.url} {refused}; {OTHERS} do")
-        if isinstance(op, Put):
-            if kind in RECORD_KINDS:
-                encode_memory(op.record)
-            else:
-                size_of(op.record)
+        if isinstance(op, Put) and kind in RECORD_KINDS:
+            encode_memory(op.record)
 
     async def _write(self, write: Write) -> list[Outcome]:
         # Derived values are not stored: layers compute them again.
@@ -298,14 +299,15 @@ class AgentCoreStore:
             for change in plan.changes:
                 if change.cleared:
                     change.expand([state_of(row.record) for row in scope.rows.get(change.name[1], {}).values()])
+            events = list(scope.events_for([one for one in plan.changes if one.name[1] in EVENT_KINDS]))
             await self._store_memories(scope, [one for one in plan.changes if one.name[1] in RECORD_KINDS])
-            await self._store_events(scope, [one for one in plan.changes if one.name[1] in EVENT_KINDS])
+            await self._store_events(scope, events)
             return result
 
-    async def _store_events(self, scope: ScopeState, changes: list[StreamChange]) -> None:
+    async def _store_events(self, scope: ScopeState, events: list[tuple[Event, list[Record], list[Record]]]) -> None:
         made: list[StoredEvent] = []
         try:
-            for event, new, moved in scope.events_for(changes) if changes else ():
+            for event, new, moved in events:
                 id = await self.client.create_event(scope.place, encode_event(event, new, moved))
                 made.append(StoredEvent(id, event, new, moved))
         except BaseException:

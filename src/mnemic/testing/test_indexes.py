@@ -37,7 +37,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("index_target", targets, ids=lambda target: target.name)
 
 
-class Desk:
+class IndexHarness:
     """An empty index at a URL, and a runner of its coroutines."""
 
     def __init__(self, url: str) -> None:
@@ -87,9 +87,9 @@ class Desk:
 
 
 @pytest.fixture
-def desk(index_target: Target, tmp_path: Path) -> Iterator[Desk]:
+def index_harness(index_target: Target, tmp_path: Path) -> Iterator[IndexHarness]:
     """Provide an empty index."""
-    with index_target.empty(tmp_path) as url, closing(Desk(url)) as opened:
+    with index_target.empty(tmp_path) as url, closing(IndexHarness(url)) as opened:
         yield opened
 
 
@@ -128,7 +128,7 @@ def words(text: str) -> tuple[int, ...]:
 EAST, NORTH, UP = pointing(100), pointing(0, 100), pointing(0, 0, 100)
 
 
-def test_a_record_comes_back_as_it_was_put(desk: Desk) -> None:
+def test_a_record_comes_back_as_it_was_put(index_harness: IndexHarness) -> None:
     given = entered(
         "a 'b' \"c\" \\ % é",
         [EAST],
@@ -147,78 +147,78 @@ def test_a_record_comes_back_as_it_was_put(desk: Desk) -> None:
         valid_from=moment("2020-01-01T00:00:00"),
     )
     given = replace(given, derived={**given.derived, "use": b"\0\xff"})
-    desk.put(given)
-    assert desk.near(EAST) == [given]
+    index_harness.put(given)
+    assert index_harness.near(EAST) == [given]
 
 
-def test_the_nearest_by_vector_come_first_found_or_not_by_words(desk: Desk) -> None:
-    desk.put(
+def test_the_nearest_by_vector_come_first_found_or_not_by_words(index_harness: IndexHarness) -> None:
+    index_harness.put(
         entered("near", [pointing(100, 10)]), entered("far", [pointing(-100)]), entered("between", [pointing(100, 100)])
     )
-    assert keys_of(desk.near(EAST, limit=2)) == ["near", "between"]
-    assert keys_of(desk.near(EAST, limit=10)) == ["near", "between", "far"]
-    assert desk.near(EAST, limit=0) == []
-    assert desk.near(None) == []
+    assert keys_of(index_harness.near(EAST, limit=2)) == ["near", "between"]
+    assert keys_of(index_harness.near(EAST, limit=10)) == ["near", "between", "far"]
+    assert index_harness.near(EAST, limit=0) == []
+    assert index_harness.near(None) == []
 
 
-def test_where_words_are_searched_the_rare_ones_tell_most(desk: Desk) -> None:
+def test_where_words_are_searched_the_rare_ones_tell_most(index_harness: IndexHarness) -> None:
     common = [entered(f"c{n}", [NORTH], f"we talked about dinner {n}") for n in range(20)]
-    desk.put(
+    index_harness.put(
         *common,
         entered("one", [NORTH], "a zeppelin over the lake"),
         entered("both", [NORTH], "dinner aboard the zeppelin"),
     )
-    found = keys_of(desk.near(None, terms=words("dinner zeppelin"), limit=2))
+    found = keys_of(index_harness.near(None, terms=words("dinner zeppelin"), limit=2))
     assert sorted(found) in ([], ["both", "one"])
 
 
-def test_a_record_found_both_ways_is_there_once(desk: Desk) -> None:
-    desk.put(entered("a", [EAST], "zeppelin"), entered("b", [NORTH], "zeppelin"))
-    found = keys_of(desk.near(EAST, terms=words("zeppelin"), limit=5))
+def test_a_record_found_both_ways_is_there_once(index_harness: IndexHarness) -> None:
+    index_harness.put(entered("a", [EAST], "zeppelin"), entered("b", [NORTH], "zeppelin"))
+    found = keys_of(index_harness.near(EAST, terms=words("zeppelin"), limit=5))
     assert sorted(found) == ["a", "b"]
 
 
-def test_a_record_without_vectors_is_found_by_its_words_if_at_all(desk: Desk) -> None:
-    desk.put(entered("plain", None, "zeppelin"))
-    assert keys_of(desk.near(EAST)) == []
-    before = keys_of(desk.near(EAST, terms=words("zeppelin")))
+def test_a_record_without_vectors_is_found_by_its_words_if_at_all(index_harness: IndexHarness) -> None:
+    index_harness.put(entered("plain", None, "zeppelin"))
+    assert keys_of(index_harness.near(EAST)) == []
+    before = keys_of(index_harness.near(EAST, terms=words("zeppelin")))
     assert before in ([], ["plain"])
-    desk.mark(Mark(1, 1, 1))
-    desk.put(entered("with", [EAST], "airship"))
-    assert keys_of(desk.near(EAST)) == ["with"]
-    assert keys_of(desk.near(None, terms=words("zeppelin"))) == before
-    assert desk.keys() == ["plain", "with"]
-    assert desk.marks() == {STREAM: Mark(1, 1, 1)}
+    index_harness.mark(Mark(1, 1, 1))
+    index_harness.put(entered("with", [EAST], "airship"))
+    assert keys_of(index_harness.near(EAST)) == ["with"]
+    assert keys_of(index_harness.near(None, terms=words("zeppelin"))) == before
+    assert index_harness.keys() == ["plain", "with"]
+    assert index_harness.marks() == {STREAM: Mark(1, 1, 1)}
 
 
-def test_a_newer_version_takes_the_place_of_an_older_one(desk: Desk) -> None:
-    desk.put(entered("a", [EAST, NORTH, UP], "zeppelin", version=1), entered("b", [NORTH, UP]))
+def test_a_newer_version_takes_the_place_of_an_older_one(index_harness: IndexHarness) -> None:
+    index_harness.put(entered("a", [EAST, NORTH, UP], "zeppelin", version=1), entered("b", [NORTH, UP]))
     newer = entered("a", [-EAST], "airship", version=2)
-    desk.put(newer)
-    found = desk.near(NORTH, limit=10)
+    index_harness.put(newer)
+    found = index_harness.near(NORTH, limit=10)
     assert keys_of(found) == ["b", "a"]
     assert found[1] == newer
-    assert keys_of(desk.near(None, terms=words("zeppelin"))) == []
-    assert desk.keys() == ["a", "b"]
+    assert keys_of(index_harness.near(None, terms=words("zeppelin"))) == []
+    assert index_harness.keys() == ["a", "b"]
 
 
-def test_a_long_text_is_one_record_and_does_not_take_the_place_of_others(desk: Desk) -> None:
+def test_a_long_text_is_one_record_and_does_not_take_the_place_of_others(index_harness: IndexHarness) -> None:
     long = [entered(f"long{n}", [pointing(100, n, m) for m in range(30)], "zeppelin") for n in range(4)]
-    desk.put(*long, entered("short", [pointing(100, 90)]), entered("last", [pointing(0, 0, 100)]))
-    found = desk.near(EAST, limit=5)
+    index_harness.put(*long, entered("short", [pointing(100, 90)]), entered("last", [pointing(0, 0, 100)]))
+    found = index_harness.near(EAST, limit=5)
     assert set(keys_of(found)) == {"long0", "long1", "long2", "long3", "short"}
     assert len(found) == 5
     # Found by its last vector, it is returned whole.
-    assert desk.near(pointing(100, 3, 29), limit=1) == [long[3]]
+    assert index_harness.near(pointing(100, 3, 29), limit=1) == [long[3]]
 
 
-def test_kinds_and_scopes_hold_and_scopes_by_whole_segments(desk: Desk) -> None:
+def test_kinds_and_scopes_hold_and_scopes_by_whole_segments(index_harness: IndexHarness) -> None:
     places = ["", "acme", "acme/alice", "acme/alice/s1", "acme/alice/s10", "acme/alice0", "acmex/alice"]
     for place in places:
-        desk.put(entered("m", [EAST], scope=place), entered("f", [EAST], scope=place, kind="fact"))
+        index_harness.put(entered("m", [EAST], scope=place), entered("f", [EAST], scope=place, kind="fact"))
 
     def found(scope: str, **asked: Any) -> list[str]:
-        records = desk.near(EAST, scope=ScopePath(scope), limit=50, **asked)
+        records = index_harness.near(EAST, scope=ScopePath(scope), limit=50, **asked)
         return sorted(f"{record.scope.path}:{record.key}" for record in records)
 
     assert found("acme/alice/s1") == ["acme/alice/s1:f", "acme/alice/s1:m"]
@@ -230,157 +230,161 @@ def test_kinds_and_scopes_hold_and_scopes_by_whole_segments(desk: Desk) -> None:
     assert found("acme/ali") == []
 
 
-def test_names_may_hold_anything(desk: Desk) -> None:
+def test_names_may_hold_anything(index_harness: IndexHarness) -> None:
     odd = ["it's", 'say "x"', "back\\slash", "%_*?[a-z]", "a b", "né 中文", "{x}", "' OR '1'='1", "a\\'", "-- x"]
     for name in odd:
-        desk.put(entered(name, [EAST], scope=ScopePath("acme") / name))
-        desk.mark(Mark(1, 1, 1), (f"acme/{name}", KIND))
-    assert len(desk.near(EAST, scope=ScopePath("acme"), limit=100)) == len(odd)
+        index_harness.put(entered(name, [EAST], scope=ScopePath("acme") / name))
+        index_harness.mark(Mark(1, 1, 1), (f"acme/{name}", KIND))
+    assert len(index_harness.near(EAST, scope=ScopePath("acme"), limit=100)) == len(odd)
     for name in odd:
         scope = ScopePath("acme") / name
-        assert keys_of(desk.near(EAST, scope=scope)) == [name]
-        assert desk.marks(scope) == {(scope.path, KIND): Mark(1, 1, 1)}
-        desk.remove([name, *odd], (scope.path, KIND))
-        assert desk.keys((scope.path, KIND)) == []
-        desk.remove(None, (scope.path, KIND))
-    assert desk.near(EAST, scope=ScopePath("acme"), limit=100) == []
-    assert desk.marks(ScopePath()) == {}
+        assert keys_of(index_harness.near(EAST, scope=scope)) == [name]
+        assert index_harness.marks(scope) == {(scope.path, KIND): Mark(1, 1, 1)}
+        index_harness.remove([name, *odd], (scope.path, KIND))
+        assert index_harness.keys((scope.path, KIND)) == []
+        index_harness.remove(None, (scope.path, KIND))
+    assert index_harness.near(EAST, scope=ScopePath("acme"), limit=100) == []
+    assert index_harness.marks(ScopePath()) == {}
 
 
-def test_what_is_removed_is_gone_for_every_embedder_and_nothing_else(desk: Desk) -> None:
+def test_what_is_removed_is_gone_for_every_embedder_and_nothing_else(index_harness: IndexHarness) -> None:
     other = "recall1:00000002"
     for name in (NOTE, other):
         for scope in (HOME, HOME / "deeper"):
             for kind in (KIND, "fact"):
                 long = entered("a", [EAST, NORTH], "zeppelin", name=name, scope=scope, kind=kind)
-                desk.put(long, entered("b", [EAST], name=name, scope=scope, kind=kind), name=name)
-    desk.remove(["a", "nobody"])
+                index_harness.put(long, entered("b", [EAST], name=name, scope=scope, kind=kind), name=name)
+    index_harness.remove(["a", "nobody"])
     for name in (NOTE, other):
-        assert desk.keys(name=name) == ["b"]
-        assert desk.keys((HOME.path, "fact"), name) == ["a", "b"]
-        assert desk.keys(((HOME / "deeper").path, KIND), name) == ["a", "b"]
-        assert keys_of(desk.near(NORTH, scope=HOME, kinds=(KIND,), below=False, name=name)) == ["b"]
-    desk.remove([])
-    assert desk.keys() == ["b"]
+        assert index_harness.keys(name=name) == ["b"]
+        assert index_harness.keys((HOME.path, "fact"), name) == ["a", "b"]
+        assert index_harness.keys(((HOME / "deeper").path, KIND), name) == ["a", "b"]
+        assert keys_of(index_harness.near(NORTH, scope=HOME, kinds=(KIND,), below=False, name=name)) == ["b"]
+    index_harness.remove([])
+    assert index_harness.keys() == ["b"]
 
 
-def test_a_stream_goes_with_its_marks(desk: Desk) -> None:
+def test_a_stream_goes_with_its_marks(index_harness: IndexHarness) -> None:
     fact = (HOME.path, "fact")
-    desk.put(entered("a", [EAST, NORTH]), entered("a", [EAST], kind="fact"))
-    desk.mark(Mark(5, 4, 3))
-    desk.mark(Mark(2, 2, 2), fact)
-    desk.remove(["a"])
-    assert desk.marks() == {STREAM: Mark(5, 4, 3), fact: Mark(2, 2, 2)}
-    desk.remove(None)
-    assert desk.marks() == {fact: Mark(2, 2, 2)}
-    assert desk.keys() == []
-    assert desk.keys(fact) == ["a"]
-    desk.remove(None, ("no/where", KIND))
+    index_harness.put(entered("a", [EAST, NORTH]), entered("a", [EAST], kind="fact"))
+    index_harness.mark(Mark(5, 4, 3))
+    index_harness.mark(Mark(2, 2, 2), fact)
+    index_harness.remove(["a"])
+    assert index_harness.marks() == {STREAM: Mark(5, 4, 3), fact: Mark(2, 2, 2)}
+    index_harness.remove(None)
+    assert index_harness.marks() == {fact: Mark(2, 2, 2)}
+    assert index_harness.keys() == []
+    assert index_harness.keys(fact) == ["a"]
+    index_harness.remove(None, ("no/where", KIND))
 
 
-def test_marks_are_those_of_a_scope_and_below_it_each_the_last_that_was_given(desk: Desk) -> None:
-    assert desk.marks() == {}
+def test_marks_are_those_of_a_scope_and_below_it_each_the_last_that_was_given(index_harness: IndexHarness) -> None:
+    assert index_harness.marks() == {}
     for place in ("acme", "acme/s1", "acme/s1/x", "acme/s10"):
-        desk.mark(Mark(1, 1, 1), (place, KIND))
-    desk.mark(Mark(2**40, 2**41, 3), ("acme/s1", KIND))
-    assert desk.marks(ScopePath("acme/s1")) == {
+        index_harness.mark(Mark(1, 1, 1), (place, KIND))
+    index_harness.mark(Mark(2**40, 2**41, 3), ("acme/s1", KIND))
+    assert index_harness.marks(ScopePath("acme/s1")) == {
         ("acme/s1", KIND): Mark(2**40, 2**41, 3),
         ("acme/s1/x", KIND): Mark(1, 1, 1),
     }
-    assert len(desk.marks(ScopePath())) == 4
-    assert desk.marks(ScopePath(), "recall1:00000002") == {}
+    assert len(index_harness.marks(ScopePath())) == 4
+    assert index_harness.marks(ScopePath(), "recall1:00000002") == {}
     # A mark is never a search result.
-    assert desk.near(EAST, terms=words("zeppelin")) == []
-    assert desk.keys(("acme", KIND)) == []
+    assert index_harness.near(EAST, terms=words("zeppelin")) == []
+    assert index_harness.keys(("acme", KIND)) == []
 
 
-def test_embedders_lie_apart_whatever_their_dimensions(desk: Desk) -> None:
+def test_embedders_lie_apart_whatever_their_dimensions(index_harness: IndexHarness) -> None:
     other, plain = "recall1:00000002", "a name: 'of' anything/else"
-    desk.put(entered("a", [EAST]))
-    desk.put(entered("b", [pointing(100, width=8)], name=other), name=other)
-    desk.put(entered("c", None, "zeppelin", name=plain), name=plain)
-    assert keys_of(desk.near(EAST)) == ["a"]
-    assert keys_of(desk.near(pointing(100, width=8), name=other)) == ["b"]
-    assert keys_of(desk.near(None, name=plain, terms=words("zeppelin"))) in ([], ["c"])
+    index_harness.put(entered("a", [EAST]))
+    index_harness.put(entered("b", [pointing(100, width=8)], name=other), name=other)
+    index_harness.put(entered("c", None, "zeppelin", name=plain), name=plain)
+    assert keys_of(index_harness.near(EAST)) == ["a"]
+    assert keys_of(index_harness.near(pointing(100, width=8), name=other)) == ["b"]
+    assert keys_of(index_harness.near(None, name=plain, terms=words("zeppelin"))) in ([], ["c"])
     # A vector of another dimension finds nothing and breaks nothing.
-    assert desk.near(EAST, name=other) == []
-    assert (desk.keys(), desk.keys(name=other), desk.keys(name=plain)) == (["a"], ["b"], ["c"])
+    assert index_harness.near(EAST, name=other) == []
+    assert (index_harness.keys(), index_harness.keys(name=other), index_harness.keys(name=plain)) == (
+        ["a"],
+        ["b"],
+        ["c"],
+    )
 
 
-def test_what_nobody_has_put_is_empty(desk: Desk) -> None:
-    assert desk.near(EAST, terms=words("zeppelin")) == []
-    assert desk.keys() == []
-    assert desk.marks() == {}
-    desk.remove(["a"])
-    desk.remove(None)
-    desk.put()
+def test_what_nobody_has_put_is_empty(index_harness: IndexHarness) -> None:
+    assert index_harness.near(EAST, terms=words("zeppelin")) == []
+    assert index_harness.keys() == []
+    assert index_harness.marks() == {}
+    index_harness.remove(["a"])
+    index_harness.remove(None)
+    index_harness.put()
 
 
-def test_reset_forgets_everything_and_all_can_begin_anew(desk: Desk) -> None:
+def test_reset_forgets_everything_and_all_can_begin_anew(index_harness: IndexHarness) -> None:
     other = "recall1:00000002"
-    desk.put(entered("a", [EAST], "zeppelin"))
-    desk.put(entered("b", [pointing(100, width=8)], name=other), name=other)
-    desk.mark(Mark(1, 1, 1))
-    desk.run(desk.index.reset())
-    assert desk.near(EAST, terms=words("zeppelin")) == []
-    assert (desk.keys(), desk.keys(name=other), desk.marks()) == ([], [], {})
-    desk.put(entered("c", [EAST]))
-    desk.mark(Mark(2, 2, 1))
-    assert keys_of(desk.near(EAST)) == ["c"]
-    assert desk.marks() == {STREAM: Mark(2, 2, 1)}
+    index_harness.put(entered("a", [EAST], "zeppelin"))
+    index_harness.put(entered("b", [pointing(100, width=8)], name=other), name=other)
+    index_harness.mark(Mark(1, 1, 1))
+    index_harness.run(index_harness.index.reset())
+    assert index_harness.near(EAST, terms=words("zeppelin")) == []
+    assert (index_harness.keys(), index_harness.keys(name=other), index_harness.marks()) == ([], [], {})
+    index_harness.put(entered("c", [EAST]))
+    index_harness.mark(Mark(2, 2, 1))
+    assert keys_of(index_harness.near(EAST)) == ["c"]
+    assert index_harness.marks() == {STREAM: Mark(2, 2, 1)}
 
 
-def test_all_is_there_when_it_is_opened_again(desk: Desk) -> None:
-    if "//" not in desk.url or desk.url.partition("//")[2][:1] != "/":
+def test_all_is_there_when_it_is_opened_again(index_harness: IndexHarness) -> None:
+    if "//" not in index_harness.url or index_harness.url.partition("//")[2][:1] != "/":
         pytest.skip("it is not in a folder")
-    desk.put(entered("a", [EAST, NORTH], "zeppelin"), entered("b", None, "airship"))
-    desk.mark(Mark(3, 2, 2))
-    desk.reopen()
-    assert desk.marks() == {STREAM: Mark(3, 2, 2)}
-    assert desk.keys() == ["a", "b"]
-    assert keys_of(desk.near(NORTH)) == ["a"]
-    desk.put(entered("c", [NORTH]))
-    desk.remove(["a"])
-    desk.reopen()
-    assert keys_of(desk.near(NORTH)) == ["c"]
+    index_harness.put(entered("a", [EAST, NORTH], "zeppelin"), entered("b", None, "airship"))
+    index_harness.mark(Mark(3, 2, 2))
+    index_harness.reopen()
+    assert index_harness.marks() == {STREAM: Mark(3, 2, 2)}
+    assert index_harness.keys() == ["a", "b"]
+    assert keys_of(index_harness.near(NORTH)) == ["a"]
+    index_harness.put(entered("c", [NORTH]))
+    index_harness.remove(["a"])
+    index_harness.reopen()
+    assert keys_of(index_harness.near(NORTH)) == ["c"]
 
 
-def test_many_records_come_in_at_once_and_all_are_found(desk: Desk) -> None:
+def test_many_records_come_in_at_once_and_all_are_found(index_harness: IndexHarness) -> None:
     generator = np.random.default_rng(7)
     vectors = generator.integers(-127, 128, (1_200, WIDTH)).astype(np.int8)
     records = [entered(f"k{n:04}", [vectors[n]], seq=n + 1) for n in range(1_200)]
-    desk.put(*records)
-    assert desk.keys() == [record.key for record in records]
-    assert len(desk.near(vectors[0], limit=1_000)) == 1_000
-    desk.remove([record.key for record in records[:1_100]])
-    assert desk.keys() == [record.key for record in records[1_100:]]
+    index_harness.put(*records)
+    assert index_harness.keys() == [record.key for record in records]
+    assert len(index_harness.near(vectors[0], limit=1_000)) == 1_000
+    index_harness.remove([record.key for record in records[:1_100]])
+    assert index_harness.keys() == [record.key for record in records[1_100:]]
 
 
-def test_many_may_write_and_ask_at_the_same_time(desk: Desk) -> None:
+def test_many_may_write_and_ask_at_the_same_time(index_harness: IndexHarness) -> None:
     async def at_once() -> None:
         near = Near(scope=ScopePath(), name=NOTE, vector=EAST.tobytes())
 
         async def one(n: int) -> None:
-            await desk.index.put(NOTE, [entered(f"{n}-{m}", [EAST], scope=f"s{n}") for m in range(3)])
-            await desk.index.mark(NOTE, (f"s{n}", KIND), Mark(n, 3, 3))
-            await desk.index.near(near)
-            await desk.index.remove((f"s{n}", KIND), [f"{n}-0"])
+            await index_harness.index.put(NOTE, [entered(f"{n}-{m}", [EAST], scope=f"s{n}") for m in range(3)])
+            await index_harness.index.mark(NOTE, (f"s{n}", KIND), Mark(n, 3, 3))
+            await index_harness.index.near(near)
+            await index_harness.index.remove((f"s{n}", KIND), [f"{n}-0"])
 
         await asyncio.gather(*(one(n) for n in range(12)))
 
-    desk.run(at_once())
-    assert desk.marks(ScopePath()) == {(f"s{n}", KIND): Mark(n, 3, 3) for n in range(12)}
-    assert sorted(keys_of(desk.near(EAST))) == sorted(f"{n}-{m}" for n in range(12) for m in (1, 2))
+    index_harness.run(at_once())
+    assert index_harness.marks(ScopePath()) == {(f"s{n}", KIND): Mark(n, 3, 3) for n in range(12)}
+    assert sorted(keys_of(index_harness.near(EAST))) == sorted(f"{n}-{m}" for n in range(12) for m in (1, 2))
 
 
-def test_filters_cost_no_recall(desk: Desk) -> None:
+def test_filters_cost_no_recall(index_harness: IndexHarness) -> None:
     generator = np.random.default_rng(11)
     vectors = generator.integers(-127, 128, (2_000, WIDTH)).astype(np.int8)
     scopes = [f"acme/u{n % 50}" for n in range(2_000)]
     kinds = [KIND if n % 3 else "fact" for n in range(2_000)]
     records = [entered(f"k{n}", [vectors[n]], scope=scopes[n], kind=kinds[n], seq=n + 1) for n in range(2_000)]
     for scope, kind in sorted(set(zip(scopes, kinds, strict=True))):
-        desk.put(*(record for record in records if (record.scope.path, record.kind) == (scope, kind)))
+        index_harness.put(*(record for record in records if (record.scope.path, record.kind) == (scope, kind)))
     whole = vectors.astype(np.float64)
     whole /= np.linalg.norm(whole, axis=1, keepdims=True)
     agreed = asked = 0
@@ -389,7 +393,7 @@ def test_filters_cost_no_recall(desk: Desk) -> None:
         place, only = f"acme/u{n}", (KIND, "fact", None)[n % 3]
         passing = [m for m in range(2_000) if scopes[m] == place and only in (None, kinds[m])]
         best = sorted(passing, key=lambda m: -float(whole[m] @ question))[:10]
-        found = desk.near(question, scope=ScopePath(place), kinds=(only,) if only else (), limit=10)
+        found = index_harness.near(question, scope=ScopePath(place), kinds=(only,) if only else (), limit=10)
         assert all(record.scope.path == place and only in (None, record.kind) for record in found)
         assert len(found) == len(best)
         agreed += len({records[m].key for m in best} & set(keys_of(found)))
@@ -397,7 +401,7 @@ def test_filters_cost_no_recall(desk: Desk) -> None:
     assert agreed / asked >= 0.99
 
 
-def test_the_event_loop_goes_on_meanwhile(desk: Desk) -> None:
+def test_the_event_loop_goes_on_meanwhile(index_harness: IndexHarness) -> None:
     generator = np.random.default_rng(3)
     vectors = generator.integers(-127, 128, (600, WIDTH)).astype(np.int8)
     records = [entered(f"k{n}", [vectors[n]], "some words", seq=n + 1) for n in range(600)]
@@ -411,13 +415,13 @@ def test_the_event_loop_goes_on_meanwhile(desk: Desk) -> None:
         await task
         return count
 
-    assert desk.run(ticks(desk.index.put(NOTE, records))) >= 3
+    assert index_harness.run(ticks(index_harness.index.put(NOTE, records))) >= 3
 
 
-def test_after_close_it_says_so(desk: Desk) -> None:
-    desk.put(entered("a", [EAST]))
-    other = desk.index
-    desk.reopen()
+def test_after_close_it_says_so(index_harness: IndexHarness) -> None:
+    index_harness.put(entered("a", [EAST]))
+    other = index_harness.index
+    index_harness.reopen()
     near = Near(scope=ScopePath(), name=NOTE, vector=EAST.tobytes())
     for call in (
         other.near(near),
@@ -427,11 +431,11 @@ def test_after_close_it_says_so(desk: Desk) -> None:
         other.reset(),
     ):
         with pytest.raises(ClosedError, match="closed"):
-            desk.run(call)
-    assert desk.keys() == ["a"]
+            index_harness.run(call)
+    assert index_harness.keys() == ["a"]
 
 
-def test_an_option_that_nobody_knows_is_refused(desk: Desk) -> None:
-    url, maker = registry.found_in(GROUP, f"{desk.url}?colour=blue")
+def test_an_option_that_nobody_knows_is_refused(index_harness: IndexHarness) -> None:
+    url, maker = registry.found_in(GROUP, f"{index_harness.url}?colour=blue")
     with pytest.raises(InvalidValueError, match="colour"):
-        desk.run(maker.open(url))
+        index_harness.run(maker.open(url))

@@ -151,10 +151,12 @@ class WriteArguments:
             return
         state, records, slots, derived, labels, names = numbers
         if after.count:
-            if not change.dropped:
+            if (change.removed or change.replaced) and not change.dropped:
                 self._remove(change, records, slots, derived, labels)
-            self._put(change, records, slots, labels)
-            self._derive(change, derived, names)
+            if put:
+                self._put(change, records, slots, labels)
+            if change.derived:
+                self._derive(change, derived, names)
         if not same:
             expiring = lifetime != "never"
             value = b"%d %d %d %b" % (after.revision, expiring, after.count, _to_json(after))

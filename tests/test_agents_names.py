@@ -1,4 +1,4 @@
-"""The public names of mnemic.agents, what importing it loads, and its sync twins."""
+"""The public names of mnemic.agents, what importing it loads, and its sync API."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from mnemic.event_loop import Inline, Portal, call
 from mnemic.store.registry import Backend, StoreURL
 from servers.stores import empty_store
 
-TWINS = ["Memory", "Scope", "Session", "Notes", "Facts"]
+WRAPPED = ["Memory", "Scope", "Session", "Notes", "Facts"]
 
 
 def test_the_async_api_does_what_the_sync_one_does(file_url: str) -> None:
@@ -164,11 +164,11 @@ def test_concurrent_writers_share_commits(file_url: str, monkeypatch: pytest.Mon
     assert begun <= 10
 
 
-@pytest.mark.parametrize("name", TWINS)
+@pytest.mark.parametrize("name", WRAPPED)
 def test_the_sync_classes_have_the_methods_of_the_async_ones(name: str) -> None:
-    sync, twin = getattr(mnemic, name), getattr(mnemic, f"Async{name}")
+    sync, wrapped = getattr(mnemic, name), getattr(mnemic, f"Async{name}")
     renamed = {"__aenter__": "__enter__", "__aexit__": "__exit__"}
-    for method, value in inspect.getmembers(twin, inspect.isfunction):
+    for method, value in inspect.getmembers(wrapped, inspect.isfunction):
         if method.startswith("_") and method not in renamed:
             continue
         own = getattr(sync, renamed.get(method, method))

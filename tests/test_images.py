@@ -207,5 +207,5 @@ def test_what_a_loaded_file_names_is_never_opened(chat: mnemic.Session, tmp_path
         for write in (mnemic.to_openai, mnemic.to_anthropic):
             with pytest.raises(mnemic.InvalidValueError, match="never opened"):
                 write(chat.window(5000))
-        chat.fork(f"twin of {os.path.basename(path)}")  # noqa: PTH119
+        chat.fork(f"copy of {os.path.basename(path)}")  # noqa: PTH119
         assert chat.info() is not None

@@ -115,9 +115,9 @@ def test_a_fork_and_a_copy_have_the_settings_too(alice: mnemic.Scope, tmp_path: 
     chat.add_many([Message("user", str(n)) for n in range(4)])
     chat.fork("y")
     assert alice.session("y").settings() == chat.settings()
-    twin = alice.session("y")
-    twin.add("user", "4")
-    assert (texts(twin.messages()), texts(twin.archived())) == (["3", "4"], ["0", "1", "2"])
+    copy = alice.session("y")
+    copy.add("user", "4")
+    assert (texts(copy.messages()), texts(copy.archived())) == (["3", "4"], ["0", "1", "2"])
     source, target = (f"sqlite:///{tmp_path / name}" for name in ("from.db", "to.db"))
     with mnemic.open(source) as memory:
         memory.scope("a").session("x", max_messages=2).add("user", "hello")

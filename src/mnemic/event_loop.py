@@ -68,7 +68,7 @@ class Inline:
             asyncio._set_running_loop(loop)
 
     def close_when_dropped(self, close: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """Do nothing: Python closes unreferenced files and connections."""
+        pass  # Python closes unreferenced files and connections
 
     def close(self, last: Coroutine[Any, Any, object] | None = None) -> None:
         if last is not None:
@@ -137,7 +137,7 @@ class Portal:
             thread.join()
 
     def before_fork(self) -> None:
-        """Do nothing: no call is running."""
+        pass  # no call is running
 
     def after_fork(self) -> None:
         """Reset in a child, where the thread no longer exists; the parent's loop is not touched."""

@@ -10,7 +10,8 @@ import argparse
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
@@ -33,23 +34,33 @@ def rooms() -> dict[str, tuple[int, int]]:
     return {name: (files[name], lines[name]) for name in sorted(files, key=lambda name: (name == "total", name))}
 
 
-def calls_of(work: Callable[[], object]) -> list[tuple[str, str]]:
-    """Return file and function of every call within the package while `work` runs in this thread."""
+@contextmanager
+def calls() -> Iterator[list[tuple[str, str]]]:
+    """Give a list that gets file and function of every call within the package, in this thread."""
     found: list[tuple[str, str]] = []
     root = str(SOURCE.resolve())
 
     def note(frame: FrameType, event: str, argument: object) -> None:
-        if event == "call":
-            code = frame.f_code
-            if code.co_filename.startswith(root):
-                found.append((str(Path(code.co_filename).relative_to(root)), code.co_qualname))
+        code = frame.f_code
+        # A comprehension is not a call that a reader follows, and from Python 3.12 on none at all.
+        if event == "call" and code.co_filename.startswith(root) and not code.co_name.endswith(("comp>", "genexpr>")):
+            found.append((str(Path(code.co_filename).relative_to(root)), code.co_qualname))
 
     sys.setprofile(note)
     try:
-        work()
+        yield found
     finally:
         sys.setprofile(None)
+
+
+def calls_of(work: Callable[[], object]) -> list[tuple[str, str]]:
+    """Return file and function of every call within the package while `work` runs in this thread."""
+    with calls() as found:
+        work()
     return found
+
+
+TEXTS = ("I moved to Lisbon in May.", "The flat has a view of the river.")
 
 
 def traced(url: str) -> dict[str, list[tuple[str, str]]]:
@@ -59,13 +70,39 @@ def traced(url: str) -> dict[str, list[tuple[str, str]]]:
     with mnemic.open(url) as memory:
         alice = memory.scope("acme", "alice")
         chat = alice.session("monday")
-        for text in ("I moved to Lisbon in May.", "The flat has a view of the river."):
+        for text in TEXTS:
             chat.add("user", text)
         alice.recall("Where does she live?")
         return {
             "chat.add": calls_of(lambda: chat.add("user", "My sister visits in June.")),
             "recall": calls_of(lambda: alice.recall("Who visits in June?")),
         }
+
+
+def traced_async(url: str) -> dict[str, list[tuple[str, str]]]:
+    """Return the same for the async API, of a back-end that works on the event loop."""
+    import asyncio
+
+    import mnemic
+
+    async def work() -> dict[str, list[tuple[str, str]]]:
+        async with mnemic.open_async(url) as memory:
+            alice = memory.scope("acme", "alice")
+            chat = alice.session("monday")
+            for text in TEXTS:
+                await chat.add("user", text)
+            await alice.recall("Where does she live?")
+            return {
+                "chat.add": await awaited(chat.add("user", "My sister visits in June.")),
+                "recall": await awaited(alice.recall("Who visits in June?")),
+            }
+
+    async def awaited(call: Awaitable[object]) -> list[tuple[str, str]]:
+        with calls() as found:
+            await call
+        return found
+
+    return asyncio.run(work())
 
 
 def files_in(calls: list[tuple[str, str]]) -> list[str]:
@@ -81,10 +118,10 @@ def main() -> None:
     for name, (files, lines) in rooms().items():
         print(f"{name:22} {files:4} files {lines:7,} lines")
     with tempfile.TemporaryDirectory() as folder:
-        for what, calls in traced(f"sqlite:///{folder}/memory.db").items():
-            print(f"{what} on SQLite: {len(calls)} calls in {len(files_in(calls))} files: {', '.join(files_in(calls))}")
+        for what, found in traced(f"sqlite:///{folder}/memory.db").items():
+            print(f"{what} on SQLite: {len(found)} calls in {len(files_in(found))} files: {', '.join(files_in(found))}")
             if options.calls and what == "chat.add":
-                print(*(f"  {file}: {function}" for file, function in calls), sep="\n")
+                print(*(f"  {file}: {function}" for file, function in found), sep="\n")
 
 
 if __name__ == "__main__":

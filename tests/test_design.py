@@ -1,0 +1,47 @@
+"""The page on the architecture is true: traced calls pass through the files that it names, and those files exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from tools.measure_code import files_in, traced, traced_async
+
+from servers.stores import STORES
+
+ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / "docs" / "design.md").read_text()
+
+HEADINGS = {"chat.add": "### An add", "recall": "### A recall"}
+MAX_CALLS, MAX_FILES = 60, 12
+"""How many calls in how many files an add to SQLite may take."""
+
+
+def files_on_page(heading: str, column: int) -> set[str]:
+    table = PAGE.partition(heading)[2].partition("\n#")[0]
+    rows = [line.split("|") for line in table.splitlines() if line.startswith("| ")]
+    return {file for row in rows[1:] for file in re.findall(r"`([\w/]+\.py)`", row[column])}
+
+
+@pytest.mark.parametrize("what", HEADINGS)
+def test_a_call_on_sqlite_passes_through_the_files_of_the_page(what: str, file_url: str) -> None:
+    assert set(files_in(traced(file_url)[what])) == files_on_page(HEADINGS[what], 2)
+
+
+@pytest.mark.parametrize("what", HEADINGS)
+def test_a_call_on_postgresql_passes_through_the_files_of_the_page(what: str, tmp_path: Path) -> None:
+    with STORES["postgresql"].empty(tmp_path) as url:
+        assert set(files_in(traced_async(url)[what])) == files_on_page(HEADINGS[what], 3)
+
+
+def test_an_add_takes_few_calls_in_few_files(file_url: str) -> None:
+    calls = traced(file_url)["chat.add"]
+    assert len(calls) <= MAX_CALLS
+    assert len(files_in(calls)) <= MAX_FILES
+
+
+def test_every_file_that_the_page_names_exists() -> None:
+    named = set(re.findall(r"`((?:\w+/)*\w+\.py)`", PAGE))
+    missing = {name for name in named if not any((ROOT / at / name).exists() for at in ("src/mnemic", ""))}
+    assert missing == set()

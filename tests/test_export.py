@@ -15,8 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import mnemic
-from mnemic.records import EMBEDDER_KIND, Record, ScopePath
-from mnemic.store.digest import digest
+from mnemic.records import EMBEDDER_KIND, Record, ScopePath, digest
 from mnemic.store.protocol import scan_all
 from mnemic.store.query import Put, Scan, Write
 

@@ -365,10 +365,10 @@ def test_erasing_takes_what_was_pruned_along(memory: mnemic.Memory) -> None:
 def test_what_changes_while_it_is_pruned_stays(alice: mnemic.Scope, monkeypatch: pytest.MonkeyPatch) -> None:
     from mnemic.features import forgetting
     from mnemic.features.memories import AsyncMemories
-    from mnemic.store import batches
+    from mnemic.store import retry
 
     alice.remember_many([MemoryItem(text=f"tea {n}", id=f"k{n}", created=ago(300)) for n in range(9)])
-    plain = batches.write_each
+    plain = retry.write_each
     done: list[int] = []
 
     async def changed(store: Any, batch: Any) -> list[bool]:

@@ -264,7 +264,7 @@ PROGRAM = """
 import os, sys
 from datetime import timedelta
 import mnemic
-from mnemic.store.batches import write_each
+from mnemic.store.retry import write_each
 from mnemic.features import forgetting
 
 left = int(sys.argv[3])

@@ -10,8 +10,7 @@ from click.testing import CliRunner
 import mnemic
 from mnemic.cli import main
 from mnemic.errors import InvalidValueError, MnemicError
-from mnemic.store.masking import masked
-from mnemic.store.registry import StoreURL
+from mnemic.store.registry import StoreURL, masked
 
 ONE, TWO = "Zq1x", "Xw9z"
 """The halves of a password, between which stands what ought to be encoded."""

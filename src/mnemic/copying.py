@@ -18,9 +18,8 @@ from .layers.store_embedder import EMBEDDER_REF, recorded_id
 from .models.embedder import AUTO
 from .recall.index_entry import entry_name
 from .recall.strength import USE
-from .records import EMBEDDER_KIND, ENCRYPTION_KIND, Record, ScopePath, Stream, Value
+from .records import EMBEDDER_KIND, ENCRYPTION_KIND, Record, ScopePath, Stream, Value, digest
 from .store import registry
-from .store.digest import digest
 from .store.protocol import Store, all_streams, scan_all
 from .store.query import Derive, Op, Put, Scan, StreamScan, Touch, Write
 

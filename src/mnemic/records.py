@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache, partial
+from hashlib import blake2b
+from operator import attrgetter
 from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Struct, field, json
 
 from .checks import JSON, MAX_DEPTH, MAX_PATH, check_segment, check_time, shown
 from .errors import InvalidValueError
@@ -23,6 +25,9 @@ __all__ = [
     "Ref",
     "ScopePath",
     "Stream",
+    "content",
+    "digest",
+    "digest_of",
     "known_scope",
     "now",
 ]
@@ -239,3 +244,21 @@ class Match(Struct, frozen=True, kw_only=True):
     why: dict[str, float]
     before: list[Record] = field(default_factory=list)
     after: list[Record] = field(default_factory=list)
+
+
+_encode = json.Encoder(order="deterministic").encode
+_NOT_CONTENT = {"scope", "kind", "key", "seq", "version", "weight", "created", "updated", "expires", "derived"}
+content: Callable[[Record], tuple[Any, ...]] = attrgetter(
+    *(name for name in Record.__struct_fields__ if name not in _NOT_CONTENT)
+)
+"""Return the content of a record: everything except its identity, position, weight, times of writing and expiry."""
+
+
+def digest(record: Record) -> bytes:
+    """Return a digest of a record's content, equal in every store and at every position."""
+    return digest_of((record.key, *content(record), record.weight, record.created, record.expires))
+
+
+def digest_of(said: Any) -> bytes:
+    """Return a digest of values that can be written as JSON."""
+    return blake2b(_encode(said), digest_size=16).digest()

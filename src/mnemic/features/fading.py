@@ -14,9 +14,9 @@ from ..errors import InvalidValueError, NotFoundError
 from ..recall.index_entry import RECALL
 from ..recall.strength import DAY, HALF_LIFE, USE, Use, pack_use, strength, unpack_use
 from ..records import Record, Ref, ScopePath, Value, plain
-from ..store.batches import write_each
 from ..store.protocol import Store, scan_all
 from ..store.query import CountUse, Delete, Derive, Put, Scan, Write, stored
+from ..store.retry import write_each
 from .kinds import MEMORY, PRUNED
 from .memory_items import MemoryItem, to_item
 

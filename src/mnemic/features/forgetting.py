@@ -18,13 +18,11 @@ from msgspec.structs import replace
 from ..checks import MAX_KEY, check_name, check_number, check_ttl, new_id, to_microseconds
 from ..errors import ConflictError, InvalidValueError, StoreError
 from ..messages import decode
-from ..records import AUDIT_KIND, EMBEDDER_KIND, ENCRYPTION_KIND, Record, ScopePath, Stream, Value
-from ..store.batches import write_each
-from ..store.digest import digest
+from ..records import AUDIT_KIND, EMBEDDER_KIND, ENCRYPTION_KIND, Record, ScopePath, Stream, Value, digest
 from ..store.matching import matches
 from ..store.protocol import Store, all_streams
 from ..store.query import Condition, Delete, Op, Put, Scan, StreamScan, Write
-from ..store.retry import retried
+from ..store.retry import retried, write_each
 from .fading import faded, to_archive
 from .kinds import (
     GUARD,

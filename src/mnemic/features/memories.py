@@ -23,8 +23,7 @@ from ..checks import (
 from ..errors import ConflictError, InvalidValueError, NotFoundError
 from ..recall.index_entry import RECALL
 from ..recall.similarity import NEAR, content_words, similarity
-from ..records import Record, Ref, ScopePath
-from ..store.digest import digest_of
+from ..records import Record, Ref, ScopePath, digest_of
 from ..store.protocol import SearchableStore, scan_all
 from ..store.query import Condition, Outcome, Put, Scan, Search, Write, stored
 from ..store.retry import retried

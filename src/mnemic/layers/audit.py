@@ -20,9 +20,9 @@ from msgspec.structs import replace
 from ..checks import check_name, check_time, copy_json, new_id, shown
 from ..errors import AuditError, InvalidValueError, MnemicError, StoreError, StorePermissionError, StoreUnavailableError
 from ..records import AUDIT_KIND, Record, Ref, ScopePath, Stream, Value
-from ..store.batches import write_each
 from ..store.protocol import Page, Store, scan_all
 from ..store.query import Condition, Delete, Limit, Op, Outcome, Purge, Put, Scan, StreamScan, Touch, Write, place_of
+from ..store.retry import write_each
 from .layer import Layer, filtered_scan
 
 AuditFlags: TypeAlias = Callable[[Record], Sequence[str]]

@@ -24,14 +24,10 @@ from .query import CountUse, Delete, Derive, Expect, Limit, Outcome, Purge, Put,
 from .rules import check_expected, check_limit, check_version, over_limit
 
 __all__ = [
-    "MOST_OPS", "MOST_WRITES", "Derived", "Loaded", "Microseconds", "Needs", "NeedsMoreError", "Plan", "RecordState",
+    "Derived", "Loaded", "Microseconds", "Needs", "NeedsMoreError", "Plan", "RecordState",
     "StreamChange", "StreamName", "StreamState", "plan_writes",
 ]  # fmt: skip
 
-MOST_WRITES = 500
-"""Maximum number of writes planned together."""
-MOST_OPS = 20_000
-"""Maximum number of operations planned together."""
 EVICTED_AT_ONCE = 32
 """How many eviction candidates of a limit are loaded ahead."""
 

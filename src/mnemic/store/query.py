@@ -25,8 +25,7 @@ from ..checks import (
     shown,
 )
 from ..errors import InvalidValueError, TooLargeError
-from ..records import Record, Ref, ScopePath
-from .digest import content, digest_of
+from ..records import Record, Ref, ScopePath, content, digest_of
 
 __all__ = [
     "FIELDS",

@@ -1,13 +1,16 @@
-"""Bounded retries of read-modify-write steps that lose a race against other writers."""
+"""Writes that may lose a race: bounded retries of read-modify-write steps, and batches that skip what has changed."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from ..errors import ConflictError
 from ..event_loop import pause
+from ..records import ScopePath
+from .protocol import Store
+from .query import Op, Write, place_of
 
 log: logging.Logger = logging.getLogger("mnemic.store")
 
@@ -48,3 +51,30 @@ async def retried(
 
             await pause(random.uniform(0, LONGEST_PAUSE))  # noqa: S311
     raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+async def write_each(store: Store, batch: Sequence[tuple[Op, ...]]) -> list[bool]:
+    """Apply all changes of a batch; skip those whose records have changed in the meantime.
+
+    A change is one or more operations with version checks in one scope; those of a scope share a write. Returns, for
+    each, whether it was applied.
+    """
+    by_scope: dict[ScopePath, list[int]] = {}
+    for n, ops in enumerate(batch):
+        by_scope.setdefault(place_of(ops[0])[0], []).append(n)
+    applied = [False] * len(batch)
+    for numbers in by_scope.values():
+        for n, done in zip(numbers, await _write_some(store, [batch[n] for n in numbers]), strict=True):
+            applied[n] = done
+    return applied
+
+
+async def _write_some(store: Store, batch: Sequence[tuple[Op, ...]]) -> list[bool]:
+    try:
+        await store.write(Write(tuple(op for ops in batch for op in ops)))
+    except ConflictError:
+        if len(batch) == 1:
+            return [False]
+        middle = len(batch) // 2
+        return await _write_some(store, batch[:middle]) + await _write_some(store, batch[middle:])
+    return [True] * len(batch)

@@ -15,8 +15,7 @@ from ...errors import InvalidValueError
 from ...event_loop import off_loop
 from ...store.registry import Backend, StoreURL
 from ..calls import TIMEOUT, seconds
-from ..sql.migrate import Engine, migrate
-from ..sql.partitions import PARTITIONS
+from ..sql.migrate import PARTITIONS, Engine, migrate
 from ..sql.schema import HEAD, VERSION_TABLE
 from .errors import explain
 from .statements import PostgresStatements

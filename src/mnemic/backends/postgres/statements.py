@@ -14,8 +14,7 @@ from sqlalchemy.sql.expression import FromClause
 
 from ...store.codec import FIELDS
 from ...store.query import Operator, Scalar
-from ..sql.conditions import EQUAL, OPERATORS
-from ..sql.flavor import Flavor
+from ..sql.conditions import EQUAL, OPERATORS, Flavor
 from ..sql.rows import RECORD_STATE_COLUMNS, STREAM_COLUMNS
 from ..sql.schema import VERSION_TABLE, derived, labels, records
 from ..sql.statements import Prepared, Statements

@@ -13,6 +13,9 @@ from .schema import HEAD, VERSION_TABLE
 
 SCRIPTS = Path(__file__).parent / "migrations"
 
+PARTITIONS = "partitions"
+"""Alembic configuration attribute with the number of partitions; 0 for none."""
+
 
 class Engine(Struct, frozen=True):
     """Database specifics for migrations."""

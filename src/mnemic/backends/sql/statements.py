@@ -34,8 +34,7 @@ from ...checks import to_microseconds
 from ...records import ONCE_KIND
 from ...store.codec import FIELDS
 from ...store.query import Scan
-from .conditions import drives, families, filters, test_of, values_of
-from .flavor import Flavor
+from .conditions import Flavor, drives, families, filters, test_of, values_of
 from .schema import derived, labels, records, streams
 
 Parameters = Mapping[str, Any]
@@ -79,12 +78,10 @@ class Statements:
         def prepared(statement: Executable) -> Prepared:
             return Prepared(statement, dialect)
 
-        stream = and_(same(streams.c.scope), same(streams.c.kind))
         place = and_(same(records.c.stream_id), same(records.c.seq))
         of_stream = same(records.c.stream_id)
         past = records.c.expires <= bindparam("now")
         totals = select(func.count(), func.coalesce(func.sum(records.c.weight), 0), func.min(records.c.expires))
-        self.head: Prepared = prepared(select(streams).where(stream))
         self.set_head: Prepared = prepared(
             update(streams)
             .where(streams.c.id == bindparam("id"))

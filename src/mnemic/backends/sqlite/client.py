@@ -28,8 +28,7 @@ from ...errors import (
 )
 from ...event_loop import under_way
 from ...store.registry import StoreURL
-from ..sql.conditions import each_of_json
-from ..sql.flavor import Flavor
+from ..sql.conditions import Flavor, each_of_json
 from ..sql.migrate import Engine
 from ..sql.schema import VERSION_TABLE
 from ..sql.statements import Parameters, Prepared

@@ -158,7 +158,8 @@ class Portal:
         if self._closed:
             raise ClosedError("this memory is closed")
         if self._loop is None:
-            self._loop = asyncio.new_event_loop()
+            # psycopg cannot use the default loop of Windows.
+            self._loop = asyncio.SelectorEventLoop() if sys.platform == "win32" else asyncio.new_event_loop()
             self._thread = threading.Thread(target=_serve, args=(self._loop,), name=f"{OURS}-loop", daemon=True)
             self._thread.start()
             self._dropped = finalize(self, _drop, self._loop, self._last)

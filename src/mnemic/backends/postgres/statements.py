@@ -132,18 +132,16 @@ def _append(with_labels: bool, with_derived: bool) -> Prepared:
     version, and the stream's totals.
     """
     row = {name: f"CAST(:{name} AS {type})" for name, type in _TYPES.items()}
-    now, ttl = row["updated"], "(CASE WHEN :touched THEN CAST(:ttl AS bigint) ELSE s.ttl END)"
+    now = row["updated"]
     row |= {"stream_id": "h.id", "seq": "h.last_seq", "version": "h.version"}
     label_pairs = "unnest(CAST(:label_names AS text[]), CAST(:label_values AS text[])) AS p(name, value)"
     derived_pairs = "unnest(CAST(:derived_names AS text[]), CAST(:derived_values AS bytea[])) AS p(name, value)"
     # The record is not looked for with EXISTS, which PostgreSQL turns into a join that reads all of a small table.
-    # A stream expires never earlier than before, unless its time to live has changed: clocks may be slow.
+    # A stream never expires earlier than before: clocks may be slow.
     parts = [
         "head AS (UPDATE mnemic_streams s SET last_seq = s.last_seq + 1, version = s.version + 1, "
-        f"count = s.count + 1, weight = s.weight + {row['weight']}, updated = {now}, ttl = {ttl}, "
-        "settings = CASE WHEN :touched THEN CAST(:settings AS text) ELSE s.settings END, "
-        f"expires = CASE WHEN s.ttl IS NOT DISTINCT FROM {ttl} THEN greatest(s.expires, {now} + {ttl}) "
-        f"ELSE {now} + {ttl} END, soonest = least(s.soonest, {row['expires']}) "
+        f"count = s.count + 1, weight = s.weight + {row['weight']}, updated = {now}, "
+        f"expires = greatest(s.expires, {now} + s.ttl), soonest = least(s.soonest, {row['expires']}) "
         f"WHERE s.scope = :scope AND s.kind = :kind AND (s.expires IS NULL OR s.expires > {now}) "
         f"AND (s.soonest IS NULL OR s.soonest > {now}) "
         "AND (SELECT seq FROM mnemic_records r WHERE r.stream_id = s.id AND r.key = :key) IS NULL "

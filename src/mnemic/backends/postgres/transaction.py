@@ -9,9 +9,9 @@ from typing import Any
 from msgspec import UNSET, Struct
 from sqlalchemy import Table
 
-from ...checks import MICROSECOND, from_microseconds
+from ...checks import from_microseconds
 from ...store.planning import Needs, StreamChange, StreamName
-from ...store.query import Expect, Limit, Outcome, Put, Touch, Write
+from ...store.query import Expect, Limit, Outcome, Put, Write
 from ..sql.rows import LoadedRows, stream_values, to_record_state, to_row, to_stream
 from ..sql.schema import derived, labels, records
 from .client import Connection, Query
@@ -129,28 +129,32 @@ class Append(Struct, frozen=True):
     """The parts of a write that may be a plain append of one record."""
 
     put: Put
-    expect: Expect | None = None
-    touch: Touch | None = None
-    limit: Limit | None = None
+    expect: Expect | None
+    limit: Limit | None
 
     @classmethod
     def of(cls, write: Write) -> Append | None:
         """Return the parts; None if the write is more than an append."""
-        if write.id is not None or not write.ops:
-            return None
-        put, *others = write.ops
-        if not isinstance(put, Put) or put.if_version:
-            return None
-        found: dict[type, Any] = {}
-        for op in others:
-            if not isinstance(op, Expect | Touch | Limit) or (op.scope, op.kind) != (put.record.scope, put.record.kind):
+        expect: Expect | None = None
+        limit: Limit | None = None
+        match write.ops:
+            case (Put() as put,):
+                pass
+            case (Put() as put, Expect() as expect):
+                pass
+            case (Put() as put, Limit() as limit):
+                pass
+            case (Put() as put, Expect() as expect, Limit() as limit):
+                pass
+            case _:
                 return None
-            found[type(op)] = op
-        in_order = [found[kind] for kind in (Expect, Touch, Limit) if kind in found]
-        expect = found.get(Expect)
-        if in_order != others or (expect and (expect.settings is UNSET or expect.key or expect.version is not None)):
+        if write.id is not None or put.if_version:
             return None
-        return cls(put, expect, found.get(Touch), found.get(Limit))
+        if any((op.scope, op.kind) != (put.record.scope, put.record.kind) for op in (expect, limit) if op is not None):
+            return None
+        if expect and (expect.settings is UNSET or expect.key is not None or expect.version is not None):
+            return None
+        return cls(put, expect, limit)
 
     @property
     def stream(self) -> StreamName:
@@ -159,7 +163,7 @@ class Append(Struct, frozen=True):
 
     async def run(self, connection: Connection, sql: PostgresStatements, moment: int) -> list[Outcome] | None:
         """Append in one round trip; return None, with nothing done, if the write turns out to be more."""
-        record, expect, touch, limit = self.put.record, self.expect, self.touch, self.limit
+        record, expect, limit = self.put.record, self.expect, self.limit
         values = to_row(record, 0) | {
             "scope": record.scope.path,
             "kind": record.kind,
@@ -168,9 +172,6 @@ class Append(Struct, frozen=True):
             "label_values": list(record.labels.values()),
             "derived_names": list(record.derived),
             "derived_values": list(record.derived.values()),
-            "touched": touch is not None,
-            "ttl": touch.ttl // MICROSECOND if touch and touch.ttl is not None else None,
-            "settings": touch.settings if touch else None,
             "expecting": expect is not None,
             "expected_settings": expect.settings if expect else None,
             "max_count": limit.max_count if limit else None,
@@ -188,8 +189,6 @@ class Append(Struct, frozen=True):
         outcomes = [Outcome(seq, version, record.created or now, now, key=record.key)]
         if expect is not None:
             outcomes.append(Outcome(version=version))
-        if touch is not None:
-            outcomes.append(Outcome())
         if limit is not None:
             outcomes.append(Outcome(count=count, weight=weight))
         return outcomes

@@ -1,4 +1,4 @@
-"""What is DynamoDB's own: large values, numbers, expiry, throttling, broken connections, many writers."""
+"""DynamoDB: large values and writes, numbers, expiry, throttling, broken connections, concurrent writers."""
 
 from __future__ import annotations
 
@@ -84,12 +84,12 @@ def items(url: StoreURL) -> list[dict[str, Any]]:
 
 
 def parts(url: StoreURL) -> int:
-    """Return of how many parts of large values the table holds."""
+    """Return how many chunks of large values are in the table."""
     return sum("token" in item for item in items(url))
 
 
 class Flaky:
-    """A client that is told what to do with requests before it sends them."""
+    """A client whose operations can be replaced."""
 
     def __init__(self, client: Any, **operations: Callable[[Any, dict[str, Any]], Any]) -> None:
         self._client = client
@@ -123,7 +123,7 @@ NUMBERS = [
 ]  # fmt: skip
 
 
-def test_numbers_come_back_as_they_were(url: StoreURL) -> None:
+def test_numbers_are_stored_exactly(url: StoreURL) -> None:
     async def main() -> None:
         async with opened(url) as store:
             for number in NUMBERS:
@@ -141,7 +141,7 @@ def test_numbers_come_back_as_they_were(url: StoreURL) -> None:
     asyncio.run(main())
 
 
-def test_the_largest_record_is_kept_and_leaves_nothing_behind(url: StoreURL) -> None:
+def test_the_largest_record_is_stored_and_leaves_no_chunks_behind(url: StoreURL) -> None:
     text = 'é\n"' * (8 * 1024 * 1024 // 3)
 
     async def main() -> None:
@@ -424,8 +424,8 @@ def test_a_writer_completes_the_large_write_of_another(url: StoreURL, kind: str)
     asyncio.run(main())
 
 
-def test_a_late_writer_changes_nothing_that_was_carried_through_without_it(url: StoreURL) -> None:
-    """One process stalls in the middle of a large write; others end it, and go on."""
+def test_a_late_writer_does_not_apply_steps_that_others_have_applied(url: StoreURL) -> None:
+    """One process stalls in the middle of a large write; others complete it, and go on."""
 
     async def main() -> None:
         stalled, go_on = asyncio.Event(), asyncio.Event()
@@ -458,7 +458,7 @@ def test_a_late_writer_changes_nothing_that_was_carried_through_without_it(url: 
     asyncio.run(main())
 
 
-def test_a_lost_answer_is_asked_for_again_and_the_write_done_once(url: StoreURL) -> None:
+def test_a_write_whose_answer_is_lost_is_retried_and_done_once(url: StoreURL) -> None:
     async def main() -> None:
         async with opened(url) as store:
             await store.write(Write((note("a"),)))
@@ -482,30 +482,30 @@ def test_a_lost_answer_is_asked_for_again_and_the_write_done_once(url: StoreURL)
     asyncio.run(main())
 
 
-def test_transactions_that_meet_others_are_tried_again(url: StoreURL, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_conflicting_transactions_are_retried(url: StoreURL, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
-        met = [
+        conflicts = [
             cancelled("TransactionConflict", "None"),
             cancelled("None", "ThrottlingError"),
             cancelled("ProvisionedThroughputExceeded", None),
         ]
 
-        async def meeting(real: Any, parameters: dict[str, Any]) -> Any:
-            if met:
-                raise met.pop()
+        async def conflicting(real: Any, parameters: dict[str, Any]) -> Any:
+            if conflicts:
+                raise conflicts.pop()
             return await real(**parameters)
 
         async with opened(url) as store:
             calls = calls_of(engine_of(store))
             client = calls.client
-            calls.client = Flaky(client, transact_write_items=meeting)
+            calls.client = Flaky(client, transact_write_items=conflicting)
             (outcome,) = await store.write(Write((note("a"),)))
-            assert (outcome.seq, met) == (1, [])
+            assert (outcome.seq, conflicts) == (1, [])
             monkeypatch.setattr(requests, "TRIES", 2)
-            met = [cancelled("TransactionConflict")] * 5
+            conflicts = [cancelled("TransactionConflict")] * 5
             with pytest.raises(StoreBusyError):
                 await store.write(Write((note("b"),)))
-            met = [refused("ProvisionedThroughputExceededException")]
+            conflicts = [refused("ProvisionedThroughputExceededException")]
             with pytest.raises(StoreBusyError):
                 await store.write(Write((note("b"),)))
             calls.client = client
@@ -513,7 +513,7 @@ def test_transactions_that_meet_others_are_tried_again(url: StoreURL, monkeypatc
     asyncio.run(main())
 
 
-def test_what_was_left_undone_is_asked_for_again(url: StoreURL, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unprocessed_requests_are_retried(url: StoreURL, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         name = url.split.netloc
 
@@ -556,7 +556,7 @@ def test_what_was_left_undone_is_asked_for_again(url: StoreURL, monkeypatch: pyt
     asyncio.run(main())
 
 
-def test_what_expires_is_marked_and_may_go_by_itself(url: StoreURL) -> None:
+def test_expiring_records_have_a_ttl_and_may_be_deleted_by_dynamodb(url: StoreURL) -> None:
     async def main() -> None:
         soon = datetime.now(UTC) + timedelta(seconds=0.3)
         async with opened(url) as store:
@@ -586,7 +586,7 @@ def test_what_expires_is_marked_and_may_go_by_itself(url: StoreURL) -> None:
     asyncio.run(main())
 
 
-def test_what_no_item_can_hold_is_refused_and_holds_nothing_up(url: StoreURL) -> None:
+def test_records_that_do_not_fit_an_item_are_refused(url: StoreURL) -> None:
     async def main() -> None:
         many = {f"{n}": "x" * 400 for n in range(90)}
         too_many = {f"{n}": "x" * 400 for n in range(400)}
@@ -614,7 +614,7 @@ def test_what_no_item_can_hold_is_refused_and_holds_nothing_up(url: StoreURL) ->
     asyncio.run(main())
 
 
-def test_long_names_are_kept_apart_and_in_order(url: StoreURL) -> None:
+def test_long_names_are_distinct_and_in_order(url: StoreURL) -> None:
     longest = ["😀" * 200] * 2
     scopes = [ScopePath.of(*longest, last) for last in ("a", "b", "é", "z" * 199, "z" * 200, "😀" * 200, "😀" * 199)]
     scopes += [ScopePath("/".join(["x" * 200, "y" * n, "z"])) for n in range(10, 26, 2)]
@@ -648,7 +648,7 @@ def test_long_names_are_kept_apart_and_in_order(url: StoreURL) -> None:
     asyncio.run(main())
 
 
-def test_the_directory_of_a_hash_only_table_grows_and_shrinks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_list_of_streams_of_a_hash_only_table_grows_and_shrinks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hash_layout, "MOST_NAMES", 3)
 
     async def listed(store: Store) -> list[str]:
@@ -676,7 +676,7 @@ def test_the_directory_of_a_hash_only_table_grows_and_shrinks(monkeypatch: pytes
         asyncio.run(main(StoreURL.parse(text)))
 
 
-def test_few_records_among_many_numbers_are_found_at_once() -> None:
+def test_few_records_among_many_seqs_are_found_with_few_requests() -> None:
     """On a table without an index of seqs, a long history costs nothing once it is gone."""
 
     async def main(url: StoreURL) -> None:
@@ -700,7 +700,7 @@ def test_few_records_among_many_numbers_are_found_at_once() -> None:
         asyncio.run(main(StoreURL.parse(text)))
 
 
-def test_a_stream_that_was_made_anew_is_not_mistaken_for_the_old_one(url: StoreURL) -> None:
+def test_a_recreated_stream_is_not_mistaken_for_the_old_one(url: StoreURL) -> None:
     async def main() -> None:
         where = (Condition("labels.a", "eq", "b"),)
         async with opened(url) as one, opened(url) as two:

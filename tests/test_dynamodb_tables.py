@@ -1,4 +1,4 @@
-"""Tables of DynamoDB: how they are made and recognised, and what is said where something is wrong."""
+"""Tables of DynamoDB: creation, detection of the layout, and error messages."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def url_of(table: str, **options: str) -> StoreURL:
 
 @contextmanager
 def made(*keys: tuple[str, str, str], **more: Any) -> Iterator[str]:
-    """Make a table as others would, of attributes with their types and places in the key; give its name."""
-    name = f"theirs-{uuid4().hex[:8]}"
+    """Create a table as another application would, of attributes with types and roles in the key; yield its name."""
+    name = f"foreign-{uuid4().hex[:8]}"
     client().create_table(
         TableName=name,
         AttributeDefinitions=[{"AttributeName": key, "AttributeType": kind} for key, kind, _ in keys],
@@ -67,7 +67,7 @@ async def open_store(url: StoreURL) -> Store:
     return await BACKEND.open(url)
 
 
-async def kept(url: StoreURL) -> str | None:
+async def stored_text(url: StoreURL) -> str | None:
     """Write and read a record, and return its text."""
     store = await BACKEND.open(url)
     try:
@@ -78,20 +78,20 @@ async def kept(url: StoreURL) -> str | None:
         await store.close()
 
 
-def test_a_table_with_a_hash_key_alone_is_recognised_and_shared_with_what_lies_in_it() -> None:
+def test_a_table_with_only_a_hash_key_is_detected_and_other_items_in_it_are_left_alone() -> None:
     with made(("session_id", "S", "HASH")) as name:
-        theirs = {"session_id": {"S": "user_1"}, "history": {"S": "[]"}}
-        client().put_item(TableName=name, Item=theirs)
-        assert asyncio.run(kept(url_of(name))) == "1"
-        assert client().get_item(TableName=name, Key={"session_id": {"S": "user_1"}})["Item"] == theirs
+        foreign = {"session_id": {"S": "user_1"}, "history": {"S": "[]"}}
+        client().put_item(TableName=name, Item=foreign)
+        assert asyncio.run(stored_text(url_of(name))) == "1"
+        assert client().get_item(TableName=name, Key={"session_id": {"S": "user_1"}})["Item"] == foreign
         items = client().scan(TableName=name)["Items"]
-        assert all(item["session_id"]["S"].startswith("mnemic\0") for item in items if item != theirs)
+        assert all(item["session_id"]["S"].startswith("mnemic\0") for item in items if item != foreign)
 
 
-def test_any_name_of_the_keys_will_do() -> None:
+def test_key_attributes_may_have_any_name() -> None:
     with made(("Some-Key.1", "S", "HASH")) as name:
-        assert asyncio.run(kept(url_of(name))) == "1"
-        assert asyncio.run(kept(url_of(name, layout="hash", key="Some-Key.1"))) == "1"
+        assert asyncio.run(stored_text(url_of(name))) == "1"
+        assert asyncio.run(stored_text(url_of(name, layout="hash", key="Some-Key.1"))) == "1"
     index = {
         "IndexName": "seq",
         "KeySchema": [{"AttributeName": "where", "KeyType": "HASH"}, {"AttributeName": "seq", "KeyType": "RANGE"}],
@@ -99,7 +99,7 @@ def test_any_name_of_the_keys_will_do() -> None:
     }
     keys = [("where", "S", "HASH"), ("at", "S", "RANGE"), ("seq", "N", "")]
     with made(*keys, LocalSecondaryIndexes=[index]) as name:
-        assert asyncio.run(kept(url_of(name))) == "1"
+        assert asyncio.run(stored_text(url_of(name))) == "1"
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_options_must_say_what_the_table_is() -> None:
                 asyncio.run(open_store(url_of(name, **options)))
 
 
-def test_create_makes_a_table_that_costs_nothing_at_rest_and_lets_go_of_what_expires() -> None:
+def test_create_makes_an_on_demand_table_with_a_ttl() -> None:
     name = f"ours-{uuid4().hex[:8]}"
     url = url_of(name)
     assert asyncio.run(create(url)) == "has a new table"
@@ -134,11 +134,11 @@ def test_create_makes_a_table_that_costs_nothing_at_rest_and_lets_go_of_what_exp
     assert [key["AttributeName"] for key in found["KeySchema"]] == ["pk", "sk"]
     expiry = client().describe_time_to_live(TableName=name)["TimeToLiveDescription"]
     assert (expiry["TimeToLiveStatus"], expiry["AttributeName"]) == ("ENABLED", "ttl")
-    assert asyncio.run(kept(url)) == "1"
+    assert asyncio.run(stored_text(url)) == "1"
     client().delete_table(TableName=name)
 
 
-def test_create_gives_a_hash_only_table_its_expiry_and_takes_no_other() -> None:
+def test_create_enables_the_ttl_of_a_hash_only_table_and_refuses_another_attribute() -> None:
     with made(("session_id", "S", "HASH")) as name:
         assert asyncio.run(create(url_of(name))) == "has its table"
         expiry = client().describe_time_to_live(TableName=name)["TimeToLiveDescription"]
@@ -149,20 +149,20 @@ def test_create_gives_a_hash_only_table_its_expiry_and_takes_no_other() -> None:
         )
         with pytest.raises(InvalidValueError, match="'other'"):
             asyncio.run(create(url_of(name)))
-        assert asyncio.run(kept(url_of(name))) == "1"
+        assert asyncio.run(stored_text(url_of(name))) == "1"
 
 
-def test_many_may_create_at_the_same_time() -> None:
+def test_concurrent_creation_of_one_table() -> None:
     name = f"ours-{uuid4().hex[:8]}"
 
     async def main() -> list[str | None]:
-        return await asyncio.gather(*(kept(url_of(name, create="1")) for _ in range(4)))
+        return await asyncio.gather(*(stored_text(url_of(name, create="1")) for _ in range(4)))
 
     assert asyncio.run(main()) == ["1"] * 4
     client().delete_table(TableName=name)
 
 
-def test_a_missing_table_names_the_command_that_makes_it() -> None:
+def test_the_error_for_a_missing_table_names_the_command_that_creates_it() -> None:
     with pytest.raises(UnreadableStoreError, match=r"no table 'nowhere' in the region us-east-1.*mnemic migrate"):
         asyncio.run(open_store(url_of("nowhere")))
 
@@ -237,7 +237,7 @@ def test_missing_credentials_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path
         ("PermanentRedirect", 301, InvalidValueError),
     ],
 )
-def test_what_aws_says_becomes_one_of_our_errors(code: str, status: int, kind: type[Exception]) -> None:
+def test_refusals_of_aws_are_mapped_to_our_errors(code: str, status: int, kind: type[Exception]) -> None:
     answer = {"Error": {"Code": code, "Message": "why"}, "ResponseMetadata": {"HTTPStatusCode": status}}
     error = aws.explain(boto.ClientError(answer, "Query"), "dynamodb://table")
     assert type(error) is kind
@@ -245,7 +245,7 @@ def test_what_aws_says_becomes_one_of_our_errors(code: str, status: int, kind: t
     assert "why" in str(error)
 
 
-def test_every_error_of_the_driver_becomes_one_of_ours() -> None:
+def test_every_error_of_the_driver_is_mapped() -> None:
     seen = 0
     for kind in vars(boto).values():
         if not inspect.isclass(kind) or not issubclass(kind, boto.BotoCoreError):

@@ -92,7 +92,8 @@ class DynamoEngine:
                 self._large.popitem(last=False)
 
     async def commit(self, changes: Sequence[StreamChange], moment: int) -> bool:
-        while True:
+        unchecked = sum(len(change.absent) for change in changes)
+        while unchecked <= MOST_ITEMS:
             transaction = Transaction(self._layout, changes)
             if not await transaction.prepare():
                 return False
@@ -101,8 +102,8 @@ class DynamoEngine:
             listing, records = transaction.listing, list(transaction.records.values())
             bulk: BulkWrite | None = None
             if len(changes) + len(listing) + len(records) > MOST_ITEMS or size_of(records) > MOST_BYTES:
-                if any(change.absent for change in changes):
-                    return False  # these keys must be loaded: they are too many to check
+                if unchecked:
+                    break
                 if len(changes) + len(listing) > MOST_ITEMS:
                     raise TooLargeError(f"{self.url}: a write changes too many streams ({len(changes)}) at once")
                 bulk = BulkWrite(self._layout, records)
@@ -120,6 +121,7 @@ class DynamoEngine:
             room = [await self._layout.make_room(address) for address in full]
             if len(full) < len(failed) or not any(room):
                 return False
+        return False  # the keys that must not exist are too many to check: they must be loaded
 
     async def _finish(self, transaction: Transaction, bulk: BulkWrite | None) -> None:
         for change in transaction.changes:

@@ -13,12 +13,12 @@ from hashlib import sha256
 from json import dumps
 from typing import Any, NamedTuple
 
-from msgspec import DecodeError, Struct, field, json
+from msgspec import DecodeError, Raw, Struct, field, json
 from msgspec.structs import replace
 
-from ...checks import from_microseconds, to_microseconds
 from ...errors import InvalidValueError, NewerSchemaError, TooLargeError, UnreadableStoreError
 from ...records import MESSAGE_KIND, Record, known_scope
+from ...store.codec import decode_record, encode_record
 from ...store.planning import StreamState
 
 FORMAT = 2
@@ -33,9 +33,6 @@ MOST_RECORD_TEXT = 16_000
 EMPTY = "-"
 """Text of a memory record without text, since it must have one."""
 _ROLES = {"user": "USER", "assistant": "ASSISTANT", "tool": "TOOL"}
-_TIMES = ("created", "updated", "expires", "valid_from", "valid_to")
-_STORED = tuple(name for name in Record.__struct_fields__ if name not in ("scope", "kind", "derived"))
-
 
 ROOT = "0_-root"
 """Actor of scopes with one segment, and session of the root itself."""
@@ -82,25 +79,7 @@ def _ids(path: str) -> str:
     return "/".join(plain) if path else ""
 
 
-# records
-
-
-def encode_record(record: Record, *, text: bool = True) -> list[Any]:
-    """Return a record as JSON values, without scope, kind and derived values."""
-    values = {name: getattr(record, name) for name in _STORED}
-    for name in _TIMES:
-        values[name] = None if values[name] is None else to_microseconds(values[name])
-    if not text:
-        values["text"] = None
-    return list(values.values())
-
-
-def decode_record(path: str, kind: str, values: list[Any]) -> Record:
-    """Return the record of JSON values."""
-    named = dict(zip(_STORED, values, strict=True))
-    for name in _TIMES:
-        named[name] = None if named[name] is None else from_microseconds(named[name])
-    return Record(known_scope(path), kind, **named)
+# events
 
 
 class Event(Struct, omit_defaults=True):
@@ -110,10 +89,10 @@ class Event(Struct, omit_defaults=True):
     scope: str
     n: int
     """Its number in the session; events with the same number are from concurrent writers."""
-    new: list[tuple[str, int, list[Any]]] = field(default_factory=list)
-    """Kind, number of turns with the text, and values of added records."""
-    moved: list[tuple[str, list[Any]]] = field(default_factory=list)
-    """Kind and values of changed records, and of others in the events that this one replaces."""
+    new: list[tuple[str, int, Raw]] = field(default_factory=list)
+    """Kind, number of turns with the text, and JSON of added records."""
+    moved: list[tuple[str, Raw]] = field(default_factory=list)
+    """Kind and JSON of changed records, and of others in the events that this one replaces."""
     streams: list[StreamState] = field(default_factory=list)
     """States of the changed streams."""
     cleared: dict[str, int] = field(default_factory=dict)
@@ -161,7 +140,7 @@ def turns_of(record: Record) -> list[dict[str, Any]]:
 def size_of(record: Record) -> int:
     """Return the size of a record in an event; raises TooLargeError if it does not fit."""
     # Requests are ASCII, and the blob is JSON within JSON.
-    size = len(dumps(json.encode(encode_record(record)).decode()))
+    size = len(dumps(encode_record(record).decode()))
     if size > MOST_EVENT or len(turns_of(record)) > MOST_TURNS:
         raise TooLargeError(
             f"{record.kind} {record.key!r} takes about {size:,} bytes, and AgentCore stores at most {MOST_EVENT:,} "
@@ -176,8 +155,8 @@ def encode_event(event: Event, new: list[Record], moved: list[Record]) -> list[d
     for record in new:
         own = turns_of(record)
         turns += own
-        event.new.append((record.kind, len(own), encode_record(record, text=not own)))
-    event.moved = [(record.kind, encode_record(record)) for record in moved]
+        event.new.append((record.kind, len(own), Raw(encode_record(replace(record, text=None) if own else record))))
+    event.moved = [(record.kind, Raw(encode_record(record))) for record in moved]
     return [*turns, {"blob": json.encode(event).decode()}]
 
 
@@ -193,11 +172,11 @@ def decode_event(item: dict[str, Any], url: str) -> StoredEvent | None:
             raise NewerSchemaError(f"{where} was written by another version of Mnemic")
         event = _decode(blob)
         texts = iter([part["conversational"]["content"]["text"] for part in parts if "conversational" in part])
-        new = []
-        for kind, turns, values in event.new:
-            record = decode_record(event.scope, kind, values)
+        scope, new = known_scope(event.scope), []
+        for kind, turns, raw in event.new:
+            record = decode_record(scope, kind, bytes(raw))
             new.append(replace(record, text="".join(next(texts) for _ in range(turns))) if turns else record)
-        moved = [decode_record(event.scope, kind, values) for kind, values in event.moved]
+        moved = [decode_record(scope, kind, bytes(raw)) for kind, raw in event.moved]
     except (DecodeError, ValueError, IndexError, TypeError, RuntimeError) as error:
         raise UnreadableStoreError(f"{where} is damaged: {error}") from None
     return StoredEvent(item["eventId"], event, new, moved)
@@ -213,8 +192,8 @@ _decode = json.Decoder(Event).decode
 def encode_memory(record: Record) -> dict[str, Any]:
     """Return a memory record; raises TooLargeError."""
     text = record.text or EMPTY
-    values = [record.scope.path, record.kind, *encode_record(record, text=text == EMPTY)]
-    packed = b64encode(json.encode(values)).decode()
+    values = Raw(encode_record(record if text == EMPTY else replace(record, text=None)))
+    packed = b64encode(json.encode((record.scope.path, record.kind, values))).decode()
     lists = [packed[at : at + 5 * 256] for at in range(0, len(packed), 5 * 256)]
     if len(text) > MOST_RECORD_TEXT or len(lists) > 19:
         raise TooLargeError(
@@ -233,8 +212,8 @@ def decode_memory(item: dict[str, Any], url: str) -> tuple[str, Record] | None:
     try:
         count = sum(name.startswith("mnemic") for name in metadata)
         packed = "".join(piece for n in range(count) for piece in metadata[f"mnemic{n}"]["stringListValue"])
-        path, kind, *values = json.decode(b64decode(packed))
-        record = decode_record(path, kind, values)
+        path, kind, raw = json.decode(b64decode(packed), type=tuple[str, str, Raw])
+        record = decode_record(known_scope(path), kind, bytes(raw))
     except (DecodeError, ValueError, KeyError, TypeError) as error:
         raise UnreadableStoreError(f"{url}: memory record {item['memoryRecordId']} is damaged: {error}") from None
     text = item["content"]["text"]

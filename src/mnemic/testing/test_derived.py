@@ -11,7 +11,7 @@ from ..store.query import CountUse, Delete, Derive, Limit, Purge, Put
 from .harness import HOME, KIND, Harness, record
 from .targets import needs
 
-pytestmark = needs(Capability.RECORDS)
+pytestmark: pytest.MarkDecorator = needs(Capability.RECORDS)
 
 A = Ref(HOME, KIND, "a")
 

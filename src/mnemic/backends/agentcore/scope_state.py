@@ -42,8 +42,8 @@ class ScopeState:
     def __init__(self, path: str) -> None:
         self.path = path
         self.place: Place = Place.of(path)
-        self.lock = asyncio.Lock()
-        self.refreshed = 0.0
+        self.lock: asyncio.Lock = asyncio.Lock()
+        self.refreshed: float = 0.0
         self.streams: dict[str, StreamState] = {}
         self.rows: dict[str, dict[str, Row]] = {}
         """Records by kind and key."""
@@ -51,7 +51,7 @@ class ScopeState:
         """Memory records that this process has just written, or deleted (None)."""
         self.obsolete: set[str] = set()
         """Events that can be deleted."""
-        self.newest = 0
+        self.newest: int = 0
         """Time of the newest event that the last refresh found."""
         self.unlisted: dict[str, tuple[float, StoredEvent]] = {}
         """Events that this process has just written."""

@@ -210,7 +210,7 @@ class Transaction:
 
     def __init__(self, layout: Layout, changes: Sequence[StreamChange]) -> None:
         self.changes = changes
-        self.chunks = Chunks()
+        self.chunks: Chunks = Chunks()
         self.states: dict[StreamName, Item] = {}
         """Attributes of the new states of streams."""
         self.listing: dict[Address, Item] = {}

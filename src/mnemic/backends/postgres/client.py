@@ -58,8 +58,8 @@ class LostConnectionError(psycopg.OperationalError):
 
     def __init__(self, error: psycopg.Error, committing: bool) -> None:
         super().__init__(str(error))
-        self.sqlstate = error.sqlstate
-        self.committing = committing and state_of(error) not in STALE
+        self.sqlstate: str | None = error.sqlstate
+        self.committing: bool = committing and state_of(error) not in STALE
 
 
 class ConnectFailure(NamedTuple):

@@ -105,7 +105,7 @@ class WriteArguments:
 
     def __init__(self) -> None:
         self.keys: list[bytes] = []
-        self.frees = True
+        self.frees: bool = True
         self._numbers: dict[bytes, int] = {}
         self._streams: list[Any] = []
         self._checks: list[Any] = []

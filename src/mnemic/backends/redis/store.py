@@ -40,7 +40,7 @@ class RedisEngine:
         self.url: str = client.url
         self.client = client
         self.keys = keys
-        self.list = StreamList(client, keys)
+        self.list: StreamList = StreamList(client, keys)
 
     def lane(self, scope: str) -> str:
         return scope if self.client.cluster else ""

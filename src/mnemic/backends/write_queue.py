@@ -24,7 +24,7 @@ MOST_OPS = 20_000
 """Maximum number of operations in one commit, unless one write has more."""
 
 Result = list[Outcome] | Exception
-"""What a write returns or raises."""
+"""The outcomes of a write, or the error that it raises."""
 
 
 class PendingWrite(Struct, eq=False):

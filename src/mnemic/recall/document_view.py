@@ -1,4 +1,4 @@
-"""What scoring derives from a table of documents, until it changes: neighbors, lengths, flags; and the formula BM25."""
+"""Values that scoring derives from a table of documents: neighbors, lengths, flags; and the formula BM25."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ def decode_record(scope: ScopePath, kind: str, raw: bytes | str, derived: dict[s
 
 
 def decode_record_state(raw: bytes | str) -> RecordState:
-    """Return what a plan must know of an encoded record; raises UnreadableStoreError if it is damaged."""
+    """Return the state of an encoded record, as a plan needs it; raises UnreadableStoreError if it is damaged."""
     found = _decode(raw)
     return RecordState(
         found.key, found.seq, found.version, found.created or 0, found.weight, found.labels, found.expires

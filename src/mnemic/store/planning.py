@@ -89,7 +89,7 @@ class StreamState(Struct, array_like=True):
 
 
 class RecordState(Struct, frozen=True):
-    """What a plan must know of a stored record."""
+    """The state of a stored record, as a plan needs it."""
 
     key: str
     seq: int

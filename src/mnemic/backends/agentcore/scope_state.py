@@ -249,7 +249,7 @@ def expired(record: Record, moment: int) -> bool:
 
 
 def state_of(record: Record) -> RecordState:
-    """Return what a plan must know of a record."""
+    """Return the state of a record, as a plan needs it."""
     created = to_microseconds(record.created) if record.created is not None else 0
     expires = None if record.expires is None else to_microseconds(record.expires)
     return RecordState(record.key, record.seq, record.version, created, record.weight, record.labels, expires)

@@ -2,7 +2,7 @@
 
 The actions on records are written first, as steps that nobody reads. Then one transaction changes the states of the
 streams and marks them with the name of the bulk write: with that, the write is done. Then each step is applied in a
-transaction that also deletes the step, so it is applied once, whoever does it; at last the states lose the mark.
+transaction that also deletes the step, so it is applied once, by any process; at last the states lose the mark.
 Anyone who finds a marked state completes the bulk write before using the stream.
 """
 

@@ -1,4 +1,4 @@
-"""What SQLite and PostgreSQL share: schema, statements, reads and migrations."""
+"""Shared by SQLite and PostgreSQL: schema, statements, reads and migrations."""
 
 from importlib import import_module
 from typing import Any

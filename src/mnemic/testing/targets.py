@@ -25,6 +25,9 @@ from .harness import Harness
 NEEDS = "needs"
 """Name of the marker that `needs` creates."""
 
+MODEL = "memory"
+"""Name of the store that others are compared with."""
+
 URL = "MNEMIC_TEST_URL"
 """Environment variable with the URL of a store to test."""
 
@@ -57,10 +60,11 @@ class Case(Struct, frozen=True):
 
     def has(self, test: pytest.Function) -> bool:
         """Return whether the store has all that a test needs."""
-        marks = list(test.iter_markers(NEEDS))
         return all(
-            self.target.capabilities.issuperset(mark.args) and (self.on_loop or not mark.kwargs["loop"])
-            for mark in marks
+            self.target.capabilities.issuperset(mark.args)
+            and (self.on_loop or not mark.kwargs["loop"])
+            and (self.target.name != MODEL or not mark.kwargs["model"])
+            for mark in test.iter_markers(NEEDS)
         )
 
     @contextmanager
@@ -80,10 +84,10 @@ class Hooks:
         """Return companion indexes to test."""
 
 
-def needs(*capabilities: Capability, loop: bool = False) -> pytest.MarkDecorator:
-    """Mark a test that needs these capabilities, or concurrent writers on one event `loop`."""
+def needs(*capabilities: Capability, loop: bool = False, model: bool = False) -> pytest.MarkDecorator:
+    """Mark a test that needs these capabilities, concurrent writers on one event `loop`, or another store as model."""
     mark: pytest.MarkDecorator = getattr(pytest.mark, NEEDS)
-    return mark(*capabilities, loop=loop)
+    return mark(*capabilities, loop=loop, model=model)
 
 
 def store_cases(config: pytest.Config) -> list[Case]:

@@ -19,7 +19,7 @@ from ..records import Record, Ref, ScopePath
 from ..store.protocol import Capability
 from ..store.query import Condition, Delete, Derive, Expect, Limit, Op, Purge, Put, Touch
 from .harness import KIND, OTHER_KIND, Harness, without_times
-from .targets import Case
+from .targets import Case, needs
 
 EXAMPLES = "MNEMIC_TEST_EXAMPLES"
 """Number of examples per back-end; the default is lower for remote ones."""
@@ -179,6 +179,7 @@ def _answer(harness: Harness, ops: list[Op], id: str | None) -> Any:
     return [(did.seq, did.version, did.removed, did.count, did.weight) for did in outcomes]
 
 
+@needs(model=True)
 def test_it_agrees_with_the_model(case: Case) -> None:
     machine = type("Machine", (StoreMachine,), {"case": case})
     run_state_machine_as_test(

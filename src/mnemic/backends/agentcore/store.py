@@ -60,6 +60,7 @@ class AgentCoreStore:
         """Reset in a child: locks belong to the parent's event loop."""
         self._scopes: OrderedDict[str, ScopeState] = OrderedDict()
         self._known: dict[Place, str] = {}
+        self._listed: dict[str, tuple[float, list[str]]] = {}
 
     async def close(self) -> None:
         if not self._closed:
@@ -193,7 +194,7 @@ class AgentCoreStore:
             memories = {scope.path: [] for scope in self._scopes.values() if scope.recent and _below(scope.path, path)}
             for id, record in await self._memories(path):
                 memories.setdefault(record.scope.path, []).append((id, record))
-        paths = {*memories, *(await self._paths(path) if _any_of(kinds, EVENT_KINDS) else ())}
+        paths = {*memories, *(await self._paths(path, again=start is not None) if _any_of(kinds, EVENT_KINDS) else ())}
         ordered = sorted(paths, reverse=reverse)
         if start is not None:
             ordered = [name for name in ordered if (name <= start if reverse else name >= start)]
@@ -209,8 +210,11 @@ class AgentCoreStore:
             for scope in await gathered(load, ordered[at : at + AT_ONCE]):
                 yield scope
 
-    async def _paths(self, path: str) -> list[str]:
-        """Return the scopes with events, at and below one."""
+    async def _paths(self, path: str, *, again: bool) -> list[str]:
+        """Return the scopes with events, at and below one; `again` for a further page of a list."""
+        listed, found = self._listed.get(path, (0.0, []))
+        if again and time.monotonic() - listed < BELOW_AGE:
+            return found
 
         async def path_of(place: Place) -> str | None:
             if place not in self._known:
@@ -221,8 +225,11 @@ class AgentCoreStore:
                     break
             return self._known.get(place)
 
+        listed = time.monotonic()
         places = [place for place in await self.client.places() if place.may_be_below(path)]
-        return [name for name in await gathered(path_of, places) if name is not None and _below(name, path)]
+        found = [name for name in await gathered(path_of, places) if name is not None and _below(name, path)]
+        self._listed = {path: (listed, found)}
+        return found
 
     async def _refresh(self, scope: ScopeState) -> None:
         """Read the events since the last refresh or, if one of them replaces an unknown event, all."""

@@ -92,12 +92,11 @@ class Layout(ABC):
     async def find(self, name: StreamName, keys: Iterable[str], fields: Fields) -> StreamItems:
         """Return the records of some keys, in any order, and the state of the stream."""
         wanted = [self.key(address) for address in {record_at(name, key) for key in keys}]
-        if len(wanted) >= MOST_READ:
-            found = await self.table.get(wanted, fields)
-            return await self.state(name), found
-        found = await self.table.get([*wanted, self.key(state_at(name))], fields)
-        states = [item for item in found if "record" not in item]
-        return states[0] if states else None, [item for item in found if "record" in item]
+        first = max(len(wanted) - MOST_READ + 1, 0)
+        found = await self.table.get(wanted[:first], fields)
+        found += await self.table.get([*wanted[first:], self.key(state_at(name))], fields)
+        state = next((item for item in found if "record" not in item), None)
+        return state, [item for item in found if "record" in item]
 
     async def state(self, name: StreamName) -> Item | None:
         """Return the state of a stream."""

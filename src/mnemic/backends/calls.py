@@ -119,11 +119,11 @@ class Calls(Generic[Client]):
         if self._closed:
             return
         self._closed = True
-        home = self._loop
-        if home is None or home is asyncio.get_running_loop():
+        loop = self._loop
+        if loop is None or loop is asyncio.get_running_loop():
             await self._end()
-        elif home.is_running():
-            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._end(), home))
+        elif loop.is_running():
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._end(), loop))
         else:
             self.client = None  # its connections ended with their loop
 

@@ -80,8 +80,8 @@ class _Stream:
         return partial(self.derive, seq, name, before)
 
     def derived_of(self, record: Record, names: Sequence[str]) -> dict[str, bytes]:
-        held = self.derived.get(record.seq, {})
-        found = ((name, held[name]) for name in names if name in held)
+        stored = self.derived.get(record.seq, {})
+        found = ((name, stored[name]) for name in names if name in stored)
         return {name: value for name, (version, value) in found if version in (0, record.version)}
 
     def expired(self, moment: datetime) -> list[str]:
@@ -158,8 +158,8 @@ class MemoryStore:
             for record in _walk(data, scan, start, moment):
                 if not seen(record, scan, moment):
                     continue
-                held = data.streams[record.scope.path, record.kind]
-                if scan.lacking is not None and held.derived_of(record, (scan.lacking,)):
+                stream = data.streams[record.scope.path, record.kind]
+                if scan.lacking is not None and stream.derived_of(record, (scan.lacking,)):
                     continue
                 if skip:
                     skip -= 1
@@ -167,7 +167,7 @@ class MemoryStore:
                     last = items[-1] if items else None
                     return Page(tuple(items), to_cursor(_position(last)) if last else None)
                 else:
-                    items.append(_copy(record, scan.bodies, held.derived_of(record, scan.derived)))
+                    items.append(_copy(record, scan.bodies, stream.derived_of(record, scan.derived)))
         return Page(tuple(items))
 
     async def streams(self, scan: StreamScan) -> Page[Stream]:
@@ -180,9 +180,9 @@ class MemoryStore:
                     ScopePath(path), kind, scan.scope, scan.kinds, scan.below
                 ):
                     continue
-                held = data.streams[path, kind]
-                gone = [held.records[held.by_key[key]] for key in held.expired(moment)]
-                if len(gone) == len(held.records) and not scan.empty:
+                stream = data.streams[path, kind]
+                gone = [stream.records[stream.by_key[key]] for key in stream.expired(moment)]
+                if len(gone) == len(stream.records) and not scan.empty:
                     continue
                 if len(items) == scan.limit:
                     last = items[-1] if items else None
@@ -191,15 +191,15 @@ class MemoryStore:
                     Stream(
                         scope=ScopePath(path),
                         kind=kind,
-                        count=len(held.records) - len(gone),
-                        weight=held.weight - sum(record.weight for record in gone),
-                        last_seq=held.last_seq,
-                        version=held.version,
-                        created=held.created,
-                        updated=held.updated,
-                        expires=held.expires,
-                        ttl=held.ttl,
-                        settings=held.settings,
+                        count=len(stream.records) - len(gone),
+                        weight=stream.weight - sum(record.weight for record in gone),
+                        last_seq=stream.last_seq,
+                        version=stream.version,
+                        created=stream.created,
+                        updated=stream.updated,
+                        expires=stream.expires,
+                        ttl=stream.ttl,
+                        settings=stream.settings,
                     )
                 )
         return Page(tuple(items))
@@ -252,7 +252,7 @@ class _Change:
             return Outcome()
         name = (op.scope.path, op.kind)
         before = self.data.streams.get(name)
-        held = len(before.records) if before else 0
+        count = len(before.records) if before else 0
         stream = self.stream(op.scope, op.kind, make=isinstance(op, Touch))
         if isinstance(op, Expect):
             record = stream.get(op.key) if op.key is not None else None
@@ -271,7 +271,7 @@ class _Change:
             if op.drop and name in self.data.streams:
                 self.undone.append(partial(self.data.streams.__setitem__, name, stream))
                 del self.data.streams[name]
-            return Outcome(count=held - len(stream.records))
+            return Outcome(count=count - len(stream.records))
         removed: list[str] = []
         for group in op.evict:
             if not over_limit(op, len(stream.records), stream.weight):

@@ -23,8 +23,8 @@ def value_of(record: Record, field: str) -> Any:
     group, dot, name = field.partition(".")
     if not dot:
         return getattr(record, field)
-    held = getattr(record, group)
-    return held.get(name) if isinstance(held, dict) else None
+    values = getattr(record, group)
+    return values.get(name) if isinstance(values, dict) else None
 
 
 def family(value: Any) -> str:
@@ -61,9 +61,9 @@ def true_at(record: Record, moment: datetime) -> bool:
     )
 
 
-def in_reach(scope: ScopePath, kind: str, asked: ScopePath, kinds: tuple[str, ...], below: bool) -> bool:
+def in_reach(scope: ScopePath, kind: str, requested: ScopePath, kinds: tuple[str, ...], below: bool) -> bool:
     """Return whether the stream of `scope` and `kind` is within the requested scope and kinds."""
-    return of_kinds(kind, kinds) and (asked.holds(scope) if below else asked == scope)
+    return of_kinds(kind, kinds) and (requested.holds(scope) if below else requested == scope)
 
 
 def of_kinds(kind: str, kinds: tuple[str, ...]) -> bool:

@@ -44,9 +44,9 @@ class StoreURL(Struct, frozen=True):
         # Errors show only the masked URL: the parser's own messages quote parts of the original.
         safe = masked(url) if isinstance(url, str) else ""
         if not isinstance(url, str) or (found := _SCHEME.match(url)) is None:
-            given = shown(safe) if isinstance(url, str) else f"a value of the type {type(url).__name__}"
+            value = shown(safe) if isinstance(url, str) else f"a value of the type {type(url).__name__}"
             raise InvalidValueError(
-                f"a store is named by a URL such as 'sqlite:///memory.db' or 'memory://', not by {given}"
+                f"a store is named by a URL such as 'sqlite:///memory.db' or 'memory://', not by {value}"
             )
         check_name(safe, "the store URL", longest=4096)
         try:
@@ -77,8 +77,8 @@ class StoreURL(Struct, frozen=True):
             try:
                 taken[name] = kinds[name](text)
             except (ValueError, KeyError):
-                told = f": {shown(text)}" if name in HARMLESS else ""
-                raise InvalidValueError(f"{self} has a bad value for {name}{told}") from None
+                detail = f": {shown(text)}" if name in HARMLESS else ""
+                raise InvalidValueError(f"{self} has a bad value for {name}{detail}") from None
         return taken
 
     def __str__(self) -> str:

@@ -118,12 +118,12 @@ def each_of_json(
     here: FromClause, group: str, n: int, op: Operator, kind: str, places: list[int]
 ) -> ColumnElement[bool]:
     """Return a JSON test for SQLite, with json_each."""
-    held = func.json_each(here.c[group]).table_valued("key", "value", "type", name=f"j{n}_{places[0]}")
-    named = exists().select_from(held).where(held.c.key == bindparam(f"name_{n}"))
+    entries = func.json_each(here.c[group]).table_valued("key", "value", "type", name=f"j{n}_{places[0]}")
+    named = exists().select_from(entries).where(entries.c.key == bindparam(f"name_{n}"))
     if kind == "null":
-        return ~named.where(held.c.type != "null")
-    types = held.c.type.in_([literal_column(f"'{name}'") for name in _JSON_TYPES[kind]])
-    return named.where(types, OPERATORS[op](held.c.value, [bindparam(f"value_{n}_{m}") for m in places]))
+        return ~named.where(entries.c.type != "null")
+    types = entries.c.type.in_([literal_column(f"'{name}'") for name in _JSON_TYPES[kind]])
+    return named.where(types, OPERATORS[op](entries.c.value, [bindparam(f"value_{n}_{m}") for m in places]))
 
 
 def _choices(condition: Condition) -> tuple[Scalar, ...]:

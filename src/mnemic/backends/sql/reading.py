@@ -34,7 +34,7 @@ class Connection(Protocol):
         """Run a statement and return its rows."""
         ...
 
-    async def each(self, asked: Sequence[tuple[Prepared, Parameters]]) -> list[list[Any]]:
+    async def each(self, queries: Sequence[tuple[Prepared, Parameters]]) -> list[list[Any]]:
         """Run several statements and return the rows of each."""
         ...
 
@@ -60,10 +60,10 @@ class SqlReads(ABC):
     async def read(self, refs: Sequence[Ref]) -> list[Record | None]:
         if not refs:
             return []
-        asked: dict[tuple[ScopePath, str], dict[str, None]] = {}
+        wanted_keys: dict[tuple[ScopePath, str], dict[str, None]] = {}
         for ref in refs:
-            asked.setdefault((ref.scope, ref.kind), {})[ref.key] = None
-        found = await self._read(lambda connection: self._find(connection, asked))
+            wanted_keys.setdefault((ref.scope, ref.kind), {})[ref.key] = None
+        found = await self._read(lambda connection: self._find(connection, wanted_keys))
         return [found.get(ref) for ref in refs]
 
     async def scan(self, scan: Scan) -> Page[Record]:
@@ -78,11 +78,11 @@ class SqlReads(ABC):
         return to_microseconds(self.clock())
 
     async def _find(
-        self, connection: Connection, asked: dict[tuple[ScopePath, str], dict[str, None]]
+        self, connection: Connection, wanted_keys: dict[tuple[ScopePath, str], dict[str, None]]
     ) -> dict[Ref, Record]:
         values: dict[str, Any] = {"now": self._moment()}
         found: dict[Ref, Record] = {}
-        for (scope, kind), wanted in asked.items():
+        for (scope, kind), wanted in wanted_keys.items():
             values["scope"], values["kind"] = scope.path, kind
             keys = list(wanted)
             for start in range(0, len(keys), KEYS_AT_ONCE):
@@ -118,8 +118,8 @@ class SqlReads(ABC):
         at, past, more = start[:2] if start else None, False, False
         ahead = 1
         while not more:
-            heads, at_end = await self._reach(connection, scan, at, past)
-            waiting = [head for head in heads if not head.ended(values["now"])]
+            streams, at_end = await self._reach(connection, scan, at, past)
+            waiting = [stream for stream in streams if not stream.ended(values["now"])]
             place = 0
             while place < len(waiting) and not more:
                 room = wanted - len(found)
@@ -128,28 +128,28 @@ class SqlReads(ABC):
                     chunk = _reaching(waiting[place:], ahead * room)
                     ahead = min(2 * ahead, STREAMS_AT_ONCE)
                 place += len(chunk)
-                asked = [self._part(scan, head, start, room, values) for head in chunk]
-                answers = await connection.each(asked)
-                for head, rows in zip(chunk, answers, strict=True):
+                queries = [self._part(scan, stream, start, room, values) for stream in chunk]
+                answers = await connection.each(queries)
+                for stream, rows in zip(chunk, answers, strict=True):
                     room = wanted - len(found)
-                    scope, kind = known_scope(head.scope), head.kind
+                    scope, kind = known_scope(stream.scope), stream.kind
                     found.extend([from_columns(scope, kind, row, scan.derived) for row in rows[:room]])
                     if more := len(rows) > room:
                         break
             if at_end:
                 break
-            at, past = (heads[-1].scope, heads[-1].kind), True
+            at, past = (streams[-1].scope, streams[-1].kind), True
         del found[: scan.skip]
         return Page(tuple(found), to_cursor(_position(found[-1])) if more and found else None)
 
     def _part(
-        self, scan: Scan, head: StreamRow, start: Position | None, room: int, values: dict[str, Any]
+        self, scan: Scan, stream: StreamRow, start: Position | None, room: int, values: dict[str, Any]
     ) -> tuple[Prepared, Parameters]:
         """Return the query for the next `room` records of one stream, and one more."""
-        after = start[2] if start and start[:2] == (head.scope, head.kind) else None
+        after = start[2] if start and start[:2] == (stream.scope, stream.kind) else None
         shape = shape_of(scan, by_id=True, inside=after is not None)
         values = values.copy()
-        values["stream_id"], values["skip"], values["limit"], values["at_seq"] = head.id, 0, room + 1, after
+        values["stream_id"], values["skip"], values["limit"], values["at_seq"] = stream.id, 0, room + 1, after
         return self._sql.scan(shape), values
 
     async def _streams(self, connection: Connection, scan: StreamScan, start: Position | None) -> Page[Stream]:
@@ -157,40 +157,42 @@ class SqlReads(ABC):
         found: list[Stream] = []
         at, past = start[:2] if start else None, start is not None
         while True:
-            heads, at_end = await self._reach(connection, scan, at, past)
-            for head, count, weight in await self._totals(connection, heads, moment):
+            streams, at_end = await self._reach(connection, scan, at, past)
+            for stream, count, weight in await self._totals(connection, streams, moment):
                 if not count and not scan.empty:
                     continue
                 if len(found) == scan.limit:
                     last = found[-1] if found else None
                     return Page(tuple(found), to_cursor((last.scope.path, last.kind, 0)) if last else None)
-                found.append(head.stream(count, weight))
+                found.append(stream.stream(count, weight))
             if at_end:
                 return Page(tuple(found))
-            at, past = (heads[-1].scope, heads[-1].kind), True
+            at, past = (streams[-1].scope, streams[-1].kind), True
 
     async def _totals(
-        self, connection: Connection, heads: list[StreamRow], moment: int
+        self, connection: Connection, streams: list[StreamRow], moment: int
     ) -> list[tuple[StreamRow, int, int]]:
-        """Return heads with their unexpired totals."""
+        """Return streams with their unexpired totals."""
         late = {
-            head.id for head in heads if head.soonest is not None and head.soonest <= moment and not head.ended(moment)
+            stream.id
+            for stream in streams
+            if stream.soonest is not None and stream.soonest <= moment and not stream.ended(moment)
         }
-        asked = [(self._sql.expired_totals, {"stream_id": id, "now": moment}) for id in late]
-        gone = dict(zip(late, await connection.each(asked), strict=True)) if asked else {}
+        queries = [(self._sql.expired_totals, {"stream_id": id, "now": moment}) for id in late]
+        gone = dict(zip(late, await connection.each(queries), strict=True)) if queries else {}
         totals = []
-        for head in heads:
-            count, weight = (0, 0) if head.ended(moment) else (head.count, head.weight)
-            if head.id in gone:
-                lost_count, lost_weight, _ = gone[head.id][0]
+        for stream in streams:
+            count, weight = (0, 0) if stream.ended(moment) else (stream.count, stream.weight)
+            if stream.id in gone:
+                lost_count, lost_weight, _ = gone[stream.id][0]
                 count, weight = count - lost_count, weight - lost_weight
-            totals.append((head, count, weight))
+            totals.append((stream, count, weight))
         return totals
 
     async def _reach(
         self, connection: Connection, scan: Scan | StreamScan, at: tuple[str, str] | None, past: bool
     ) -> tuple[list[StreamRow], bool]:
-        """Return the heads of the next streams in a range, in order, and whether these are the last.
+        """Return the next streams in a range, in order, and whether these are the last.
 
         They start with `at`, or after it if `past` is true.
         """
@@ -204,20 +206,20 @@ class SqlReads(ABC):
         values["limit"] = STREAMS_AT_ONCE
         statement = self._sql.reach(where, len(scan.kinds), reverse, at is not None)
         rows = await connection.all(statement, values)
-        heads = [to_stream(row) for row in rows]
-        if past and heads and (heads[0].scope, heads[0].kind) == at:
-            del heads[0]
-        return heads, len(rows) < STREAMS_AT_ONCE
+        streams = [to_stream(row) for row in rows]
+        if past and streams and (streams[0].scope, streams[0].kind) == at:
+            del streams[0]
+        return streams, len(rows) < STREAMS_AT_ONCE
 
 
-def _reaching(heads: list[StreamRow], records: int) -> list[StreamRow]:
-    """Return the first heads that together have more than this many records, at least one."""
+def _reaching(streams: list[StreamRow], records: int) -> list[StreamRow]:
+    """Return the first streams that together have more than this many records, at least one."""
     total = 0
-    for n, head in enumerate(heads, 1):
-        total += head.count
+    for n, stream in enumerate(streams, 1):
+        total += stream.count
         if total > records:
-            return heads[:n]
-    return heads
+            return streams[:n]
+    return streams
 
 
 def _position(record: Record) -> Position:

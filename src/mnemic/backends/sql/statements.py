@@ -54,7 +54,7 @@ class Prepared:
         constants = {name: value for name, value in compiled.params.items() if value is not None}
         self.arguments: Callable[[Parameters], Any]
         if constants or len(names) < 2:
-            self.arguments = lambda given: tuple(given[name] if name in given else constants[name] for name in names)
+            self.arguments = lambda values: tuple(values[name] if name in values else constants[name] for name in names)
         else:
             self.arguments = itemgetter(*names)
 
@@ -211,14 +211,14 @@ def _hidden(value: ColumnElement[Any]) -> ColumnElement[Any]:
 
 def _derived(here: FromClause, parameter: str) -> ColumnElement[Any]:
     """Return the current derived value named by the parameter; NULL if there is none."""
-    held = derived.alias()
+    stored = derived.alias()
     return (
-        select(held.c.value)
+        select(stored.c.value)
         .where(
-            held.c.stream_id == here.c.stream_id,
-            held.c.seq == here.c.seq,
-            held.c.name == bindparam(parameter),
-            or_(held.c.version == here.c.version, held.c.version == literal_column("0")),
+            stored.c.stream_id == here.c.stream_id,
+            stored.c.seq == here.c.seq,
+            stored.c.name == bindparam(parameter),
+            or_(stored.c.version == here.c.version, stored.c.version == literal_column("0")),
         )
         .scalar_subquery()
     )
@@ -228,8 +228,8 @@ def _replacing(table: Table, flavor: Flavor) -> Executable:
     """Return an upsert by primary key."""
     values = _parameters(table)
     statement = flavor.insert(table).values(values)
-    kept = {c.name: statement.excluded[c.name] for c in table.columns if not c.primary_key}
-    replacing: Executable = statement.on_conflict_do_update(index_elements=list(table.primary_key), set_=kept)
+    replaced = {c.name: statement.excluded[c.name] for c in table.columns if not c.primary_key}
+    replacing: Executable = statement.on_conflict_do_update(index_elements=list(table.primary_key), set_=replaced)
     return replacing
 
 

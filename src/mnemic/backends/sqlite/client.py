@@ -80,8 +80,8 @@ class Connection:
         finally:
             self.raw.text_factory = str
 
-    async def each(self, asked: Sequence[tuple[Prepared, Parameters]]) -> list[list[Any]]:
-        return [await self.all(one, values) for one, values in asked]
+    async def each(self, queries: Sequence[tuple[Prepared, Parameters]]) -> list[list[Any]]:
+        return [await self.all(one, values) for one, values in queries]
 
     def run(self, statement: Prepared, parameters: Parameters) -> sqlite3.Cursor:
         """Run a statement."""

@@ -306,7 +306,7 @@ class _PlannedStream(Struct):
         if state is None or not state.count:
             return 0
         self.require(keep)
-        left = [found for key in keep if (found := self.find(key)) is not None]
+        left = [found for key in dict.fromkeys(keep) if (found := self.find(key)) is not None]
         seqs = {found.seq for found in left}
         self.added = {seq: record for seq, record in self.added.items() if seq in seqs}
         self.replaced = {seq: record for seq, record in self.replaced.items() if seq in seqs}

@@ -142,3 +142,12 @@ def test_a_limit_may_remove_what_the_same_write_added(harness: Harness) -> None:
     puts = [Put(record(f"k{n}")) for n in range(5)]
     harness.write(*puts, Limit(HOME, KIND, 2, None, (("k0",), ("k1",), ("k2",))))
     assert harness.keys() == ["k3", "k4"]
+
+
+def test_a_key_to_keep_may_be_named_twice(harness: Harness) -> None:
+    harness.write(Put(record("a", weight=3)), Put(record("b", weight=5)))
+    assert harness.write(Purge(HOME, KIND, ("b", "b", "gone")))[0].count == 1
+    stream = harness.stream()
+    assert stream is not None
+    assert (stream.count, stream.weight) == (1, 5)
+    assert harness.keys() == ["b"]

@@ -72,7 +72,8 @@ def _compiled(arguments: str, result: Callable[[FieldInfo], str], around: str) -
     names: dict[str, Any] = {f"decode_{one.name}": json.Decoder(one.type).decode for one in _STORED if _is_json(one)}
     names |= {"EPOCH": EPOCH, "MICROSECOND": MICROSECOND, "Record": Record, "wrong": _wrong}
     names |= {"encode": json.Encoder().encode, "from_microseconds": from_microseconds}
-    made: Callable[..., Any] = eval(f"lambda {arguments}: {around % ', '.join(map(result, _STORED))}", names)  # noqa: S307
+    source = f"lambda {arguments}: {around % ', '.join(map(result, _STORED))}"
+    made: Callable[..., Any] = eval(compile(source, __file__, "eval"), names)  # noqa: S307
     return made
 
 

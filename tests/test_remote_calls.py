@@ -48,7 +48,7 @@ def calls_of(memory: mnemic.Memory) -> list[Callable[[], object]]:
 
 @pytest.mark.parametrize("requests", [False, True], ids=["answers", "requests"])
 def test_every_call_ends_within_the_deadline_when_the_server_stalls(
-    proxied: tuple[FaultyProxy, str], requests: bool
+    proxied: tuple[FaultyProxy, str], name: str, requests: bool
 ) -> None:
     proxy, url = proxied
     with mnemic.open(with_options(url, "timeout=1")) as memory:
@@ -63,6 +63,9 @@ def test_every_call_ends_within_the_deadline_when_the_server_stalls(
             proxy.mode = Pass()
         chat.add("user", "after")
         texts = [message.text for message in chat.messages()]
+        if name == "agentcore":
+            # It has no conditional writes: a request that reaches it after the deadline is a message all the same.
+            texts = [texts[0], *(text for text in texts[1:] if text != "during")]
         assert (texts[0], texts[-1]) == ("before", "after")
 
 

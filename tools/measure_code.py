@@ -7,6 +7,7 @@ python tools/measure_code.py --calls    # every call of an add, in order
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import tempfile
 from collections import Counter
@@ -114,7 +115,12 @@ def main() -> None:
     """Print the measurements."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calls", action="store_true", help="show every call of an add")
+    parser.add_argument("--trace", metavar="URL", help="print, as JSON, the calls on this store by the sync API")
+    parser.add_argument("--trace-async", metavar="URL", help="the same by the async API")
     options = parser.parse_args()
+    if options.trace or options.trace_async:
+        print(json.dumps(traced(options.trace) if options.trace else traced_async(options.trace_async)))
+        return
     for name, (files, lines) in rooms().items():
         print(f"{name:22} {files:4} files {lines:7,} lines")
     with tempfile.TemporaryDirectory() as folder:

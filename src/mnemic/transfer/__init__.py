@@ -1,0 +1,1 @@
+"""Foreign formats: reads and writes the conversations and memories of other tools."""

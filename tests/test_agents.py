@@ -17,7 +17,7 @@ import mnemic
 from agent_script import Script, call
 from mnemic import Message, ToolCall
 from mnemic.agents import INTERRUPTED, Agent, Budget, MemoryCapability, from_pydantic_ai
-from mnemic.agents.versions import known_outcome
+from mnemic.agents.conversion import known_outcome
 from mnemic.event_loop import Portal
 from mnemic.layers.layer import Layer
 from mnemic.records import Record

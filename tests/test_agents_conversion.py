@@ -33,7 +33,7 @@ from pydantic_ai.messages import (
 import mnemic
 from mnemic import Message, ToolCall
 from mnemic.agents import from_pydantic_ai, to_pydantic_ai
-from mnemic.agents.versions import known_outcome
+from mnemic.agents.conversion import known_outcome
 from mnemic.images import data_url
 
 AT = datetime(2026, 5, 1, 12, tzinfo=UTC)

@@ -18,7 +18,7 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, Tool
 import mnemic
 from agent_script import Script
 from mnemic.agents import INTERRUPTED, Agent
-from mnemic.agents.versions import known_outcome
+from mnemic.agents.conversion import known_outcome
 
 RUN = textwrap.dedent("""
     import asyncio, itertools, sys

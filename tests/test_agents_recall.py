@@ -10,7 +10,7 @@ from pydantic_ai.messages import ModelMessage, ToolReturnPart
 import mnemic
 from agent_script import Script, call
 from mnemic.agents import Agent, Budget, Runtime
-from mnemic.agents.tool_results import as_text, capped, page
+from mnemic.agents.tools import as_text, capped, page
 from mnemic.tokens import encoding
 
 FLIGHT = "I'd like to fly to Lisbon on Tuesday with my sister Ana"

@@ -6,55 +6,37 @@ from typing import TYPE_CHECKING, Any
 from ..errors import MissingExtraError
 
 if TYPE_CHECKING:
-    from .agent import Agent
+    from .agent import Agent, AnyModel
     from .capability import MemoryCapability, WhichSession
     from .conversion import from_pydantic_ai, to_pydantic_ai
     from .journal import Act, AsyncJournal, Change, Provenance
     from .learning import AsyncLearner, Extracted, Lesson, Summary, extractive
     from .memory_access import AnyMemory, AnySession, MemoryAccess
-    from .models import AnyModel
-    from .prompts import INTERRUPTED, Budget
     from .runtime import Runtime
     from .sync import Journal, Learner, open_journal, open_learner
     from .tools import TOOLS
-    from .turn import AgentCalls
+    from .turn import INTERRUPTED, AgentCalls, Budget
 
-_ROOMS = {
-    "AgentCalls": "turn",
-    "WhichSession": "capability",
-    "Lesson": "learning",
-    "AnySession": "memory_access",
-    "AnyModel": "models",
-    "AnyMemory": "memory_access",
-    "Act": "journal",
-    "Agent": "agent",
-    "AsyncJournal": "journal",
-    "AsyncLearner": "learning",
-    "Budget": "prompts",
-    "Change": "journal",
-    "Extracted": "learning",
-    "MemoryAccess": "memory_access",
-    "INTERRUPTED": "prompts",
-    "Journal": "sync",
-    "Learner": "sync",
-    "MemoryCapability": "capability",
-    "Provenance": "journal",
-    "Runtime": "runtime",
-    "Summary": "learning",
-    "TOOLS": "tools",
-    "extractive": "learning",
-    "from_pydantic_ai": "conversion",
-    "open_journal": "sync",
-    "open_learner": "sync",
-    "to_pydantic_ai": "conversion",
+_MODULES = {
+    "agent": ("Agent", "AnyModel"),
+    "capability": ("MemoryCapability", "WhichSession"),
+    "conversion": ("from_pydantic_ai", "to_pydantic_ai"),
+    "journal": ("Act", "AsyncJournal", "Change", "Provenance"),
+    "learning": ("AsyncLearner", "Extracted", "Lesson", "Summary", "extractive"),
+    "memory_access": ("AnyMemory", "AnySession", "MemoryAccess"),
+    "runtime": ("Runtime",),
+    "sync": ("Journal", "Learner", "open_journal", "open_learner"),
+    "tools": ("TOOLS",),
+    "turn": ("INTERRUPTED", "AgentCalls", "Budget"),
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _ROOMS:
+    module = next((module for module, names in _MODULES.items() if name in names), None)
+    if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        return getattr(import_module(f".{_ROOMS[name]}", __name__), name)
+        return getattr(import_module(f".{module}", __name__), name)
     except ImportError as error:
         if (error.name or "").partition(".")[0] not in ("pydantic_ai", "pydantic", "anyio"):
             raise

@@ -2,33 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Sequence
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, TypeVar
+from inspect import signature
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import pydantic_ai
-from pydantic_ai.messages import PartDeltaEvent, PartStartEvent, TextPart, TextPartDelta, UserContent
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelResponse,
+    PartDeltaEvent,
+    PartStartEvent,
+    TextPart,
+    TextPartDelta,
+    UserContent,
+)
 from pydantic_ai.models import Model
+from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.toolsets import FunctionToolset
 
-from ..checks import check_name
+from ..checks import check_name, shown
 from ..errors import InvalidValueError, NotFoundError
-from ..event_loop import Portal, off_loop
+from ..event_loop import Portal, call, off_loop
 from ..features.sessions import AsyncSession
+from ..messages import Message
 from ..sync import Session
 from .capability import MemoryCapability
+from .conversion import from_pydantic_ai
 from .journal import Act, AsyncJournal
 from .learning import AsyncLearner, Lesson
 from .memory_access import AnyMemory, AnySession, MemoryAccess
-from .models import AnyModel, model_of
-from .prompts import Budget
-from .turn import AgentCalls, CallContext
-from .versions import run_options
+from .model_requests import as_prompt, wants_text
+from .turn import AgentCalls, Budget, CallContext
 
 if TYPE_CHECKING:
     from pydantic_ai.run import AgentRunResult
 
 Result = TypeVar("Result")
+_TAKES_RUN_ID = "run_id" in signature(pydantic_ai.Agent.run).parameters  # only some versions of pydantic-ai do
+
+TextModel: TypeAlias = Callable[..., str | ModelResponse | Awaitable[str | ModelResponse]]
+"""A function, sync or async, from messages, or from a prompt, to text."""
+AnyModel: TypeAlias = Model[Any] | str | TextModel
+"""Accepted as a model: a pydantic-ai model, its name, or a function."""
 
 
 class Agent:
@@ -143,7 +159,7 @@ class Agent:
         or is cancelled. Raises errors of the model, a tool or the store.
         """
         caller = CallContext(session=session, run_id=options.get("run_id"))
-        return await self._ask(prompt, caller, run_options(options))
+        return await self._ask(prompt, caller, _run_options(options))
 
     def run_sync(
         self, prompt: str | Sequence[UserContent] | None, *, session: AnySession | None = None, **options: Any
@@ -161,7 +177,7 @@ class Agent:
         inner = self.inner
         async with AsyncExitStack() as stack:
             with self.capability._expecting(CallContext(session=session, run_id=options.get("run_id"))):
-                events = inner.run_stream_events(prompt, **run_options(options))
+                events = inner.run_stream_events(prompt, **_run_options(options))
                 stream = await stack.enter_async_context(events)
                 event = await anext(stream, None)  # which begins the run
             while event is not None:
@@ -251,3 +267,38 @@ class Agent:
 
     def __repr__(self) -> str:
         return f"<Agent {self.name!r}>"
+
+
+def _run_options(options: dict[str, Any]) -> dict[str, Any]:
+    return options if _TAKES_RUN_ID else {name: value for name, value in options.items() if name != "run_id"}
+
+
+def model_of(model: AnyModel) -> Model[Any] | str:
+    """Return a model for pydantic-ai; raises InvalidValueError for anything else."""
+    if isinstance(model, Model | str):
+        return model
+    if callable(model):
+        return _Function(model)
+    raise InvalidValueError(f"a model is one of pydantic-ai's, its name, or a function: {shown(model)}")
+
+
+class _Function(FunctionModel):
+    """A plain function as a model; it returns text, or a response that calls tools."""
+
+    def __init__(self, function: TextModel) -> None:
+        async def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+            instructions = [Message("system", info.instructions)] if info.instructions else []
+            history = [*instructions, *from_pydantic_ai(messages, system=True)]
+            answered = await call(function, as_prompt(history) if wants_text(function) else history)
+            if isinstance(answered, ModelResponse):
+                return answered
+            if not isinstance(answered, str):
+                raise InvalidValueError(f"a model returns text, not {shown(answered)}")
+            return ModelResponse([TextPart(answered)])
+
+        async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
+            response = await answer(messages, info)
+            yield response.text or ""
+
+        name = getattr(function, "__name__", type(function).__name__)
+        super().__init__(answer, stream_function=stream, model_name=name)

@@ -18,9 +18,8 @@ from ..features.sessions import AsyncSession
 from .conversion import text_of
 from .learning import AsyncLearner, Lesson
 from .memory_access import AnyMemory, AnySession, MemoryAccess
-from .prompts import Budget
 from .tools import TOOLS, memory_tools
-from .turn import AgentCalls, CallContext, Turn
+from .turn import AgentCalls, Budget, CallContext, Turn
 
 if TYPE_CHECKING:
     from pydantic_ai.capabilities import WrapRunHandler

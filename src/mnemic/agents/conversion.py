@@ -13,8 +13,9 @@ from base64 import b64decode
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast, get_args, get_type_hints
 
+from pydantic_ai import messages as pydantic_ai_messages
 from pydantic_ai.messages import (
     BinaryContent,
     ImageUrl,
@@ -37,7 +38,6 @@ from ..features.turns import TurnMessage, group_turns
 from ..formats import parts_of
 from ..images import is_url
 from ..messages import Message, ToolCall
-from .versions import answer_text, answers_call, as_tool_return, is_feedback, known_outcome
 
 Block: TypeAlias = dict[str, Any]
 
@@ -47,6 +47,8 @@ FEEDBACK = "retry_feedback"
 """Speaker name of retry feedback, which tells the model why its output was rejected."""
 FAILED = ("failed", "retried")
 """Tool outcomes that are errors."""
+_OUTCOMES = get_args(get_type_hints(ToolReturnPart, vars(pydantic_ai_messages))["outcome"])
+_WRAPS = "wrap_if_error" in ToolReturnPart.model_response_str.__code__.co_varnames
 
 
 def from_pydantic_ai(
@@ -382,3 +384,37 @@ def _without_trust(value: Any) -> Any:
 def _ours(message: Message) -> dict[str, Any]:
     ours = message.metadata.get(OURS)
     return ours if isinstance(ours, dict) else {}
+
+
+# ---------------------------------------------------------------- differences between versions of pydantic-ai
+
+
+def answer_text(part: ToolReturnPart) -> str:
+    """Return a tool result as text, also if it is an error."""
+    return part.model_response_str(wrap_if_error=False) if _WRAPS else part.model_response_str()
+
+
+def known_outcome(outcome: str) -> Any:
+    """Return a tool outcome that this version knows; an unknown one counts as failed."""
+    return outcome if outcome in _OUTCOMES else "failed"
+
+
+def answers_call(part: Any) -> bool:
+    """Return whether a request part asks the model to repeat a tool call, as in versions before 2.52."""
+    return part.part_kind == "retry-prompt" and part.tool_name is not None
+
+
+def as_tool_return(part: Any) -> ToolReturnPart:
+    """Return such a part as the result of the call."""
+    return ToolReturnPart(
+        part.tool_name,
+        part.model_response(),
+        part.tool_call_id,
+        timestamp=part.timestamp,
+        outcome=cast("Any", "retried"),
+    )
+
+
+def is_feedback(part: Any) -> bool:
+    """Return whether a request part tells the model why its output was rejected."""
+    return part.part_kind in ("retry-feedback", "retry-prompt")

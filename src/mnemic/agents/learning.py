@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -21,9 +24,9 @@ from ..features.turns import TurnMessage, group_turns
 from ..messages import Message, decode
 from ..records import Record, Ref, Value
 from ..scope import AsyncScope
+from ..store.availability import name_of
 from ..store.protocol import scan_all
 from ..store.query import Condition, Put, Scan, Write
-from .background import BackgroundJobs
 from .journal import WRITTEN_BY, AsyncJournal, Provenance
 from .memory_access import AnyMemory, AnySession, MemoryAccess
 from .model_requests import (
@@ -38,9 +41,11 @@ from .model_requests import (
     Triple,
     ask_for,
     asked,
-    name_of,
+    model_name,
     numbered,
 )
+
+log: logging.Logger = logging.getLogger("mnemic.agents")
 
 Lesson: TypeAlias = Literal["summarize", "extract", "title"]
 """Background jobs after a turn."""
@@ -54,6 +59,8 @@ SPEAKERS = ("user", "assistant")
 """Roles to learn from; tool results are not used."""
 ATTEMPTS = 20
 """How often a summary is retried after losing a race."""
+MAX_ERRORS = 100
+"""Maximum number of errors kept."""
 
 
 class Summary(Value, frozen=True, kw_only=True):
@@ -88,7 +95,7 @@ class AsyncLearner:
         self.memory: MemoryAccess = memory if isinstance(memory, MemoryAccess) else MemoryAccess(memory, name)
         self.name = name
         self._model: Asked | None = None if model is None else asked(model)
-        self._model_name = name_of(model)
+        self._model_name = model_name(model)
         self._jobs = BackgroundJobs()
 
     # ------------------------------------------------------------ summaries
@@ -400,3 +407,57 @@ def _period(period: timedelta | tuple[datetime, datetime], now: datetime) -> tup
     if check_time(since, "since") >= check_time(until, "until"):
         raise InvalidValueError(f"a period ends after it begins: {since} to {until}")
     return since, until
+
+
+class BackgroundJobs:
+    """Runs jobs in order, on the event loop on which they were submitted.
+
+    A job submitted again while it waits runs once. If the loop ends first, the remaining jobs run when the worker
+    is next used, on another loop.
+    """
+
+    def __init__(self) -> None:
+        self.errors: deque[Exception] = deque(maxlen=MAX_ERRORS)
+        """Errors, newest last."""
+        self._waiting: dict[Hashable, Callable[[], Awaitable[object]]] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def waiting(self) -> int:
+        """Number of pending jobs."""
+        return len(self._waiting)
+
+    def give(self, name: Hashable, work: Callable[[], Awaitable[object]]) -> None:
+        """Submit a job, and return at once."""
+        self._waiting.setdefault(name, work)
+        self._start()
+
+    async def drain(self) -> None:
+        """Wait until all jobs are done, including new ones."""
+        while self._waiting or self._busy():
+            self._start()
+            assert self._task is not None
+            await asyncio.wait([self._task])
+
+    def _busy(self) -> bool:
+        task = self._task
+        return task is not None and not task.done() and task.get_loop() is asyncio.get_running_loop()
+
+    def _start(self) -> None:
+        if not self._busy():
+            self._task = asyncio.get_running_loop().create_task(self._work(), name="mnemic-learning")
+
+    async def _work(self) -> None:
+        while self._waiting:
+            name = next(iter(self._waiting))
+            work = self._waiting.pop(name)
+            try:
+                await work()
+            except asyncio.CancelledError:
+                # The loop ends: another one may run it.
+                self._waiting.setdefault(name, work)
+                raise
+            except Exception as error:
+                log.warning("background work failed, and is kept in `errors` (%s)", name_of(error))
+                log.debug("what failed was %s", name)
+                self.errors.append(error)

@@ -102,8 +102,8 @@ def asked(model: Any) -> Asked:
         return ask
     from pydantic_ai.direct import model_request
 
+    from .agent import model_of
     from .conversion import to_pydantic_ai
-    from .models import model_of
 
     known = model_of(model)
 
@@ -131,8 +131,8 @@ def as_prompt(messages: list[Message]) -> str:
     )
 
 
-def name_of(model: Any) -> str | None:
-    """Return the name of a model."""
+def model_name(model: Any) -> str | None:
+    """Return the name of a model; None if there is none."""
     for attribute in ("model_name", "__name__"):
         if isinstance(name := getattr(model, attribute, None), str):
             return name

@@ -15,12 +15,11 @@ from ..checks import check_count, shown
 from ..errors import InvalidValueError, NotFoundError
 from ..event_loop import Portal, off_loop
 from ..messages import AgentCall, ToolCall
-from .agent import Agent
+from .agent import Agent, AnyModel, model_of
 from .conversion import text_of
 from .memory_access import AnyMemory, AnySession, MemoryAccess
-from .models import AnyModel, model_of
+from .tools import refuse
 from .turn import CallContext
-from .versions import refuse
 
 CALL_AGENT = "call_agent"
 """Name of the tool with which an agent calls another."""

@@ -10,10 +10,9 @@ import pydantic_ai
 
 import mnemic
 
-from ..agents.agent import Agent
+from ..agents.agent import Agent, model_of
 from ..agents.conversion import from_pydantic_ai, to_pydantic_ai
-from ..agents.models import model_of
-from ..agents.prompts import Budget
+from ..agents.turn import Budget
 from ..checks import check_count
 from ..event_loop import Portal
 

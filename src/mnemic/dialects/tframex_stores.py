@@ -12,11 +12,11 @@ from msgspec.structs import asdict, force_setattr
 import mnemic
 from mnemic import AsyncScope, AsyncSession
 
-from ...checks import check_count, check_time, shown
-from ...features.turns import fitting
-from ...layers.cipher import EncryptionKeys
-from ...tokens import encoding
-from ..message_list import MessageList
+from ..checks import check_count, check_time, shown
+from ..features.turns import fitting
+from ..layers.cipher import EncryptionKeys
+from ..tokens import encoding
+from .message_list import MessageList
 
 
 def _aware(other: Any) -> Any:

@@ -18,10 +18,10 @@ from mnemic.store import registry
 from mnemic.store.protocol import Store, scan_all
 from mnemic.store.query import Put, Scan
 
-HOME = ScopePath("acme/alice")
+SCOPE = ScopePath("acme/alice")
 KIND = "message"
 MANIFEST = "p/manifests/_acme/_alice"
-"""Key of the manifest of HOME."""
+"""Key of the manifest of SCOPE."""
 
 
 def shrink(patch: pytest.MonkeyPatch) -> None:
@@ -38,11 +38,11 @@ def open_on(bucket: client.Bucket) -> KeyValueStore:
     return KeyValueStore(engine_on(bucket))
 
 
-def put(key: str, scope: ScopePath = HOME, **fields: Any) -> Put:
+def put(key: str, scope: ScopePath = SCOPE, **fields: Any) -> Put:
     return Put(Record(scope, KIND, key, **fields))
 
 
-async def texts(store: Store, scope: ScopePath = HOME) -> dict[str, str | None]:
+async def texts(store: Store, scope: ScopePath = SCOPE) -> dict[str, str | None]:
     scan = Scan(scope=scope, below=True, kinds=(KIND,), limit=7)
     return {record.key: record.text async for record in scan_all(store, scan)}
 

@@ -44,7 +44,7 @@ from mnemic.store.registry import StoreURL
 from servers import aws as servers
 
 Result = TypeVar("Result")
-HOME = ScopePath("acme/alice/monday")
+SCOPE = ScopePath("acme/alice/monday")
 PLACE = Place("acme/alice", "monday")
 OPTIONS: dict[str, str] = {}
 
@@ -72,13 +72,13 @@ class Bench:
     def put(self, store: Store, key: str, if_version: int | None = None, **fields: Any) -> int:
         return self.run(store.write(Write((Put(record(key, **fields), if_version),))))[0].seq
 
-    def found(self, store: Store, scope: ScopePath = HOME, kind: str = "message") -> list[Record]:
+    def found(self, store: Store, scope: ScopePath = SCOPE, kind: str = "message") -> list[Record]:
         async def collect() -> list[Record]:
             return [one async for one in scan_all(store, Scan(scope=scope, kinds=(kind,)))]
 
         return self.run(collect())
 
-    def keys(self, store: Store, scope: ScopePath = HOME, kind: str = "message") -> list[str]:
+    def keys(self, store: Store, scope: ScopePath = SCOPE, kind: str = "message") -> list[str]:
         return [one.key for one in self.found(store, scope, kind)]
 
     def events(self, place: Place = PLACE) -> list[dict[str, Any]]:
@@ -122,7 +122,7 @@ def bench() -> Iterator[Bench]:
                 bench.run(store.close())
 
 
-def record(key: str, *, scope: ScopePath = HOME, kind: str = "message", **fields: Any) -> Record:
+def record(key: str, *, scope: ScopePath = SCOPE, kind: str = "message", **fields: Any) -> Record:
     return Record(scope=scope, kind=kind, key=key, **fields)
 
 
@@ -196,7 +196,7 @@ def test_a_write_to_one_scope_is_one_event(bench: Bench) -> None:
     bench.run(store.write(Write(tuple(ops), id="w")))
     (event,) = bench.events()
     assert len(event["payload"]) == 41
-    bench.run(store.write(Write((Put(record("k40")), Limit(HOME, "message", 5, None, (("k40",),), False)))))
+    bench.run(store.write(Write((Put(record("k40")), Limit(SCOPE, "message", 5, None, (("k40",),), False)))))
     assert len(bench.events()) == 2
 
 
@@ -245,7 +245,7 @@ def test_events_of_others_are_left_alone(bench: Bench) -> None:
     assert bench.keys(store) == []
     bench.put(store, "k")
     assert bench.keys(store) == ["k"]
-    bench.run(store.write(Write((Purge(HOME, "message", drop=True),))))
+    bench.run(store.write(Write((Purge(SCOPE, "message", drop=True),))))
     assert len(bench.events()) == 6
 
 
@@ -274,7 +274,7 @@ def test_what_is_deleted_or_changed_is_gone_from_the_service(bench: Bench) -> No
     notes = [Put(record(f"n{n}", kind="memory", text=f"secret-{n} note", title="t")) for n in range(5)]
     bench.run(store.write(Write((*secrets, *notes))))
     assert bench.texts().count("secret-1") == 2
-    bench.run(store.write(Write((Delete(Ref(HOME, "message", "m1")), Delete(Ref(HOME, "memory", "n1"))))))
+    bench.run(store.write(Write((Delete(Ref(SCOPE, "message", "m1")), Delete(Ref(SCOPE, "memory", "n1"))))))
     assert "secret-1" not in bench.texts()
     assert bench.texts().count("secret-2") == 2
     bench.put(store, "m2", text="changed")
@@ -287,7 +287,7 @@ def test_what_is_deleted_or_changed_is_gone_from_the_service(bench: Bench) -> No
 def test_a_limit_deletes_what_it_removes(bench: Bench) -> None:
     store = bench.open()
     for n in range(12):
-        limit = Limit(HOME, "message", 3, None, ((f"k{n - 3}",),))
+        limit = Limit(SCOPE, "message", 3, None, ((f"k{n - 3}",),))
         bench.run(store.write(Write((Put(record(f"k{n}", **said("user", str(n)))), limit))))
         assert len(bench.events()) <= 4
     assert bench.keys(bench.open()) == ["k9", "k10", "k11"]
@@ -297,10 +297,10 @@ def test_nothing_tells_of_a_dropped_stream(bench: Bench) -> None:
     store = bench.open()
     bench.put(store, "k", kind="memory", text="a note")
     bench.put(store, "m", **said("user", "hello"))
-    bench.run(store.write(Write((Purge(HOME, "memory", drop=True),))))
+    bench.run(store.write(Write((Purge(SCOPE, "memory", drop=True),))))
     assert "a note" not in bench.texts()
     assert bench.keys(bench.open()) == ["m"]
-    bench.run(store.write(Write((Purge(HOME, "message", drop=True),))))
+    bench.run(store.write(Write((Purge(SCOPE, "message", drop=True),))))
     assert bench.texts() == "[]"
     assert bench.put(store, "m") == 1
 
@@ -314,7 +314,7 @@ def test_what_could_not_be_deleted_is_deleted_later(bench: Bench, monkeypatch: p
 
     with monkeypatch.context() as patched:
         patched.setattr(MemoryClient, "delete_event", broken)
-        bench.run(store.write(Write((Delete(Ref(HOME, "message", "k")),))))
+        bench.run(store.write(Write((Delete(Ref(SCOPE, "message", "k")),))))
         assert bench.keys(store) == []
         assert bench.keys(bench.open()) == []
     assert "secret" in bench.texts()
@@ -334,7 +334,7 @@ def test_what_is_left_at_the_end_is_deleted_when_the_store_is_closed(
 
     with monkeypatch.context() as patched:
         patched.setattr(MemoryClient, "delete_event", broken)
-        bench.run(store.write(Write((Delete(Ref(HOME, "message", "k")),))))
+        bench.run(store.write(Write((Delete(Ref(SCOPE, "message", "k")),))))
     bench.run(store.close())
     assert "secret" not in bench.texts()
 
@@ -400,13 +400,13 @@ def test_each_handle_sees_what_the_others_did(bench: Bench) -> None:
         bench.put(other, f"b{n}")
         assert bench.keys(one) == bench.keys(other)
     assert [found.seq for found in bench.found(one)] == list(range(1, 17))
-    bench.run(one.write(Write((Delete(Ref(HOME, "message", "b0")),))))
+    bench.run(one.write(Write((Delete(Ref(SCOPE, "message", "b0")),))))
     bench.put(one, "a1", text="changed")
     assert bench.keys(other) == [key for key in bench.keys(one) if key != "b0"]
     assert bench.found(other)[1].text == "changed"
-    bench.run(other.write(Write((Purge(HOME, "message", keep=("a3",)),))))
+    bench.run(other.write(Write((Purge(SCOPE, "message", keep=("a3",)),))))
     assert bench.keys(one) == bench.keys(other) == ["a3"]
-    bench.run(one.write(Write((Purge(HOME, "message", drop=True),))))
+    bench.run(one.write(Write((Purge(SCOPE, "message", drop=True),))))
     assert bench.keys(other) == []
     assert bench.put(other, "new") == 1
     assert bench.keys(one) == ["new"]
@@ -435,7 +435,7 @@ def test_nothing_is_lost_when_several_handles_write_at_once(bench: Bench) -> Non
     bench.put(stores[0], "last", weight=1)
     for store in (*stores, bench.open()):
         assert bench.keys(store)[-1] == "last"
-        (stream,) = bench.run(store.streams(StreamScan(scope=HOME, below=False))).items
+        (stream,) = bench.run(store.streams(StreamScan(scope=SCOPE, below=False))).items
         assert (stream.count, stream.weight) == (31, 31)
 
 
@@ -446,7 +446,7 @@ def test_a_guarded_write_sees_what_others_did_before_it(bench: Bench) -> None:
     with pytest.raises(ConflictError):
         bench.run(one.write(Write((Put(record("k"), version),))))
     with pytest.raises(ConflictError):
-        bench.run(one.write(Write((Expect(HOME, "message", version), Put(record("l"))))))
+        bench.run(one.write(Write((Expect(SCOPE, "message", version), Put(record("l"))))))
 
 
 def test_an_event_that_is_not_listed_yet_is_not_forgotten(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -519,8 +519,8 @@ def test_memories_are_memory_records(bench: Bench) -> None:
     assert [one["content"]["text"] for one in found["memoryRecordSummaries"]] == ["a red boat in the harbour"]
     bench.put(store, "boat", kind="memory", text="a green ship")
     assert "harbour" not in bench.texts()
-    assert bench.run(store.read([Ref(HOME, "memory", "boat")]))[0] == bench.found(bench.open(), kind="memory")[0]
-    bench.run(store.write(Write((Purge(HOME, "memory"),))))
+    assert bench.run(store.read([Ref(SCOPE, "memory", "boat")]))[0] == bench.found(bench.open(), kind="memory")[0]
+    bench.run(store.write(Write((Purge(SCOPE, "memory"),))))
     assert bench.texts() == "[]"
     assert bench.found(store, kind="memory") == []
 
@@ -543,7 +543,7 @@ def test_a_process_sees_its_memories_before_the_service_lists_them(
 ) -> None:
     store = bench.open()
     bench.put(store, "old", kind="memory", text="old")
-    before = bench.run(store.client.records(HOME.path))
+    before = bench.run(store.client.records(SCOPE.path))
 
     async def stale(*_: Any) -> list[Item]:
         return before
@@ -552,7 +552,7 @@ def test_a_process_sees_its_memories_before_the_service_lists_them(
         patched.setattr(MemoryClient, "records", stale)
         bench.put(store, "new", kind="memory", text="new")
         assert bench.keys(store, kind="memory") == ["old", "new"]
-        bench.run(store.write(Write((Delete(Ref(HOME, "memory", "old")),))))
+        bench.run(store.write(Write((Delete(Ref(SCOPE, "memory", "old")),))))
         assert bench.keys(store, kind="memory") == ["new"]
         patched.setattr(scope_state, "SETTLING", -1.0)
         assert bench.keys(store, kind="memory") == ["old"]
@@ -566,9 +566,9 @@ def test_a_process_sees_its_memories_before_the_service_lists_them(
     [
         (Put(record("k", kind="note")), "not records of the kind 'note'"),
         (Put(record("k", kind="fact")), "not records of the kind 'fact'"),
-        (Touch(HOME, "memory", timedelta(days=1)), "no time to live"),
-        (Touch(HOME, "memory", settings="{}"), "no settings"),
-        (Expect(HOME, "memory", 7), "cannot compare the version"),
+        (Touch(SCOPE, "memory", timedelta(days=1)), "no time to live"),
+        (Touch(SCOPE, "memory", settings="{}"), "no settings"),
+        (Expect(SCOPE, "memory", 7), "cannot compare the version"),
     ],
 )
 def test_what_cannot_be_stored_is_refused_with_the_back_ends_that_can(bench: Bench, op: Op, told: str) -> None:
@@ -581,8 +581,8 @@ def test_what_cannot_be_stored_is_refused_with_the_back_ends_that_can(bench: Ben
 def test_derived_values_are_not_stored(bench: Bench) -> None:
     store = bench.open()
     bench.put(store, "a", derived={"x": b"1"})
-    assert bench.run(store.write(Write((Derive(Ref(HOME, "message", "a"), "x", b"1"),))))[0].count == 0
-    page = bench.run(store.scan(Scan(scope=HOME, kinds=("message",), derived=("x",))))
+    assert bench.run(store.write(Write((Derive(Ref(SCOPE, "message", "a"), "x", b"1"),))))[0].count == 0
+    page = bench.run(store.scan(Scan(scope=SCOPE, kinds=("message",), derived=("x",))))
     assert [one.derived for one in page.items] == [{}]
 
 
@@ -617,7 +617,7 @@ def test_the_newest_are_read_without_all_pages(bench: Bench, monkeypatch: pytest
     for n in range(230):
         bench.put(store, f"k{n}", 0, **said("user", str(n)))
     bench.put(store, "k228", text="changed")
-    bench.run(store.write(Write((Delete(Ref(HOME, "message", "k227")),))))
+    bench.run(store.write(Write((Delete(Ref(SCOPE, "message", "k227")),))))
     pages = 0
     listed = MemoryClient.events
 
@@ -629,7 +629,7 @@ def test_the_newest_are_read_without_all_pages(bench: Bench, monkeypatch: pytest
 
     monkeypatch.setattr(MemoryClient, "events", counted)
     for skip, expected in ((0, ["k229", "k228", "k226"]), (2, ["k226", "k225", "k224"])):
-        newest = Scan(scope=HOME, kinds=("message",), reverse=True, limit=3, skip=skip)
+        newest = Scan(scope=SCOPE, kinds=("message",), reverse=True, limit=3, skip=skip)
         page = bench.run(bench.open().scan(newest))
         assert [one.key for one in page.items] == expected
         assert page.cursor is not None

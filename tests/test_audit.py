@@ -29,8 +29,8 @@ from mnemic.records import AUDIT_KIND, Record, Ref, ScopePath
 from mnemic.store.protocol import Store
 from mnemic.store.query import Delete, Derive, Expect, Limit, Op, Outcome, Purge, Put, Scan, StreamScan, Touch, Write
 
-HOME = ScopePath("acme/alice")
-A = Ref(HOME, "note", "a")
+SCOPE = ScopePath("acme/alice")
+A = Ref(SCOPE, "note", "a")
 
 
 def said(entries: Sequence[AuditEntry]) -> list[tuple[str, str, str | None]]:
@@ -42,7 +42,7 @@ def audited(url: str = "memory://", **fields: Any) -> mnemic.Memory:
 
 
 def put(key: str = "a", if_version: int | None = None, **fields: Any) -> Put:
-    return Put(Record(HOME, "note", key, **fields), if_version)
+    return Put(Record(SCOPE, "note", key, **fields), if_version)
 
 
 # ------------------------------------------------------------ what is told
@@ -61,7 +61,7 @@ def test_every_change_is_logged_with_its_actor() -> None:
             ("put", "memory", "k"), ("put", "memory", "k"), ("delete", "memory", "k"),
         ]  # fmt: skip
         assert (first.actor, first.session, first.address) == ("bob", "s-1", "10.0.0.7")
-        assert (first.scope, first.flags, first.before) == (HOME, ["personal"], None)
+        assert (first.scope, first.flags, first.before) == (SCOPE, ["personal"], None)
         assert begun <= first.time <= second.time <= third.time <= datetime.now(UTC)
         assert second.before
         assert second.flags == ["personal"]
@@ -71,17 +71,17 @@ def test_every_change_is_logged_with_its_actor() -> None:
 def test_each_operation_has_an_entry_and_reads_have_none() -> None:
     async def main() -> None:
         layer = AuditLayer(MemoryStore())
-        await layer.write(Write((put("a", 0), put("b"), Touch(HOME, "note", timedelta(days=1)))))
-        await layer.write(Write((Derive(A, "x", b"1"), Expect(HOME, "note", key="a"))))
-        await layer.write(Write((Touch(HOME, "note", None),)))
-        await layer.write(Write((Limit(HOME, "note", max_count=5, evict=(("a",),)),)))
-        await layer.write(Write((Limit(HOME, "note", max_count=1, evict=(("a",),)),)))
-        await layer.write(Write((Purge(HOME, "note", expired_only=True),)))
+        await layer.write(Write((put("a", 0), put("b"), Touch(SCOPE, "note", timedelta(days=1)))))
+        await layer.write(Write((Derive(A, "x", b"1"), Expect(SCOPE, "note", key="a"))))
+        await layer.write(Write((Touch(SCOPE, "note", None),)))
+        await layer.write(Write((Limit(SCOPE, "note", max_count=5, evict=(("a",),)),)))
+        await layer.write(Write((Limit(SCOPE, "note", max_count=1, evict=(("a",),)),)))
+        await layer.write(Write((Purge(SCOPE, "note", expired_only=True),)))
         await layer.write(Write((put("c", expires=datetime.now(UTC) - timedelta(seconds=1)),)))
-        await layer.write(Write((Purge(HOME, "note", expired_only=True),)))
-        await layer.write(Write((Delete(Ref(HOME, "note", "b")), Purge(HOME, "note"))))
+        await layer.write(Write((Purge(SCOPE, "note", expired_only=True),)))
+        await layer.write(Write((Delete(Ref(SCOPE, "note", "b")), Purge(SCOPE, "note"))))
         await layer.read([A])
-        await layer.scan(Scan(scope=HOME))
+        await layer.scan(Scan(scope=SCOPE))
         entries = await layer.trail(ScopePath())
         assert said(entries) == [
             ("put", "note", "a"),
@@ -106,7 +106,7 @@ def test_a_failed_change_is_not_logged() -> None:
         await layer.write(Write((put("a"),)))
         for ops, error in (
             ((put("b"), put("a", 0)), ConflictError),
-            ((put("b"), Limit(HOME, "note", max_count=1)), LimitError),
+            ((put("b"), Limit(SCOPE, "note", max_count=1)), LimitError),
         ):
             with pytest.raises(error):
                 await layer.write(Write(ops))
@@ -119,7 +119,7 @@ def test_a_retried_write_is_logged_once() -> None:
     async def main() -> None:
         for separate in (None, MemoryStore()):
             layer = AuditLayer(MemoryStore(), separate=separate)
-            limited: tuple[Op, ...] = (put("a"), put("b"), Limit(HOME, "note", max_count=1, evict=(("a",),)))
+            limited: tuple[Op, ...] = (put("a"), put("b"), Limit(SCOPE, "note", max_count=1, evict=(("a",),)))
             first = await layer.write(Write(limited, "once"))
             assert await layer.write(Write(limited, "once")) == first
             assert len(first) == 3
@@ -229,15 +229,15 @@ def test_the_audit_log_cannot_be_written_or_deleted() -> None:
     async def main() -> None:
         layer = AuditLayer(MemoryStore())
         await layer.write(Write((put("a"),)))
-        (entry,) = (await layer._below.scan(Scan(scope=HOME, kinds=(AUDIT_KIND,)))).items
+        (entry,) = (await layer._below.scan(Scan(scope=SCOPE, kinds=(AUDIT_KIND,)))).items
         for op in (
             Put(entry),
-            Put(Record(HOME, AUDIT_KIND, "forged", data={"operation": "put"})),
+            Put(Record(SCOPE, AUDIT_KIND, "forged", data={"operation": "put"})),
             Delete(entry.ref),
             Derive(entry.ref, "x", b"1"),
-            Limit(HOME, AUDIT_KIND, max_count=0, evict=((entry.key,),)),
-            Purge(HOME, AUDIT_KIND, drop=True),
-            Touch(HOME, AUDIT_KIND, timedelta(seconds=1)),
+            Limit(SCOPE, AUDIT_KIND, max_count=0, evict=((entry.key,),)),
+            Purge(SCOPE, AUDIT_KIND, drop=True),
+            Touch(SCOPE, AUDIT_KIND, timedelta(seconds=1)),
         ):
             with pytest.raises(StorePermissionError, match="append-only"):
                 await layer.write(Write((put("b"), op)))
@@ -374,7 +374,7 @@ def test_no_change_is_made_while_the_audit_log_is_unavailable() -> None:
         for _ in range(2):
             with pytest.raises(AuditError, match="nothing was changed"):
                 await layer.write(Write((put("c"),)))
-        assert [record.key for record in (await layer.scan(Scan(scope=HOME))).items] == ["a", "b"]
+        assert [record.key for record in (await layer.scan(Scan(scope=SCOPE))).items] == ["a", "b"]
         separate.failing = False
         await layer.write(Write((put("d"),)))
         assert [entry.key for entry in await layer.trail(ScopePath())] == ["a", "b", "d"]
@@ -447,11 +447,11 @@ def test_a_change_whose_answer_was_lost_is_logged_as_unsure() -> None:
         store.answers = False
         for id in (None, "once"):
             with pytest.raises(StoreUnavailableError):
-                await layer.write(Write((put("a"), Touch(HOME, "note", None)), id))
+                await layer.write(Write((put("a"), Touch(SCOPE, "note", None)), id))
         store.answers = True
         with pytest.raises(ConflictError):
             await layer.write(Write((put("a", 7),)))
-        await layer.write(Write((put("a"), Touch(HOME, "note", None)), "once"))
+        await layer.write(Write((put("a"), Touch(SCOPE, "note", None)), "once"))
         await layer.write(Write((put("b"),)))
         told = [(entry.key, entry.unsure) for entry in await layer.trail(ScopePath())]
         assert told == [("a", True), ("a", True), ("b", False)]

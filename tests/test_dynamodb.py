@@ -31,7 +31,7 @@ from mnemic.store.query import Condition, Delete, Derive, Op, Purge, Put, Scan, 
 from mnemic.store.registry import StoreURL
 from servers import aws as servers
 
-HOME = ScopePath("acme/alice")
+SCOPE = ScopePath("acme/alice")
 KIND = "note"
 Run = Callable[[Any], Any]
 
@@ -64,15 +64,15 @@ def calls_of(engine: DynamoEngine) -> Any:
 
 
 def note(key: str, **fields: Any) -> Put:
-    return Put(Record(scope=fields.pop("scope", HOME), kind=KIND, key=key, **fields))
+    return Put(Record(scope=fields.pop("scope", SCOPE), kind=KIND, key=key, **fields))
 
 
 async def get(store: Store, key: str) -> Record | None:
-    return (await store.read([Ref(HOME, KIND, key)]))[0]
+    return (await store.read([Ref(SCOPE, KIND, key)]))[0]
 
 
 async def keys(store: Store, **asked: Any) -> list[str]:
-    scan = Scan(**{"scope": HOME, "kinds": (KIND,), **asked})
+    scan = Scan(**{"scope": SCOPE, "kinds": (KIND,), **asked})
     return [record.key async for record in scan_all(store, scan)]
 
 
@@ -146,25 +146,25 @@ def test_the_largest_record_is_stored_and_leaves_no_chunks_behind(url: StoreURL)
 
     async def main() -> None:
         async with opened(url) as store:
-            await store.write(Write((note("k", text=text), Derive(Ref(HOME, KIND, "k"), "x", b"\xff" * 500_000))))
+            await store.write(Write((note("k", text=text), Derive(Ref(SCOPE, KIND, "k"), "x", b"\xff" * 500_000))))
             found = await get(store, "k")
             assert found is not None
             assert found.text == text
-            scan = Scan(scope=HOME, kinds=(KIND,), derived=("x",))
+            scan = Scan(scope=SCOPE, kinds=(KIND,), derived=("x",))
             assert [r.derived async for r in scan_all(store, scan)] == [{"x": b"\xff" * 500_000}]
             before = parts(url)
             assert before > 30
         async with opened(url) as store:
             await store.write(Write((note("k", text="small"), note("other", text="x" * 1_000_000))))
             assert parts(url) == 2 + 3
-            await store.write(Write((Derive(Ref(HOME, KIND, "k"), "x", b"small"),)))
+            await store.write(Write((Derive(Ref(SCOPE, KIND, "k"), "x", b"small"),)))
             assert [r.text async for r in scan_all(store, scan)] == ["small", "x" * 1_000_000]
         async with opened(url) as store:
-            await store.write(Write((Delete(Ref(HOME, KIND, "other")),)))
+            await store.write(Write((Delete(Ref(SCOPE, KIND, "other")),)))
             assert parts(url) == 0
-            await store.write(Write((note("other", text=text), Delete(Ref(HOME, KIND, "other")))))
+            await store.write(Write((note("other", text=text), Delete(Ref(SCOPE, KIND, "other")))))
             await store.write(Write((note("other", text=text[:400_000]),)))
-            await store.write(Write((Purge(HOME, KIND, drop=True),)))
+            await store.write(Write((Purge(SCOPE, KIND, drop=True),)))
         assert [item for item in items(url) if "names" in item or "part" not in item] == []
 
     asyncio.run(main())
@@ -182,7 +182,7 @@ def test_a_write_of_many_records_with_an_id_is_done_once(url: StoreURL) -> None:
             assert await keys(store) == [f"k{n}" for n in range(count)]
             where = (Condition("labels.n", "eq", "1"),)
             assert await keys(store, where=where) == [f"k{n}" for n in range(1, 300, 3)]
-            gone = tuple(Delete(Ref(HOME, KIND, f"k{n}")) for n in range(0, count, 2))
+            gone = tuple(Delete(Ref(SCOPE, KIND, f"k{n}")) for n in range(0, count, 2))
             await store.write(Write(gone))
             assert await keys(store, reverse=True, limit=500) == [f"k{n}" for n in range(count - 1, 0, -2)]
         assert not [item for item in items(url) if "digest" in item]
@@ -195,12 +195,12 @@ MANY = [f"k{n:02}" for n in range(6)]
 LARGE: dict[str, tuple[Op, ...]] = {
     "changes": (
         *(note(key, text="2", labels={"a": "c"}) for key in MANY[::2]),
-        *(Delete(Ref(HOME, KIND, key)) for key in MANY[1::2]),
+        *(Delete(Ref(SCOPE, KIND, key)) for key in MANY[1::2]),
         *(note(f"new{n}", text="2", labels={"a": "b"}) for n in range(3)),
     ),
-    "drops": (Purge(HOME, KIND, drop=True),),
-    "drops and appends": (Purge(HOME, KIND, drop=True), *(note(key, text="2") for key in MANY)),
-    "derives": tuple(Derive(Ref(HOME, KIND, key), "x", b"2") for key in MANY),
+    "drops": (Purge(SCOPE, KIND, drop=True),),
+    "drops and appends": (Purge(SCOPE, KIND, drop=True), *(note(key, text="2") for key in MANY)),
+    "derives": tuple(Derive(Ref(SCOPE, KIND, key), "x", b"2") for key in MANY),
 }
 """Writes of more items than a transaction takes, if it takes six."""
 
@@ -215,18 +215,18 @@ def small_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def filled(store: Store) -> None:
-    await store.write(Write((Purge(HOME, KIND, drop=True),)))
+    await store.write(Write((Purge(SCOPE, KIND, drop=True),)))
     ops = [note(key, text="1", labels={"a": "b"}, derived={"x": b"1"}) for key in MANY]
     await store.write(Write((*ops, note("large", text="x" * 2000, labels={"a": "b"}))))
 
 
 async def state(store: Store, **asked: Any) -> State:
-    page = await store.scan(Scan(scope=HOME, kinds=(KIND,), derived=("x",), limit=1000, **asked))
+    page = await store.scan(Scan(scope=SCOPE, kinds=(KIND,), derived=("x",), limit=1000, **asked))
     return {r.key: (r.text, r.derived.get("x")) for r in page.items}
 
 
 async def reading(store: Store) -> State:
-    found = await store.read([Ref(HOME, KIND, key) for key in ("large", *MANY, *(f"new{n}" for n in range(3)))])
+    found = await store.read([Ref(SCOPE, KIND, key) for key in ("large", *MANY, *(f"new{n}" for n in range(3)))])
     return {r.key: (r.text, None) for r in found if r is not None}
 
 
@@ -287,7 +287,7 @@ def test_a_large_write_that_breaks_off_is_done_wholly_or_not_at_all(url: StoreUR
             else:
                 done = True
         async with opened(url) as store:
-            listed = [(s.count, s.version) async for s in all_streams(store, StreamScan(scope=HOME))]
+            listed = [(s.count, s.version) async for s in all_streams(store, StreamScan(scope=SCOPE))]
             found = await state(store)
             assert found in (old, new), after
             assert sum(count for count, _ in listed) == len(found)
@@ -297,8 +297,8 @@ def test_a_large_write_that_breaks_off_is_done_wholly_or_not_at_all(url: StoreUR
             await store.write(Write((note("last", labels={"a": "b"}),)))
             assert {*await keys(store)} == {*found, "last"}
             labeled = await keys(store, where=(Condition("labels.a", "eq", "b"),))
-            assert labeled == [r.key async for r in scan_all(store, Scan(scope=HOME)) if r.labels == {"a": "b"}]
-            (stream,) = [s async for s in all_streams(store, StreamScan(scope=HOME))]
+            assert labeled == [r.key async for r in scan_all(store, Scan(scope=SCOPE)) if r.labels == {"a": "b"}]
+            (stream,) = [s async for s in all_streams(store, StreamScan(scope=SCOPE))]
             assert stream.count == len(found) + 1
         return done
 
@@ -403,12 +403,12 @@ def test_a_writer_completes_the_large_write_of_another(url: StoreURL, kind: str)
         steps_of(slow, writing, "transact_write_items", "batch_write_item")
         task = asyncio.create_task(written())
         await stalled.wait()
-        await fast.write(Write((Purge(HOME, KIND, keep=(MANY[0],)), note("last", labels={"a": "b"}))))
+        await fast.write(Write((Purge(SCOPE, KIND, keep=(MANY[0],)), note("last", labels={"a": "b"}))))
         go_on.set()
         await task
         calls.client = real
-        found = [record async for record in scan_all(fast, Scan(scope=HOME))]
-        assert [s.count async for s in all_streams(fast, StreamScan(scope=HOME))] == [len(found)] * bool(found)
+        found = [record async for record in scan_all(fast, Scan(scope=SCOPE))]
+        assert [s.count async for s in all_streams(fast, StreamScan(scope=SCOPE))] == [len(found)] * bool(found)
         if not kind.startswith("drops"):
             assert "last" in {record.key for record in found}
         labeled = await keys(slow, where=(Condition("labels.a", "eq", "b"),))
@@ -446,7 +446,7 @@ def test_a_late_writer_does_not_apply_steps_that_others_have_applied(url: StoreU
             work = asyncio.create_task(slow.write(Write(tuple(note(f"k{n:03}", text="1") for n in range(400)))))
             await stalled.wait()
             assert len(await keys(fast)) == 400
-            await fast.write(Write((Delete(Ref(HOME, KIND, "k000")), note("k001", text="2"))))
+            await fast.write(Write((Delete(Ref(SCOPE, KIND, "k000")), note("k001", text="2"))))
             go_on.set()
             await work
             assert len(await keys(fast)) == 399
@@ -473,10 +473,10 @@ def test_a_write_whose_answer_is_lost_is_retried_and_done_once(url: StoreURL) ->
                 return answer
 
             session.send = losing
-            (outcome,) = await store.write(Write((Put(Record(HOME, KIND, "b"), 0),)))
+            (outcome,) = await store.write(Write((Put(Record(SCOPE, KIND, "b"), 0),)))
             assert lost
             assert outcome.seq == 2
-            (stream,) = [s async for s in all_streams(store, StreamScan(scope=HOME))]
+            (stream,) = [s async for s in all_streams(store, StreamScan(scope=SCOPE))]
             assert (stream.count, stream.version) == (2, 2)
 
     asyncio.run(main())
@@ -537,7 +537,7 @@ def test_unprocessed_requests_are_retried(url: StoreURL, monkeypatch: pytest.Mon
             calls.client = Flaky(client, batch_get_item=reading, batch_write_item=writing)
             await store.write(Write((note("large", text="x" * 2_000_000),)))
             await store.write(Write(tuple(note(f"k{n}") for n in range(30))))
-            refs = [Ref(HOME, KIND, f"k{n}") for n in range(30)]
+            refs = [Ref(SCOPE, KIND, f"k{n}") for n in range(30)]
             assert [r and r.key for r in await store.read(refs)] == [f"k{n}" for n in range(30)]
             assert await keys(store) == ["large", *(f"k{n}" for n in range(30))]
             found = await get(store, "large")
@@ -574,11 +574,11 @@ def test_expiring_records_have_a_ttl_and_may_be_deleted_by_dynamodb(url: StoreUR
                 key = {name: item[name] for name in ("pk", "sk", "session_id") if name in item}
                 client.delete_item(TableName=url.split.netloc, Key=key)
             assert await keys(store) == ["stays"]
-            (stream,) = [s async for s in all_streams(store, StreamScan(scope=HOME))]
+            (stream,) = [s async for s in all_streams(store, StreamScan(scope=SCOPE))]
             assert (stream.count, stream.weight) == (1, 1)
             (outcome,) = await store.write(Write((note("goes", weight=2),)))
             assert outcome.seq == 3
-            (stream,) = [s async for s in all_streams(store, StreamScan(scope=HOME))]
+            (stream,) = [s async for s in all_streams(store, StreamScan(scope=SCOPE))]
             assert (stream.count, stream.weight) == (2, 3)
             await store.write(Write((note("goes", weight=2),)))
             assert not [item for item in items(url) if "ttl" in item]
@@ -598,7 +598,7 @@ def test_records_that_do_not_fit_an_item_are_refused(url: StoreURL) -> None:
                     await store.write(Write(ops))
             await store.write(Write((note("m", labels={f"{n}": "x" for n in range(300)}),)))
             assert await keys(store, where=(Condition("labels.7", "in", ("x", "x" * 400)),)) == ["k", "m"]
-            scan = Scan(scope=HOME, kinds=(KIND,), derived=tuple(values), limit=1)
+            scan = Scan(scope=SCOPE, kinds=(KIND,), derived=tuple(values), limit=1)
             assert (await store.scan(scan)).items[0].derived == values
 
             async def large(real: Any, parameters: dict[str, Any]) -> Any:
@@ -682,7 +682,7 @@ def test_few_records_among_many_seqs_are_found_with_few_requests() -> None:
     async def main(url: StoreURL) -> None:
         async with opened(url) as store:
             await store.write(Write(tuple(note(f"k{n}") for n in range(3000))))
-            await store.write(Write((Purge(HOME, KIND, keep=("k0", "k7", "k2000")),)))
+            await store.write(Write((Purge(SCOPE, KIND, keep=("k0", "k7", "k2000")),)))
             asked = 0
 
             async def counting(real: Any, parameters: dict[str, Any]) -> Any:
@@ -707,11 +707,11 @@ def test_a_recreated_stream_is_not_mistaken_for_the_old_one(url: StoreURL) -> No
             labels = {"a": "b"}
             await one.write(Write((note("x", labels=labels), note("y", labels=labels))))
             assert await keys(one, where=where) == ["x", "y"]
-            await two.write(Write((Purge(HOME, KIND, drop=True),)))
+            await two.write(Write((Purge(SCOPE, KIND, drop=True),)))
             await two.write(Write((note("y", labels=labels), note("x", labels=labels))))
             assert await keys(one, where=where) == ["y", "x"]
             with pytest.raises(ConflictError):
-                await one.write(Write((Put(Record(HOME, KIND, "x"), 0),)))
+                await one.write(Write((Put(Record(SCOPE, KIND, "x"), 0),)))
             await one.write(Write((note("z"),)))
             assert await keys(two) == ["y", "x", "z"]
 
@@ -742,12 +742,12 @@ def test_processes_that_write_to_one_stream_lose_nothing(url: StoreURL) -> None:
 
     async def main() -> None:
         async with opened(url) as store:
-            found = [r async for r in scan_all(store, Scan(scope=HOME, kinds=(KIND,)))]
+            found = [r async for r in scan_all(store, Scan(scope=SCOPE, kinds=(KIND,)))]
             assert [r.seq for r in found] == list(range(1, 46))
             for writer in range(3):
                 own_keys = [r.key for r in found if r.key.startswith(f"{writer}-")]
                 assert own_keys == [f"{writer}-{n}" for n in range(15)]
-            (stream,) = [s async for s in all_streams(store, StreamScan(scope=HOME))]
+            (stream,) = [s async for s in all_streams(store, StreamScan(scope=SCOPE))]
             assert (stream.count, stream.weight) == (45, 45)
 
     asyncio.run(main())

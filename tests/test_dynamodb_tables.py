@@ -32,9 +32,9 @@ from mnemic.store.query import Put, Write
 from mnemic.store.registry import StoreURL
 from servers import aws as servers
 
-HOME = ScopePath("acme/alice")
-WRITE = Write((Put(Record(HOME, "note", "k", text="1")),))
-REF = Ref(HOME, "note", "k")
+SCOPE = ScopePath("acme/alice")
+WRITE = Write((Put(Record(SCOPE, "note", "k", text="1")),))
+REF = Ref(SCOPE, "note", "k")
 
 
 def client() -> Any:

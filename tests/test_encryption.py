@@ -34,8 +34,8 @@ from mnemic.store.protocol import Capability, Page, Store, scan_all
 from mnemic.store.query import Condition, Delete, Derive, Outcome, Put, Scan, StreamScan, Write
 
 OLD, NEW = bytes(range(100, 132)), Fernet.generate_key()
-HOME = ScopePath("acme/alice")
-A = Ref(HOME, "note", "a")
+SCOPE = ScopePath("acme/alice")
+A = Ref(SCOPE, "note", "a")
 
 SECRETS = [
     "teapot", "Earl", "drink", "favourite", "confidential", "Wonderland", "Hatter", "works", "chat-7",
@@ -106,12 +106,12 @@ def test_only_fields_that_the_store_needs_are_in_clear(tmp_path: Path) -> None:
         store = EncryptLayer(below, KEY)
         moment = datetime(2030, 1, 1, tzinfo=UTC)
         record = Record(
-            HOME, "note", "a", text="t", title="u", data={"d": 1}, meta={"m": 1}, labels={"l": "v"},
+            SCOPE, "note", "a", text="t", title="u", data={"d": 1}, meta={"m": 1}, labels={"l": "v"},
             importance=2.5, weight=7, pinned=True, created=moment, expires=moment, valid_from=moment,
             valid_to=moment,
         )  # fmt: skip
         await store.write(Write((Put(replace(record, derived={"x": b"secret"})),)))
-        (stored,) = (await below.scan(Scan(scope=HOME, derived=("x",)))).items
+        (stored,) = (await below.scan(Scan(scope=SCOPE, derived=("x",)))).items
         for name in ("scope", "kind", "key", "importance", "weight", "pinned", "created", "expires"):
             assert getattr(stored, name) == getattr(record, name)
         assert (stored.valid_from, stored.valid_to) == (moment, moment)
@@ -130,8 +130,8 @@ def test_equal_content_has_different_ciphertexts(tmp_path: Path) -> None:
         store = EncryptLayer(below, KEY)
         seen = set()
         for key in ("a", "b", "a", "a"):
-            await store.write(Write((Put(Record(HOME, "note", key, text="same", derived={"x": b"1"})),)))
-            (stored,) = await below.read([Ref(HOME, "note", key)])
+            await store.write(Write((Put(Record(SCOPE, "note", key, text="same", derived={"x": b"1"})),)))
+            (stored,) = await below.read([Ref(SCOPE, "note", key)])
             assert stored is not None
             seen |= {stored.data, stored.meta[HEAD]}
         assert len(seen) == 8
@@ -173,12 +173,12 @@ def test_conditions_on_clear_fields_go_to_the_store() -> None:
     async def main() -> None:
         watched = Watched(MemoryStore())
         store = EncryptLayer(watched, KEY)
-        puts = [Put(Record(HOME, "note", f"k{n}", labels={"n": str(n)}, meta={"n": n}, weight=n)) for n in range(500)]
+        puts = [Put(Record(SCOPE, "note", f"k{n}", labels={"n": str(n)}, meta={"n": n}, weight=n)) for n in range(500)]
         await store.write(Write(tuple(puts)))
 
         async def asked(*where: Condition, **fields: Any) -> tuple[list[str], list[Scan]]:
             watched.scans = []
-            page = await store.scan(Scan(scope=HOME, kinds=("note",), where=where, **fields))
+            page = await store.scan(Scan(scope=SCOPE, kinds=("note",), where=where, **fields))
             return [record.key for record in page.items], watched.scans
 
         keys, scans = await asked(Condition("labels.n", "in", ("7", "499")), Condition("weight", "gt", 7))
@@ -265,10 +265,10 @@ def test_many_first_writers_read_the_metadata_once() -> None:
     async def main() -> None:
         counted = Counted(MemoryStore())
         store = EncryptLayer(counted, KEY)
-        writes = [Write((Put(Record(HOME, "note", f"k{n}", labels={"n": "1"})),)) for n in range(300)]
+        writes = [Write((Put(Record(SCOPE, "note", f"k{n}", labels={"n": "1"})),)) for n in range(300)]
         await asyncio.gather(*map(store.write, writes))
         assert counted.asked < 5
-        page = await store.scan(Scan(scope=HOME, where=(Condition("labels.n", "eq", "1"),)))
+        page = await store.scan(Scan(scope=SCOPE, where=(Condition("labels.n", "eq", "1"),)))
         assert len(page.items) == 300
 
     run(main())
@@ -279,7 +279,7 @@ def test_a_record_of_the_largest_size_is_stored() -> None:
 
     async def main() -> None:
         store = EncryptLayer(MemoryStore(), KEY)
-        await store.write(Write((Put(Record(HOME, "note", "a", text=text)),)))
+        await store.write(Write((Put(Record(SCOPE, "note", "a", text=text)),)))
         (found,) = await store.read([A])
         assert found is not None
         assert found.text == text
@@ -383,10 +383,10 @@ def test_a_key_is_refused_for_a_store_in_clear(file_url: str) -> None:
 
     async def main() -> None:
         below = MemoryStore()
-        await below.write(Write((Put(Record(HOME, "note", "a", text="plain")),)))
+        await below.write(Write((Put(Record(SCOPE, "note", "a", text="plain")),)))
         store = EncryptLayer(below, KEY)
         with pytest.raises(DecryptionError, match="not encrypted"):
-            await store.write(Write((Put(Record(HOME, "note", "b")),)))
+            await store.write(Write((Put(Record(SCOPE, "note", "b")),)))
         with pytest.raises(DecryptionError, match="note 'a' in scope 'acme/alice' is not encrypted"):
             await store.read([A])
 
@@ -410,7 +410,7 @@ def test_the_package_is_loaded_only_where_it_is_used() -> None:
 # ------------------------------------------------------------ tampering
 
 RECORD = Record(
-    HOME, "note", "a", text="first", data={"x": 1}, meta={"m": 1}, labels={"l": "1"}, importance=1.0,
+    SCOPE, "note", "a", text="first", data={"x": 1}, meta={"m": 1}, labels={"l": "1"}, importance=1.0,
     weight=3, valid_from=datetime(2020, 1, 1, tzinfo=UTC), derived={"x": b"one", "y": b"two"},
 )  # fmt: skip
 
@@ -456,7 +456,7 @@ def test_modified_or_moved_ciphertext_raises(name: str) -> None:
         below = MemoryStore()
         store = EncryptLayer(below, KEY)
         await store.write(Write((Put(RECORD), Put(replace(RECORD, key="b", text="second")))))
-        one, other = (await below.scan(Scan(scope=HOME, derived=("x", "y")))).items
+        one, other = (await below.scan(Scan(scope=SCOPE, derived=("x", "y")))).items
         changed = TAMPERED[name](one, other)
         await below.write(Write((Put(changed),)))
         with pytest.raises(DecryptionError, match=f"{changed.kind} '{changed.key}' in scope"):
@@ -471,7 +471,7 @@ def test_a_modified_derived_value_is_recomputed(name: str) -> None:
         below = MemoryStore()
         store = EncryptLayer(below, KEY)
         await store.write(Write((Put(RECORD), Put(replace(RECORD, key="b", text="second")))))
-        one, other = (await below.scan(Scan(scope=HOME, derived=("x", "y")))).items
+        one, other = (await below.scan(Scan(scope=SCOPE, derived=("x", "y")))).items
         changed = TAMPERED_BESIDE[name](one, other)
         await below.write(Write((Put(changed),)))
         told = {r.key: r for r in await everything(store, "x", "y")}
@@ -486,9 +486,9 @@ def test_head_and_body_of_two_versions_do_not_decrypt() -> None:
     async def main() -> None:
         below = MemoryStore()
         store = EncryptLayer(below, KEY)
-        await store.write(Write((Put(Record(HOME, "note", "a", text="1", meta={"approved": False})),)))
+        await store.write(Write((Put(Record(SCOPE, "note", "a", text="1", meta={"approved": False})),)))
         (first,) = await below.read([A])
-        await store.write(Write((Put(Record(HOME, "note", "a", text="2", meta={"approved": True})),)))
+        await store.write(Write((Put(Record(SCOPE, "note", "a", text="2", meta={"approved": True})),)))
         (second,) = await below.read([A])
         assert first is not None
         assert second is not None
@@ -609,7 +609,7 @@ def test_a_change_during_a_rotation_is_kept() -> None:
     async def main() -> None:
         below = MemoryStore()
         old = EncryptLayer(below, OLD)
-        puts = [Put(Record(HOME, "note", f"k{n}", text="before", derived={"x": b"1"})) for n in range(9)]
+        puts = [Put(Record(SCOPE, "note", f"k{n}", text="before", derived={"x": b"1"})) for n in range(9)]
         await old.write(Write((*puts, *(Derive(put.record.ref, "use", b"2") for put in puts))))
 
         class Racing(Layer):
@@ -620,7 +620,7 @@ def test_a_change_during_a_rotation_is_kept() -> None:
             async def write(self, write: Write) -> list[Outcome]:
                 if not self.raced:
                     self.raced = True
-                    await old.write(Write((Put(Record(HOME, "note", "k4", text="after")),)))
+                    await old.write(Write((Put(Record(SCOPE, "note", "k4", text="after")),)))
                 return await super().write(write)
 
         await EncryptLayer(Racing(below), [NEW, OLD]).rotate()
@@ -632,7 +632,7 @@ def test_a_change_during_a_rotation_is_kept() -> None:
         assert found["k3"].derived == {"use": b"2", "x": b"1"}
         # What lasts still lasts, and what is of a version still goes with it.
         store = EncryptLayer(below, NEW)
-        await store.write(Write((Put(Record(HOME, "note", "k3", text="new")),)))
+        await store.write(Write((Put(Record(SCOPE, "note", "k3", text="new")),)))
         found = {record.key: record for record in await everything(store, "x", "use")}
         assert found["k3"].derived == {"use": b"2"}
 
@@ -643,13 +643,13 @@ def test_a_writer_with_an_old_key_makes_the_rotation_fail() -> None:
     async def main() -> None:
         below = MemoryStore()
         old = EncryptLayer(below, OLD)
-        await old.write(Write((Put(Record(HOME, "note", "a")),)))
+        await old.write(Write((Put(Record(SCOPE, "note", "a")),)))
 
         class Busy(Layer):
             """A store that others go on writing to."""
 
             async def streams(self, scan: StreamScan) -> Any:
-                await old.write(Write((Put(Record(HOME, "note", "a")),)))
+                await old.write(Write((Put(Record(SCOPE, "note", "a")),)))
                 return await super().streams(scan)
 
         with pytest.raises(StoreError, match="other processes still write with another key"):

@@ -22,7 +22,7 @@ from mnemic.records import Record, Ref, ScopePath
 from mnemic.store.protocol import Store, scan_all
 from mnemic.store.query import Delete, Outcome, Put, Scan, Write
 
-HOME = ScopePath("acme/alice")
+SCOPE = ScopePath("acme/alice")
 MONTH = timedelta(days=30)
 
 
@@ -115,12 +115,12 @@ def test_notes_and_summaries_are_as_old_as_their_last_change() -> None:
     async def main() -> None:
         moment = ago(40)
         store = MemoryStore(clock=lambda: moment)
-        records = [Record(HOME, kind, "a", created=ago(60)) for kind in ("note", "summary", "memory")]
+        records = [Record(SCOPE, kind, "a", created=ago(60)) for kind in ("note", "summary", "memory")]
         await store.write(Write(tuple(map(Put, records))))
         moment = ago(10)
         await store.write(Write(tuple(map(Put, records))))
         assert (await forgetting(store).delete()).deleted == 1
-        assert [r.kind async for r in scan_all(store, Scan(scope=HOME))] == ["note", "summary"]
+        assert [r.kind async for r in scan_all(store, Scan(scope=SCOPE))] == ["note", "summary"]
 
     asyncio.run(main())
 
@@ -174,17 +174,17 @@ class Flawed(Layer):
 async def filled(count: int = 450) -> MemoryStore:
     store = MemoryStore()
     await store.write(
-        Write(tuple(Put(Record(HOME, "fact", f"k{n}", text=f"{n}", created=ago(40))) for n in range(count)))
+        Write(tuple(Put(Record(SCOPE, "fact", f"k{n}", text=f"{n}", created=ago(40))) for n in range(count)))
     )
     return store
 
 
 def forgetting(store: Store) -> Forgetting:
-    return Forgetting(store, HOME, Filters(older_than=MONTH))
+    return Forgetting(store, SCOPE, Filters(older_than=MONTH))
 
 
 async def keys(store: Store) -> list[str]:
-    return [record.key async for record in scan_all(store, Scan(scope=HOME, kinds=("fact",)))]
+    return [record.key async for record in scan_all(store, Scan(scope=SCOPE, kinds=("fact",)))]
 
 
 @pytest.mark.parametrize(("writes", "forgets"), [*((n, False) for n in range(5)), *((n, True) for n in range(2, 5))])
@@ -216,7 +216,7 @@ def test_what_changes_meanwhile_stays() -> None:
             async def write(self, write: Write) -> list[Outcome]:
                 if not raced:
                     raced.append("k4")
-                    await self._below.write(Write((Put(Record(HOME, "fact", "k4", text="changed")),)))
+                    await self._below.write(Write((Put(Record(SCOPE, "fact", "k4", text="changed")),)))
                 return await super().write(write)
 
         done = await forgetting(Racing(store)).archive_to(archive)
@@ -225,9 +225,9 @@ def test_what_changes_meanwhile_stays() -> None:
 
         # A change before it is removed, but after it was archived, is seen as well.
         store, archive = await filled(3), MemoryStore()
-        await forgetting(store)._archive(archive, (await store.scan(Scan(scope=HOME))).items)
-        await store.write(Write((Put(Record(HOME, "fact", "k1", text="new", created=ago(40))),)))
-        found = (await store.scan(Scan(scope=HOME))).items
+        await forgetting(store)._archive(archive, (await store.scan(Scan(scope=SCOPE))).items)
+        await store.write(Write((Put(Record(SCOPE, "fact", "k1", text="new", created=ago(40))),)))
+        found = (await store.scan(Scan(scope=SCOPE))).items
         assert [record.key for record in await forgetting(store)._archived(archive, found)] == ["k0", "k2"]
 
     asyncio.run(main())
@@ -238,11 +238,11 @@ def test_an_archive_loses_nothing() -> None:
         archive, moment = MemoryStore(), ago(40)
         for text in ("first", "second", "second", "third"):
             store = MemoryStore()
-            await store.write(Write((Put(Record(HOME, "fact", "k", text=text, created=moment)),)))
+            await store.write(Write((Put(Record(SCOPE, "fact", "k", text=text, created=moment)),)))
             assert (await forgetting(store).archive_to(archive)).deleted == 1
-        texts = [r.text async for r in scan_all(archive, Scan(scope=HOME, kinds=("fact",)))]
+        texts = [r.text async for r in scan_all(archive, Scan(scope=SCOPE, kinds=("fact",)))]
         assert sorted(filter(None, texts)) == ["first", "second", "third"]
-        (newest,) = await archive.read([Ref(HOME, "fact", "k")])
+        (newest,) = await archive.read([Ref(SCOPE, "fact", "k")])
         assert newest is not None
         assert newest.text == "third"
 

@@ -35,15 +35,15 @@ from mnemic.store.registry import StoreURL
 from mnemic.store.protocol import Store
 from mnemic.store.query import Put, Scan, Write
 
-HOME = ScopePath("acme/alice")
+SCOPE = ScopePath("acme/alice")
 
 
 async def keeps_the_field(store: Store) -> None:
-    plain, glad = Record(HOME, "note", "plain"), Record(HOME, "note", "a", text="tea", mood="glad")
+    plain, glad = Record(SCOPE, "note", "plain"), Record(SCOPE, "note", "a", text="tea", mood="glad")
     await store.write(Write((Put(plain), Put(glad)), "once"))
-    await store.write(Write((Put(Record(HOME, "note", "a", text="tea", mood="calm")),)))
+    await store.write(Write((Put(Record(SCOPE, "note", "a", text="tea", mood="calm")),)))
     (found,) = await store.read([glad.ref])
-    page = await store.scan(Scan(scope=HOME, kinds=("note",)))
+    page = await store.scan(Scan(scope=SCOPE, kinds=("note",)))
     assert [found.mood, *(record.mood for record in page.items)] == ["calm", None, "calm"], store
     await store.close()
 

@@ -29,7 +29,7 @@ from mnemic.errors import MnemicError, StoreError
 from mnemic.records import Ref, ScopePath
 from mnemic.store.query import Delete, Purge, Put, Scan, Write
 from mnemic.store.registry import StoreURL
-from mnemic.testing.harness import HOME, KIND, Harness, record
+from mnemic.testing.harness import KIND, SCOPE, Harness, record
 from portal_harness import PortalHarness
 from servers import postgres
 
@@ -42,10 +42,10 @@ def url(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-def lab(url: str) -> Iterator[Harness]:
+def harness(url: str) -> Iterator[Harness]:
     """An empty store on an event loop."""
-    with Harness(url, on_loop=True) as lab:
-        yield lab
+    with Harness(url, on_loop=True) as harness:
+        yield harness
 
 
 @contextmanager
@@ -240,13 +240,13 @@ def test_a_role_that_may_only_read_reads(url: str, role: str) -> None:
 
 def test_a_server_that_takes_no_writes_says_so(url: str) -> None:
     mnemic.open(url).close()
-    with PortalHarness(f"{url}?options=-c%20default_transaction_read_only%3Don") as lab:
-        assert lab.scan() == []
+    with PortalHarness(f"{url}?options=-c%20default_transaction_read_only%3Don") as harness:
+        assert harness.scan() == []
         for if_version in (None, 0, 7):
             with pytest.raises(mnemic.StorePermissionError, match="read-only"):
-                lab.write(Put(record("a"), if_version), Purge(HOME, KIND))
+                harness.write(Put(record("a"), if_version), Purge(SCOPE, KIND))
             with pytest.raises(mnemic.StorePermissionError, match="read-only"):
-                lab.put("a", if_version=if_version)
+                harness.put("a", if_version=if_version)
 
 
 def test_a_database_of_a_newer_version_says_so(url: str) -> None:
@@ -258,28 +258,28 @@ def test_a_database_of_a_newer_version_says_so(url: str) -> None:
 
 
 def test_a_lock_that_is_held_too_long_is_busy(url: str) -> None:
-    with PortalHarness(url + "?lock_timeout=0.1") as lab:
-        lab.put("a")
+    with PortalHarness(url + "?lock_timeout=0.1") as harness:
+        harness.put("a")
         with psycopg.connect(url) as other:
             other.execute("SELECT * FROM mnemic_streams FOR UPDATE")
             for key, version in (("b", None), ("a", 1)):
                 with pytest.raises(mnemic.StoreBusyError, match="lock"):
-                    lab.put(key, if_version=version)
-        assert lab.keys() == ["a"]
-        lab.put("b")
+                    harness.put(key, if_version=version)
+        assert harness.keys() == ["a"]
+        harness.put("b")
 
 
 def test_a_statement_that_takes_too_long_is_busy(url: str) -> None:
-    with PortalHarness(url + "?statement_timeout=0.1") as lab:
+    with PortalHarness(url + "?statement_timeout=0.1") as harness:
         with psycopg.connect(url) as other:
             other.execute("LOCK TABLE mnemic_records")
             with pytest.raises(mnemic.StoreBusyError, match="statement timeout"):
-                lab.scan()
-        assert lab.scan() == []
+                harness.scan()
+        assert harness.scan() == []
 
 
 def test_a_name_that_is_too_long_for_an_index_is_refused_and_harms_no_other(
-    lab: Harness, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import random
 
@@ -288,30 +288,30 @@ def test_a_name_that_is_too_long_for_an_index_is_refused_and_harms_no_other(
     # Longer than a scope may be: what is checked here is what becomes of an error of the server.
     force_setattr(long, "path", "".join(chr(rng.randrange(0x4E00, 0x9FFF)) for _ in range(3200)))
     with pytest.raises(mnemic.TooLargeError, match="2,700 bytes"):
-        lab.put("k", scope=long)
+        harness.put("k", scope=long)
 
     async def both() -> list[Any]:
-        writes = [Write((Put(record("k", scope=scope)),)) for scope in (long, HOME)]
-        return await asyncio.gather(*map(lab.store.write, writes), return_exceptions=True)
+        writes = [Write((Put(record("k", scope=scope)),)) for scope in (long, SCOPE)]
+        return await asyncio.gather(*map(harness.store.write, writes), return_exceptions=True)
 
     # Both in one transaction: the first one's failure is not the second one's.
     monkeypatch.setattr(store, "LANES", 1)
-    refused, done = lab.run(both())
+    refused, done = harness.run(both())
     assert isinstance(refused, mnemic.TooLargeError)
     assert done[0].seq == 1
-    assert lab.keys() == ["k"]
+    assert harness.keys() == ["k"]
 
 
-def test_a_damaged_record_harms_only_the_write_that_needs_it(lab: Harness, url: str) -> None:
-    lab.put("a", labels={"x": "y"})
+def test_a_damaged_record_harms_only_the_write_that_needs_it(harness: Harness, url: str) -> None:
+    harness.put("a", labels={"x": "y"})
     with admin(url) as connection:
         connection.execute("UPDATE mnemic_records SET labels = '{'")
 
     async def both() -> list[Any]:
-        writes = [Write((Delete(Ref(HOME, KIND, "a")),)), Write((Put(record("b")),))]
-        return await asyncio.gather(*map(lab.store.write, writes), return_exceptions=True)
+        writes = [Write((Delete(Ref(SCOPE, KIND, "a")),)), Write((Put(record("b")),))]
+        return await asyncio.gather(*map(harness.store.write, writes), return_exceptions=True)
 
-    refused, done = lab.run(both())
+    refused, done = harness.run(both())
     assert isinstance(refused, mnemic.UnreadableStoreError)
     assert done[0].seq == 2
 
@@ -321,11 +321,11 @@ def test_text_that_the_database_cannot_hold_is_refused(url: str) -> None:
     with admin(url) as connection:
         connection.execute(f"CREATE DATABASE {name}_1 TEMPLATE template0 ENCODING 'LATIN1' LOCALE 'C'")
     try:
-        with PortalHarness(f"{url}_1") as lab:
-            lab.put("a", text="caf\u00e9")
+        with PortalHarness(f"{url}_1") as harness:
+            harness.put("a", text="caf\u00e9")
             with pytest.raises(mnemic.StoreError, match="should be UTF8"):
-                lab.put("b", text="\u6f22")
-            assert [item.text for item in lab.scan()] == ["caf\u00e9"]
+                harness.put("b", text="\u6f22")
+            assert [item.text for item in harness.scan()] == ["caf\u00e9"]
     finally:
         with admin(url) as connection:
             connection.execute(f"DROP DATABASE {name}_1 WITH (FORCE)")
@@ -354,29 +354,29 @@ def connections(url: str) -> int:
         return int(row[0])
 
 
-def test_a_connection_that_was_ended_while_idle_is_replaced(lab: Harness, url: str) -> None:
-    lab.put("a")
+def test_a_connection_that_was_ended_while_idle_is_replaced(harness: Harness, url: str) -> None:
+    harness.put("a")
     for n in range(3):
         end_all(url)
-        assert lab.keys() == ["a", *(f"k{m}" for m in range(n))]
+        assert harness.keys() == ["a", *(f"k{m}" for m in range(n))]
         end_all(url)
-        lab.put(f"k{n}")
+        harness.put(f"k{n}")
 
 
 def test_a_server_that_forgets_statements_is_asked_anew(url: str) -> None:
-    with PortalHarness(url + "?pool_max=1") as lab:
-        lab.put("a", text="0")
+    with PortalHarness(url + "?pool_max=1") as harness:
+        harness.put("a", text="0")
         for n in range(1, 6):
             for _ in range(5):
-                lab.write(Put(record("a", text=str(n))), Put(record("b")))
-                assert [found.text for found in lab.scan(scope=ScopePath(), below=True)] == [str(n), None]
-            execute(lab, "DEALLOCATE ALL")
+                harness.write(Put(record("a", text=str(n))), Put(record("b")))
+                assert [found.text for found in harness.scan(scope=ScopePath(), below=True)] == [str(n), None]
+            execute(harness, "DEALLOCATE ALL")
 
 
-def execute(lab: Harness, statement: str) -> Any:
+def execute(harness: Harness, statement: str) -> Any:
     """Run a statement on a connection of a store, and return its cursor."""
-    store: Any = lab.store
-    return lab.run(store._client.use(lambda connection: connection.execute(statement)))
+    store: Any = harness.store
+    return harness.run(store._client.use(lambda connection: connection.execute(statement)))
 
 
 def blocked(url: str, call: Callable[[], object]) -> list[object]:
@@ -404,22 +404,22 @@ def blocked(url: str, call: Callable[[], object]) -> list[object]:
 
 
 def test_a_write_whose_answer_was_lost_says_that_it_may_have_been_done(url: str) -> None:
-    with PortalHarness(url) as lab:
-        lab.put("a")
-        (ended,) = blocked(url, lambda: lab.put("b"))
+    with PortalHarness(url) as harness:
+        harness.put("a")
+        (ended,) = blocked(url, lambda: harness.put("b"))
         assert isinstance(ended, mnemic.StoreUnavailableError)
         assert "may have been done or not" in str(ended)
-        assert lab.keys() == ["a"]
-        lab.put("b")
-        assert lab.keys() == ["a", "b"]
+        assert harness.keys() == ["a"]
+        harness.put("b")
+        assert harness.keys() == ["a", "b"]
 
 
 def test_a_write_of_which_nothing_was_sent_is_sent_again(url: str) -> None:
-    with PortalHarness(url) as lab:
-        version = lab.put("a").version
-        (ended,) = blocked(url, lambda: lab.put("a", if_version=version, text="new"))
+    with PortalHarness(url) as harness:
+        version = harness.put("a").version
+        (ended,) = blocked(url, lambda: harness.put("a", if_version=version, text="new"))
         assert not isinstance(ended, Exception)
-        found = lab.get("a")
+        found = harness.get("a")
         assert found is not None
         assert found.text == "new"
 
@@ -431,11 +431,11 @@ def test_a_server_that_restarts_is_unavailable_until_it_is_back() -> None:
     with inside, outside:
         inside.put("a", text="kept")
         server.process.stop()
-        for lab in (inside, outside):
+        for harness in (inside, outside):
             with pytest.raises(mnemic.StoreUnavailableError):
-                lab.put("b")
+                harness.put("b")
             with pytest.raises(mnemic.StoreUnavailableError):
-                lab.scan()
+                harness.scan()
         server.process.start()
         inside.put("b")
         assert outside.keys() == inside.keys() == ["a", "b"]
@@ -447,20 +447,20 @@ def test_a_server_that_restarts_is_unavailable_until_it_is_back() -> None:
 
 
 def test_a_cancelled_read_leaves_the_connection_fit_for_the_next(url: str) -> None:
-    with Harness(url + "?pool_max=1", on_loop=True) as lab:
-        lab.put("a")
+    with Harness(url + "?pool_max=1", on_loop=True) as harness:
+        harness.put("a")
 
         async def cancelled() -> None:
             with psycopg.connect(url) as other:
                 other.execute("LOCK TABLE mnemic_records")
-                task = asyncio.ensure_future(lab.store.scan(Scan(scope=HOME, kinds=(KIND,))))
+                task = asyncio.ensure_future(harness.store.scan(Scan(scope=SCOPE, kinds=(KIND,))))
                 await asyncio.sleep(0.1)
                 task.cancel()
                 with pytest.raises(asyncio.CancelledError):
                     await task
 
-        lab.run(cancelled())
-        assert lab.keys() == ["a"]
+        harness.run(cancelled())
+        assert harness.keys() == ["a"]
         assert connections(url) == 1
 
 
@@ -468,37 +468,39 @@ def test_a_cancelled_read_leaves_the_connection_fit_for_the_next(url: str) -> No
 
 
 def test_many_callers_share_few_connections(url: str) -> None:
-    with PortalHarness(url + "?pool_max=2") as lab:
+    with PortalHarness(url + "?pool_max=2") as harness:
         keys = [f"k{n}" for n in range(40)]
         threads = [
-            threading.Thread(target=lambda key=key: (lab.put(key, scope=ScopePath(key)), lab.get(key, ScopePath(key))))
+            threading.Thread(
+                target=lambda key=key: (harness.put(key, scope=ScopePath(key)), harness.get(key, ScopePath(key)))
+            )
             for key in keys
         ]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        assert sorted(lab.keys(scope=ScopePath(), below=True)) == sorted(keys)
+        assert sorted(harness.keys(scope=ScopePath(), below=True)) == sorted(keys)
         assert connections(url) <= 2
 
 
 def test_a_caller_who_waits_too_long_for_a_connection_is_told(url: str) -> None:
-    with Harness(url + "?pool_max=1&timeout=2", on_loop=True) as lab:
-        store: Any = lab.store
+    with Harness(url + "?pool_max=1&timeout=2", on_loop=True) as harness:
+        store: Any = harness.store
 
         async def again(_connection: object) -> None:
-            await store.scan(Scan(scope=HOME))
+            await store.scan(Scan(scope=SCOPE))
 
         with pytest.raises(mnemic.StoreBusyError, match="all 1 connections"):
-            lab.run(store._client.use(again))
-        assert lab.scan() == []
+            harness.run(store._client.use(again))
+        assert harness.scan() == []
 
 
 def test_closing_leaves_neither_connections_nor_threads(url: str) -> None:
     before = threading.active_count()
     for kind in (PortalHarness, partial(Harness, on_loop=True)):
-        with kind(url) as lab:
-            lab.put("a")
+        with kind(url) as harness:
+            harness.put("a")
             assert connections(url) >= 1
         assert eventually(url, 0)
     assert threading.active_count() == before
@@ -514,59 +516,59 @@ def eventually(url: str, count: int) -> bool:
 
 def test_idle_connections_are_closed_but_for_those_that_stay(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "IDLE_SECONDS", 0.2)
-    with PortalHarness(url + "?pool_min=1") as lab:
-        store: Any = lab.store
+    with PortalHarness(url + "?pool_min=1") as harness:
+        store: Any = harness.store
 
         async def together() -> None:
             barrier = asyncio.Barrier(3)
             await asyncio.gather(*(store._client.use(lambda _: barrier.wait()) for _ in range(3)))
 
-        lab.run(together())
+        harness.run(together())
         assert eventually(url, 1)
-        assert lab.scan() == []
+        assert harness.scan() == []
 
 
 def test_statements_need_not_be_prepared(url: str) -> None:
     for options, prepared in (("prepare=off", False), ("prepare=on", True)):
-        with PortalHarness(f"{url}?{options}&pool_max=1") as lab:
+        with PortalHarness(f"{url}?{options}&pool_max=1") as harness:
             for n in range(10):
-                lab.put(f"k{n}")
-                lab.scan()
-            rows = lab.run(execute(lab, "SELECT * FROM pg_prepared_statements").fetchall())
+                harness.put(f"k{n}")
+                harness.scan()
+            rows = harness.run(execute(harness, "SELECT * FROM pg_prepared_statements").fetchall())
             assert bool(rows) is prepared
 
 
 def test_a_store_serves_one_event_loop(url: str) -> None:
-    with PortalHarness(url) as lab:
-        lab.put("a")
+    with PortalHarness(url) as harness:
+        harness.put("a")
 
         async def put(key: str) -> None:
-            await lab.store.write(Write((Put(record(key)),)))
+            await harness.store.write(Write((Put(record(key)),)))
 
         with pytest.raises(mnemic.EventLoopError, match="another event loop"):
             asyncio.run(put("b"))
-        lab.put("c")
-        assert lab.keys() == ["a", "c"]
+        harness.put("c")
+        assert harness.keys() == ["a", "c"]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:This process")
 def test_a_forked_child_has_connections_of_its_own(url: str) -> None:
-    with PortalHarness(url) as lab:
-        lab.put("parent")
+    with PortalHarness(url) as harness:
+        harness.put("parent")
         for n in range(3):
             child = os.fork()
             if not child:
                 code = 1
                 try:
-                    lab.put(f"child{n}")
-                    found = lab.keys()
+                    harness.put(f"child{n}")
+                    found = harness.keys()
                     code = 0 if "parent" in found else 2
                 finally:
                     os._exit(code)
-            lab.put(f"beside{n}")
+            harness.put(f"beside{n}")
             assert os.waitpid(child, 0)[1] == 0
-        assert len(lab.keys()) == 7
+        assert len(harness.keys()) == 7
 
 
 # ------------------------------------------------------------ schemas and migrations

@@ -21,7 +21,7 @@ from mnemic.backends.postgres.transaction import COPY_FROM
 from mnemic.records import Ref, ScopePath
 from mnemic.store.query import Condition, Delete, Derive, Limit, Op, Purge, Put, Scan, Write
 from mnemic.testing import test_derived, test_scans, test_streams, test_writes
-from mnemic.testing.harness import HOME, KIND, Harness, record
+from mnemic.testing.harness import KIND, SCOPE, Harness, record
 from portal_harness import PortalHarness
 from servers import postgres
 
@@ -49,9 +49,9 @@ TABLES = ("mnemic_streams", "mnemic_records", "mnemic_labels", "mnemic_derived")
 @pytest.fixture(scope="module")
 def large() -> Iterator[Harness]:
     """A store with many short streams and a long one, of which PostgreSQL knows the average."""
-    with postgres.empty_database() as lent, PortalHarness(lent) as lab:
-        for scope in (HOME, *(ScopePath.of("acme", f"user{n}") for n in range(5))):
-            lab.write(
+    with postgres.empty_database() as lent, PortalHarness(lent) as harness:
+        for scope in (SCOPE, *(ScopePath.of("acme", f"user{n}") for n in range(5))):
+            harness.write(
                 *(
                     Put(
                         record(
@@ -63,17 +63,17 @@ def large() -> Iterator[Harness]:
                             derived={"x": b"1"},
                         )
                     )
-                    for n in range(9000 if scope == HOME else 500)
+                    for n in range(9000 if scope == SCOPE else 500)
                 )
             )
         for n in range(400):
-            lab.write(*(Put(record(f"k{m}", scope=ScopePath.of("many", f"s{n}"))) for m in (1, 2)))
+            harness.write(*(Put(record(f"k{m}", scope=ScopePath.of("many", f"s{n}"))) for m in (1, 2)))
         with closing(psycopg.connect(lent, autocommit=True)) as connection:
             connection.execute("ANALYZE")
-        yield lab
+        yield harness
 
 
-def plans(lab: Harness, monkeypatch: pytest.MonkeyPatch, work: Any) -> str:
+def plans(harness: Harness, monkeypatch: pytest.MonkeyPatch, work: Any) -> str:
     """Return how PostgreSQL goes about the statements that a call sends."""
     sent: list[tuple[str, Any]] = []
     original = Connection.each
@@ -86,7 +86,7 @@ def plans(lab: Harness, monkeypatch: pytest.MonkeyPatch, work: Any) -> str:
         patch.setattr(Connection, "each", noted)
         work()
     assert sent
-    with closing(psycopg.connect(lab.url, autocommit=True, cursor_factory=psycopg.RawCursor)) as connection:
+    with closing(psycopg.connect(harness.url, autocommit=True, cursor_factory=psycopg.RawCursor)) as connection:
         return "\n".join(
             line
             for query, params in sent
@@ -128,35 +128,35 @@ def test_keys_are_found_by_their_index(large: Harness, monkeypatch: pytest.Monke
 
 
 def test_a_plan_that_was_good_for_a_small_table_is_made_anew(url: str) -> None:
-    with PortalHarness(url) as lab, closing(psycopg.connect(url, autocommit=True)) as connection:
+    with PortalHarness(url) as harness, closing(psycopg.connect(url, autocommit=True)) as connection:
         for n in range(20):
-            lab.put(f"k{n}", meta={"n": n})
+            harness.put(f"k{n}", meta={"n": n})
         connection.execute("ANALYZE")
         for n in range(20, 120):
-            lab.put(f"k{n}")
-            lab.page(limit=2)
+            harness.put(f"k{n}")
+            harness.page(limit=2)
         connection.execute("ALTER TABLE mnemic_records SET (autovacuum_enabled = off)")
-        lab.write(*(Put(record(f"big{n}", text="x" * 500)) for n in range(3000)))
+        harness.write(*(Put(record(f"big{n}", text="x" * 500)) for n in range(3000)))
         count = "SELECT seq_scan FROM pg_stat_user_tables WHERE relname = 'mnemic_records'"
         for n in range(400):
-            lab.put(f"l{n}")
-        end_stats(lab)
+            harness.put(f"l{n}")
+        end_stats(harness)
         before = connection.execute(count).fetchone()
         for n in range(100):
-            lab.put(f"m{n}")
-        end_stats(lab)
+            harness.put(f"m{n}")
+        end_stats(harness)
         assert connection.execute(count).fetchone() == before
 
 
-def end_stats(lab: Harness) -> None:
+def end_stats(harness: Harness) -> None:
     """Have the server count what a store has done so far."""
-    store: Any = lab.store
+    store: Any = harness.store
 
     async def work(connection: Connection) -> None:
         await connection.execute("SELECT pg_stat_force_next_flush()")
         await connection.execute("SELECT 1")
 
-    lab.run(store._client.use(work))
+    harness.run(store._client.use(work))
 
 
 # ------------------------------------------------------------ tables in parts
@@ -180,9 +180,9 @@ for suite in (test_writes, test_derived, test_streams, test_scans):
 
 
 def test_streams_lie_in_different_parts_and_each_in_one(parted: str) -> None:
-    with PortalHarness(parted) as lab:
+    with PortalHarness(parted) as harness:
         for n in range(12):
-            lab.write(*(Put(record(f"k{m}", scope=ScopePath(f"s{n}"), labels={"a": "b"})) for m in range(50)))
+            harness.write(*(Put(record(f"k{m}", scope=ScopePath(f"s{n}"), labels={"a": "b"})) for m in range(50)))
         with closing(psycopg.connect(parted.partition("?")[0], autocommit=True)) as connection:
             for table in ("mnemic_records", "mnemic_labels"):
                 found = connection.execute(
@@ -209,15 +209,15 @@ def test_streams_lie_in_different_parts_and_each_in_one(parted: str) -> None:
             )
             assert by_name.count("never executed") == 3
         for n in range(12):
-            lab.write(Purge(ScopePath(f"s{n}"), KIND, drop=True))
+            harness.write(Purge(ScopePath(f"s{n}"), KIND, drop=True))
 
 
 # ------------------------------------------------------------ large writes
 
 
 def test_a_large_write_is_all_or_nothing_and_leaves_nothing_out(url: str) -> None:
-    with Harness(url, on_loop=True) as lab:
-        lab.put("taken", labels={"n": "old"}, derived={"x": b"old"})
+    with Harness(url, on_loop=True) as harness:
+        harness.put("taken", labels={"n": "old"}, derived={"x": b"old"})
         puts = [
             Put(
                 record(
@@ -234,21 +234,21 @@ def test_a_large_write_is_all_or_nothing_and_leaves_nothing_out(url: str) -> Non
             for n in range(10 * COPY_FROM)
         ]
         with pytest.raises(mnemic.ConflictError):
-            lab.write(*puts, Put(record("taken"), 0))
-        assert lab.keys() == ["taken"]
-        ops: list[Op] = [*puts, Put(record("taken", labels={"n": "new"})), Delete(Ref(HOME, KIND, "k7"))]
-        outcomes = lab.write(*ops, id="w")
-        assert outcomes == lab.write(*ops, id="w")
-        found = lab.scan(derived=("x",))
+            harness.write(*puts, Put(record("taken"), 0))
+        assert harness.keys() == ["taken"]
+        ops: list[Op] = [*puts, Put(record("taken", labels={"n": "new"})), Delete(Ref(SCOPE, KIND, "k7"))]
+        outcomes = harness.write(*ops, id="w")
+        assert outcomes == harness.write(*ops, id="w")
+        found = harness.scan(derived=("x",))
         assert len(found) == 10 * COPY_FROM
         assert found[1].text == "tab\there, \\N and \\. and \r\n"
         assert found[-1].derived == {"x": bytes([0, 255, (10 * COPY_FROM - 1) % 256])}
         assert found[-1].labels == {"n": str(10 * COPY_FROM - 1), 'q"\\': "\\t"}
-        assert lab.keys(where=(Condition("labels.n", "in", ("3", "7", "old", "new")),)) == ["taken", "k3"]
-        lab.write(*(Derive(item.ref, "y", b"\0") for item in found))
-        assert all(item.derived == {"y": b"\0"} for item in lab.scan(derived=("y",)))
-        lab.write(Limit(HOME, KIND, COPY_FROM, None, tuple((item.key,) for item in found)))
-        assert lab.keys() == [item.key for item in found[-COPY_FROM:]]
+        assert harness.keys(where=(Condition("labels.n", "in", ("3", "7", "old", "new")),)) == ["taken", "k3"]
+        harness.write(*(Derive(item.ref, "y", b"\0") for item in found))
+        assert all(item.derived == {"y": b"\0"} for item in harness.scan(derived=("y",)))
+        harness.write(Limit(SCOPE, KIND, COPY_FROM, None, tuple((item.key,) for item in found)))
+        assert harness.keys() == [item.key for item in found[-COPY_FROM:]]
 
 
 # ------------------------------------------------------------ many writers
@@ -283,11 +283,11 @@ def test_stores_that_write_the_same_streams_in_any_order_do_not_block_one_anothe
 
     def work(worker: int) -> None:
         try:
-            with PortalHarness(url) as lab:
+            with PortalHarness(url) as harness:
                 for n in range(15):
                     kinds = [f"k{(worker * (n + 1) + m) % 4}" for m in range(4)]
                     kinds = kinds[::-1] if (worker + n) % 2 else kinds
-                    lab.write(*(Put(record(f"{worker}-{n}", kind=kind)) for kind in kinds))
+                    harness.write(*(Put(record(f"{worker}-{n}", kind=kind)) for kind in kinds))
         except Exception as error:
             failed.append(error)
 
@@ -297,45 +297,45 @@ def test_stores_that_write_the_same_streams_in_any_order_do_not_block_one_anothe
     for thread in threads:
         thread.join()
     assert failed == []
-    with PortalHarness(url) as lab:
-        assert [stream.count for stream in lab.streams()] == [90] * 4
+    with PortalHarness(url) as harness:
+        assert [stream.count for stream in harness.streams()] == [90] * 4
         for n in range(4):
-            seqs = [item.seq for item in lab.scan(kinds=(f"k{n}",))]
+            seqs = [item.seq for item in harness.scan(kinds=(f"k{n}",))]
             assert seqs == list(range(1, 91))
 
 
 def test_what_one_write_adds_another_of_the_same_transaction_may_remove(url: str) -> None:
-    with Harness(url, on_loop=True) as lab:
+    with Harness(url, on_loop=True) as harness:
         labels, derived = {"a": "b"}, {"x": b"1"}
 
         async def together() -> Any:
             writes = [
                 Write((Put(record("a", labels=labels, derived=derived)),)),
-                Write((Delete(Ref(HOME, KIND, "a")),)),
+                Write((Delete(Ref(SCOPE, KIND, "a")),)),
                 Write((Put(record("b", labels=labels, derived=derived)),)),
-                Write((Purge(HOME, KIND, drop=True),)),
+                Write((Purge(SCOPE, KIND, drop=True),)),
                 Write((Put(record("c", labels=labels)),)),
-                Write((Put(record("d", labels=labels)), Limit(HOME, KIND, 1, None, (("c",),)))),
+                Write((Put(record("d", labels=labels)), Limit(SCOPE, KIND, 1, None, (("c",),)))),
             ]
-            return await asyncio.gather(*map(lab.store.write, writes))
+            return await asyncio.gather(*map(harness.store.write, writes))
 
-        lab.run(together())
-        assert lab.keys() == ["d"]
-        assert lab.keys(where=(Condition("labels.a", "eq", "b"),)) == ["d"]
-        assert [item.derived for item in lab.scan(derived=("x",))] == [{}]
+        harness.run(together())
+        assert harness.keys() == ["d"]
+        assert harness.keys(where=(Condition("labels.a", "eq", "b"),)) == ["d"]
+        assert [item.derived for item in harness.scan(derived=("x",))] == [{}]
         with closing(psycopg.connect(url)) as connection:
             counts = [connection.execute(f"SELECT count(*) FROM {table}").fetchone() for table in TABLES]
         assert counts == [(1,), (1,), (1,), (0,)]
 
 
 def test_a_stream_may_go_and_come_again_in_one_write(url: str) -> None:
-    with PortalHarness(url) as lab:
-        lab.put("a", labels={"a": "b"}, derived={"x": b"1"})
-        outcomes = lab.write(Purge(HOME, KIND, drop=True), Put(record("b"), 0), Put(record("a"), 0))
+    with PortalHarness(url) as harness:
+        harness.put("a", labels={"a": "b"}, derived={"x": b"1"})
+        outcomes = harness.write(Purge(SCOPE, KIND, drop=True), Put(record("b"), 0), Put(record("a"), 0))
         assert [did.seq for did in outcomes[1:]] == [1, 2]
-        assert lab.keys() == ["b", "a"]
-        assert lab.scan(derived=("x",))[1].derived == {}
-        assert lab.keys(where=(Condition("labels.a", "eq", "b"),)) == []
+        assert harness.keys() == ["b", "a"]
+        assert harness.scan(derived=("x",))[1].derived == {}
+        assert harness.keys(where=(Condition("labels.a", "eq", "b"),)) == []
 
 
 # ------------------------------------------------------------ failover
@@ -343,20 +343,20 @@ def test_a_stream_may_go_and_come_again_in_one_write(url: str) -> None:
 
 def test_a_replica_that_takes_over_is_written_to() -> None:
     with postgres.primary_and_replica() as (primary, replica):
-        with Harness(postgres.either(primary, replica), on_loop=True) as lab:
-            lab.put("before")
+        with Harness(postgres.either(primary, replica), on_loop=True) as harness:
+            harness.put("before")
             primary.process.kill()
             with pytest.raises(mnemic.StoreUnavailableError):
-                lab.put("between")
+                harness.put("between")
             replica.promote()
-            lab.put("after")
-            assert lab.keys() == ["before", "after"]
+            harness.put("after")
+            assert harness.keys() == ["before", "after"]
 
 
 def test_a_scan_of_many_streams_takes_few_round_trips(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with PortalHarness(url) as lab:
+    with PortalHarness(url) as harness:
         for n in range(300):
-            lab.put("k", scope=ScopePath.of("u", f"s{n:03}"))
+            harness.put("k", scope=ScopePath.of("u", f"s{n:03}"))
         trips = 0
         each = Connection.each
 
@@ -366,10 +366,10 @@ def test_a_scan_of_many_streams_takes_few_round_trips(url: str, monkeypatch: pyt
             return await each(self, queries)
 
         monkeypatch.setattr(Connection, "each", counted)
-        page = lab.run(lab.store.scan(Scan(scope=ScopePath("u"), below=True, limit=1000)))
+        page = harness.run(harness.store.scan(Scan(scope=ScopePath("u"), below=True, limit=1000)))
         assert len(page.items) == 300
         assert trips == 2  # the streams, and their records
         trips = 0
-        found = lab.page(scope=ScopePath("u"), below=True, kinds=(), where=(Condition("key", "eq", "no"),), limit=5)
+        found = harness.page(scope=ScopePath("u"), below=True, kinds=(), where=(Condition("key", "eq", "no"),), limit=5)
         assert found.items == ()
         assert trips < 12

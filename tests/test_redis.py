@@ -39,7 +39,7 @@ from mnemic.errors import (
 from mnemic.records import Ref, ScopePath
 from mnemic.store import registry
 from mnemic.store.query import Delete, Limit, Purge, Put, Scan, Touch, Write
-from mnemic.testing.harness import HOME, KIND, Harness, record
+from mnemic.testing.harness import KIND, SCOPE, Harness, record
 from servers import valkey
 from servers.keyserver import KeyServer
 from servers.processes import HOST
@@ -168,7 +168,7 @@ def test_passwords_and_permissions() -> None:
         at = f"{HOST}:{server.port}"
         with Harness(f"redis://writer:secret@{at}", on_loop=True) as harness:
             harness.put("a", text="here")
-            harness.write(Purge(HOME, "note", drop=True), id="w")
+            harness.write(Purge(SCOPE, "note", drop=True), id="w")
         with Harness(f"redis://reader:re%3Aad%2Fer@{at}", on_loop=True) as harness:
             assert [harness.keys(), harness.keys(scope=ScopePath(), below=True)] == [["a"], ["a"]]
             with pytest.raises(StorePermissionError, match=r"redis://\*\*\*@"):
@@ -193,8 +193,8 @@ def test_a_full_server_rejects_writes_but_allows_deletes() -> None:
             stream = harness.stream()
             assert stream is not None
             assert 0 < kept == stream.count
-            harness.write(Delete(Ref(HOME, KIND, "k0")))
-            harness.write(Purge(HOME, KIND, drop=True))
+            harness.write(Delete(Ref(SCOPE, KIND, "k0")))
+            harness.write(Purge(SCOPE, KIND, drop=True))
             assert harness.keys() == []
             harness.put("new")
 
@@ -235,7 +235,7 @@ def test_acknowledged_writes_survive_a_restart_and_the_next_call_reconnects(
             assert harness.keys() == ["a", "c"]
             getattr(server.process, end)()
             server.process.start()
-            assert [s.scope.path for s in harness.streams()] == [HOME.path, "c"]
+            assert [s.scope.path for s in harness.streams()] == [SCOPE.path, "c"]
 
 
 def test_scripts_are_sent_again_after_a_flush(harness: Harness) -> None:
@@ -319,7 +319,7 @@ def test_after_a_lost_answer_reads_are_retried_and_writes_are_not() -> None:
                     await store.write(write)
             assert [did.seq for did in await store.write(write)] == [3]
             lost += [b"ZRANGEBYSCORE"] * 2
-            page = await store.scan(Scan(scope=HOME, kinds=(KIND,)))
+            page = await store.scan(Scan(scope=SCOPE, kinds=(KIND,)))
             assert [(item.seq, item.key) for item in page.items] == [(1, "a"), (2, "b"), (3, "c")]
             assert not lost
             await store.close()
@@ -338,7 +338,7 @@ def test_over_tls(tmp_path: Path) -> None:
             url, backend = registry.find(f"rediss://{HOST}:{port}?prefix={prefix}&ssl_ca_certs={tmp_path / 'cert.pem'}")
             store = await backend.open(url)
             await store.write(Write((Put(record("a"), 0),)))
-            assert len((await store.scan(Scan(scope=HOME, kinds=(KIND,)))).items) == 1
+            assert len((await store.scan(Scan(scope=SCOPE, kinds=(KIND,)))).items) == 1
             await store.close()
             url, backend = registry.find(f"rediss://{HOST}:{port}?prefix={prefix}")
             with pytest.raises(StorePermissionError, match="not trusted"):
@@ -409,10 +409,10 @@ def test_ten_thousand_records_in_one_write(harness: Harness) -> None:
     assert (stream.count, stream.last_seq) == (many, many)
     assert harness.page(derived=("v",), limit=3, reverse=True).items[0].derived == {"v": b"9999"}
     harness.write(*(Put(record(f"k{n}", text="again")) for n in range(many)))
-    assert harness.write(Purge(HOME, KIND, keep=("k7",)))[0].count == many - 1
+    assert harness.write(Purge(SCOPE, KIND, keep=("k7",)))[0].count == many - 1
     assert harness.keys() == ["k7"]
     with redis.Redis(port=valkey.server().port) as client:
-        keys = Keys(prefix(harness)).stream((HOME.path, KIND))
+        keys = Keys(prefix(harness)).stream((SCOPE.path, KIND))
         assert (client.zcard(keys.records), client.hlen(keys.slots), client.hlen(keys.derived)) == (1, 1, 1)
         assert client.zcard(keys.labels) == 0
 
@@ -431,7 +431,7 @@ def test_more_callers_than_connections() -> None:
         harness.put("a")
 
         async def crowd() -> list[Any]:
-            scans = (harness.store.scan(Scan(scope=HOME, kinds=(KIND,))) for _ in range(100))
+            scans = (harness.store.scan(Scan(scope=SCOPE, kinds=(KIND,))) for _ in range(100))
             return await asyncio.gather(*scans)
 
         assert all(len(page.items) == 1 for page in harness.run(crowd()))
@@ -456,7 +456,7 @@ def test_close_closes_all_connections(harness: Harness) -> None:
     async def use() -> int:
         url, backend = registry.find(harness.url)
         store = await backend.open(url)
-        await asyncio.gather(*(store.scan(Scan(scope=HOME, kinds=(KIND,))) for _ in range(20)))
+        await asyncio.gather(*(store.scan(Scan(scope=SCOPE, kinds=(KIND,))) for _ in range(20)))
         await store.close()
         return len(asyncio.all_tasks())
 
@@ -476,7 +476,7 @@ def test_prefixes_separate_stores() -> None:
 
 def test_foreign_keys_and_newer_formats_are_rejected(harness: Harness) -> None:
     keys = Keys(prefix(harness))
-    stream = keys.stream((HOME.path, KIND))
+    stream = keys.stream((SCOPE.path, KIND))
     with redis.Redis(port=valkey.server().port) as client:
         client.set(stream.state, "not ours")
         for call in (lambda: harness.put("a"), lambda: harness.stream()):
@@ -511,9 +511,9 @@ def test_names_cannot_collide_with_other_keys_or_slots() -> None:
 
 
 def test_the_server_expires_records_and_seqs_continue(harness: Harness) -> None:
-    keys = Keys(prefix(harness)).stream((HOME.path, KIND))
+    keys = Keys(prefix(harness)).stream((SCOPE.path, KIND))
     harness.write(
-        Put(record("a", labels={"x": "y"}, derived={"v": b"1"}, weight=3)), Touch(HOME, KIND, timedelta(seconds=0.4))
+        Put(record("a", labels={"x": "y"}, derived={"v": b"1"}, weight=3)), Touch(SCOPE, KIND, timedelta(seconds=0.4))
     )
     with redis.Redis(port=valkey.server().port) as client:
         assert all(0 < int(client.pttl(key)) <= 401 for key in keys[1:])
@@ -530,12 +530,12 @@ def test_the_server_expires_records_and_seqs_continue(harness: Harness) -> None:
 def test_derived_values_expire_with_the_stream(harness: Harness) -> None:
     from mnemic.store.query import Derive
 
-    keys = Keys(prefix(harness)).stream((HOME.path, KIND))
-    harness.write(Put(record("a")), Touch(HOME, KIND, timedelta(hours=1)))
-    harness.write(Derive(Ref(HOME, KIND, "a"), "v", b"1"))
+    keys = Keys(prefix(harness)).stream((SCOPE.path, KIND))
+    harness.write(Put(record("a")), Touch(SCOPE, KIND, timedelta(hours=1)))
+    harness.write(Derive(Ref(SCOPE, KIND, "a"), "v", b"1"))
     with redis.Redis(port=valkey.server().port) as client:
         assert int(client.pttl(keys.derived)) > 3_500_000
-        harness.write(Touch(HOME, KIND, None))
+        harness.write(Touch(SCOPE, KIND, None))
         assert [client.pttl(key) for key in (keys.records, keys.slots, keys.derived)] == [-1, -1, -1]
 
 
@@ -544,7 +544,7 @@ def test_totals_are_right_despite_a_slow_clock(harness: Harness) -> None:
     other = harness.open()
     late: Callable[[], datetime] = lambda: datetime.now(UTC) - timedelta(seconds=60)  # noqa: E731
     other.clock = late
-    harness.write(Put(record("a", weight=3)), Touch(HOME, KIND, timedelta(seconds=0.3)))
+    harness.write(Put(record("a", weight=3)), Touch(SCOPE, KIND, timedelta(seconds=0.3)))
     harness.wait_until(lambda: harness.keys() == [])
     harness.run(other.write(Write((Put(record("b", weight=2), 0),))))
     harness.put("c", if_version=0, weight=2)
@@ -556,7 +556,7 @@ def test_totals_are_right_despite_a_slow_clock(harness: Harness) -> None:
 def test_a_wrong_clock_does_not_change_the_time_to_live(harness: Harness) -> None:
     early: Callable[[], datetime] = lambda: datetime.now(UTC) + timedelta(days=1)  # noqa: E731
     harness.store.clock = early
-    harness.write(Put(record("a")), Touch(HOME, KIND, timedelta(seconds=0.3)))
+    harness.write(Put(record("a")), Touch(SCOPE, KIND, timedelta(seconds=0.3)))
     assert harness.keys() == ["a"]
     harness.wait_until(lambda: harness.keys() == [])
 

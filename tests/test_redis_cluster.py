@@ -21,7 +21,7 @@ from mnemic.errors import StoreUnavailableError
 from mnemic.records import Ref, ScopePath
 from mnemic.store.protocol import Store
 from mnemic.store.query import Delete, Purge, Put, Scan, StreamScan, Write
-from mnemic.testing.harness import HOME, KIND, Harness, record
+from mnemic.testing.harness import KIND, SCOPE, Harness, record
 from servers import valkey
 from servers.keyserver import KeyServer, new_cluster
 from servers.processes import HOST
@@ -134,7 +134,7 @@ def test_a_stream_unlisted_during_its_creation(harness: Harness) -> None:
         patch.setattr(listing, "announce", disturbed)
         harness.put("a")
     assert len(times) == 2
-    assert [stream.scope for stream in harness.streams()] == [HOME]
+    assert [stream.scope for stream in harness.streams()] == [SCOPE]
 
 
 def test_a_stream_created_while_it_is_unlisted(harness: Harness) -> None:
@@ -154,7 +154,7 @@ def test_a_stream_created_while_it_is_unlisted(harness: Harness) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(server, "write", slowly)
-        harness.run(other.write(Write((Purge(HOME, KIND, drop=True),))))
+        harness.run(other.write(Write((Purge(SCOPE, KIND, drop=True),))))
     assert calls == [True, True, False]
     assert harness.keys(scope=ScopePath(), below=True) == ["b"]
 
@@ -182,9 +182,9 @@ def test_a_listed_name_without_a_stream_is_unlisted(
 
 def test_ids_of_writes_cannot_collide_with_streams(harness: Harness) -> None:
     harness.write(Put(record("a")), id="}:head{/")
-    harness.write(Delete(Ref(HOME, KIND, "no")), id="nothing changes")
+    harness.write(Delete(Ref(SCOPE, KIND, "no")), id="nothing changes")
     harness.put("no")
-    assert harness.write(Delete(Ref(HOME, KIND, "no")), id="nothing changes")[0].removed == ()
+    assert harness.write(Delete(Ref(SCOPE, KIND, "no")), id="nothing changes")[0].removed == ()
     assert harness.write(id="no streams at all") == harness.write(id="no streams at all") == []
     assert harness.keys() == ["a", "no"]
 

@@ -23,7 +23,7 @@ from mnemic.store.protocol import Store, all_streams, scan_all
 from mnemic.store.query import Delete, Derive, Limit, Op, Purge, Put, Scan, StreamScan, Write
 from mnemic.testing.harness import Harness
 from mnemic.testing.test_machine import StoreMachine
-from s3_testing import HOME, KIND, LONG, MANIFEST, TENANTS, audit, contents, engine_on, open_on, put, shrink, texts
+from s3_testing import KIND, LONG, MANIFEST, SCOPE, TENANTS, audit, contents, engine_on, open_on, put, shrink, texts
 
 
 @pytest.fixture
@@ -82,11 +82,11 @@ def test_a_store_whose_records_are_moved_all_the_time_agrees_with_the_model(
 SECRET = "xyzzy"
 LOST: list[tuple[str, tuple[Op, ...]]] = [
     ("changed", (put("7"),)),
-    ("deleted", (Delete(Ref(HOME, KIND, "7")),)),
-    ("over the limit", (Limit(HOME, KIND, max_count=2, evict=tuple((str(n),) for n in range(40))),)),
-    ("purged", (Purge(HOME, KIND, keep=("1",)),)),
-    ("dropped", (Purge(HOME, KIND, drop=True),)),
-    ("dropped and made again", (Purge(HOME, KIND, drop=True), put("1"))),
+    ("deleted", (Delete(Ref(SCOPE, KIND, "7")),)),
+    ("over the limit", (Limit(SCOPE, KIND, max_count=2, evict=tuple((str(n),) for n in range(40))),)),
+    ("purged", (Purge(SCOPE, KIND, keep=("1",)),)),
+    ("dropped", (Purge(SCOPE, KIND, drop=True),)),
+    ("dropped and made again", (Purge(SCOPE, KIND, drop=True), put("1"))),
 ]
 
 
@@ -99,12 +99,12 @@ def test_what_is_forgotten_is_gone_from_every_object(small: None, how: str, ops:
             secret: dict[str, Any] = {"text": SECRET, "labels": {"l": SECRET}, "derived": {"v": SECRET.encode()}}
             fields = secret if n == 7 else {}
             await store.write(Write((put(str(n), **fields),)))
-            await store.write(Write((put(str(n), HOME / "other", text="kept"),)))
+            await store.write(Write((put(str(n), SCOPE / "other", text="kept"),)))
         assert SECRET.encode() in contents(bucket)
         await store.write(Write(ops))
         assert SECRET.encode() not in contents(bucket)
         audit(bucket)
-        assert len(await texts(store, HOME / "other")) == 40
+        assert len(await texts(store, SCOPE / "other")) == 40
 
     asyncio.run(main())
 
@@ -115,10 +115,10 @@ def test_a_derived_value_that_is_removed_is_gone(small: None) -> None:
         store = open_on(bucket)
         for n in range(20):
             await store.write(Write((put(str(n), derived={"v": b"old-%d" % n}),)))
-        await store.write(Write((Derive(Ref(HOME, KIND, "3"), "v", None),)))
+        await store.write(Write((Derive(Ref(SCOPE, KIND, "3"), "v", None),)))
         assert b"old-3" not in contents(bucket)
         for n in range(20):
-            await store.write(Write((Derive(Ref(HOME, KIND, str(n)), "v", b"new-%d" % n * 10),)))
+            await store.write(Write((Derive(Ref(SCOPE, KIND, str(n)), "v", b"new-%d" % n * 10),)))
         await store.write(Write((put("large", text="x" * 1000),)))
         assert b"old-" not in contents(bucket)
 
@@ -131,11 +131,11 @@ def test_a_scope_that_is_dropped_leaves_no_content_behind(small: None, condition
         bucket = DictBucket(conditional_deletes=conditional_deletes)
         store = open_on(bucket)
         for n in range(30):
-            await store.write(Write((put(f"{SECRET}-{n}", text="x" * 50), Put(Record(HOME, "other", "k")))))
-        await store.write(Write((Purge(HOME, KIND, drop=True),)))
+            await store.write(Write((put(f"{SECRET}-{n}", text="x" * 50), Put(Record(SCOPE, "other", "k")))))
+        await store.write(Write((Purge(SCOPE, KIND, drop=True),)))
         assert SECRET.encode() not in contents(bucket)
         assert bucket.keys("p/") == [MANIFEST]
-        await store.write(Write((Purge(HOME, "other", drop=True),)))
+        await store.write(Write((Purge(SCOPE, "other", drop=True),)))
         # Without conditional deletes, another writer may be about to replace it.
         assert bucket.keys("p/") == ([] if conditional_deletes else [MANIFEST])
         assert [stream async for stream in all_streams(store, StreamScan(scope=ScopePath(), empty=True))] == []
@@ -151,9 +151,9 @@ def test_an_empty_manifest_that_could_not_be_deleted_is_collected(small: None) -
         bucket = DictBucket()
         store = open_on(bucket)
         await store.write(Write((put("k"),)))
-        await store.write(Write((put("k", HOME / "other"),)))
+        await store.write(Write((put("k", SCOPE / "other"),)))
         bucket.breaks_after = 1
-        await store.write(Write((Purge(HOME, KIND, drop=True),)))
+        await store.write(Write((Purge(SCOPE, KIND, drop=True),)))
         bucket.breaks_after = None
         assert MANIFEST in bucket.objects
         assert await engine_on(bucket).collect() == 0
@@ -188,7 +188,7 @@ def test_appends_are_one_request_each_and_segments_stay_few(monkeypatch: pytest.
         bucket = DictBucket()
         store = open_on(bucket)
         for n in range(700):
-            op = Put(Record(HOME, KIND, f"{n:05}", text=random.randbytes(400).hex()), 0)
+            op = Put(Record(SCOPE, KIND, f"{n:05}", text=random.randbytes(400).hex()), 0)
             await store.write(Write((op,)))
         assert bucket.requests["get"] == 1  # the first write of a stream looks it up
         assert bucket.requests["put"] <= 700 + 700 * 1000 // commit.MAX_INLINE
@@ -206,7 +206,7 @@ def test_writers_of_other_scopes_share_no_object() -> None:
         for _ in range(5):
             before = bucket.requests.copy()
             await asyncio.gather(
-                *(s.write(Write((Put(Record(HOME / f"s{n}", KIND, new_id()), 0),))) for n, s in enumerate(stores))
+                *(s.write(Write((Put(Record(SCOPE / f"s{n}", KIND, new_id()), 0),))) for n, s in enumerate(stores))
             )
         assert bucket.requests - before == {"put": 10}
         assert bucket.keys("manifests/") == [f"{MANIFEST}/_s{n}" for n in range(10)]
@@ -220,14 +220,14 @@ def test_scopes_are_listed_with_the_manifests_that_have_changed() -> None:
         bucket = DictBucket()
         store = open_on(bucket)
         for n in range(200):
-            await store.write(Write((put("k", HOME / f"s{n}", text="x"),)))
+            await store.write(Write((put("k", SCOPE / f"s{n}", text="x"),)))
         bucket.requests.clear()
-        scan = StreamScan(scope=HOME, limit=100)
+        scan = StreamScan(scope=SCOPE, limit=100)
         for _ in range(2):
             found = [s.scope.path async for s in all_streams(store, scan)]
             assert found == sorted(f"acme/alice/s{n}" for n in range(200))
         assert bucket.requests["get"] - bucket.requests["unchanged"] == 2  # there is none of the scope itself
-        await open_on(bucket).write(Write((put("k2", HOME / "s7"),)))
+        await open_on(bucket).write(Write((put("k2", SCOPE / "s7"),)))
         bucket.requests.clear()
         found = [s.scope.path async for s in all_streams(store, scan)]
         assert len(found) == 200
@@ -241,7 +241,7 @@ def test_reading_again_what_has_not_changed_is_one_small_request() -> None:
         bucket = DictBucket()
         store = open_on(bucket)
         await store.write(Write(tuple(put(f"{n}", text="x" * 500) for n in range(3000))))
-        scan = Scan(scope=HOME, kinds=(KIND,), reverse=True, limit=10)
+        scan = Scan(scope=SCOPE, kinds=(KIND,), reverse=True, limit=10)
         await store.scan(scan)
         bucket.requests.clear()
         for _ in range(5):
@@ -270,7 +270,7 @@ def test_a_range_is_read_without_what_surrounds_it() -> None:
 
         bucket.get = counted  # type: ignore[method-assign]
         store = open_on(bucket)
-        page = await store.scan(Scan(scope=HOME, kinds=(KIND,), reverse=True, limit=10))
+        page = await store.scan(Scan(scope=SCOPE, kinds=(KIND,), reverse=True, limit=10))
         assert [record.text for record in page.items] == texts[:-11:-1]
         assert 0 < read < sum(len(data) for data, _, _ in bucket.objects.values()) / 4
 

@@ -23,7 +23,7 @@ from mnemic.errors import (
 from mnemic.records import Record, Ref, ScopePath
 from mnemic.store.protocol import Store, all_streams
 from mnemic.store.query import Purge, Put, Scan, StreamScan, Write
-from s3_testing import HOME, KIND, LONG, TENANTS, connected, put, texts
+from s3_testing import KIND, LONG, SCOPE, TENANTS, connected, put, texts
 from servers import aws as servers
 from small_s3 import SmallS3
 
@@ -87,7 +87,7 @@ def test_an_endpoint_that_deletes_whatever_the_condition_is_used_without(monkeyp
         server.heeds_on_delete = False
         async with connected(server.url) as store:
             await store.write(Write((put("k"),)))
-            await store.write(Write((Purge(HOME, KIND, drop=True),)))
+            await store.write(Write((Purge(SCOPE, KIND, drop=True),)))
             await store.write(Write((put("k2"),)))
             assert list(await texts(store)) == ["k2"]
         assert sorted(server.objects) == ["p/manifests/_acme/_alice", "p/mnemic"]
@@ -103,9 +103,9 @@ def test_after_a_restart_the_next_call_works(monkeypatch: pytest.MonkeyPatch) ->
             with pytest.raises(StoreUnavailableError):
                 await texts(store)
             with pytest.raises(StoreUnavailableError, match="may or may not"):
-                await store.write(Write((Put(Record(HOME, KIND, "k1"), 0),)))
+                await store.write(Write((Put(Record(SCOPE, KIND, "k1"), 0),)))
             await server.start()
-            await store.write(Write((Put(Record(HOME, KIND, "k1"), 0),)))
+            await store.write(Write((Put(Record(SCOPE, KIND, "k1"), 0),)))
             assert list(await texts(store)) == ["k0", "k1"]
         await server.stop()
         with pytest.raises(StoreUnavailableError):
@@ -142,7 +142,7 @@ REFUSALS: list[tuple[int, str, type[StoreError]]] = [
 def test_what_s3_refuses_leaves_as_one_of_our_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Callable[[Store], Awaitable[Any]]] = [
         lambda store: store.write(Write((put("k"),))),
-        lambda store: store.read([Ref(HOME, KIND, "k")]),
+        lambda store: store.read([Ref(SCOPE, KIND, "k")]),
         lambda store: store.scan(Scan(scope=ScopePath(), below=True)),
         lambda store: store.streams(StreamScan(scope=ScopePath())),
         lambda store: store.write(Write((put("k", ScopePath("b")),))),

@@ -19,7 +19,7 @@ from mnemic.records import Record, Ref, ScopePath
 from mnemic.store.protocol import Store, all_streams, scan_all
 from mnemic.store.query import Delete, Derive, Expect, Op, Purge, Put, Scan, StreamScan, Touch, Write
 from mnemic.testing.harness import without_times
-from s3_testing import HOME, KIND, MANIFEST, audit, connected, engine_on, open_on, put, shrink, texts
+from s3_testing import KIND, MANIFEST, SCOPE, audit, connected, engine_on, open_on, put, shrink, texts
 from servers import aws as servers
 
 
@@ -31,9 +31,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 WRITES: list[tuple[Op, ...]] = [
     *((put(f"k{n}", text=f"{n}" * 50, derived={"v": b"1" * 40}),) for n in range(12)),
-    (Delete(Ref(HOME, KIND, "k3")), put("k4", text="changed")),
-    (Derive(Ref(HOME, KIND, "k5"), "v", b"2"), Put(Record(HOME, "other", "k"))),
-    (Purge(HOME, KIND, keep=("k1", "k4")),),
+    (Delete(Ref(SCOPE, KIND, "k3")), put("k4", text="changed")),
+    (Derive(Ref(SCOPE, KIND, "k5"), "v", b"2"), Put(Record(SCOPE, "other", "k"))),
+    (Purge(SCOPE, KIND, keep=("k1", "k4")),),
 ]
 
 
@@ -113,13 +113,13 @@ def test_a_commit_is_repeated_if_others_wrote_to_the_scope_meanwhile() -> None:
             nonlocal left, inside
             if left and not inside:
                 left, inside = left - 1, True
-                await other.write(Write((Put(Record(HOME, "other", f"o{left}")),)))
+                await other.write(Write((Put(Record(SCOPE, "other", f"o{left}")),)))
                 inside = False
 
         bucket.meanwhile = meanwhile
-        await store.write(Write((Put(Record(HOME, KIND, "second"), 0),)))
+        await store.write(Write((Put(Record(SCOPE, KIND, "second"), 0),)))
         assert list(await texts(store)) == ["first", "second"]
-        streams = [s async for s in all_streams(store, StreamScan(scope=HOME))]
+        streams = [s async for s in all_streams(store, StreamScan(scope=SCOPE))]
         assert [(s.kind, s.count, s.version) for s in streams] == [(KIND, 2, 2), ("other", 3, 3)]
         audit(bucket)
 
@@ -148,7 +148,7 @@ def test_of_two_writers_that_drop_a_stream_on_a_condition_one_fails() -> None:
         bucket = DictBucket()
         stores = [open_on(bucket) for _ in range(2)]
         await stores[0].write(Write((put("first"),)))
-        drop = Write((Expect(HOME, KIND, version=1), Purge(HOME, KIND, drop=True)))
+        drop = Write((Expect(SCOPE, KIND, version=1), Purge(SCOPE, KIND, drop=True)))
         done = await asyncio.gather(*(store.write(drop) for store in stores), return_exceptions=True)
         assert sum(isinstance(result, ConflictError) for result in done) == 1
         assert bucket.keys("p/") == []
@@ -169,7 +169,7 @@ def test_a_reader_whose_segment_was_written_anew_reads_the_new_one(small: None) 
             nonlocal changed
             if "segments/" in key and not changed:
                 changed = True
-                await writer.write(Write((Purge(HOME, KIND, keep=("k01", "k29")),)))
+                await writer.write(Write((Purge(SCOPE, KIND, keep=("k01", "k29")),)))
             return await get(key, unless=unless)
 
         bucket.get = meanwhile  # type: ignore[method-assign]
@@ -192,7 +192,7 @@ def test_what_a_process_died_before_deleting_is_deleted_by_the_next_writer(small
 
         bucket.delete = broken  # type: ignore[method-assign]
         before = set(bucket.keys("segments/"))
-        await store.write(Write((Purge(HOME, KIND, keep=("k19",)),)))
+        await store.write(Write((Purge(SCOPE, KIND, keep=("k19",)),)))
         assert before <= set(bucket.keys("segments/"))
         bucket.delete = delete  # type: ignore[method-assign]
         await open_on(bucket).write(Write((put("later"),)))
@@ -259,13 +259,13 @@ def test_processes_append_to_one_stream_and_one_is_killed() -> None:
 
         async def main() -> None:
             async with connected(url) as store:
-                found = [r async for r in scan_all(store, Scan(scope=HOME, kinds=(KIND,)))]
+                found = [r async for r in scan_all(store, Scan(scope=SCOPE, kinds=(KIND,)))]
                 assert [record.seq for record in found] == list(range(1, len(found) + 1))
                 for writer in range(3):
                     own = [record.key for record in found if record.key.startswith(f"{writer}-")]
                     assert own == [f"{writer}-{n}" for n in range(len(own))]
                     assert len(own) >= told if writer == 0 else len(own) == 40
                 with pytest.raises(ConflictError):
-                    await store.write(Write((Put(Record(HOME, KIND, "1-0"), 0), Touch(HOME, KIND, None))))
+                    await store.write(Write((Put(Record(SCOPE, KIND, "1-0"), 0), Touch(SCOPE, KIND, None))))
 
         asyncio.run(main())

@@ -19,7 +19,7 @@ from ..store.query import Op, Outcome, Put, Scan, StreamScan, Write
 
 Result = TypeVar("Result")
 
-HOME = ScopePath("acme/alice/monday")
+SCOPE = ScopePath("acme/alice/monday")
 """Default scope of test records."""
 KIND = "message"
 OTHER_KIND = "summary"
@@ -87,13 +87,13 @@ class Harness:
         """Write one record, by default in the tests' scope and kind."""
         return self.write(Put(record(key, **fields), if_version))[0]
 
-    def get(self, key: str, scope: ScopePath = HOME, kind: str = KIND) -> Record | None:
+    def get(self, key: str, scope: ScopePath = SCOPE, kind: str = KIND) -> Record | None:
         """Read one record."""
         return self.run(self.store.read([Ref(scope, kind, key)]))[0]
 
     def page(self, **fields: Any) -> Page[Record]:
         """Read one page of a scan."""
-        return self.run(self.store.scan(Scan(**{"scope": HOME, "kinds": (KIND,), **fields})))
+        return self.run(self.store.scan(Scan(**{"scope": SCOPE, "kinds": (KIND,), **fields})))
 
     def scan(self, **fields: Any) -> list[Record]:
         """Read all pages of a scan."""
@@ -113,13 +113,13 @@ class Harness:
         """Return the streams of a page."""
         return list(self.run(self.store.streams(StreamScan(**{"scope": ScopePath(), **fields}))).items)
 
-    def stream(self, scope: ScopePath = HOME, kind: str = KIND) -> Stream | None:
+    def stream(self, scope: ScopePath = SCOPE, kind: str = KIND) -> Stream | None:
         """Return the totals of one stream; None if it is empty."""
         found = self.streams(scope=scope, kinds=(kind,), below=False)
         return found[0] if found else None
 
 
-def record(key: str, *, scope: ScopePath = HOME, kind: str = KIND, **fields: Any) -> Record:
+def record(key: str, *, scope: ScopePath = SCOPE, kind: str = KIND, **fields: Any) -> Record:
     """Return a record for a test."""
     return Record(scope=scope, kind=kind, key=key, **fields)
 

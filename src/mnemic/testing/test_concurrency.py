@@ -14,7 +14,7 @@ from ..errors import ClosedError, ConflictError
 from ..records import Ref
 from ..store.protocol import Capability, Store
 from ..store.query import Condition, Put, Scan, Write
-from .harness import HOME, KIND, Harness, record
+from .harness import KIND, SCOPE, Harness, record
 from .targets import Case, needs
 
 
@@ -97,7 +97,7 @@ def test_another_handle_sees_what_was_written(harness: Harness) -> None:
     harness.put("a", text="mine")
     harness.run(other.write(Write((Put(record("b", text="theirs")),))))
     assert harness.keys() == ["a", "b"]
-    page = harness.run(other.scan(Scan(scope=HOME, kinds=(KIND,))))
+    page = harness.run(other.scan(Scan(scope=SCOPE, kinds=(KIND,))))
     assert [found.text for found in page.items] == ["mine", "theirs"]
 
 
@@ -113,7 +113,7 @@ def test_writers_of_several_handles_lose_nothing(harness: Harness) -> None:
 
     async def count_up(store: Store) -> None:
         while True:
-            (counter,) = await store.read([Ref(HOME, KIND, "counter")])
+            (counter,) = await store.read([Ref(SCOPE, KIND, "counter")])
             assert counter is not None
             with suppress(ConflictError):
                 await store.write(Write((Put(record("counter", data=counter.data + 1), counter.version),)))

@@ -11,14 +11,14 @@ from ..errors import ConflictError
 from ..records import ONCE_KIND, Ref, ScopePath
 from ..store.protocol import Capability
 from ..store.query import ONCE_LASTS, Delete, Expect, Limit, Purge, Put, Touch
-from .harness import HOME, KIND, OTHER_KIND, Harness, record
+from .harness import KIND, OTHER_KIND, SCOPE, Harness, record
 from .targets import needs
 
 
 def test_a_write_with_an_id_is_done_once(harness: Harness) -> None:
-    first = harness.write(Put(record("a", text="1")), Delete(Ref(HOME, KIND, "z")), id="w1")
+    first = harness.write(Put(record("a", text="1")), Delete(Ref(SCOPE, KIND, "z")), id="w1")
     harness.put("a", text="2")
-    assert harness.write(Put(record("a", text="1")), Delete(Ref(HOME, KIND, "z")), id="w1") == first
+    assert harness.write(Put(record("a", text="1")), Delete(Ref(SCOPE, KIND, "z")), id="w1") == first
     found = harness.get("a")
     assert found is not None
     assert found.text == "2"
@@ -27,7 +27,7 @@ def test_a_write_with_an_id_is_done_once(harness: Harness) -> None:
 
 def test_a_write_is_done_once_even_if_what_it_wrote_is_gone(harness: Harness) -> None:
     first = harness.write(Put(record("a", text="1"), 0), id="w")
-    harness.write(Purge(HOME, KIND))
+    harness.write(Purge(SCOPE, KIND))
     assert harness.write(Put(record("a", text="1"), 0), id="w") == first
     assert harness.keys() == []
 
@@ -36,12 +36,12 @@ def test_a_failed_write_with_an_id_may_be_tried_again(harness: Harness) -> None:
     harness.put("a")
     with pytest.raises(ConflictError):
         harness.write(Put(record("a"), 0), id="w1")
-    harness.write(Delete(Ref(HOME, KIND, "a")))
+    harness.write(Delete(Ref(SCOPE, KIND, "a")))
     assert harness.write(Put(record("a"), 0), id="w1")[0].seq > 1
 
 
 @pytest.mark.parametrize(
-    "other", [ScopePath("acme/bob/monday"), ScopePath("other/alice/monday"), ScopePath("acme/alice"), HOME / "b"]
+    "other", [ScopePath("acme/bob/monday"), ScopePath("other/alice/monday"), ScopePath("acme/alice"), SCOPE / "b"]
 )
 def test_an_id_belongs_to_its_scope(harness: Harness, other: ScopePath) -> None:
     harness.write(Put(record("a", text="1"), 0), id="welcome")
@@ -74,9 +74,9 @@ def test_what_a_caller_makes_anew_for_each_try_does_not_count(harness: Harness) 
     first = harness.write(Put(record("a", text="1"), 0), id="w")
     again = harness.write(
         Put(record("made-anew", text="1"), 0),
-        Expect(HOME, KIND, key="a"),
-        Touch(HOME, KIND, timedelta(hours=1)),
-        Limit(HOME, KIND, 10, None, (("a",),)),
+        Expect(SCOPE, KIND, key="a"),
+        Touch(SCOPE, KIND, timedelta(hours=1)),
+        Limit(SCOPE, KIND, 10, None, (("a",),)),
         id="w",
     )
     assert again[0] == first[0]
@@ -92,15 +92,15 @@ def test_the_ids_of_writes_are_not_seen(harness: Harness) -> None:
 
 
 def test_an_id_goes_when_the_scope_is_erased(harness: Harness) -> None:
-    below = HOME / "below"
-    for scope in (HOME, below):
+    below = SCOPE / "below"
+    for scope in (SCOPE, below):
         harness.write(Put(record("a", text="old", scope=scope), 0), id="w")
-    ids = harness.streams(scope=HOME, kinds=(ONCE_KIND,), empty=True)
-    assert [stream.scope for stream in ids] == [HOME, below]
-    for stream in [*ids, *harness.streams(scope=HOME, empty=True)]:
+    ids = harness.streams(scope=SCOPE, kinds=(ONCE_KIND,), empty=True)
+    assert [stream.scope for stream in ids] == [SCOPE, below]
+    for stream in [*ids, *harness.streams(scope=SCOPE, empty=True)]:
         harness.write(Purge(stream.scope, stream.kind, drop=True))
     assert harness.streams(kinds=(ONCE_KIND,), empty=True) == []
-    for scope in (HOME, below):
+    for scope in (SCOPE, below):
         harness.write(Put(record("b", text="new", scope=scope), 0), id="w")
         assert harness.keys(scope=scope) == ["b"]
 

@@ -20,7 +20,7 @@ from ..records import Record, ScopePath
 from ..store import registry
 from ..store.nearest import GROUP, Companion, Mark, Near
 from ..store.planning import StreamName
-from .harness import HOME, KIND, moment
+from .harness import KIND, SCOPE, moment
 from .targets import Target
 
 Result = TypeVar("Result")
@@ -28,7 +28,7 @@ Vectors = NDArray[np.int8]
 
 NOTE = "recall1:0badcafe"
 WIDTH = 32
-STREAM: StreamName = (HOME.path, KIND)
+STREAM: StreamName = (SCOPE.path, KIND)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -78,7 +78,7 @@ class IndexHarness:
     def mark(self, mark: Mark, stream: StreamName = STREAM, name: str = NOTE) -> None:
         self.run(self.index.mark(name, stream, mark))
 
-    def marks(self, scope: ScopePath = HOME, name: str = NOTE) -> dict[StreamName, Mark]:
+    def marks(self, scope: ScopePath = SCOPE, name: str = NOTE) -> dict[StreamName, Mark]:
         return self.run(self.index.marks(name, scope))
 
     def near(self, vector: Vectors | None = None, **asked: Any) -> list[Record]:
@@ -106,7 +106,7 @@ def entered(
     text: str = "",
     *,
     name: str = NOTE,
-    scope: ScopePath | str = HOME,
+    scope: ScopePath | str = SCOPE,
     kind: str = KIND,
     **fields: Any,
 ) -> Record:
@@ -250,22 +250,22 @@ def test_names_may_hold_anything(index_harness: IndexHarness) -> None:
 def test_what_is_removed_is_gone_for_every_embedder_and_nothing_else(index_harness: IndexHarness) -> None:
     other = "recall1:00000002"
     for name in (NOTE, other):
-        for scope in (HOME, HOME / "deeper"):
+        for scope in (SCOPE, SCOPE / "deeper"):
             for kind in (KIND, "fact"):
                 long = entered("a", [EAST, NORTH], "zeppelin", name=name, scope=scope, kind=kind)
                 index_harness.put(long, entered("b", [EAST], name=name, scope=scope, kind=kind), name=name)
     index_harness.remove(["a", "nobody"])
     for name in (NOTE, other):
         assert index_harness.keys(name=name) == ["b"]
-        assert index_harness.keys((HOME.path, "fact"), name) == ["a", "b"]
-        assert index_harness.keys(((HOME / "deeper").path, KIND), name) == ["a", "b"]
-        assert keys_of(index_harness.near(NORTH, scope=HOME, kinds=(KIND,), below=False, name=name)) == ["b"]
+        assert index_harness.keys((SCOPE.path, "fact"), name) == ["a", "b"]
+        assert index_harness.keys(((SCOPE / "deeper").path, KIND), name) == ["a", "b"]
+        assert keys_of(index_harness.near(NORTH, scope=SCOPE, kinds=(KIND,), below=False, name=name)) == ["b"]
     index_harness.remove([])
     assert index_harness.keys() == ["b"]
 
 
 def test_a_stream_goes_with_its_marks(index_harness: IndexHarness) -> None:
-    fact = (HOME.path, "fact")
+    fact = (SCOPE.path, "fact")
     index_harness.put(entered("a", [EAST, NORTH]), entered("a", [EAST], kind="fact"))
     index_harness.mark(Mark(5, 4, 3))
     index_harness.mark(Mark(2, 2, 2), fact)
@@ -426,7 +426,7 @@ def test_after_close_it_says_so(index_harness: IndexHarness) -> None:
     for call in (
         other.near(near),
         other.put(NOTE, [entered("b", [EAST])]),
-        other.marks(NOTE, HOME),
+        other.marks(NOTE, SCOPE),
         other.remove(STREAM, ["a"]),
         other.reset(),
     ):

@@ -12,7 +12,7 @@ from ..errors import InvalidValueError
 from ..records import Ref, ScopePath
 from ..store.protocol import Capability
 from ..store.query import Condition, Delete, Purge, Put, StreamScan
-from .harness import HOME, KIND, OTHER_KIND, Harness, moment, record
+from .harness import KIND, OTHER_KIND, SCOPE, Harness, moment, record
 from .targets import needs
 
 
@@ -54,7 +54,7 @@ def test_versions_grow_with_every_change_of_a_stream(harness: Harness) -> None:
 def test_what_one_write_removes_and_puts_again_goes_to_the_end(harness: Harness) -> None:
     for key in "abc":
         harness.put(key, text=key)
-    ops = [Delete(Ref(HOME, KIND, key)) for key in "abc"] + [Put(record(key, text=key)) for key in "cba"]
+    ops = [Delete(Ref(SCOPE, KIND, key)) for key in "abc"] + [Put(record(key, text=key)) for key in "cba"]
     harness.write(*ops)
     assert harness.keys() == ["c", "b", "a"]
     assert [found.text for found in harness.scan()] == ["c", "b", "a"]
@@ -63,11 +63,11 @@ def test_what_one_write_removes_and_puts_again_goes_to_the_end(harness: Harness)
 def test_a_seq_is_never_used_again(harness: Harness) -> None:
     harness.put("a")
     last = harness.put("b").seq
-    harness.write(Delete(Ref(HOME, KIND, "b")))
+    harness.write(Delete(Ref(SCOPE, KIND, "b")))
     assert harness.put("c").seq > last
     again = harness.put("b").seq
     assert again > last + 1
-    harness.write(Purge(HOME, KIND))
+    harness.write(Purge(SCOPE, KIND))
     assert harness.put("d").seq > again
 
 

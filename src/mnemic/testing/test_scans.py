@@ -10,7 +10,7 @@ from ..errors import InvalidValueError
 from ..records import Ref, ScopePath
 from ..store.matching import matches
 from ..store.query import Condition, Delete, Put
-from .harness import HOME, KIND, Harness, moment, record
+from .harness import KIND, SCOPE, Harness, moment, record
 
 
 @pytest.mark.parametrize("reverse", [False, True])
@@ -51,7 +51,7 @@ def test_a_cursor_goes_on_where_the_page_ended(harness: Harness) -> None:
         harness.put(f"k{n}")
     page = harness.page(limit=3)
     assert page.cursor is not None
-    harness.write(Delete(Ref(HOME, KIND, "k2")), Delete(Ref(HOME, KIND, "k4")), Put(record("k6")))
+    harness.write(Delete(Ref(SCOPE, KIND, "k2")), Delete(Ref(SCOPE, KIND, "k4")), Put(record("k6")))
     rest = harness.page(limit=9, cursor=page.cursor)
     assert [found.key for found in rest.items] == ["k3", "k5", "k6"]
     assert rest.cursor is None

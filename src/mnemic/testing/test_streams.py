@@ -10,7 +10,7 @@ from ..errors import ConflictError, SettingsChangedError
 from ..records import Ref, ScopePath, Stream, now
 from ..store.protocol import Capability, all_streams
 from ..store.query import Condition, Delete, Expect, Limit, Purge, Put, StreamScan, Touch, Write
-from .harness import HOME, KIND, OTHER_KIND, Harness, record
+from .harness import KIND, OTHER_KIND, SCOPE, Harness, record
 from .targets import needs
 
 
@@ -35,12 +35,12 @@ def test_records_expire_when_their_time_comes(harness: Harness) -> None:
     assert harness.keys() == ["soon", "late"]
     with harness.clock_off_by(timedelta(minutes=2)):
         assert harness.keys() == ["late"]
-        outcomes = harness.write(Limit(HOME, KIND, 1, None))
+        outcomes = harness.write(Limit(SCOPE, KIND, 1, None))
         assert outcomes[0].removed == ()
 
 
 def test_a_stream_expires_as_a_whole_and_begins_anew(harness: Harness) -> None:
-    harness.write(Put(record("a", weight=3)), Touch(HOME, KIND, timedelta(seconds=0.3)))
+    harness.write(Put(record("a", weight=3)), Touch(SCOPE, KIND, timedelta(seconds=0.3)))
     assert harness.keys() == ["a"]
     with harness.clock_off_by(timedelta(minutes=2)):
         # A server may expire streams by its own clock.
@@ -56,11 +56,11 @@ def test_a_stream_expires_as_a_whole_and_begins_anew(harness: Harness) -> None:
 
 
 def test_a_stream_that_is_touched_lives_on(harness: Harness) -> None:
-    harness.write(Put(record("a")), Touch(HOME, KIND, timedelta(minutes=1)))
-    harness.write(Put(record("b")), Touch(HOME, KIND, timedelta(hours=1)))
+    harness.write(Put(record("a")), Touch(SCOPE, KIND, timedelta(minutes=1)))
+    harness.write(Put(record("b")), Touch(SCOPE, KIND, timedelta(hours=1)))
     with harness.clock_off_by(timedelta(minutes=2)):
         assert harness.keys() == ["a", "b"]
-        harness.write(Touch(HOME, KIND, None))
+        harness.write(Touch(SCOPE, KIND, None))
         stream = harness.stream()
         assert stream is not None
         assert stream.expires is None
@@ -68,13 +68,13 @@ def test_a_stream_that_is_touched_lives_on(harness: Harness) -> None:
 
 def test_a_slow_clock_does_not_let_a_stream_expire_sooner(harness: Harness) -> None:
     hour = timedelta(hours=1)
-    harness.write(Put(record("a"), 0), Touch(HOME, KIND, hour))
+    harness.write(Put(record("a"), 0), Touch(SCOPE, KIND, hour))
     before = harness.stream()
     assert before is not None
     with harness.clock_off_by(-2 * hour):
         harness.put("b", if_version=0)
-        harness.write(Put(record("c"), 0), Touch(HOME, KIND, hour))
-        harness.write(Delete(Ref(HOME, KIND, "b")))
+        harness.write(Put(record("c"), 0), Touch(SCOPE, KIND, hour))
+        harness.write(Delete(Ref(SCOPE, KIND, "b")))
     after = harness.stream()
     assert after is not None
     assert after.expires == before.expires
@@ -82,8 +82,8 @@ def test_a_slow_clock_does_not_let_a_stream_expire_sooner(harness: Harness) -> N
 
 
 def test_another_time_to_live_may_be_shorter(harness: Harness) -> None:
-    harness.write(Put(record("a")), Touch(HOME, KIND, timedelta(hours=2)))
-    harness.write(Put(record("b")), Touch(HOME, KIND, timedelta(hours=1)))
+    harness.write(Put(record("a")), Touch(SCOPE, KIND, timedelta(hours=2)))
+    harness.write(Put(record("b")), Touch(SCOPE, KIND, timedelta(hours=1)))
     stream = harness.stream()
     assert stream is not None
     assert stream.expires == stream.updated + timedelta(hours=1)
@@ -92,8 +92,8 @@ def test_another_time_to_live_may_be_shorter(harness: Harness) -> None:
 def test_purge_may_remove_only_what_has_expired(harness: Harness) -> None:
     past = datetime.now(UTC) - timedelta(seconds=1)
     harness.write(Put(record("a", expires=past)), Put(record("b")))
-    assert harness.write(Purge(HOME, KIND, expired_only=True))[0].count == 1
-    assert harness.write(Purge(HOME, KIND, expired_only=True))[0].count == 0
+    assert harness.write(Purge(SCOPE, KIND, expired_only=True))[0].count == 1
+    assert harness.write(Purge(SCOPE, KIND, expired_only=True))[0].count == 0
     assert harness.keys() == ["b"]
 
 
@@ -115,7 +115,7 @@ def test_streams_are_counted(harness: Harness) -> None:
 
 def test_empty_streams_are_listed_only_on_request(harness: Harness) -> None:
     harness.put("a")
-    harness.write(Delete(Ref(HOME, KIND, "a")))
+    harness.write(Delete(Ref(SCOPE, KIND, "a")))
     assert harness.streams() == []
     (empty,) = harness.streams(empty=True)
     assert (empty.count, empty.last_seq) == (0, 1)
@@ -145,19 +145,19 @@ def test_what_expires_is_no_change_of_the_version_that_a_writer_expects(harness:
         seen = harness.stream()
         assert seen is not None
         assert seen.version == before.version
-        harness.write(Expect(HOME, KIND, before.version), Put(record("new")))
+        harness.write(Expect(SCOPE, KIND, before.version), Put(record("new")))
         assert harness.keys() == ["kept", "new"]
         with pytest.raises(ConflictError):
-            harness.write(Expect(HOME, KIND, before.version), Put(record("newer")))
+            harness.write(Expect(SCOPE, KIND, before.version), Put(record("newer")))
 
 
 def test_a_stream_that_has_expired_is_at_the_version_that_it_had(harness: Harness) -> None:
-    harness.write(Put(record("a")), Touch(HOME, KIND, timedelta(hours=1)))
+    harness.write(Put(record("a")), Touch(SCOPE, KIND, timedelta(hours=1)))
     before = harness.stream()
     assert before is not None
     with harness.clock_off_by(timedelta(hours=2)):
-        (seen,) = harness.streams(scope=HOME, empty=True)
-        harness.write(Expect(HOME, KIND, seen.version), Put(record("b")))
+        (seen,) = harness.streams(scope=SCOPE, empty=True)
+        harness.write(Expect(SCOPE, KIND, seen.version), Put(record("b")))
         assert seen.version == before.version
         assert harness.keys() == ["b"]
 
@@ -166,35 +166,35 @@ def test_a_stream_that_has_expired_is_at_the_version_that_it_had(harness: Harnes
 
 
 def there(harness: Harness) -> Stream:
-    (stream,) = harness.streams(scope=HOME, kinds=(KIND,), below=False, empty=True)
+    (stream,) = harness.streams(scope=SCOPE, kinds=(KIND,), below=False, empty=True)
     return stream
 
 
 def test_a_stream_keeps_its_settings_until_they_are_changed(harness: Harness) -> None:
     harness.put("a")
     assert there(harness).settings is None
-    harness.write(Put(record("b")), Touch(HOME, KIND, timedelta(hours=1), "{}"))
+    harness.write(Put(record("b")), Touch(SCOPE, KIND, timedelta(hours=1), "{}"))
     harness.put("c")
-    harness.write(Purge(HOME, KIND))
+    harness.write(Purge(SCOPE, KIND))
     assert (there(harness).settings, there(harness).ttl) == ("{}", timedelta(hours=1))
-    harness.write(Touch(HOME, KIND))
+    harness.write(Touch(SCOPE, KIND))
     assert (there(harness).settings, there(harness).ttl) == (None, None)
 
 
 def test_an_append_by_one_who_knows_other_settings_is_refused(harness: Harness) -> None:
     for known in (None, "1"):
         for key in (f"{known}-a", f"{known}-b"):
-            harness.write(Put(record(key), 0), Expect(HOME, KIND, settings=known))
+            harness.write(Put(record(key), 0), Expect(SCOPE, KIND, settings=known))
         for other in {None, "1", ""} - {known}:
             with pytest.raises(SettingsChangedError) as caught:
-                harness.write(Put(record("x"), 0), Expect(HOME, KIND, settings=other), Limit(HOME, KIND, 9, None))
+                harness.write(Put(record("x"), 0), Expect(SCOPE, KIND, settings=other), Limit(SCOPE, KIND, 9, None))
             assert caught.value.settings == known
-        harness.write(Touch(HOME, KIND, None, "1"))
+        harness.write(Touch(SCOPE, KIND, None, "1"))
     assert harness.keys() == ["None-a", "None-b", "1-a", "1-b"]
 
 
 def test_settings_are_expected_and_changed_in_one_write(harness: Harness) -> None:
-    change = (Expect(HOME, KIND, settings=None), Touch(HOME, KIND, None, "new"), Limit(HOME, KIND, 9, None))
+    change = (Expect(SCOPE, KIND, settings=None), Touch(SCOPE, KIND, None, "new"), Limit(SCOPE, KIND, 9, None))
     harness.write(Put(record("a"), 0), *change)
     with pytest.raises(SettingsChangedError) as caught:
         harness.write(Put(record("b"), 0), *change)
@@ -203,20 +203,20 @@ def test_settings_are_expected_and_changed_in_one_write(harness: Harness) -> Non
 
 
 def test_a_stream_that_is_dropped_or_expired_has_none(harness: Harness) -> None:
-    harness.write(Put(record("a")), Touch(HOME, KIND, None, "old"))
-    harness.write(Purge(HOME, KIND, drop=True))
-    harness.write(Put(record("b"), 0), Expect(HOME, KIND, settings=None))
-    harness.write(Touch(HOME, KIND, timedelta(minutes=1), "old"))
+    harness.write(Put(record("a")), Touch(SCOPE, KIND, None, "old"))
+    harness.write(Purge(SCOPE, KIND, drop=True))
+    harness.write(Put(record("b"), 0), Expect(SCOPE, KIND, settings=None))
+    harness.write(Touch(SCOPE, KIND, timedelta(minutes=1), "old"))
     with harness.clock_off_by(timedelta(minutes=2)):
-        harness.write(Put(record("c"), 0), Expect(HOME, KIND, settings=None))
+        harness.write(Put(record("c"), 0), Expect(SCOPE, KIND, settings=None))
         assert there(harness).settings is None
 
 
 @needs(Capability.ATOMIC)
 def test_another_handle_that_has_written_before_notices_a_change(harness: Harness) -> None:
     other = harness.open()
-    harness.run(other.write(Write((Put(record("a"), 0), Expect(HOME, KIND, settings=None)))))
-    harness.write(Touch(HOME, KIND, None, "new"))
+    harness.run(other.write(Write((Put(record("a"), 0), Expect(SCOPE, KIND, settings=None)))))
+    harness.write(Touch(SCOPE, KIND, None, "new"))
     with pytest.raises(SettingsChangedError):
-        harness.run(other.write(Write((Put(record("b"), 0), Expect(HOME, KIND, settings=None)))))
-    harness.run(other.write(Write((Put(record("b"), 0), Expect(HOME, KIND, settings="new")))))
+        harness.run(other.write(Write((Put(record("b"), 0), Expect(SCOPE, KIND, settings=None)))))
+    harness.run(other.write(Write((Put(record("b"), 0), Expect(SCOPE, KIND, settings="new")))))

@@ -419,8 +419,7 @@ def test_a_write_of_which_nothing_was_sent_is_sent_again(url: str) -> None:
         version = harness.put("a").version
         (ended,) = blocked(url, lambda: harness.put("a", if_version=version, text="new"))
         assert not isinstance(ended, Exception)
-        found = harness.get("a")
-        assert found is not None
+        found = harness.read("a")
         assert found.text == "new"
 
 

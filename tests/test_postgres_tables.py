@@ -20,7 +20,7 @@ from mnemic.backends.postgres.client import Connection
 from mnemic.backends.postgres.transaction import COPY_FROM
 from mnemic.records import Ref, ScopePath
 from mnemic.store.query import Condition, Delete, Derive, Limit, Op, Purge, Put, Scan, Write
-from mnemic.testing import test_derived, test_scans, test_streams, test_writes
+from mnemic.testing import test_scans, test_streams, test_writes
 from mnemic.testing.harness import KIND, SCOPE, Harness, record
 from portal_harness import PortalHarness
 from servers import postgres
@@ -173,7 +173,7 @@ class TestInParts:
             connection.execute(f"TRUNCATE {', '.join(TABLES)}")
 
 
-for suite in (test_writes, test_derived, test_streams, test_scans):
+for suite in (test_writes, test_streams, test_scans):
     for title, function in vars(suite).items():
         if title.startswith("test_") and "harness" in inspect.signature(function).parameters:
             setattr(TestInParts, title, staticmethod(function))

@@ -88,8 +88,14 @@ class Harness:
         return self.write(Put(record(key, **fields), if_version))[0]
 
     def get(self, key: str, scope: ScopePath = SCOPE, kind: str = KIND) -> Record | None:
-        """Read one record."""
+        """Read one record; None if it does not exist."""
         return self.run(self.store.read([Ref(scope, kind, key)]))[0]
+
+    def read(self, key: str, scope: ScopePath = SCOPE, kind: str = KIND) -> Record:
+        """Read one record, which must exist."""
+        found = self.get(key, scope, kind)
+        assert found is not None
+        return found
 
     def page(self, **fields: Any) -> Page[Record]:
         """Read one page of a scan."""
@@ -113,10 +119,14 @@ class Harness:
         """Return the streams of a page."""
         return list(self.run(self.store.streams(StreamScan(**{"scope": ScopePath(), **fields}))).items)
 
-    def stream(self, scope: ScopePath = SCOPE, kind: str = KIND) -> Stream | None:
-        """Return the totals of one stream; None if it is empty."""
-        found = self.streams(scope=scope, kinds=(kind,), below=False)
-        return found[0] if found else None
+    def stream(self, scope: ScopePath = SCOPE, kind: str = KIND) -> Stream:
+        """Return one stream, which must not be empty."""
+        (found,) = self.streams(scope=scope, kinds=(kind,), below=False)
+        return found
+
+    def is_empty(self, scope: ScopePath = SCOPE, kind: str = KIND) -> bool:
+        """Return whether a stream is empty."""
+        return self.streams(scope=scope, kinds=(kind,), below=False) == []
 
 
 def record(key: str, *, scope: ScopePath = SCOPE, kind: str = KIND, **fields: Any) -> Record:

@@ -19,8 +19,7 @@ def test_a_write_with_an_id_is_done_once(harness: Harness) -> None:
     first = harness.write(Put(record("a", text="1")), Delete(Ref(SCOPE, KIND, "z")), id="w1")
     harness.put("a", text="2")
     assert harness.write(Put(record("a", text="1")), Delete(Ref(SCOPE, KIND, "z")), id="w1") == first
-    found = harness.get("a")
-    assert found is not None
+    found = harness.read("a")
     assert found.text == "2"
     assert harness.write(Put(record("a", text="3")), id="w2") != first
 

@@ -38,8 +38,7 @@ def test_a_new_version_keeps_its_place_and_its_time_of_creation(harness: Harness
     assert second.seq == first.seq
     assert second.version > first.version
     assert second.created == first.created
-    found = harness.get("a")
-    assert found is not None
+    found = harness.read("a")
     assert (found.text, found.seq, found.version) == ("new", first.seq, second.version)
     assert harness.keys() == ["a", "b"]
 
@@ -119,8 +118,7 @@ def test_names_are_only_names(harness: Harness, name: str) -> None:
     harness.put(name, scope=scope, labels={name: name})
     harness.put("other", scope=ScopePath.of("acme", "other"))
     assert harness.keys(scope=scope) == [name]
-    found = harness.get(name, scope=scope)
-    assert found is not None
+    found = harness.read(name, scope=scope)
     assert found.labels == {name: name}
     assert harness.keys(scope=scope, where=(Condition(f"labels.{name}", "eq", name),)) == [name]
     assert harness.keys(scope=ScopePath("acme"), below=True, kinds=()) == sorted([name, "other"], key=lambda k: k)
@@ -154,8 +152,7 @@ def test_a_scan_without_bodies_leaves_out_text_and_data(harness: Harness) -> Non
 def test_a_large_record_comes_back_whole(harness: Harness) -> None:
     text = "ab\U0001f600" * 400_000
     harness.put("k", text=text, data={"text": text[:500_000]})
-    found = harness.get("k")
-    assert found is not None
+    found = harness.read("k")
     assert found.text == text
     assert found.data == {"text": text[:500_000]}
 

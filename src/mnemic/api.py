@@ -31,12 +31,11 @@ from .errors import (
 from .features.context import Context
 from .features.export import Exported, FileOrPath, Imported
 from .features.facts import AsyncFacts, Fact, Neighborhood
-from .features.fading import Faded
 from .features.forgetting import Forgotten
 from .features.hits import Hit, Item, Reference
 from .features.listing import AsyncSessions, SessionInfo, Stats
 from .features.memories import AsyncMemories
-from .features.memory_items import Duplicates, MemoryItem
+from .features.memory_items import Duplicates, Faded, MemoryItem
 from .features.notes import AsyncNotes, Note, NoteInfo, NoteSettings
 from .features.sessions import AsyncSession
 from .features.settings import Overflow, Retention, SessionSettings
@@ -57,17 +56,16 @@ from .tokens import TokenCounter, token_counter
 
 if TYPE_CHECKING:
     from .models.embedder import Vectors
-    from .models.local import FastEmbedEmbedder, SentenceTransformerEmbedder
+    from .models.local import FastEmbedEmbedder, SentenceTransformerEmbedder, TransformerEmbedder
     from .models.openai import OpenAIEmbedder
     from .models.static import StaticEmbedder
-    from .models.transformer import TransformerEmbedder
 
 _LATER = {
     "FastEmbedEmbedder": "local",
     "OpenAIEmbedder": "openai",
     "SentenceTransformerEmbedder": "local",
     "StaticEmbedder": "static",
-    "TransformerEmbedder": "transformer",
+    "TransformerEmbedder": "local",
     "Vectors": "embedder",
 }
 """Embedders, loaded on first use, since most programs name none."""

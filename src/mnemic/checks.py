@@ -113,6 +113,18 @@ def check_choice(value: object, field: str, known: Sequence[str]) -> str:
     raise InvalidValueError(f"{field} must be one of {', '.join(known)}: {shown(value)}")
 
 
+def check_names(given: Sequence[str] | str, field: str, known: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Return one name or several as a tuple.
+
+    Raises InvalidValueError for anything else, and for a name that is not in `known`, if given.
+    """
+    if isinstance(given, str):
+        given = (given,)
+    elif not isinstance(given, list | tuple | set | frozenset) or not all(isinstance(n, str) for n in given):
+        raise InvalidValueError(f"{field} are names, or a list of them, not {shown(given)}")
+    return tuple(check_choice(name, field, known) if known else name for name in given)
+
+
 def check_several(values: Iterable[Item], field: str) -> list[Item]:
     """Return an iterable as a list; raises InvalidValueError for a single string, or if it is not iterable."""
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):

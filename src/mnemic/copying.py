@@ -16,8 +16,7 @@ from .layers.cipher import EncryptionKeys
 from .layers.encryption import METADATA_REF, EncryptLayer
 from .layers.store_embedder import EMBEDDER_REF, recorded_id
 from .models.embedder import AUTO
-from .recall.index_entry import entry_name
-from .recall.strength import USE
+from .recall.index_entry import USE, entry_name
 from .records import EMBEDDER_KIND, ENCRYPTION_KIND, Record, ScopePath, Stream, Value, digest
 from .store import registry
 from .store.protocol import Store, all_streams, scan_all

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from .checks import check_callable, check_choice, check_count, check_several, check_time
 from .errors import InvalidValueError, NotFoundError
 from .features.export import Exported, FileOrPath, Imported, export_file, import_file
-from .features.kinds import AUDITED
 from .features.listing import Stats, list_scopes, scope_stats
 from .layers.audit import OPERATIONS, Acting, Audit, AuditEntry, Auditing, AuditLayer, audit_of
 from .layers.cipher import EncryptionKeys, Keyring
@@ -21,13 +20,11 @@ from .layers.encryption import EncryptLayer, check_plain
 from .models.embedder import AUTO, Embedder, find_embedder
 from .recall.index_entry import INDEX_BYTES
 from .recall.metrics import Metrics
-from .records import Ref, ScopePath
+from .records import AUDITED, Ref, ScopePath
 from .scope import AsyncScope, purge_all
 from .store import registry
-from .store.nearest import GROUP as INDEXES
-from .store.nearest import Companion
-from .store.protocol import SearchableStore, Store
-from .store.registry import StoreURL
+from .store.protocol import Companion, SearchableStore, Store
+from .store.registry import INDEX_GROUP, StoreURL
 from .tokens import DEFAULT_ENCODING, TokenCounter, counter
 
 Tokens: TypeAlias = str | TokenCounter | Callable[[str], int]
@@ -181,7 +178,7 @@ class AsyncMemory:
         return changed
 
     async def _rotate_archive(self, url: str, progress: Callable[[int, int], object] | None) -> int:
-        from .layers.secondary_store import open_beside
+        from .layers.encryption import open_beside
 
         archive = await open_beside(self._store, url)
         try:
@@ -317,7 +314,7 @@ def open_async(
             if clock is not None:
                 store.clock = lambda: check_time(clock(), "the clock's time")
             if logged is not None and isinstance(logged.store, str):
-                from .layers.secondary_store import open_beside
+                from .layers.encryption import open_beside
 
                 trail = await open_beside(store if keys is None else EncryptLayer(store, keys), logged.store)
                 stack.push_async_callback(trail.close)
@@ -332,7 +329,7 @@ def open_async(
 
 async def open_companion(url: str) -> Companion:
     """Open the companion index at a URL; raises as `registry.find` does, or a StoreError."""
-    parsed, maker = registry.found_in(INDEXES, url)
+    parsed, maker = registry.found_in(INDEX_GROUP, url)
     companion: Companion = await maker.open(parsed)
     return companion
 

@@ -21,7 +21,7 @@ from .checks import (
     shown,
 )
 from .errors import InvalidValueError, TooLargeError
-from .records import MESSAGE_KIND, Record, ScopePath, Value, now, parse_time
+from .records import MESSAGE, Record, ScopePath, Value, now, parse_time
 
 __all__ = [
     "ROLES", "SYSTEM_ID", "AgentCall", "Content", "Message", "MessageLike", "Role", "ToolCall",
@@ -329,7 +329,7 @@ def encode(
     system = message.role == "system"
     return Record(
         scope=scope,
-        kind=MESSAGE_KIND,
+        kind=MESSAGE,
         key=check_name(message.id, "message id"),
         text=text,
         data=data,

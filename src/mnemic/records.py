@@ -15,22 +15,11 @@ from .checks import JSON, MAX_DEPTH, MAX_PATH, check_segment, check_time, shown
 from .errors import InvalidValueError
 
 __all__ = [
-    "AUDIT_KIND",
-    "EMBEDDER_KIND",
-    "ENCRYPTION_KIND",
-    "MESSAGE_KIND",
-    "ONCE_KIND",
-    "Match",
-    "Record",
-    "Ref",
-    "ScopePath",
-    "Stream",
-    "content",
-    "digest",
-    "digest_of",
-    "known_scope",
-    "now",
-]
+    "ARCHIVED", "AUDITED", "AUDIT_KIND", "EMBEDDER_KIND", "ENCRYPTION_KIND", "FACT", "GUARD", "JOURNAL", "LEASE",
+    "MEMORY", "MESSAGE", "NOTE", "OF_SESSIONS", "ONCE_KIND", "PROGRESS", "PRUNED", "RECALLED", "SUMMARY", "TITLE",
+    "Match", "Record", "Ref", "ScopePath", "Stream", "StreamName", "Value", "content", "digest", "digest_of",
+    "known_scope", "now", "parse_time", "plain",
+]  # fmt: skip
 
 EMBEDDER_KIND = "embedder"
 """Kind of the record, at the root, that identifies the embedder of the stored vectors."""
@@ -38,10 +27,40 @@ ENCRYPTION_KIND = "encryption"
 """Kind of the record, at the root, that marks a store as encrypted."""
 AUDIT_KIND = "audit"
 """Kind of audit log entries; append-only."""
-MESSAGE_KIND = "message"
-"""Kind of the messages of a session."""
 ONCE_KIND = "once"
 """Kind of the records of write ids (idempotency); scans return them only if they name the kind."""
+
+MESSAGE = "message"
+"""A message in a session."""
+ARCHIVED = "archived"
+"""A message moved to the session's archive by a limit."""
+SUMMARY = "summary"
+"""The running summary of a session."""
+TITLE = "title"
+"""The title of a session."""
+MEMORY = "memory"
+"""A memory."""
+NOTE = "note"
+"""A note."""
+FACT = "fact"
+"""A fact."""
+PRUNED = "pruned"
+"""An archived memory: it has no text, so recall does not find it."""
+JOURNAL = "journal"
+"""A journal entry of an agent's write."""
+PROGRESS = "progress"
+"""How far a learner has processed a session."""
+LEASE = "lease"
+"""A lease: the exclusive right of one writer to shrink a session."""
+GUARD = "fact-guard"
+"""A record through which concurrent writers of a single-valued predicate conflict."""
+
+OF_SESSIONS = (MESSAGE, ARCHIVED, SUMMARY, TITLE, PROGRESS, LEASE)
+"""Kinds in a session's own scope."""
+RECALLED = (MESSAGE, ARCHIVED, SUMMARY, TITLE, MEMORY, NOTE, FACT)
+"""Kinds with a text or a title, which recall searches."""
+AUDITED = (*RECALLED, PRUNED, JOURNAL, PROGRESS, LEASE, GUARD, EMBEDDER_KIND)
+"""Kinds whose changes are audited."""
 
 SHOWN = 60
 """How many characters of a text a repr shows."""
@@ -230,6 +249,10 @@ class Stream(Struct, frozen=True, kw_only=True):
     expires: datetime | None = None
     ttl: timedelta | None = None
     settings: str | None = None
+
+
+StreamName = tuple[str, str]
+"""Scope path and kind of a stream."""
 
 
 class Match(Struct, frozen=True, kw_only=True):

@@ -8,14 +8,13 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
-from .checks import check_count, check_several, check_time, shown
+from .checks import check_count, check_names, check_several, check_time, shown
 from .errors import InvalidValueError, NotFoundError
 from .features.context import Context, build_context
 from .features.export import Exported, FileOrPath, Imported, export_file, import_file
 from .features.facts import AsyncFacts
 from .features.forgetting import Filters, Forgetting, Forgotten
 from .features.hits import Hit, Item, Reference, delete_refs, find_ref, to_hit, to_item_of
-from .features.kinds import MEMORY, conditions, names, recalled_kinds
 from .features.listing import AsyncSessions, SessionInfo, Stats, list_scopes, scope_stats, session_path
 from .features.memories import AsyncMemories
 from .features.memory_items import Duplicates, MemoryItem
@@ -23,7 +22,8 @@ from .features.notes import AsyncNotes
 from .features.sessions import AsyncSession
 from .features.settings import GivenSettings, Overflow, Retention
 from .messages import Role
-from .records import AUDIT_KIND, EMBEDDER_KIND, ONCE_KIND, ScopePath
+from .records import AUDIT_KIND, EMBEDDER_KIND, MEMORY, ONCE_KIND, ScopePath
+from .store.matching import conditions, recalled_kinds
 from .store.protocol import SearchableStore, all_streams, scrub
 from .store.query import Purge, Search, StreamScan, Write
 from .tokens import TokenCounter
@@ -159,7 +159,7 @@ class AsyncScope:
             where=conditions(metadata, roles=roles, since=since, until=until, min_importance=min_importance),
             as_of=self._store.clock() if as_of is None else check_time(as_of, "as_of"),
             limit=check_count(k, "k"),
-            signals=() if signals is None else names(signals, "signals"),
+            signals=() if signals is None else check_names(signals, "signals"),
             min_score=min_score,
             neighbors=neighbors,
             diverse=diverse,
@@ -251,7 +251,7 @@ class AsyncScope:
             return await forgetting.delete()
         if archive is True:
             return await forgetting.archive_beside()
-        from .layers.secondary_store import open_beside
+        from .layers.encryption import open_beside
 
         store = await open_beside(self._store, archive)
         try:

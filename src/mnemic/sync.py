@@ -17,12 +17,11 @@ from .event_loop import Driver, Inline, Portal
 from .features.context import Context
 from .features.export import Exported, FileOrPath, Imported
 from .features.facts import MAX_FACTS, AsyncFacts, Fact, Neighborhood
-from .features.fading import Faded
 from .features.forgetting import Forgotten
 from .features.hits import Hit, Item, Reference
 from .features.listing import AsyncSessions, SessionInfo, Stats
 from .features.memories import AsyncMemories
-from .features.memory_items import Duplicates, MemoryItem
+from .features.memory_items import Duplicates, Faded, MemoryItem
 from .features.notes import AsyncNotes, Note, NoteInfo, NoteSettings
 from .features.sessions import AsyncSession
 from .features.settings import Overflow, Retention, SessionSettings
@@ -33,7 +32,7 @@ from .messages import Content, Message, MessageLike, Role
 from .models.embedder import AUTO, Embedder
 from .recall.index_entry import INDEX_BYTES
 from .recall.metrics import Metrics
-from .recall.similarity import NEAR
+from .recall.text_analysis import NEAR
 from .records import ScopePath
 from .scope import AsyncScope
 from .store import registry

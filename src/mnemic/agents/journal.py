@@ -12,10 +12,9 @@ from msgspec.structs import replace
 
 from ..checks import check_count, check_name, new_id, shown
 from ..errors import ConflictError, InvalidValueError, NotFoundError
-from ..features.kinds import FACT, MEMORY, NOTE
-from ..features.kinds import JOURNAL as JOURNAL
 from ..layers.layer import Layer
-from ..records import Record, Ref, ScopePath, Value
+from ..records import FACT, MEMORY, NOTE, Record, Ref, ScopePath, Value
+from ..records import JOURNAL as JOURNAL
 from ..scope import AsyncScope
 from ..store.protocol import Store, scan_all
 from ..store.query import Condition, Delete, Limit, Op, Outcome, Put, Scan, Write

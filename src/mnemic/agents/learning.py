@@ -15,14 +15,13 @@ from msgspec.structs import replace
 from ..checks import check_count, check_time, shown
 from ..errors import ConflictError, InvalidValueError
 from ..features.facts import Fact
-from ..features.kinds import MEMORY, MESSAGE, PROGRESS, SUMMARY, TITLE
 from ..features.memory_items import MemoryItem
 from ..features.sessions import AsyncSession
 from ..features.summary import SUMMARY_KEY, Summarize, summary_record, title_of
 from ..features.summary import extractive as extractive
 from ..features.turns import TurnMessage, group_turns
 from ..messages import Message, decode
-from ..records import Record, Ref, Value
+from ..records import MEMORY, MESSAGE, PROGRESS, SUMMARY, TITLE, Record, Ref, Value
 from ..scope import AsyncScope
 from ..store.availability import name_of
 from ..store.protocol import scan_all

@@ -13,8 +13,7 @@ from pydantic_ai.toolsets import FunctionToolset, ToolsetTool
 from ..checks import shown
 from ..errors import ConflictError, InvalidValueError, LimitError, NotFoundError
 from ..features.facts import Fact
-from ..features.kinds import MEMORY
-from ..records import Record, Ref
+from ..records import MEMORY, Record, Ref
 from ..scope import AsyncScope
 from ..tokens import TokenCounter
 from .journal import WRITTEN_BY, AsyncJournal, Provenance

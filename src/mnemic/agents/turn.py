@@ -14,14 +14,13 @@ from ..checks import check_count, check_number, new_id
 from ..errors import ConflictError, InvalidValueError
 from ..event_loop import running_loop
 from ..features.context import best_of, lines_of
-from ..features.fading import count_use
 from ..features.hits import Hit
-from ..features.kinds import ARCHIVED, MEMORY, MESSAGE, NOTE
+from ..features.memory_items import count_use
 from ..features.notes import NoteInfo, to_info
 from ..features.sessions import AsyncSession
 from ..features.summary import quoted
 from ..messages import AgentCall, Message, ToolCall
-from ..records import Ref, Value
+from ..records import ARCHIVED, MEMORY, MESSAGE, NOTE, Ref, Value
 from ..scope import AsyncScope
 from ..store.query import Scan
 from ..tokens import TokenCounter

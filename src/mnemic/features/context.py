@@ -7,12 +7,11 @@ from collections.abc import Awaitable, Callable
 from ..checks import check_count, check_number
 from ..errors import BudgetError, InvalidValueError
 from ..messages import Message
-from ..records import Record, Value
+from ..records import ARCHIVED, MESSAGE, SUMMARY, Record, Value
 from ..store.protocol import Store
 from ..tokens import ENVELOPE, TokenCounter, count_message
-from .fading import count_use
 from .hits import Hit
-from .kinds import ARCHIVED, MESSAGE, SUMMARY
+from .memory_items import count_use
 from .sessions import AsyncSession
 from .summary import SUMMARY_ID, quoted
 from .turns import is_from_user

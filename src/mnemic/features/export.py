@@ -15,11 +15,10 @@ from ..errors import ConflictError, InvalidValueError
 from ..event_loop import off_loop
 from ..files import check_path, read_file, reading, replace_file, replacing
 from ..messages import Message
-from ..recall.strength import USE
-from ..records import EMBEDDER_KIND, ENCRYPTION_KIND, Record, ScopePath, Value, digest
+from ..recall.index_entry import USE
+from ..records import EMBEDDER_KIND, ENCRYPTION_KIND, LEASE, Record, ScopePath, Value, digest
 from ..store.protocol import Store, all_streams, scan_all
 from ..store.query import Derive, Op, Put, Scan, StreamScan, Touch, Write
-from .kinds import LEASE
 
 FORMAT = "mnemic.export/1"
 NOT_EXPORTED = (ENCRYPTION_KIND, EMBEDDER_KIND, LEASE)

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import json
 
-from ..checks import check_count
+from ..checks import check_count, check_names
 from ..errors import MissingExtraError
 from ..files import replace_file
 from ..store.query import Condition
-from .kinds import names
 
 if TYPE_CHECKING:
     import networkx
@@ -38,7 +37,7 @@ class GraphSearch:
         self._find = find
         self._where: tuple[Condition, ...] = ()
         if predicates is not None:
-            self._where = (Condition("labels.predicate", "in", names(predicates, "predicates")),)
+            self._where = (Condition("labels.predicate", "in", check_names(predicates, "predicates")),)
         self._max_facts = check_count(max_facts, "max_facts", least=1)
         self._found: dict[str, Fact] = {}
         self._back: dict[str, tuple[str, Fact]] = {}

@@ -13,13 +13,12 @@ from msgspec.structs import replace
 from ..checks import check_count, check_name, check_number, check_time, shown, to_microseconds
 from ..errors import InvalidValueError, LimitError
 from ..event_loop import off_loop
-from ..records import Record, Ref, ScopePath, Value
+from ..records import FACT, GUARD, Record, Ref, ScopePath, Value
 from ..store.matching import true_at
 from ..store.protocol import Store, scan_all
 from ..store.query import Condition, Delete, Op, Put, Scan, Write
 from ..store.retry import retried
 from .fact_graph import GraphSearch, build_graph, write_graphml
-from .kinds import FACT, GUARD
 
 if TYPE_CHECKING:
     import networkx

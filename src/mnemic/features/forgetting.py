@@ -18,13 +18,10 @@ from msgspec.structs import replace
 from ..checks import MAX_KEY, check_name, check_number, check_ttl, new_id, to_microseconds
 from ..errors import ConflictError, InvalidValueError, StoreError
 from ..messages import decode
-from ..records import AUDIT_KIND, EMBEDDER_KIND, ENCRYPTION_KIND, Record, ScopePath, Stream, Value, digest
-from ..store.matching import matches
-from ..store.protocol import Store, all_streams
-from ..store.query import Condition, Delete, Op, Put, Scan, StreamScan, Write
-from ..store.retry import retried, write_each
-from .fading import faded, to_archive
-from .kinds import (
+from ..records import (
+    AUDIT_KIND,
+    EMBEDDER_KIND,
+    ENCRYPTION_KIND,
     GUARD,
     JOURNAL,
     LEASE,
@@ -35,9 +32,17 @@ from .kinds import (
     PRUNED,
     RECALLED,
     SUMMARY,
-    check_kinds,
-    conditions,
+    Record,
+    ScopePath,
+    Stream,
+    Value,
+    digest,
 )
+from ..store.matching import check_kinds, conditions, matches
+from ..store.protocol import Store, all_streams
+from ..store.query import Condition, Delete, Op, Put, Scan, StreamScan, Write
+from ..store.retry import retried, write_each
+from .memory_items import faded, to_archive
 from .session_log import LEASE_TIME
 from .turns import TurnMessage, group_turns
 

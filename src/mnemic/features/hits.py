@@ -11,13 +11,11 @@ from msgspec import field
 from ..checks import check_choice, check_name, shown
 from ..errors import InvalidValueError
 from ..messages import Message, decode
-from ..records import Match, Record, Ref, ScopePath, Value, plain
+from ..records import ARCHIVED, FACT, MEMORY, MESSAGE, NOTE, RECALLED, Match, Record, Ref, ScopePath, Value, plain
 from ..store.protocol import Store, all_streams
 from ..store.query import Delete, StreamScan, Write
 from .facts import Fact, to_fact
-from .fading import Faded
-from .kinds import ARCHIVED, FACT, MEMORY, MESSAGE, NOTE, RECALLED
-from .memory_items import MemoryItem, to_item
+from .memory_items import Faded, MemoryItem, to_item
 from .notes import Note, to_note
 
 Item: TypeAlias = Message | MemoryItem | Note | Fact | str

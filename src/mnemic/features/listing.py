@@ -10,10 +10,9 @@ from msgspec.structs import replace
 
 from ..checks import check_count
 from ..errors import InvalidValueError, NotFoundError
-from ..records import ScopePath, Stream, Value
+from ..records import ARCHIVED, FACT, MEMORY, MESSAGE, NOTE, OF_SESSIONS, SUMMARY, ScopePath, Stream, Value
 from ..store.protocol import Store, all_streams
 from ..store.query import Purge, StreamScan, Write
-from .kinds import ARCHIVED, FACT, MEMORY, MESSAGE, NOTE, OF_SESSIONS, SUMMARY
 
 
 class SessionInfo(Value, frozen=True, kw_only=True):

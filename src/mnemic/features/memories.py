@@ -22,21 +22,24 @@ from ..checks import (
 )
 from ..errors import ConflictError, InvalidValueError, NotFoundError
 from ..recall.index_entry import RECALL
-from ..recall.similarity import NEAR, content_words, similarity
-from ..records import Record, Ref, ScopePath, digest_of
+from ..recall.text_analysis import NEAR, content_words, similarity
+from ..records import MEMORY, Record, Ref, ScopePath, digest_of
 from ..store.protocol import SearchableStore, scan_all
 from ..store.query import Condition, Outcome, Put, Scan, Search, Write, stored
 from ..store.retry import retried
-from . import fading
-from .fading import Faded
 from .hits import Hit, Reference, delete_refs, find_ref
-from .kinds import MEMORY
 from .memory_items import (
     Duplicates,
+    Faded,
     MemoryItem,
+    archived,
     check_importance,
     check_validity,
+    count_use,
+    decay,
+    faded,
     merged,
+    restore,
     source_labels,
     to_item,
     to_record,
@@ -179,7 +182,7 @@ class AsyncMemories:
         refs = list(dict.fromkeys([await self._ref(hit) for hit in hits]))
         found = await self._store.read(refs)
         there = [ref for ref, record in zip(refs, found, strict=True) if record is not None]
-        await fading.count_use(self._store, there, reported=True)
+        await count_use(self._store, there, reported=True)
         return len(there)
 
     async def fading(
@@ -191,7 +194,7 @@ class AsyncMemories:
         """
         if below is not None:
             check_number(below, "below")
-        every = fading.faded(self._store, self.scope, half_life)
+        every = faded(self._store, self.scope, half_life)
         found = [fade async for fade in every if below is None or fade.strength < below]
         return sorted(found, key=lambda fade: fade.strength)[: check_count(limit, "limit")]
 
@@ -201,15 +204,15 @@ class AsyncMemories:
         Calling it often or rarely makes no difference. Recall uses the decayed importance in any case;
         `min_importance` filters see the stored one.
         """
-        return await fading.decay(self._store, self.scope, half_life)
+        return await decay(self._store, self.scope, half_life)
 
     async def archived(self) -> list[MemoryItem]:
         """Return the archived memories of this scope, oldest first."""
-        return [to_item(record) for record in await fading.archived(self._store, self.scope)]
+        return [to_item(record) for record in await archived(self._store, self.scope)]
 
     async def restore(self, id: str) -> MemoryItem:
         """Restore an archived memory of this scope, counted as used now; raises NotFoundError or ConflictError."""
-        return to_item(await fading.restore(self._store, self.scope, id))
+        return to_item(await restore(self._store, self.scope, id))
 
     # Last among the public methods, because its name shadows the type in annotations.
     async def list(self, *, limit: int | None = None) -> list[MemoryItem]:
@@ -235,7 +238,7 @@ class AsyncMemories:
             merges = [put.record.ref for put in writes if put.if_version]
             merging.update(ref.key for ref in merges)
             written = await self._put(writes, once, digest) if writes else []
-            await fading.count_use(self._store, [*merges, *(old.ref for old in targets if isinstance(old, Record))])
+            await count_use(self._store, [*merges, *(old.ref for old in targets if isinstance(old, Record))])
             return [target if isinstance(target, Record) else written[target] for target in targets]
 
         # The memory to merge with may change meanwhile.
@@ -252,7 +255,7 @@ class AsyncMemories:
         written = [*zip([put.record for put in puts], outcomes, strict=True)]
         # Rewriting a memory counts as a use: it does not fade from its first write.
         rewritten = [record.ref for record, did in written if record.created is None and did.created != did.updated]
-        await fading.count_use(self._store, rewritten)
+        await count_use(self._store, rewritten)
         return [stored(record, outcome) for record, outcome in written]
 
     def _given(self, given: str | MemoryItem, once: str | None, n: int) -> Record:

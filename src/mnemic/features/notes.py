@@ -9,14 +9,14 @@ from typing import Any
 from msgspec import UNSET, UnsetType, json
 from msgspec.structs import replace
 
-from ..checks import JSON, MAX_TTL, check_count, check_json, check_name, check_text, shown
+from ..checks import JSON, MAX_TTL, check_count, check_json, check_name, check_names, check_text, shown
 from ..errors import InvalidValueError, LimitError, NotFoundError, SettingsChangedError
 from ..messages import texts_in
-from ..records import Record, Ref, ScopePath, Value
+from ..records import NOTE, Record, Ref, ScopePath, Value
+from ..store.matching import conditions
 from ..store.protocol import Store, scan_all
 from ..store.query import Condition, Delete, Expect, Limit, Op, Purge, Put, Scan, StreamScan, Touch, Write, stored
 from ..store.retry import retried
-from .kinds import NOTE, conditions, names
 
 
 class NoteInfo(Value, frozen=True, kw_only=True):
@@ -138,7 +138,7 @@ class AsyncNotes:
 
     async def read_many(self, keys: Sequence[str]) -> dict[str, JSON]:
         """Return the values of those of these keys that exist in this scope."""
-        refs = [self._ref(key) for key in names(keys, "keys")]
+        refs = [self._ref(key) for key in check_names(keys, "keys")]
         return {record.key: record.data for record in await self._store.read(refs) if record is not None}
 
     async def read_all(self) -> dict[str, JSON]:

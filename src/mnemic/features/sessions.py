@@ -18,12 +18,12 @@ from ..event_loop import off_loop
 from ..images import read_images
 from ..messages import SYSTEM_ID, Content, Message, MessageLike, Role, decode, encode, one_message, to_message
 from ..recall.index_entry import RECALL
-from ..records import Record, Ref, ScopePath, Stream
+from ..records import ARCHIVED, MESSAGE, SUMMARY, Record, Ref, ScopePath, Stream
+from ..store.matching import conditions
 from ..store.protocol import SearchableStore, scan_all
 from ..store.query import Delete, Expect, Op, Outcome, Purge, Put, Scan, StreamScan, Write
 from ..store.retry import retried
 from ..tokens import DEFAULT_ENCODING, TokenCounter, count_message
-from .kinds import ARCHIVED, MESSAGE, SUMMARY, conditions
 from .listing import SessionInfo, session_info
 from .session_log import ATTEMPTS, LimitedLog, difference, missing_records
 from .settings import GivenSettings, Overflow, Retention, SessionSettings, SettingsCache

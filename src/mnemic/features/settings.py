@@ -16,9 +16,8 @@ from msgspec.structs import asdict, replace
 from ..checks import check_count, check_number, check_ttl, shown
 from ..errors import InvalidValueError, UnreadableStoreError
 from ..messages import Message
-from ..records import ScopePath, Value
+from ..records import ARCHIVED, MESSAGE, SUMMARY, ScopePath, Value
 from ..store.query import Expect, Op, Touch
-from .kinds import ARCHIVED, MESSAGE, SUMMARY
 from .summary import Summarize
 
 Retention: TypeAlias = Literal["single_run", "session", "persistent"]

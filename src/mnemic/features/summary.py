@@ -14,9 +14,8 @@ from ..checks import check_text
 from ..event_loop import call
 from ..messages import Message
 from ..recall.text_analysis import terms
-from ..records import Record, ScopePath
+from ..records import SUMMARY, Record, ScopePath
 from ..store.query import Put
-from .kinds import SUMMARY
 
 SUMMARY_ID = "@summary"
 """Id of the summary message in a prompt."""

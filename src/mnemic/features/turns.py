@@ -11,11 +11,10 @@ from msgspec.structs import replace
 from ..checks import check_count, check_text
 from ..errors import BudgetError
 from ..messages import Message, decode
-from ..records import Record, Ref, ScopePath
+from ..records import MESSAGE, SUMMARY, Record, Ref, ScopePath
 from ..store.protocol import Store, scan_all
 from ..store.query import Condition, Scan
 from ..tokens import TokenCounter, count_message, tokens_of
-from .kinds import MESSAGE, SUMMARY
 from .summary import SUMMARY_ID, SUMMARY_KEY, summary_message
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)

@@ -21,9 +21,8 @@ from msgspec import Struct, field, json
 from ..errors import ClosedError, StoreError
 from ..event_loop import off_loop
 from ..recall.index_entry import unpack
-from ..records import Record, ScopePath
-from ..store.nearest import Mark, Near
-from ..store.planning import StreamName
+from ..records import Record, ScopePath, StreamName
+from ..store.protocol import Mark, Near
 
 if TYPE_CHECKING:
     import numpy as np

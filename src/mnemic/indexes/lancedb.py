@@ -18,8 +18,7 @@ from lancedb.index import FTS, BTree
 
 from ..errors import StoreBusyError, StoreError, StoreFullError, StorePermissionError, UnreadableStoreError
 from ..event_loop import off_loop, pause
-from ..store.nearest import CompanionMaker
-from ..store.registry import StoreURL
+from ..store.registry import CompanionMaker, StoreURL
 from .companion_index import CompanionIndex, MissingTableError, Point, PointFilter, as_words
 from .location import parse_location
 

@@ -29,8 +29,7 @@ from ..errors import (
 )
 from ..event_loop import off_loop
 from ..store.availability import Availability
-from ..store.nearest import CompanionMaker
-from ..store.registry import StoreURL
+from ..store.registry import CompanionMaker, StoreURL
 from .companion_index import MAX_POINTS, CompanionIndex, MissingTableError, Point, PointFilter, as_words
 from .location import Location, grpc_error, parse_location
 

@@ -20,8 +20,7 @@ from qdrant_client.common.client_exceptions import ResourceExhaustedResponse
 from ..errors import StoreBusyError, StoreError, StoreUnavailableError, UnreadableStoreError
 from ..event_loop import off_loop
 from ..store.availability import Availability
-from ..store.nearest import CompanionMaker
-from ..store.registry import StoreURL
+from ..store.registry import CompanionMaker, StoreURL
 from .companion_index import LAST, MARK, CompanionIndex, MissingTableError, Point, PointFilter
 from .location import Location, grpc_error, parse_location
 

@@ -17,20 +17,23 @@ import time
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Sequence
 from copy import copy
+from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import force_setattr, replace
 
 from ..errors import ConflictError, DecryptionError, InvalidValueError
-from ..event_loop import off_loop, pause
+from ..event_loop import Portal, off_loop, pause, running_loop
 from ..records import ENCRYPTION_KIND, Record, Ref, ScopePath, Stream
+from ..store import registry
 from ..store.matching import matches
-from ..store.once import note_ref
 from ..store.protocol import Capability, Page, Store
 from ..store.query import FIELDS, Condition, Derive, Op, Outcome, Put, Scan, StreamScan, Write, place_of
+from ..store.registry import Backend, StoreURL
+from ..store.retry import note_ref
 from .cipher import LASTING, OF_RECORD, EncryptionKeys, Keyring, LabelHasher, RecordCipher, key_of, tenant_of
-from .layer import Layer, filtered_scan
+from .layer import Layer, beside, filtered_scan
 
 METADATA_REF = Ref(ScopePath(), ENCRYPTION_KIND, "current")
 """Ref of the metadata record; hidden from callers above."""
@@ -279,3 +282,64 @@ def _stripped(record: Record, scan: Scan) -> Record:
 
 def _is_metadata(record: Record) -> bool:
     return record.kind == METADATA_REF.kind and record.scope == METADATA_REF.scope
+
+
+# ---------------------------------------------------------------- stores beside an encrypted one
+
+
+async def open_beside(store: Store, url: str) -> Store:
+    """Open the store at a URL for data from `store`: encrypted with the same keys, if that one is.
+
+    Raises as `registry.find` does, or a StoreError.
+    """
+    parsed, backend = registry.find(url)
+    # Inline there is no event loop on which a remote store could wait.
+    alone = running_loop() is None and not backend.inline
+    opened = _PortalStore(backend, parsed, store.clock) if alone else await _open(backend, parsed, store.clock)
+    try:
+        other = beside(store, opened)
+        if isinstance(other, EncryptLayer):
+            await other.prepare()
+        else:
+            await check_plain(other, str(parsed))
+    except BaseException:
+        await opened.close()
+        raise
+    return other
+
+
+async def _open(backend: Backend, url: StoreURL, clock: Callable[[], datetime]) -> Store:
+    opened = await backend.open(url)
+    opened.clock = clock
+    return opened
+
+
+class _PortalStore(Layer):
+    """Runs a store on a background event loop, for callers without a loop of their own."""
+
+    def __init__(self, backend: Backend, url: StoreURL, clock: Callable[[], datetime]) -> None:
+        self._portal = Portal()
+        try:
+            super().__init__(self._portal.run(_open(backend, url, clock)))
+        except BaseException:
+            self._portal.close()
+            raise
+
+    async def write(self, write: Write) -> list[Outcome]:
+        return self._portal.run(self._below.write(write))
+
+    async def read(self, refs: Sequence[Ref]) -> list[Record | None]:
+        return self._portal.run(self._below.read(refs))
+
+    async def scan(self, scan: Scan) -> Page[Record]:
+        return self._portal.run(self._below.scan(scan))
+
+    async def streams(self, scan: StreamScan) -> Page[Stream]:
+        return self._portal.run(self._below.streams(scan))
+
+    async def scrub(self) -> None:
+        self._portal.run(super().scrub())
+
+    async def close(self) -> None:
+        self._portal.run(self._below.close())
+        self._portal.close()

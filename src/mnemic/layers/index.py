@@ -19,13 +19,11 @@ from ..checks import check_count, shown, to_microseconds
 from ..errors import InvalidValueError
 from ..event_loop import mind_forks
 from ..models.embedder import Embedder
-from ..recall.index_entry import INDEX_BYTES, RECALL, SPEAKING, TURNS, EntryBuilder
+from ..recall.index_entry import INDEX_BYTES, RECALL, SPEAKING, TURNS, USE, EntryBuilder, Use, pack_use, unpack_use
 from ..recall.metrics import Metrics, MetricsRecorder
-from ..recall.strength import USE, Use, pack_use, unpack_use
 from ..records import Match, Record, Ref, ScopePath
 from ..store.matching import matches, to_cursor, true_at
-from ..store.nearest import Companion
-from ..store.protocol import Capability, Page, Store, scan_all
+from ..store.protocol import Capability, Companion, Page, Store, scan_all
 from ..store.query import (
     MAX_CHOICES,
     Condition,

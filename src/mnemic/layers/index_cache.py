@@ -16,11 +16,9 @@ from msgspec.structs import replace
 
 from ..errors import StoreError
 from ..event_loop import off_loop, pause
-from ..recall.index_entry import EntryBuilder, intact, log, pack, unpack
-from ..recall.strength import USE
-from ..records import AUDIT_KIND, Record, Ref, ScopePath, Stream
+from ..recall.index_entry import USE, EntryBuilder, intact, log, pack, unpack
+from ..records import AUDIT_KIND, Record, Ref, ScopePath, Stream, StreamName
 from ..store.availability import name_of
-from ..store.planning import StreamName
 from ..store.protocol import Page, Store, all_streams, scan_all
 from ..store.query import Derive, Scan, StreamScan, Write
 from .store_embedder import StoreEmbedder

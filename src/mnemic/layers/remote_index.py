@@ -14,13 +14,10 @@ from msgspec.structs import replace
 
 from ..checks import check_callable, from_microseconds
 from ..event_loop import pause
-from ..recall.index_entry import EntryBuilder, intact, unpack
+from ..recall.index_entry import USE, EntryBuilder, intact, unpack
 from ..recall.question import analyze_question
-from ..recall.strength import USE
-from ..records import AUDIT_KIND, Record, ScopePath, Stream, known_scope
-from ..store.nearest import Companion, Mark, Near, Nearest, OwnIndex
-from ..store.planning import StreamName
-from ..store.protocol import Store, all_streams, scan_all
+from ..records import AUDIT_KIND, Record, ScopePath, Stream, StreamName, known_scope
+from ..store.protocol import Companion, Mark, Near, Nearest, OwnIndex, Store, all_streams, scan_all
 from ..store.query import Derive, Scan, Search, StreamScan
 from .index_cache import IndexCache
 from .layer import scan_pages

@@ -160,7 +160,7 @@ def _static() -> Embedder:
 
 
 def _transformer() -> Embedder:
-    from .transformer import TransformerEmbedder
+    from .local import TransformerEmbedder
 
     return CombinedEmbedder((TransformerEmbedder(), 1.0), (_static(), STATIC_SHARE))
 

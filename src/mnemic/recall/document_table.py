@@ -14,8 +14,7 @@ import numpy as np
 
 from ..checks import to_microseconds
 from ..messages import ROLES
-from ..records import Record, Ref, Stream, known_scope
-from ..store.planning import StreamName
+from ..records import Record, Ref, Stream, StreamName, known_scope
 from .columns import Column, Postings, Vectors
 from .index_entry import SPEAKING, IndexEntry, TextFlags
 

@@ -12,16 +12,14 @@ from msgspec.structs import replace
 
 from ..checks import to_microseconds
 from ..messages import ROLES
-from ..records import Record, Ref, Stream
-from ..store.planning import StreamName
+from ..records import Record, Ref, Stream, StreamName
 from ..store.query import Condition, Search
 from .document_table import MOST, NONE, DocumentTable, name_of
 from .document_view import DocumentView
-from .index_entry import EntryBuilder, IndexEntry
+from .index_entry import USE, EntryBuilder, IndexEntry, days_between, strength, unpack_use
 from .question import Question, analyze_question
 from .scoring import Ranking, Weights, rank, signals
-from .similarity import similarity
-from .strength import USE, days_between, strength, unpack_use
+from .text_analysis import similarity
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

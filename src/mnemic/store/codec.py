@@ -16,7 +16,7 @@ from msgspec.structs import FieldInfo, fields
 from ..checks import EPOCH, MICROSECOND, from_microseconds, shown
 from ..errors import UnreadableStoreError
 from ..records import Record, ScopePath
-from .planning import Microseconds, RecordState
+from .stream_state import Microseconds, RecordState
 
 __all__ = ["FIELDS", "damaged", "decode_record", "decode_record_state", "encode_record", "from_columns", "to_columns"]
 

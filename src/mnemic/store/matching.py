@@ -1,17 +1,18 @@
-"""Filter semantics in Python: the reference for every store's own filters."""
+"""Filters: the conditions of callers' arguments, and their semantics, the reference for every store's own."""
 
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from msgspec import DecodeError, ValidationError, json
 
-from ..checks import shown
+from ..checks import check_name, check_names, check_number, check_time, shown
 from ..errors import InvalidValueError
-from ..records import ONCE_KIND, Record, ScopePath
+from ..messages import ROLES, Role
+from ..records import ARCHIVED, MESSAGE, ONCE_KIND, RECALLED, Record, ScopePath
 from .query import Condition, Scalar, Scan
 
 Position = tuple[str, str, int]
@@ -100,3 +101,47 @@ def _passes(value: Any, test: Condition) -> bool:
 
 def _equal(value: Any, other: Scalar | tuple[Scalar, ...]) -> bool:
     return family(value) == family(other) and bool(value == other)
+
+
+# ---------------------------------------------------------------- filters of callers
+
+
+def check_kinds(kinds: Sequence[str] | str, known: tuple[str, ...] = RECALLED) -> tuple[str, ...]:
+    """Return one kind or several as a tuple; raises InvalidValueError for an unknown one."""
+    return check_names(kinds, "kind", known)
+
+
+def recalled_kinds(kinds: Sequence[str] | str) -> tuple[str, ...]:
+    """Return the kinds to search; "message" includes archived messages. Raises as `check_kinds` does."""
+    chosen = check_kinds(kinds)
+    return tuple(dict.fromkeys((*chosen, ARCHIVED))) if MESSAGE in chosen else chosen
+
+
+def conditions(
+    metadata: Mapping[str, Any] | None = None,
+    *,
+    roles: Sequence[Role] | Role | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    min_importance: float | None = None,
+) -> tuple[Condition, ...]:
+    """Return filters as conditions; a list in the metadata means any of its values.
+
+    Raises InvalidValueError for an unknown role, or a value that cannot be compared.
+    """
+    found: list[Condition] = []
+    if roles is not None:
+        found.append(Condition("data.role", "in", check_names(roles, "role", ROLES)))
+    if metadata is not None and not isinstance(metadata, Mapping):
+        raise InvalidValueError(f"a metadata filter is an object, not {shown(metadata)}")
+    for name, value in (metadata or {}).items():
+        field = f"meta.{check_name(name, 'metadata filter')}"
+        many = isinstance(value, list | tuple | set | frozenset)
+        found.append(Condition(field, "in", tuple(value)) if many else Condition(field, "eq", value))
+    if since is not None:
+        found.append(Condition("created", "ge", check_time(since, "since")))
+    if until is not None:
+        found.append(Condition("created", "le", check_time(until, "until")))
+    if min_importance is not None:
+        found.append(Condition("importance", "ge", check_number(min_importance, "min_importance")))
+    return tuple(found)

@@ -1,6 +1,6 @@
 """Write planning: computes what writes change from loaded state, without I/O.
 
-A back-end loads what `Needs.of` names, calls `plan_writes`, and applies the `StreamChange`s. If a plan raises
+A back-end loads what `needs_of` names, calls `plan_writes`, and applies the `StreamChange`s. If a plan raises
 NeedsMoreError, the back-end loads `error.needs` as well and plans again.
 """
 
@@ -9,205 +9,53 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from copy import copy
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import chain, islice
-from typing import Annotated, Any, NamedTuple
+from typing import Any
 
-from msgspec import Meta, Struct, field
+from msgspec import UNSET, Struct, field
 from msgspec.structs import replace
 
 from ..checks import MICROSECOND, from_microseconds, to_microseconds
-from ..errors import MnemicError
-from ..records import ONCE_KIND, Record, Ref, ScopePath, Stream, known_scope
-from .once import ONCE_MICROSECONDS, DoneBeforeError, note_of, note_ref
+from ..errors import ConflictError, LimitError, SettingsChangedError
+from ..records import ONCE_KIND, Record, Ref, ScopePath, StreamName
 from .query import CountUse, Delete, Derive, Expect, Limit, Outcome, Purge, Put, Touch, Write
-from .rules import check_expected, check_limit, check_version, over_limit
+from .retry import ONCE_MICROSECONDS, DoneBeforeError, note_of, note_ref
+from .stream_state import Derived, Loaded, Needs, NeedsMoreError, RecordState, StreamChange, StreamState
 
 __all__ = [
-    "Derived", "Loaded", "Microseconds", "Needs", "NeedsMoreError", "Plan", "RecordState",
-    "StreamChange", "StreamName", "StreamState", "plan_writes",
+    "Plan", "check_expected", "check_limit", "check_version", "needs_of", "over_limit", "plan_writes",
 ]  # fmt: skip
 
 EVICTED_AT_ONCE = 32
 """How many eviction candidates of a limit are loaded ahead."""
 
-StreamName = tuple[str, str]
-"""Scope path and kind of a stream."""
 
-Microseconds = Annotated[
-    int,
-    Meta(ge=to_microseconds(datetime.min.replace(tzinfo=UTC)), le=to_microseconds(datetime.max.replace(tzinfo=UTC))),
-]
-"""A time in microseconds since 1970."""
-
-
-class StreamState(Struct, array_like=True):
-    """Totals and settings of a stream; `ttl` is in microseconds."""
-
-    scope: str
-    kind: str
-    last_seq: int
-    version: int
-    count: int
-    weight: int
-    created: Microseconds
-    updated: Microseconds
-    ttl: int | None = None
-    expires: Microseconds | None = None
-    soonest: Microseconds | None = None
-    """Lower bound of the first expiry of a record."""
-    settings: str | None = None
-    edited: int = 0
-    """Version of the last change to an existing record; later ones are appends."""
-    revision: int = 0
-    """Changes with every change of the stream; a recreated stream does not reuse one."""
-
-    @property
-    def name(self) -> StreamName:
-        """Scope path and kind."""
-        return (self.scope, self.kind)
-
-    def ended(self, moment: int) -> bool:
-        """Return whether the whole stream has expired."""
-        return self.expires is not None and self.expires <= moment
-
-    def stream(self, count: int, weight: int) -> Stream:
-        """Return the stream with its unexpired count and weight."""
-        return Stream(
-            scope=known_scope(self.scope),
-            kind=self.kind,
-            count=count,
-            weight=weight,
-            last_seq=self.last_seq,
-            version=self.version,
-            created=from_microseconds(self.created),
-            updated=from_microseconds(self.updated),
-            expires=None if self.expires is None else from_microseconds(self.expires),
-            ttl=None if self.ttl is None else self.ttl * MICROSECOND,
-            settings=self.settings,
-        )
-
-
-class RecordState(Struct, frozen=True):
-    """The state of a stored record, as a plan needs it."""
-
-    key: str
-    seq: int
-    version: int
-    created: int
-    weight: int
-    labels: dict[str, str]
-    expires: int | None = None
-
-
-class Needs(Struct):
-    """Data to load from a store before planning a write."""
-
-    streams: set[StreamName] = field(default_factory=set)
-    keys: dict[StreamName, set[str]] = field(default_factory=dict)
-    """Keys of records to load, by stream."""
-    whole: set[StreamName] = field(default_factory=set)
-    """Streams of which to load all records."""
-
-    @classmethod
-    def of(cls, writes: Iterable[Write]) -> Needs:
-        """Return the needs of these writes, as far as known in advance."""
-        needs = cls()
-        for write in writes:
-            if write.id is not None and (note := note_ref(write)) is not None:
-                needs.streams.add((note.scope.path, note.kind))
-                needs.keys.setdefault((note.scope.path, note.kind), set()).add(note.key)
-            for op in write.ops:
-                keys: tuple[str, ...] = ()
-                if isinstance(op, Put):
-                    name, keys = (op.record.scope.path, op.record.kind), (op.record.key,)
-                elif isinstance(op, Delete | Derive | CountUse):
-                    name, keys = (op.ref.scope.path, op.ref.kind), (op.ref.key,)
-                else:
-                    name = (op.scope.path, op.kind)
-                    if isinstance(op, Limit):
-                        keys = tuple(islice(chain.from_iterable(op.evict), EVICTED_AT_ONCE))
-                    elif isinstance(op, Purge):
-                        keys = op.keep
-                    elif isinstance(op, Expect) and op.key is not None:
-                        keys = (op.key,)
-                needs.streams.add(name)
-                if keys:
-                    needs.keys.setdefault(name, set()).update(keys)
-        return needs
-
-    def __bool__(self) -> bool:
-        """Return whether anything is requested."""
-        return bool(self.streams or self.keys or self.whole)
-
-
-class Loaded(Struct):
-    """Loaded states; None for a stream or a record that does not exist."""
-
-    streams: dict[StreamName, StreamState | None] = field(default_factory=dict)
-    records: dict[StreamName, dict[str, RecordState | None]] = field(default_factory=dict)
-    whole: set[StreamName] = field(default_factory=set)
-    """Streams of which all records were loaded."""
-    assumed: dict[StreamName, set[str]] = field(default_factory=dict)
-    """Keys that were not looked up, but are assumed not to exist."""
-
-    def take(self, more: Loaded) -> None:
-        """Add more loaded states."""
-        self.streams |= more.streams
-        self.whole |= more.whole
-        for name, records in more.records.items():
-            self.records.setdefault(name, {}).update(records)
-
-
-class NeedsMoreError(MnemicError):
-    """A plan needs states that are not loaded; internal."""
-
-    def __init__(self, needs: Needs) -> None:
-        super().__init__("a plan needs more loaded states")
-        self.needs = needs
-
-
-class Derived(NamedTuple):
-    """A derived value of a record to store with its version, or to remove if None."""
-
-    key: str
-    seq: int
-    name: str
-    version: int
-    value: bytes | None
-
-
-class StreamChange(Struct):
-    """Changes of one stream, applied in this order: removals, lost labels, replaced and added records, derived."""
-
-    name: StreamName
-    before: StreamState | None
-    """The stored state; None if the stream must not exist."""
-    after: StreamState | None
-    """The new state, the same object as `before` if it does not change; None if the stream is dropped."""
-    dropped: bool = False
-    """Whether the stored stream is dropped, and `after` is a new one."""
-    cleared: bool = False
-    """Whether all stored records except `spared` are removed, with their labels and derived values."""
-    spared: list[RecordState] = field(default_factory=list)
-    removed: list[RecordState] = field(default_factory=list)
-    """Stored records to remove, with their labels and derived values; empty if `cleared`."""
-    lost_labels: dict[int, dict[str, str]] = field(default_factory=dict)
-    """Stored labels of the replaced records, by seq."""
-    added: list[Record] = field(default_factory=list)
-    """Complete new records."""
-    replaced: list[Record] = field(default_factory=list)
-    """Complete records that replace stored ones with the same seq."""
-    derived: list[Derived] = field(default_factory=list)
-    """Derived values, including those of the added and replaced records."""
-    absent: list[str] = field(default_factory=list)
-    """Keys that were not looked up and must not exist."""
-
-    def expand(self, stored: Iterable[RecordState | None]) -> None:
-        """Name the records that a cleared stream loses, given all its stored ones."""
-        if self.cleared:
-            spared = {record.seq for record in self.spared}
-            self.removed = [record for record in stored if record is not None and record.seq not in spared]
+def needs_of(writes: Iterable[Write]) -> Needs:
+    """Return the needs of these writes, as far as known in advance."""
+    needs = Needs()
+    for write in writes:
+        if write.id is not None and (note := note_ref(write)) is not None:
+            needs.streams.add((note.scope.path, note.kind))
+            needs.keys.setdefault((note.scope.path, note.kind), set()).add(note.key)
+        for op in write.ops:
+            keys: tuple[str, ...] = ()
+            if isinstance(op, Put):
+                name, keys = (op.record.scope.path, op.record.kind), (op.record.key,)
+            elif isinstance(op, Delete | Derive | CountUse):
+                name, keys = (op.ref.scope.path, op.ref.kind), (op.ref.key,)
+            else:
+                name = (op.scope.path, op.kind)
+                if isinstance(op, Limit):
+                    keys = tuple(islice(chain.from_iterable(op.evict), EVICTED_AT_ONCE))
+                elif isinstance(op, Purge):
+                    keys = op.keep
+                elif isinstance(op, Expect) and op.key is not None:
+                    keys = (op.key,)
+            needs.streams.add(name)
+            if keys:
+                needs.keys.setdefault(name, set()).update(keys)
+    return needs
 
 
 class Plan(Struct):
@@ -575,3 +423,60 @@ _PLANS: dict[type, Any] = {
     Touch: _Planner._touch,
     Expect: _Planner._expect,
 }
+
+
+def check_version(ref: Ref, expected: int | None, current: int) -> None:
+    """Raise ConflictError unless the record is at the expected version; 0 means absent, None means any."""
+    if expected is None or expected == current:
+        return
+    state = f"is at version {current}" if current else "is not there"
+    wanted = f"version {expected}" if expected else "it to be new"
+    raise ConflictError(f"{_named(ref)} {state}; the writer expected {wanted}", key=ref.key, current=current)
+
+
+def check_expected(op: Expect, current: int, settings: str | None) -> None:
+    """Raise ConflictError unless the stream or record is at the version that `op` expects.
+
+    Raises SettingsChangedError if the stream's settings differ from the expected ones.
+    """
+    if op.settings is not UNSET and op.settings != settings:
+        raise SettingsChangedError(
+            f"the {op.kind} stream of scope {op.scope.path!r} has the settings {settings!r}; "
+            f"the writer expected {op.settings!r}",
+            settings=settings,
+        )
+    if op.key is not None:
+        ref = Ref(op.scope, op.kind, op.key)
+        if op.version is None and not current:
+            raise ConflictError(f"{_named(ref)} is not there", key=op.key)
+        check_version(ref, op.version, current)
+    elif op.version is not None and op.version != current:
+        raise ConflictError(
+            f"the {op.kind} stream of scope {op.scope.path!r} is at version {current}; "
+            f"the writer expected {op.version}",
+            current=current,
+        )
+
+
+def over_limit(op: Limit, count: int, weight: int) -> bool:
+    """Return whether this count and weight exceed the limit."""
+    return (op.max_count is not None and count > op.max_count) or (op.max_weight is not None and weight > op.max_weight)
+
+
+def check_limit(op: Limit, count: int, weight: int) -> None:
+    """Raise LimitError if the limit is strict and this count or weight exceeds it."""
+    if op.strict and over_limit(op, count, weight):
+        raise LimitError(
+            f"the {op.kind} stream of scope {op.scope.path!r} would hold {count:,} records of weight "
+            f"{weight:,}; its limits are {_shown(op.max_count)} records and weight {_shown(op.max_weight)}",
+            count=count,
+            weight=weight,
+        )
+
+
+def _named(ref: Ref) -> str:
+    return f"{ref.kind} {ref.key!r} in scope {ref.scope.path!r}"
+
+
+def _shown(limit: int | None) -> str:
+    return "any number of" if limit is None else f"{limit:,}"

@@ -10,16 +10,19 @@ from msgspec import Struct, field
 
 from ..checks import check_name, shown
 from ..errors import InvalidValueError, MissingExtraError, NotFoundError, UnknownSchemeError
-from .protocol import Store
+from .protocol import Companion, Store
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
     from urllib.parse import SplitResult
 
-__all__ = ["GROUP", "Backend", "StoreURL", "find", "found_in", "register", "schemes"]
+__all__ = ["GROUP", "INDEX_GROUP", "Backend", "CompanionMaker", "StoreURL", "find", "found_in", "register", "schemes"]
 
 GROUP = "mnemic.backends"
 """Entry point group of back-ends: the name is the URL scheme, the object a `Backend`."""
+
+INDEX_GROUP = "mnemic.indexes"
+"""Entry point group of companion indexes: the name is the URL scheme, the object a `CompanionMaker`."""
 
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
 _CREDENTIALS = re.compile(r"[:@]")
@@ -106,6 +109,12 @@ class Backend(Struct, frozen=True, kw_only=True):
     inline: bool = False
     prepare: Callable[[StoreURL], Awaitable[str]] | None = None
     exists: Callable[[StoreURL], Awaitable[bool]] | None = None
+
+
+class CompanionMaker(Struct, frozen=True, kw_only=True):
+    """Entry point object of a companion index: how to open one."""
+
+    open: Callable[[StoreURL], Awaitable[Companion]]
 
 
 def register(scheme: str, backend: Backend) -> None:

@@ -1,4 +1,4 @@
-"""Contract tests for companion indexes: see `mnemic.store.nearest.Companion`."""
+"""Contract tests for companion indexes: see `mnemic.store.protocol.Companion`."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 from ..errors import ClosedError, InvalidValueError
 from ..recall.index_entry import hashed, pack
 from ..recall.text_analysis import terms as terms_of
-from ..records import Record, ScopePath
+from ..records import Record, ScopePath, StreamName
 from ..store import registry
-from ..store.nearest import GROUP, Companion, Mark, Near
-from ..store.planning import StreamName
+from ..store.protocol import Companion, Mark, Near
 from .harness import KIND, SCOPE, moment
 from .targets import Target
 
@@ -47,7 +46,7 @@ class IndexHarness:
         self.index: Companion = self.open()
 
     def open(self) -> Companion:
-        url, maker = registry.found_in(GROUP, self.url)
+        url, maker = registry.found_in(registry.INDEX_GROUP, self.url)
         companion: Companion = self.run(maker.open(url))
         self._open.append(companion)
         return companion
@@ -436,6 +435,6 @@ def test_after_close_it_says_so(index_harness: IndexHarness) -> None:
 
 
 def test_an_option_that_nobody_knows_is_refused(index_harness: IndexHarness) -> None:
-    url, maker = registry.found_in(GROUP, f"{index_harness.url}?colour=blue")
+    url, maker = registry.found_in(registry.INDEX_GROUP, f"{index_harness.url}?colour=blue")
     with pytest.raises(InvalidValueError, match="colour"):
         index_harness.run(maker.open(url))

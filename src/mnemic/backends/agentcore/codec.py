@@ -17,9 +17,9 @@ from msgspec import DecodeError, Raw, Struct, field, json
 from msgspec.structs import replace
 
 from ...errors import InvalidValueError, NewerSchemaError, TooLargeError, UnreadableStoreError
-from ...records import MESSAGE_KIND, Record, known_scope
+from ...records import MESSAGE, Record, known_scope
 from ...store.codec import decode_record, encode_record
-from ...store.planning import StreamState
+from ...store.stream_state import StreamState
 
 FORMAT = 2
 MOST_TURNS = 99
@@ -127,7 +127,7 @@ class StoredEvent(NamedTuple):
 def turns_of(record: Record) -> list[dict[str, Any]]:
     """Return a message's text as conversation turns."""
     text = record.text
-    if record.kind != MESSAGE_KIND or not text:
+    if record.kind != MESSAGE or not text:
         return []
     role = record.data.get("role") if isinstance(record.data, dict) else None
     size = MOST_TURN if text.isascii() else MOST_TURN // 4

@@ -11,11 +11,11 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from ...checks import to_microseconds
-from ...records import EMBEDDER_KIND, ENCRYPTION_KIND, MESSAGE_KIND, ONCE_KIND, Record, now
-from ...store.planning import Loaded, Needs, RecordState, StreamChange, StreamState
+from ...records import EMBEDDER_KIND, ENCRYPTION_KIND, MESSAGE, ONCE_KIND, Record, now
+from ...store.stream_state import Loaded, Needs, RecordState, StreamChange, StreamState
 from .codec import FORMAT, MOST_TURNS, Event, Place, StoredEvent, size_of, turns_of
 
-EVENT_KINDS = frozenset({MESSAGE_KIND, "archived", "summary", "title", "progress", "lease", ONCE_KIND})
+EVENT_KINDS = frozenset({MESSAGE, "archived", "summary", "title", "progress", "lease", ONCE_KIND})
 """Kinds stored in events, which expire as the memory is configured."""
 RECORD_KINDS = frozenset({"memory", EMBEDDER_KIND, ENCRYPTION_KIND})
 """Kinds stored in memory records, which do not expire."""

@@ -21,10 +21,11 @@ from ...errors import ClosedError, InvalidValueError, StoreError
 from ...event_loop import mind_forks
 from ...records import Record, Ref, Stream, now
 from ...store.matching import from_cursor, of_kinds, seen, to_cursor
-from ...store.once import write_once
-from ...store.planning import Loaded, Needs, NeedsMoreError, StreamChange, plan_writes
+from ...store.planning import needs_of, plan_writes
 from ...store.protocol import Capability, Page
 from ...store.query import CountUse, Derive, Expect, Op, Outcome, Put, Scan, StreamScan, Touch, Write, place_of
+from ...store.retry import write_once
+from ...store.stream_state import Loaded, NeedsMoreError, StreamChange
 from .client import AT_ONCE, PAGE, MemoryClient, gathered
 from .codec import Event, Place, StoredEvent, decode_event, decode_memory, encode_event, encode_memory
 from .scope_state import EVENT_KINDS, RECORD_KINDS, Row, ScopeState, expired, state_of
@@ -287,7 +288,7 @@ class AgentCoreStore:
         return [Outcome() if isinstance(op, Derive) else next(outcomes) for op in write.ops]
 
     async def _apply(self, write: Write) -> list[Outcome]:
-        needs, loaded = Needs.of([write]), Loaded()
+        needs, loaded = needs_of([write]), Loaded()
         appends = all(isinstance(op, Put) and op.if_version == 0 for op in write.ops if isinstance(op, Put | Touch))
         path = place_of(write.ops[0])[0].path
         kinds = {kind for _, kind in needs.streams}

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import msgpack
 
 from ...errors import TooLargeError
-from ...store.planning import StreamName
+from ...records import StreamName
 from .client import Fields, Item, attribute, batches, together
 from .codec import chunk_addresses, state_at
 from .layout import Layout

@@ -19,9 +19,9 @@ from msgspec.structs import replace
 
 from ...checks import to_microseconds
 from ...errors import TooLargeError
-from ...records import Record, known_scope
+from ...records import Record, StreamName, known_scope
 from ...store.codec import damaged, decode_record, encode_record
-from ...store.planning import StreamName, StreamState
+from ...store.stream_state import StreamState
 from .client import Fields, Item, attribute
 
 # Names have no control characters, so these cannot be forged.

@@ -13,8 +13,9 @@ from itertools import islice
 
 from msgspec import json
 
+from ...records import StreamName
 from ...store.codec import damaged
-from ...store.planning import StreamChange, StreamName, StreamState
+from ...store.stream_state import StreamChange, StreamState
 from ..keyvalue.engine import RecordRange, StreamRange
 from .client import Fields, Item, Table, attribute
 from .codec import BREAK, MAX_PARTITION, Address, decode_state, digest, shortened, stream_partition

@@ -9,9 +9,9 @@ from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from typing import Any
 
-from ...records import known_scope
+from ...records import StreamName, known_scope
 from ...store.matching import in_reach
-from ...store.planning import StreamChange, StreamName, StreamState
+from ...store.stream_state import StreamChange, StreamState
 from ..keyvalue.engine import RecordRange, StreamRange
 from .client import MOST_READ, Fields, Item, Table, attribute, together
 from .codec import BREAK, STATE, Address, digest, label_partition, record_at, state_at, stream_partition

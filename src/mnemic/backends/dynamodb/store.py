@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from msgspec.structs import replace
 
 from ...errors import TooLargeError, UnreadableStoreError
-from ...records import Record
+from ...records import Record, StreamName
 from ...store.codec import decode_record_state
-from ...store.planning import Derived, Loaded, Needs, StreamChange, StreamName, StreamState
 from ...store.protocol import Capability
+from ...store.stream_state import Derived, Loaded, Needs, StreamChange, StreamState
 from ..keyvalue.engine import RecordRange, StreamRange
 from . import codec
 from .bulk import MOST_ITEMS, BulkWrite, BulkWrites

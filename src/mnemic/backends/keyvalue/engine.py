@@ -7,9 +7,9 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from ...records import Record
-from ...store.planning import Loaded, Needs, StreamChange, StreamName, StreamState
+from ...records import Record, StreamName
 from ...store.protocol import Capability
+from ...store.stream_state import Loaded, Needs, StreamChange, StreamState
 
 
 class RecordRange(Struct, frozen=True):

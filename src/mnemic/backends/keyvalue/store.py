@@ -10,12 +10,12 @@ from msgspec.structs import replace
 from ...checks import to_microseconds
 from ...errors import ClosedError
 from ...event_loop import mind_forks
-from ...records import Record, Ref, Stream, now
+from ...records import Record, Ref, Stream, StreamName, now
 from ...store.matching import Position, from_cursor, of_kinds, seen, to_cursor
-from ...store.once import write_once
-from ...store.planning import Needs, StreamName, StreamState
 from ...store.protocol import Capability, Page
 from ...store.query import Condition, Outcome, Scan, StreamScan, Write
+from ...store.retry import write_once
+from ...store.stream_state import Needs, StreamState
 from ..calls import GRACE
 from ..write_queue import WriteQueue, scope_of
 from .engine import Engine, RecordRange, StreamRange

@@ -10,10 +10,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 from ...errors import ConflictError, StoreBusyError
-from ...store.once import note_ref
-from ...store.planning import Loaded, Needs, NeedsMoreError, Plan, StreamChange, StreamName, StreamState, plan_writes
+from ...records import StreamName
+from ...store.planning import Plan, needs_of, plan_writes
 from ...store.query import Outcome, Put, Write
-from ...store.retry import retried
+from ...store.retry import note_ref, retried
+from ...store.stream_state import Loaded, Needs, NeedsMoreError, StreamChange, StreamState
 from .engine import Engine
 
 MOST_CACHED = 10_000
@@ -57,7 +58,7 @@ class Committer:
 
     async def _plan(self, loaded: Loaded, writes: Sequence[Write], moment: int) -> Plan:
         """Plan writes, and load what they need."""
-        needs = Needs.of(writes)
+        needs = needs_of(writes)
         while True:
             if missing := _missing(loaded, needs):
                 _add(loaded, await self._engine.load(missing))

@@ -11,12 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from ...recall.index_entry import unpack
-from ...recall.strength import USE
-from ...records import Record, ScopePath, known_scope
+from ...recall.index_entry import USE, unpack
+from ...records import Record, ScopePath, StreamName, known_scope
 from ...store.codec import FIELDS, from_columns
-from ...store.nearest import Mark, Near, Nearby
-from ...store.planning import StreamName
+from ...store.protocol import Mark, Near, Nearby
 from ..sql.rows import STREAM_COLUMNS, to_stream
 from ..sql.statements import Parameters, Prepared
 from .client import PostgresClient

@@ -14,12 +14,13 @@ import psycopg
 
 from ...errors import LimitError, StoreBusyError, StoreError, StoreUnavailableError, UnreadableStoreError
 from ...event_loop import off_loop
-from ...records import Record, Ref, ScopePath, now
+from ...records import Record, Ref, ScopePath, StreamName, now
 from ...store.codec import from_columns
-from ...store.once import write_once
-from ...store.planning import Needs, NeedsMoreError, Plan, StreamName, plan_writes
+from ...store.planning import Plan, needs_of, plan_writes
 from ...store.protocol import Capability
 from ...store.query import Outcome, Write
+from ...store.retry import write_once
+from ...store.stream_state import NeedsMoreError
 from ..sql.reading import Connection as Reads
 from ..sql.reading import SqlReads
 from ..sql.reading import Work as ReadWork
@@ -175,7 +176,7 @@ class PostgresStore(SqlReads):
             if outcomes is not None:
                 return [outcomes]
         begin = [(sql.begin, {}), (sql.set_timeouts, {"wait": f"{self._options.lock_timeout:.3f}s"})]
-        loaded = await load(connection, sql, Needs.of(writes), begin)
+        loaded = await load(connection, sql, needs_of(writes), begin)
         while True:
             try:
                 plan = await self._plan(loaded, writes)

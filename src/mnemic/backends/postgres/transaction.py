@@ -10,8 +10,9 @@ from msgspec import UNSET, Struct
 from sqlalchemy import Table
 
 from ...checks import from_microseconds
-from ...store.planning import Needs, StreamChange, StreamName
+from ...records import StreamName
 from ...store.query import Expect, Limit, Outcome, Put, Write
+from ...store.stream_state import Needs, StreamChange
 from ..sql.rows import LoadedRows, stream_values, to_record_state, to_row, to_stream
 from ..sql.schema import derived, labels, records
 from .client import Connection, Query

@@ -15,9 +15,9 @@ from zlib import crc32
 from msgspec import Raw, json, msgpack
 
 from ...checks import to_microseconds
-from ...records import Record
+from ...records import Record, StreamName
 from ...store.codec import encode_record
-from ...store.planning import RecordState, StreamChange, StreamName, StreamState
+from ...store.stream_state import RecordState, StreamChange, StreamState
 
 PARTS = 16
 """Number of keys that the list of streams is split into; fixed once a store is written."""

@@ -14,12 +14,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec import json
 
 from ...errors import StoreError, StoreUnavailableError
-from ...recall.index_entry import unpack
-from ...recall.strength import USE
-from ...records import Record, ScopePath, known_scope
-from ...store.nearest import Mark, Near, Nearby
-from ...store.planning import StreamName
-from ...store.protocol import Capability
+from ...recall.index_entry import USE, unpack
+from ...records import Record, ScopePath, StreamName, known_scope
+from ...store.protocol import Capability, Mark, Near, Nearby
 from ..keyvalue.engine import RecordRange, StreamRange
 from ..keyvalue.store import KeyValueStore
 from .client import Command

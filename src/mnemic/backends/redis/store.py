@@ -16,10 +16,10 @@ from contextlib import suppress
 from typing import Any
 
 from ...errors import StoreError, UnreadableStoreError
-from ...records import Record, known_scope
+from ...records import Record, StreamName, known_scope
 from ...store.codec import decode_record
-from ...store.planning import Loaded, Needs, StreamChange, StreamName, StreamState
 from ...store.protocol import Capability
+from ...store.stream_state import Loaded, Needs, StreamChange, StreamState
 from ..keyvalue.engine import RecordRange, StreamRange
 from .client import Command, RedisClient, evalsha
 from .codec import PARTS, Keys, WriteArguments, decode_slot, decode_state, list_part_of, read_argument

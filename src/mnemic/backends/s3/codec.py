@@ -19,7 +19,7 @@ from ...checks import to_microseconds
 from ...errors import NewerSchemaError, TooLargeError, UnreadableStoreError
 from ...records import Record
 from ...store.codec import encode_record
-from ...store.planning import RecordState, StreamState
+from ...store.stream_state import RecordState, StreamState
 
 FORMAT = 1
 MAX_PREFIX = 150

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from msgspec.structs import replace
 
-from ...store.planning import StreamChange
+from ...store.stream_state import StreamChange
 from .codec import Manifest, Segment, SegmentRecords, StoredRecord, StreamEntry, pack, split, write_object
 
 MAX_INLINE = 128 * 1024

@@ -11,10 +11,10 @@ from operator import attrgetter
 from typing import TypeVar
 
 from ...errors import StoreError, StoreUnavailableError, UnreadableStoreError
-from ...records import Record, known_scope
+from ...records import Record, StreamName, known_scope
 from ...store.codec import decode_record
-from ...store.planning import Loaded, Needs, RecordState, StreamChange, StreamName, StreamState
 from ...store.protocol import Capability
+from ...store.stream_state import Loaded, Needs, RecordState, StreamChange, StreamState
 from ..keyvalue.engine import RecordRange, StreamRange
 from .client import Bucket, Cache, Listed, UnchangedError
 from .codec import Keys, Manifest, Segment, SegmentRecords, StoredRecord, StreamEntry, read_object, write_object

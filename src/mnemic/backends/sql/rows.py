@@ -10,9 +10,9 @@ from msgspec import field, json
 
 from ...checks import shown
 from ...errors import UnreadableStoreError
-from ...records import Record
+from ...records import Record, StreamName
 from ...store.codec import FIELDS, to_columns
-from ...store.planning import Loaded, RecordState, StreamName, StreamState
+from ...store.stream_state import Loaded, RecordState, StreamState
 from .schema import streams
 
 COLUMNS = ("stream_id", *FIELDS)

@@ -18,9 +18,10 @@ from ...errors import ClosedError, UnreadableStoreError
 from ...event_loop import mind_forks, off_loop, running_loop, step
 from ...records import now
 from ...store.codec import FIELDS, to_columns
-from ...store.once import write_once
-from ...store.planning import Needs, NeedsMoreError, Plan, StreamChange, StreamState, plan_writes
+from ...store.planning import Plan, needs_of, plan_writes
 from ...store.query import Outcome, Write
+from ...store.retry import write_once
+from ...store.stream_state import Needs, NeedsMoreError, StreamChange, StreamState
 from ..sql.reading import KEYS_AT_ONCE, SqlReads, Work
 from ..sql.rows import RECORD_STATE_COLUMNS, STREAM_COLUMNS, LoadedRows, to_record_state
 from ..sql.statements import Statements
@@ -126,7 +127,7 @@ class SqliteStore(SqlReads):
 
     def _transact(self, writes: list[Write], connection: Connection) -> list[Result]:
         connection.raw.execute(BEGIN)
-        loaded, needs = LoadedRows(), Needs.of(writes)
+        loaded, needs = LoadedRows(), needs_of(writes)
         moment = to_microseconds(self.clock())
         plan: Plan | None = None
         while plan is None:

@@ -1,0 +1,165 @@
+"""States of streams and records: what a plan needs of a store, and the changes that it makes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Annotated, NamedTuple
+
+from msgspec import Meta, Struct, field
+
+from ..checks import MICROSECOND, from_microseconds, to_microseconds
+from ..errors import MnemicError
+from ..records import Record, Stream, StreamName, known_scope
+
+__all__ = [
+    "Derived", "Loaded", "Microseconds", "Needs", "NeedsMoreError", "RecordState", "StreamChange", "StreamState",
+]  # fmt: skip
+
+Microseconds = Annotated[
+    int,
+    Meta(ge=to_microseconds(datetime.min.replace(tzinfo=UTC)), le=to_microseconds(datetime.max.replace(tzinfo=UTC))),
+]
+"""A time in microseconds since 1970."""
+
+
+class StreamState(Struct, array_like=True):
+    """Totals and settings of a stream; `ttl` is in microseconds."""
+
+    scope: str
+    kind: str
+    last_seq: int
+    version: int
+    count: int
+    weight: int
+    created: Microseconds
+    updated: Microseconds
+    ttl: int | None = None
+    expires: Microseconds | None = None
+    soonest: Microseconds | None = None
+    """Lower bound of the first expiry of a record."""
+    settings: str | None = None
+    edited: int = 0
+    """Version of the last change to an existing record; later ones are appends."""
+    revision: int = 0
+    """Changes with every change of the stream; a recreated stream does not reuse one."""
+
+    @property
+    def name(self) -> StreamName:
+        """Scope path and kind."""
+        return (self.scope, self.kind)
+
+    def ended(self, moment: int) -> bool:
+        """Return whether the whole stream has expired."""
+        return self.expires is not None and self.expires <= moment
+
+    def stream(self, count: int, weight: int) -> Stream:
+        """Return the stream with its unexpired count and weight."""
+        return Stream(
+            scope=known_scope(self.scope),
+            kind=self.kind,
+            count=count,
+            weight=weight,
+            last_seq=self.last_seq,
+            version=self.version,
+            created=from_microseconds(self.created),
+            updated=from_microseconds(self.updated),
+            expires=None if self.expires is None else from_microseconds(self.expires),
+            ttl=None if self.ttl is None else self.ttl * MICROSECOND,
+            settings=self.settings,
+        )
+
+
+class RecordState(Struct, frozen=True):
+    """The state of a stored record, as a plan needs it."""
+
+    key: str
+    seq: int
+    version: int
+    created: int
+    weight: int
+    labels: dict[str, str]
+    expires: int | None = None
+
+
+class Needs(Struct):
+    """Data to load from a store before planning a write."""
+
+    streams: set[StreamName] = field(default_factory=set)
+    keys: dict[StreamName, set[str]] = field(default_factory=dict)
+    """Keys of records to load, by stream."""
+    whole: set[StreamName] = field(default_factory=set)
+    """Streams of which to load all records."""
+
+    def __bool__(self) -> bool:
+        """Return whether anything is requested."""
+        return bool(self.streams or self.keys or self.whole)
+
+
+class Loaded(Struct):
+    """Loaded states; None for a stream or a record that does not exist."""
+
+    streams: dict[StreamName, StreamState | None] = field(default_factory=dict)
+    records: dict[StreamName, dict[str, RecordState | None]] = field(default_factory=dict)
+    whole: set[StreamName] = field(default_factory=set)
+    """Streams of which all records were loaded."""
+    assumed: dict[StreamName, set[str]] = field(default_factory=dict)
+    """Keys that were not looked up, but are assumed not to exist."""
+
+    def take(self, more: Loaded) -> None:
+        """Add more loaded states."""
+        self.streams |= more.streams
+        self.whole |= more.whole
+        for name, records in more.records.items():
+            self.records.setdefault(name, {}).update(records)
+
+
+class NeedsMoreError(MnemicError):
+    """A plan needs states that are not loaded; internal."""
+
+    def __init__(self, needs: Needs) -> None:
+        super().__init__("a plan needs more loaded states")
+        self.needs = needs
+
+
+class Derived(NamedTuple):
+    """A derived value of a record to store with its version, or to remove if None."""
+
+    key: str
+    seq: int
+    name: str
+    version: int
+    value: bytes | None
+
+
+class StreamChange(Struct):
+    """Changes of one stream, applied in this order: removals, lost labels, replaced and added records, derived."""
+
+    name: StreamName
+    before: StreamState | None
+    """The stored state; None if the stream must not exist."""
+    after: StreamState | None
+    """The new state, the same object as `before` if it does not change; None if the stream is dropped."""
+    dropped: bool = False
+    """Whether the stored stream is dropped, and `after` is a new one."""
+    cleared: bool = False
+    """Whether all stored records except `spared` are removed, with their labels and derived values."""
+    spared: list[RecordState] = field(default_factory=list)
+    removed: list[RecordState] = field(default_factory=list)
+    """Stored records to remove, with their labels and derived values; empty if `cleared`."""
+    lost_labels: dict[int, dict[str, str]] = field(default_factory=dict)
+    """Stored labels of the replaced records, by seq."""
+    added: list[Record] = field(default_factory=list)
+    """Complete new records."""
+    replaced: list[Record] = field(default_factory=list)
+    """Complete records that replace stored ones with the same seq."""
+    derived: list[Derived] = field(default_factory=list)
+    """Derived values, including those of the added and replaced records."""
+    absent: list[str] = field(default_factory=list)
+    """Keys that were not looked up and must not exist."""
+
+    def expand(self, stored: Iterable[RecordState | None]) -> None:
+        """Name the records that a cleared stream loses, given all its stored ones."""
+        if self.cleared:
+            spared = {record.seq for record in self.spared}
+            self.removed = [record for record in stored if record is not None and record.seq not in spared]

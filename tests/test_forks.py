@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import mnemic
-from mnemic.event_loop import under_way
+from mnemic.event_loop import running_calls
 from servers.stores import REMOTE, empty_store
 
 PATIENCE = 30.0
@@ -114,20 +114,20 @@ def test_a_fork_waits_for_calls_under_way_and_holds_others_back() -> None:
     inside, leave = threading.Event(), threading.Event()
 
     def under() -> None:
-        with under_way:
+        with running_calls:
             inside.set()
             leave.wait()
-            with under_way:  # what a call under way begins itself is part of it
+            with running_calls:  # what a call under way begins itself is part of it
                 events.append("first call ends")
 
     def later() -> None:
-        with under_way:
+        with running_calls:
             events.append("second call")
 
     first = threading.Thread(target=under)
     first.start()
     inside.wait()
-    forking = threading.Thread(target=under_way.stop)
+    forking = threading.Thread(target=running_calls.drain)
     forking.start()
     second = threading.Thread(target=later)
     second.start()
@@ -136,6 +136,6 @@ def test_a_fork_waits_for_calls_under_way_and_holds_others_back() -> None:
     forking.join(PATIENCE)
     first.join(PATIENCE)
     events.append("forked")
-    under_way.go_on(child=False)
+    running_calls.resume(child=False)
     second.join(PATIENCE)
     assert events == ["first call ends", "forked", "second call"]

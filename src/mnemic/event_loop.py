@@ -86,7 +86,7 @@ class Portal:
         self._closed = False
         self._last: list[Callable[[], Coroutine[Any, Any, object]]] = []
         self._begin()
-        mind_forks(self)
+        notify_on_fork(self)
 
     def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
         """Run a coroutine and return its result, also on a running event loop, which is blocked meanwhile.
@@ -94,7 +94,7 @@ class Portal:
         Raises ClosedError after `close` or if it is closed meanwhile, and EventLoopError on the portal's own
         loop, which would deadlock.
         """
-        with under_way:
+        with running_calls:
             future = self._submit(coroutine)
             try:
                 return future.result()
@@ -142,7 +142,7 @@ class Portal:
     def after_fork(self) -> None:
         """Reset in a child, where the thread no longer exists; the parent's loop is not touched."""
         if self._loop is not None:
-            leave_alone((self._loop, self._thread))
+            never_close((self._loop, self._thread))
             self._dropped.detach()
         self._begin()
 
@@ -293,7 +293,7 @@ class Forking(Protocol):
         ...
 
 
-class UnderWay:
+class RunningCalls:
     """Tracks running calls: a fork waits for them and blocks new ones meanwhile.
 
     So a child never inherits half of a call, or a lock, of a thread that it does not have.
@@ -315,7 +315,7 @@ class UnderWay:
     def __exit__(self, *error: object) -> None:
         self._inside.remove(threading.get_ident())
 
-    def stop(self) -> None:
+    def drain(self) -> None:
         """Wait until calls in other threads have finished, at most FORK_PATIENCE seconds."""
         me = threading.get_ident()
         until = time.monotonic() + FORK_PATIENCE
@@ -323,7 +323,7 @@ class UnderWay:
         while any(thread != me for thread in self._inside) and time.monotonic() < until:
             time.sleep(0.0005)
 
-    def go_on(self, *, child: bool) -> None:
+    def resume(self, *, child: bool) -> None:
         """Let calls start again; in a child, forget those of other threads."""
         if child:
             me = threading.get_ident()
@@ -331,7 +331,7 @@ class UnderWay:
         self._forking = False
 
 
-under_way: UnderWay = UnderWay()
+running_calls: RunningCalls = RunningCalls()
 """Calls during which the process must not fork."""
 
 _forking: WeakSet[Forking] = WeakSet()
@@ -342,7 +342,7 @@ def _is_ours() -> bool:
     return threading.current_thread().name.startswith(OURS)
 
 
-def mind_forks(something: Forking) -> None:
+def notify_on_fork(something: Forking) -> None:
     """Register an object for fork callbacks while it is alive."""
     with _forking_lock:
         _forking.add(something)
@@ -351,13 +351,13 @@ def mind_forks(something: Forking) -> None:
 _inherited: list[object] = []
 
 
-def leave_alone(thing: object) -> None:
+def never_close(thing: object) -> None:
     """Keep a reference, in a child, to an object of the parent that must not be closed here."""
     _inherited.append(thing)
 
 
 def _before_fork() -> None:
-    under_way.stop()
+    running_calls.drain()
     with _forking_lock:
         known = list(_forking)
     for something in known:
@@ -369,11 +369,11 @@ def _after_fork() -> None:
     _forking_lock = threading.Lock()
     for something in list(_forking):
         something.after_fork()
-    under_way.go_on(child=True)
+    running_calls.resume(child=True)
 
 
 def _after_fork_in_parent() -> None:
-    under_way.go_on(child=False)
+    running_calls.resume(child=False)
 
 
 if hasattr(os, "register_at_fork"):

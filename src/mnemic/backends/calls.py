@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Generic, TypeVar
 
 from ..errors import ClosedError, EventLoopError, StoreUnavailableError
-from ..event_loop import leave_alone, mind_forks
+from ..event_loop import never_close, notify_on_fork
 from ..store.availability import Availability
 
 TIMEOUT = 10.0
@@ -59,14 +59,14 @@ class Calls(Generic[Client]):
         self.timeout = timeout
         self.client: Client | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._under_way: set[asyncio.Timeout] = set()
+        self._running: set[asyncio.Timeout] = set()
         self._connecting = asyncio.Lock()
         self._idle = asyncio.Event()
         self._connect = connect
         self._disconnect = disconnect
         self._closed = False
         self.availability: Availability = Availability(url)
-        mind_forks(self)
+        notify_on_fork(self)
 
     async def run(self, work: Callable[[Client], Awaitable[Result]]) -> Result:
         """Run `work` with the client and return its result.
@@ -84,7 +84,7 @@ class Calls(Generic[Client]):
         limit = asyncio.timeout(self.timeout)
         try:
             async with limit:
-                self._under_way.add(limit)
+                self._running.add(limit)
                 client = self.client
                 result = await work(await self.connected() if client is None else client)
         except StoreUnavailableError as error:
@@ -103,8 +103,8 @@ class Calls(Generic[Client]):
             self.availability.answered()
             return result
         finally:
-            self._under_way.discard(limit)
-            if self._closed and not self._under_way:
+            self._running.discard(limit)
+            if self._closed and not self._running:
                 self._idle.set()
 
     async def connected(self) -> Client:
@@ -128,12 +128,12 @@ class Calls(Generic[Client]):
             self.client = None  # its connections ended with their loop
 
     async def _end(self) -> None:
-        if self._under_way:
+        if self._running:
             self._idle.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(GRACE):
                     await self._idle.wait()
-            for limit in self._under_way:
+            for limit in self._running:
                 limit.reschedule(asyncio.get_running_loop().time())
             await self._idle.wait()
         client, self.client = self.client, None
@@ -145,8 +145,8 @@ class Calls(Generic[Client]):
 
     def after_fork(self) -> None:
         """Reset in a child, which does not touch the parent's connections."""
-        leave_alone(self.client)
+        never_close(self.client)
         self.client = self._loop = None
-        self._under_way = set()
+        self._running = set()
         self._connecting = asyncio.Lock()
         self._idle = asyncio.Event()

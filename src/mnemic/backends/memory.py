@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from ..checks import copy_json
 from ..errors import ClosedError
-from ..event_loop import under_way
+from ..event_loop import running_calls
 from ..records import Record, Ref, ScopePath, Stream, known_scope, now
 from ..store.matching import Position, from_cursor, in_reach, seen, to_cursor
 from ..store.planning import check_expected, check_limit, check_version, over_limit
@@ -218,13 +218,13 @@ class _Locked:
         self.data = data
 
     def __enter__(self) -> _Data:
-        under_way.__enter__()  # so that no forked child inherits a lock of another thread
+        running_calls.__enter__()  # so that no forked child inherits a lock of another thread
         self.data.lock.acquire()
         return self.data
 
     def __exit__(self, *error: object) -> None:
         self.data.lock.release()
-        under_way.__exit__()
+        running_calls.__exit__()
 
 
 class _Change:

@@ -17,7 +17,7 @@ from msgspec.structs import force_setattr, replace
 
 from ..checks import check_count, shown, to_microseconds
 from ..errors import InvalidValueError
-from ..event_loop import mind_forks
+from ..event_loop import notify_on_fork
 from ..models.embedder import Embedder
 from ..recall.index_entry import INDEX_BYTES, RECALL, SPEAKING, TURNS, USE, EntryBuilder, Use, pack_use, unpack_use
 from ..recall.metrics import Metrics, MetricsRecorder
@@ -75,7 +75,7 @@ class IndexLayer(Layer):
         """Whether each scope is too large for memory, and when that was determined."""
         self._uses: dict[Ref, tuple[int, int]] = {}
         self._metrics = MetricsRecorder()
-        mind_forks(self)
+        notify_on_fork(self)
 
     async def write(self, write: Write) -> list[Outcome]:
         """Pass the write on, with index entries for each text."""

@@ -12,7 +12,7 @@ from uuid import uuid4
 from botocore import exceptions as boto
 
 from ...errors import InvalidValueError, StoreBusyError, TooLargeError, UnreadableStoreError
-from ...event_loop import mind_forks
+from ...event_loop import notify_on_fork
 from ...records import now
 from .. import aws
 from .codec import Place, namespace_of
@@ -51,7 +51,7 @@ class MemoryClient:
         self.requests = requests
         self._memory = memory
         self.after_fork()
-        mind_forks(self)
+        notify_on_fork(self)
 
     def before_fork(self) -> None:
         """Do nothing: connections stay with the parent."""

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from ...checks import copy_json, to_microseconds
 from ...errors import ClosedError, InvalidValueError, StoreError
-from ...event_loop import mind_forks
+from ...event_loop import notify_on_fork
 from ...records import Record, Ref, Stream, now
 from ...store.matching import from_cursor, of_kinds, seen, to_cursor
 from ...store.planning import needs_of, plan_writes
@@ -52,7 +52,7 @@ class AgentCoreStore:
         self.clock: Callable[[], datetime] = clock
         self._closed = False
         self.after_fork()
-        mind_forks(self)
+        notify_on_fork(self)
 
     def before_fork(self) -> None:
         """Do nothing: cached scopes can be duplicated."""

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ...checks import to_microseconds
 from ...errors import ClosedError
-from ...event_loop import mind_forks
+from ...event_loop import notify_on_fork
 from ...records import Record, Ref, Stream, StreamName, now
 from ...store.matching import Position, from_cursor, of_kinds, seen, to_cursor
 from ...store.protocol import Capability, Page
@@ -35,7 +35,7 @@ class KeyValueStore:
         self.clock: Callable[[], datetime] = clock
         self._queue = self._new_queue()
         self._closed = False
-        mind_forks(self)
+        notify_on_fork(self)
 
     @property
     def capabilities(self) -> frozenset[Capability]:

@@ -26,7 +26,7 @@ from ...errors import (
     StorePermissionError,
     UnreadableStoreError,
 )
-from ...event_loop import under_way
+from ...event_loop import running_calls
 from ...store.registry import StoreURL
 from ..sql.conditions import Flavor, each_of_json
 from ..sql.migrate import Engine
@@ -127,7 +127,7 @@ class SqliteFile:
         file that nobody will open again.
         """
         # A child with a connection in the middle of a transaction could never write.
-        with under_way:
+        with running_calls:
             if self._closed:
                 raise ClosedError(f"{self.url} is closed")
             try:

@@ -15,7 +15,7 @@ from msgspec import json
 
 from ...checks import to_microseconds
 from ...errors import ClosedError, UnreadableStoreError
-from ...event_loop import mind_forks, off_loop, running_loop, step
+from ...event_loop import notify_on_fork, off_loop, running_loop, step
 from ...records import now
 from ...store.codec import FIELDS, to_columns
 from ...store.planning import Plan, needs_of, plan_writes
@@ -70,7 +70,7 @@ class SqliteStore(SqlReads):
         super().__init__(statements, clock)
         self._file = file
         self._start()
-        mind_forks(self)
+        notify_on_fork(self)
 
     def _start(self) -> None:
         self._queue = BlockingWriteQueue(self._commit)

@@ -12,12 +12,14 @@ from .edit import erase, forget, remember
 from .evaluate import evaluation
 from .inspect import ls, ping, recall, show, stats
 from .maintain import migrate, reembed, reindex, rotate
+from .mcp import mcp
 from .options import DEBUG, debug_option
 from .transfer import copy, export, import_
 
 SECTIONS: dict[str, list[click.Command]] = {
     "Look": [ls, show, stats, recall, ping],
     "Change": [remember, forget, erase],
+    "Connect": [mcp],
     "Move": [export, import_, copy],
     "Maintain": [migrate, reembed, reindex, rotate],
     "Measure": [evaluation],

@@ -153,14 +153,31 @@ def key_options(prefix: str = "", whose: str = "an encrypted store") -> Callable
     return decorate
 
 
-def store_options(command: Decorated) -> Decorated:
+def default_store() -> str:
+    """Return the path of the store for a user who names none: memory.db in the user's data folder, which is created."""
+    import os
+    import sys
+    from pathlib import Path
+
+    if sys.platform in ("win32", "darwin"):
+        folder = Path(click.get_app_dir("mnemic", roaming=False))
+    else:
+        data = Path(os.environ.get("XDG_DATA_HOME", ""))
+        folder = (data if data.is_absolute() else Path.home() / ".local" / "share") / "mnemic"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return str(folder / "memory.db")
+
+
+def store_options(command: Decorated, default: Callable[[], str] | None = None) -> Decorated:
     """Add --store, the options for its keys, and --debug; the command takes a `StoreChoice` as `store`."""
 
     @click.option(
         "--store",
         "-s",
         type=STORE,
-        required=True,
+        required=default is None,
+        default=default,
+        show_default=False if default is None else "memory.db in your data folder",
         envvar="MNEMIC_STORE",
         show_envvar=True,
         help="The URL of the store, or the path of an SQLite file.",
@@ -172,6 +189,11 @@ def store_options(command: Decorated) -> Decorated:
         return command(*arguments, store=StoreChoice(store, keys), **options)
 
     return run
+
+
+def default_store_options(command: Decorated) -> Decorated:
+    """Add the options of `store_options`; without --store, the command uses the store of `default_store`."""
+    return store_options(command, default_store)
 
 
 def filter_options(command: Decorated) -> Decorated:

@@ -1,0 +1,266 @@
+"""The default profile: remember, recall, forget, context, note and facts, in few tokens."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from msgspec import json
+
+from ..checks import shown
+from ..errors import InvalidValueError, NotFoundError
+from ..features.facts import Fact
+from ..features.hits import Hit
+from ..features.summary import QUOTED, quoted
+from .tools import Answer, Call, Schema, Tool, object_schema
+
+MAX_FACTS = 100
+"""Maximum number of facts in one answer."""
+TEXT: Schema = {"type": "string"}
+COUNT: Schema = {"type": "integer"}
+
+
+async def remember(call: Call, text: str, importance: float = 1.0) -> Answer:
+    """Remember a text; one that says the same as an earlier one is merged with it."""
+    item = await call.scope.remember(text, importance=importance, source=call.client, duplicates="merge")
+    return Answer(f"Remembered, with the id {item.id}.", {"id": item.id})
+
+
+async def recall(
+    call: Call,
+    query: str,
+    k: int = 5,
+    kinds: list[str] | None = None,
+    since: str | None = None,
+    until: str | None = None,
+) -> Answer:
+    """Search the scope and those below."""
+    hits = await call.scope.recall(query, k, kinds=kinds, since=_time(since, "since"), until=_time(until, "until"))
+    if not hits:
+        return Answer("Nothing is remembered about this.", {"hits": [], "notice": QUOTED})
+    return Answer(quoted(map(_line, hits)), {"hits": [_hit(hit, call) for hit in hits], "notice": QUOTED})
+
+
+async def forget(call: Call, ids: list[str]) -> Answer:
+    """Delete what has these ids; raises NotFoundError, and deletes nothing, if one does not exist."""
+    for id in ids:
+        await call.scope.get(id)
+    deleted = (await call.scope.forget(*ids)).deleted
+    return Answer(f"Forgotten: {deleted}.", {"deleted": deleted})
+
+
+async def context(call: Call, query: str, max_tokens: int = 2000) -> Answer:
+    """Return one block of everything that bears on a query."""
+    found = await call.scope.context(query, max_tokens)
+    return Answer(found.text or "Nothing is remembered about this.", {"text": found.text, "tokens": found.tokens})
+
+
+async def note(
+    call: Call,
+    action: str,
+    key: str | None = None,
+    value: str | None = None,
+    description: str | None = None,
+    if_version: int | None = None,
+) -> Answer:
+    """Write, read, delete or list notes."""
+    notes = call.scope.notes
+    if action == "list":
+        listed = [{"key": n.key, "description": n.description, "size": n.size} for n in await notes.list()]
+        lines = [f"- {n['key']}: {n['description'] or ''} ({n['size']} bytes)" for n in listed]
+        return Answer(quoted(lines) if lines else "There are no notes.", {"notes": listed})
+    key = _given(key, "key", action)
+    if action == "read":
+        found = await notes.get(key)
+        text = found.value if isinstance(found.value, str) else json.encode(found.value).decode()
+        return Answer(quoted([text]), {"value": found.value, "version": found.version, "notice": QUOTED})
+    if action == "delete":
+        if not await notes.delete(key):
+            raise NotFoundError(f"there is no note {shown(key)}")
+        return Answer(f"Deleted {key!r}.", {"deleted": 1})
+    written = await notes.write(
+        key,
+        _given(value, "value", action),
+        description=description,
+        metadata=None if call.client is None else {"source": call.client},
+        if_version=if_version,
+    )
+    return Answer(f"Noted under {key!r}.", {"version": written.version})
+
+
+async def facts(
+    call: Call,
+    action: str,
+    subject: str | None = None,
+    predicate: str | None = None,
+    object: str | None = None,
+    single: bool = False,
+    history: bool = False,
+) -> Answer:
+    """Add, ask, end or delete facts."""
+    known = call.scope.facts
+    if action == "ask":
+        found = await known.ask(subject, predicate, object, history=history, limit=MAX_FACTS)
+        lines = [f"- {fact.subject} {fact.predicate} {fact.object} ({_period(fact)})" for fact in found]
+        text = quoted(lines) if lines else "No such fact is known."
+        return Answer(text, {"facts": [_fact(fact) for fact in found], "notice": QUOTED})
+    names = _given(subject, "subject", action), _given(predicate, "predicate", action)
+    if action == "add":
+        added = await known.add(*names, _given(object, "object", action), single=single, source=call.client)
+        return Answer(f"Stated: {added.subject} {added.predicate} {added.object}.", {"facts": [_fact(added)]})
+    changed = await (known.update if action == "end" else known.delete)(*names, object)
+    if not changed:
+        raise NotFoundError(f"there is no such fact of {shown(subject)}")
+    return Answer(f"{'Ended' if action == 'end' else 'Deleted'}: {changed}.", {"changed": changed})
+
+
+def _given(value: str | None, field: str, action: str) -> str:
+    if value is None:
+        raise InvalidValueError(f"the action {action!r} needs {field!r}")
+    return value
+
+
+def _time(text: str | None, field: str) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidValueError(f"{field} must be a time such as 2026-01-31: {shown(text)}") from None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+def _line(hit: Hit) -> str:
+    day = "" if hit.created is None else f"[{hit.created:%Y-%m-%d}] "
+    message = hit.message
+    speaker = "" if message is None else f"{message.name or message.role}: "
+    return f"- {day}{speaker}{' '.join(hit.text.split())} (id {hit.id})"
+
+
+def _hit(hit: Hit, call: Call) -> dict[str, Any]:
+    found: dict[str, Any] = {"id": hit.id, "kind": hit.kind, "text": hit.text, "score": round(hit.score, 3)}
+    message = hit.message
+    optional = {
+        "created": None if hit.created is None else hit.created.isoformat(timespec="seconds"),
+        "said_by": None if message is None else message.name or message.role,
+        "scope": hit.scope.path.removeprefix(call.scope.path.path).strip("/") or None,
+        "source": hit.source,
+    }
+    return found | {name: value for name, value in optional.items() if value is not None}
+
+
+def _fact(fact: Fact) -> dict[str, Any]:
+    found = {"subject": fact.subject, "predicate": fact.predicate, "object": fact.object}
+    found["since"] = fact.valid_from.isoformat(timespec="seconds")
+    return found if fact.valid_to is None else {**found, "until": fact.valid_to.isoformat(timespec="seconds")}
+
+
+def _period(fact: Fact) -> str:
+    until = "" if fact.valid_to is None else f" until {fact.valid_to:%Y-%m-%d}"
+    return f"since {fact.valid_from:%Y-%m-%d}{until}"
+
+
+def _described(schema: Schema, description: str) -> Schema:
+    return {**schema, "description": description}
+
+
+def _one_of(*values: str) -> Schema:
+    return {**TEXT, "enum": list(values)}
+
+
+def _several(**properties: Schema) -> Schema:
+    return {"type": "array", "items": {"type": "object", "properties": properties}}
+
+
+_FACTS = _several(subject=TEXT, predicate=TEXT, object=TEXT, since=TEXT, until=TEXT)
+_HITS = _several(id=TEXT, kind=TEXT, text=TEXT, score={"type": "number"}, created=TEXT, said_by=TEXT, source=TEXT)
+
+DEFAULT_TOOLS = [
+    Tool(
+        "remember",
+        "Remember one thing for good, in a sentence that makes sense on its own, with names instead of 'I' or 'he'. "
+        "What is already remembered is merged.",
+        remember,
+        object_schema(
+            "text",
+            text=TEXT,
+            importance={"type": "number", "minimum": 0, "description": "default 1; 10 for what must not be lost"},
+        ),
+        object_schema("id", id=TEXT),
+        idempotent=True,
+    ),
+    Tool(
+        "recall",
+        "Search everything remembered: memories, earlier conversations, notes and facts. Ask in words or a question.",
+        recall,
+        object_schema(
+            "query",
+            query=TEXT,
+            k={"type": "integer", "minimum": 1, "maximum": 50, "description": "how many hits; default 5"},
+            kinds={"type": "array", "items": _one_of("memory", "message", "note", "fact", "summary")},
+            since=_described(TEXT, "ISO date or time"),
+            until=TEXT,
+        ),
+        object_schema("hits notice", hits=_HITS, notice=TEXT),
+        read_only=True,
+    ),
+    Tool(
+        "forget",
+        "Delete what has these ids, which recall and remember give. Ask the user first.",
+        forget,
+        object_schema("ids", ids={"type": "array", "items": TEXT, "minItems": 1}),
+        object_schema("deleted", deleted=COUNT),
+        destructive=True,
+    ),
+    Tool(
+        "context",
+        "Get one block of everything that bears on a question or task. Call it first in a conversation.",
+        context,
+        object_schema(
+            "query",
+            query=TEXT,
+            max_tokens={"type": "integer", "minimum": 50, "description": "size of the block; default 2000"},
+        ),
+        object_schema("text tokens", text=TEXT, tokens=COUNT),
+        read_only=True,
+    ),
+    Tool(
+        "note",
+        "Keep notes under a key, such as 'plan' or 'preferences'. write replaces the whole note.",
+        note,
+        object_schema(
+            "action",
+            action=_one_of("list", "read", "write", "delete"),
+            key=TEXT,
+            value=TEXT,
+            description=_described(TEXT, "what the note is about, for the list"),
+            if_version=_described(COUNT, "write only if the note still has this version, which read gives; 0 if new"),
+        ),
+        object_schema(
+            "",
+            notes=_several(key=TEXT, description={}, size=COUNT),
+            value={},
+            version=COUNT,
+            deleted=COUNT,
+            notice=TEXT,
+        ),
+        destructive=True,
+    ),
+    Tool(
+        "facts",
+        "State, ask, end or delete facts, such as Alice lives_in Oslo. ask takes any of subject, predicate and object; "
+        "an ended fact stays as history.",
+        facts,
+        object_schema(
+            "action",
+            action=_one_of("ask", "add", "end", "delete"),
+            subject=TEXT,
+            predicate=TEXT,
+            object=TEXT,
+            single=_described({"type": "boolean"}, "with add: only one object at a time, so the one before ends"),
+            history=_described({"type": "boolean"}, "with ask: past facts too"),
+        ),
+        object_schema("", facts=_FACTS, changed=COUNT, notice=TEXT),
+        destructive=True,
+    ),
+]

@@ -1,0 +1,96 @@
+"""A tool of the MCP server: its definition, the check of its arguments, and its result."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from functools import cached_property
+from typing import Any, NamedTuple, TypeAlias
+
+import mcp_types as types
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import best_match
+
+from ..errors import InvalidValueError, MnemicError
+from ..scope import AsyncScope
+
+LOG = logging.getLogger("mnemic.mcp")
+MAX_REASON = 300
+"""Maximum length of the reason why arguments are invalid, which may quote them."""
+
+Schema: TypeAlias = dict[str, Any]
+
+
+class Call(NamedTuple):
+    """The scope that a call is about, and the name of the client that made it."""
+
+    scope: AsyncScope
+    client: str | None
+
+
+class Answer(NamedTuple):
+    """A result: text for the model, and the same as data of the tool's output schema."""
+
+    text: str
+    data: dict[str, Any]
+
+
+class Tool:
+    """A tool, whose function is called with the arguments that its schema allows."""
+
+    def __init__(
+        self,
+        name: str,
+        description: str,
+        run: Callable[..., Awaitable[Answer]],
+        input: Schema,
+        output: Schema,
+        *,
+        title: str | None = None,
+        read_only: bool = False,
+        destructive: bool = False,
+        idempotent: bool = False,
+    ) -> None:
+        self.name = name
+        self._run = run
+        self._input = input
+        hints = types.ToolAnnotations(
+            read_only_hint=read_only, destructive_hint=destructive, idempotent_hint=idempotent, open_world_hint=False
+        )
+        self.definition = types.Tool(
+            name=name, title=title, description=description, input_schema=input, output_schema=output, annotations=hints
+        )
+
+    async def call(self, call: Call, arguments: dict[str, Any]) -> types.CallToolResult:
+        """Run the tool; an error becomes a result that the model can read, in one line."""
+        try:
+            self._check(arguments)
+            answer = await self._run(call, **arguments)
+        except MnemicError as error:
+            return _result(" ".join(str(error).split()), None)
+        except Exception as error:
+            LOG.exception("the tool %s failed", self.name)
+            return _result(f"the tool {self.name} failed: {type(error).__name__}; see the server's log", None)
+        return _result(*answer)
+
+    def _check(self, arguments: dict[str, Any]) -> None:
+        """Raise InvalidValueError unless the arguments are as the schema says."""
+        if (error := best_match(self._validator.iter_errors(arguments))) is not None:
+            where = "".join(f".{step}" if isinstance(step, str) else f"[{step}]" for step in error.absolute_path)
+            reason = error.message if len(error.message) <= MAX_REASON else f"{error.message[:MAX_REASON]}…"
+            raise InvalidValueError(f"{self.name}{where}: {reason}")
+
+    @cached_property
+    def _validator(self) -> Draft202012Validator:
+        return Draft202012Validator(self._input)
+
+
+def _result(text: str, data: dict[str, Any] | None) -> types.CallToolResult:
+    content: list[types.ContentBlock] = [types.TextContent(type="text", text=text)]
+    return types.CallToolResult(content=content, structured_content=data, is_error=data is None)
+
+
+def object_schema(required: str, **properties: Schema) -> Schema:
+    """Return the schema of an object with these properties and no others; `required` names some, between spaces."""
+    schema: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
+    return {**schema, "required": required.split()} if required else schema

@@ -170,14 +170,15 @@ def default_store() -> str:
 
 def store_options(command: Decorated, default: Callable[[], str] | None = None) -> Decorated:
     """Add --store, the options for its keys, and --debug; the command takes a `StoreChoice` as `store`."""
+    chosen: dict[str, Any] = {"required": True}
+    if default is not None:
+        chosen = {"default": default, "show_default": "memory.db in your data folder"}
 
     @click.option(
         "--store",
         "-s",
         type=STORE,
-        required=default is None,
-        default=default,
-        show_default=False if default is None else "memory.db in your data folder",
+        **chosen,
         envvar="MNEMIC_STORE",
         show_envvar=True,
         help="The URL of the store, or the path of an SQLite file.",

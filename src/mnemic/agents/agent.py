@@ -88,9 +88,7 @@ class Agent:
         self._tools = list(tools)
         self._memory_tools = memory_tools
         self._thinking = thinking
-        self._learn: tuple[Lesson, ...] | None = None
-        if learn:
-            self._learn = () if learn is True else tuple(learn)
+        self._learn: tuple[Lesson, ...] | None = (() if learn is True else tuple(learn)) if learn else None
         self._learn_with = learn_with
         self.learner: AsyncLearner | None = None
         self._options = options
@@ -103,10 +101,9 @@ class Agent:
         if memory is None and isinstance(session, Session | AsyncSession):
             self.memory: MemoryAccess = MemoryAccess.around(session)
         else:
-            self.memory = memory if isinstance(memory, MemoryAccess) else MemoryAccess(memory, name)
+            self.memory = MemoryAccess.of(memory, name)
         self._owns = not isinstance(memory, MemoryAccess)
-        self.bound: bool = memory is not None or not isinstance(session, str)
-        """Whether a memory or session was given."""
+        self._has_memory = memory is not None or not isinstance(session, str)
 
     @property
     def about(self) -> str | None:
@@ -220,22 +217,23 @@ class Agent:
             self._portal = Portal()
         return self._portal.run(work)
 
-    def bind(self, memory: MemoryAccess, session: AnySession | None = None) -> None:
-        """Move the agent to another memory; raises InvalidValueError once it has run."""
-        if self._inner is not None or self._capability is not None:
-            raise InvalidValueError(f"agent {self.name!r} has a memory already")
-        self.memory = memory
-        self._owns = False
-        self.session = self.session if session is None else session
-        self.bound = True
-
-    def _join(self, tools: FunctionToolset[Any], calls: AgentCalls, model: Model[Any] | str | None) -> None:
-        """Add tools for caller other agents, and a model if it has none; before its first run."""
+    def _join(
+        self,
+        tools: FunctionToolset[Any],
+        calls: AgentCalls,
+        model: Model[Any] | str | None,
+        memory: MemoryAccess,
+        session: AnySession,
+    ) -> None:
+        """Add tools for calling other agents, and a model and a memory if it has none; before its first run."""
         if self._inner is not None or self._capability is not None:
             raise InvalidValueError(f"agent {self.name!r} has run already: add it to a runtime before that")
         self._toolsets.append(tools)
         self._agent_calls = calls
         self._model = model if self._model is None else self._model
+        if not self._has_memory:
+            self.memory, self.session = memory, session
+            self._owns, self._has_memory = False, True
 
     async def close(self) -> None:
         """Finish learning; close the memory, if the agent opened it, and the event loop."""

@@ -69,9 +69,7 @@ class MemoryCapability(AbstractCapability[Any]):
         self.id = id
         self.description: None = None
         self.defer_loading = False
-        self.memory: MemoryAccess = (
-            memory if isinstance(memory, MemoryAccess) else MemoryAccess(memory, name or "agent")
-        )
+        self.memory: MemoryAccess = MemoryAccess.of(memory, name or "agent")
         self.session = session
         self.budget: Budget = Budget() if budget is None else budget
         self.name = name
@@ -84,7 +82,6 @@ class MemoryCapability(AbstractCapability[Any]):
         self._tools: FunctionToolset[Any] | None = memory_tools(self._turn_of, chosen) if chosen else None
 
     def _turn_of(self, ctx: RunContext[Any]) -> Turn:
-        """Return the memory state of a running run."""
         return self._turns[ctx.run_id or ""]
 
     @contextmanager
@@ -100,26 +97,22 @@ class MemoryCapability(AbstractCapability[Any]):
         """Close the memory, if the capability opened it."""
         await self.memory.close()
 
-    # ------------------------------------------------------------ what pydantic-ai asks for
+    # ------------------------------------------------------------ methods that pydantic-ai calls
 
     @classmethod
     def get_serialization_name(cls) -> str | None:
-        """Return None: a memory is not created from a spec."""
-        return None
+        return None  # a memory is not created from a spec
 
     def get_instructions(self) -> str | None:
-        """Return the instructions about memory; None if the prompt contains only turns."""
         shown = self.budget.share and (self.budget.recall or self.budget.notes)
         if self._tools is None and not shown:
             return None
         return INSTRUCTIONS + (WITH_TOOLS if self._tools is not None else "")
 
     def get_toolset(self) -> FunctionToolset[Any] | None:
-        """Return the tools."""
         return self._tools
 
     async def wrap_run(self, ctx: RunContext[Any], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
-        """Run, and store the turn however the run ends."""
         await self.memory.open()
         turn = self._begin(ctx)
         await turn.clear()
@@ -127,34 +120,32 @@ class MemoryCapability(AbstractCapability[Any]):
         try:
             result = await handler()
         except BaseException as error:
-            # Also stores messages when the run is cancelled.
-            with anyio.CancelScope(shield=True):
-                try:
-                    await turn.end(failed=True)
-                    await turn.clear()
-                except MnemicError as lost:
-                    error.add_note(f"the end of the turn could not be stored: {lost}")
+            try:
+                await self._end(turn, failed=True)
+            except MnemicError as lost:
+                error.add_note(f"the end of the turn could not be stored: {lost}")
             raise
         else:
-            with anyio.CancelScope(shield=True):
-                await turn.end(failed=False)
-                await turn.clear()
+            await self._end(turn, failed=False)
             return result
         finally:
             del self._turns[ctx.run_id or ""]
             if self.learner is not None:
                 await self.learner.later(turn.session, *self.learn)
 
+    async def _end(self, turn: Turn, *, failed: bool) -> None:
+        with anyio.CancelScope(shield=True):  # a cancelled run is stored too
+            await turn.end(failed=failed)
+            await turn.clear()
+
     async def before_node_run(self, ctx: RunContext[Any], *, node: Any) -> Any:
-        """Store the model's message before its tools run."""
-        if isinstance(node, CallToolsNode):
+        if isinstance(node, CallToolsNode):  # the model's message is stored before its tools run
             await self._turn_of(ctx).keep(ctx.messages)
         return node
 
     async def before_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """Store what the model is about to receive, and add memory to the request."""
         turn = self._turn_of(ctx)
         if not turn.begun:
             await turn.begin(text_of(ctx.prompt), self.budget, ctx.messages)

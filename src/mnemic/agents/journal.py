@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime
 from hashlib import sha256
 from typing import Any
@@ -17,7 +16,7 @@ from ..records import FACT, MEMORY, NOTE, Record, Ref, ScopePath, Value
 from ..records import JOURNAL as JOURNAL
 from ..scope import AsyncScope
 from ..store.protocol import Store, scan_all
-from ..store.query import Condition, Delete, Limit, Op, Outcome, Put, Scan, Write
+from ..store.query import Delete, Limit, Op, Outcome, Put, Scan, Write
 from ..store.retry import retried
 
 WRITTEN_BY = "written_by"
@@ -101,7 +100,8 @@ class AsyncJournal:
 
         The keys of a fact are its subject, predicate and object. `limit` counts back from the newest.
         """
-        acts = [_act(record) async for record in scan_all(self._store, self._scan())]
+        scan = Scan(scope=self.scope, kinds=(JOURNAL,))
+        acts = [convert(record.data, Act) async for record in scan_all(self._store, scan)]
         gone = {act.undoes for act in acts if act.undoes is not None}
         found = [
             replace(act, undone=act.id in gone)
@@ -128,12 +128,13 @@ class AsyncJournal:
         for change, record in zip(done.changes, present, strict=True):
             if change.lost:
                 raise InvalidValueError(f"{shown(change.key)} was too large for its former value to be kept")
-            if not force and _mark(record) != change.after:
+            if not force and _digest(record) != change.after:
                 version = record.version if record is not None else 0
                 told = f"{shown(' '.join(change.names) or change.key)} was changed again since act {done.id!r}"
                 raise ConflictError(f"{told}: undo that first, or use force", key=change.key, current=version)
             ops += self._restored(change, record)
-        return (await self._journaling("undo", Provenance(agent=by), done.id).written(ops)) or done
+        writer = _Journaling(self._store, self.scope, "undo", Provenance(agent=by), done.id)
+        return (await writer.write_act(Write(tuple(ops))))[1] or done
 
     async def undo_last(
         self, limit: int = 1, *, agent: str | None = None, session: str | None = None, by: str = "user"
@@ -148,52 +149,43 @@ class AsyncJournal:
 
     def writer(self, what: str, by: Provenance) -> AsyncScope:
         """Return the scope for writing on behalf of an agent: writes carry their provenance and are journaled."""
-        return AsyncScope(self._journaling(what, by), self.scope, self._scope._tokens)
-
-    def _journaling(self, what: str, by: Provenance, undoes: str | None = None) -> _Journaling:
-        return _Journaling(self._store, self.scope, what, by, undoes)
+        return AsyncScope(_Journaling(self._store, self.scope, what, by), self.scope, self._scope._tokens)
 
     async def _find(self, id: str) -> Act:
         (record,) = await self._store.read([Ref(self.scope, JOURNAL, check_name(id, "act"))])
         if record is None:
             raise NotFoundError(f"the journal of {self.scope.path!r} has no act {shown(id)}; only so many are kept")
-        return _act(record)
+        return convert(record.data, Act)
 
     def _restored(self, change: Change, present: Record | None) -> list[Op]:
         ref = Ref(self.scope, change.kind, change.key)
         version = present.version if present is not None else 0
         if change.before is not None:
-            return [Put(_record(ref, change.before), version)]
+            fields = {"scope": to_builtins(ref.scope), "kind": ref.kind, "key": ref.key, **change.before}
+            return [Put(convert(fields, Record), version)]
         if present is None:
             return []
-        moment = self._scope._store.clock()
-        if change.kind == FACT and present.valid_to is None and _before(present.valid_from, moment):
+        moment, start = self._store.clock(), present.valid_from
+        if change.kind == FACT and present.valid_to is None and start is not None and start < moment:
             return self._scope.facts._close(present, moment)
         return [Delete(ref, version)]
-
-    def _scan(self, where: tuple[Condition, ...] = ()) -> Scan:
-        return Scan(scope=self.scope, kinds=(JOURNAL,), where=where)
 
 
 class _Journaling(Layer):
     """Adds provenance and a journal entry with the previous values to each write."""
 
-    def __init__(self, below: Store, memory: ScopePath, what: str, by: Provenance, undoes: str | None) -> None:
+    def __init__(self, below: Store, scope: ScopePath, what: str, by: Provenance, undoes: str | None = None) -> None:
         super().__init__(below)
-        self._home = memory
+        self._scope = scope
         self._what = what
         self._by = by
         self._undoes = undoes
 
     async def write(self, write: Write) -> list[Outcome]:
-        """Pass the write on, with its journal entry in the same transaction."""
-        return (await self._write(write))[0]
+        return (await self.write_act(write))[0]
 
-    async def written(self, ops: list[Op]) -> Act | None:
-        """Run operations and return their act; None if they change nothing."""
-        return (await self._write(Write(tuple(ops))))[1]
-
-    async def _write(self, write: Write) -> tuple[list[Outcome], Act | None]:
+    async def write_act(self, write: Write) -> tuple[list[Outcome], Act | None]:
+        """Write, with a journal entry in the same transaction; the act is None if nothing changes."""
         refs = list(dict.fromkeys(ref for op in write.ops if (ref := _changed(op)) is not None))
         if not refs:
             return await self._below.write(write), None
@@ -203,12 +195,15 @@ class _Journaling(Layer):
             nonlocal guarded
             before = dict(zip(refs, await self._below.read(refs), strict=True))
             act = Act(id=new_id(), what=self._what, at=self.clock(), by=self._by, undoes=self._undoes)
-            ops, guarded = _guarded(write.ops, before, lambda record, act=act: self._stamped(record, act))  # type: ignore[misc]
+            stamp = None
+            if self._undoes is None:
+                stamp = {**to_builtins(self._by), "act": act.id, "at": act.at.isoformat()}
+            ops, guarded = _guarded(write.ops, before, stamp)
             changes = _changes(ops, before)
             if not changes:
                 return await self._below.write(write), None
             act = replace(act, changes=changes)
-            limit = Limit(self._home, JOURNAL, MAX_ACTS, MAX_BYTES, (), strict=False)
+            limit = Limit(self._scope, JOURNAL, MAX_ACTS, MAX_BYTES, (), strict=False)
             outcomes = await self._below.write(replace(write, ops=(*ops, Put(self._entry(act), 0), limit)))
             await self._trim(outcomes[-1])
             return outcomes[: len(write.ops)], act
@@ -216,23 +211,19 @@ class _Journaling(Layer):
         # If another writer was faster, the previous value is different.
         return await retried(journaled, self._what, retry_on=lambda error: error.key in guarded)
 
-    def _stamped(self, record: Record, act: Act) -> Record:
-        if self._undoes is not None:
-            return record
-        stamp = {**to_builtins(self._by), "act": act.id, "at": act.at.isoformat()}
-        return replace(record, meta={**record.meta, WRITTEN_BY: stamp})
-
     def _entry(self, act: Act) -> Record:
         data = to_builtins(act)
         labels = {} if act.undoes is None else {"undoes": act.undoes}
         size = len(json.encode(data))
-        return Record(scope=self._home, kind=JOURNAL, key=act.id, title=act.what, data=data, labels=labels, weight=size)
+        return Record(
+            scope=self._scope, kind=JOURNAL, key=act.id, title=act.what, data=data, labels=labels, weight=size
+        )
 
-    async def _trim(self, held: Outcome) -> None:
+    async def _trim(self, journal: Outcome) -> None:
         """Drop the oldest acts once there are too many, a tenth at a time."""
-        if held.count <= MAX_ACTS and held.weight <= MAX_BYTES:
+        if journal.count <= MAX_ACTS and journal.weight <= MAX_BYTES:
             return
-        scan = Scan(scope=self._home, kinds=(JOURNAL,), limit=max(1, held.count // 10), bodies=False)
+        scan = Scan(scope=self._scope, kinds=(JOURNAL,), limit=max(1, journal.count // 10), bodies=False)
         oldest = (await self._below.scan(scan)).items
         await self._below.write(Write(tuple(Delete(record.ref) for record in oldest)))
 
@@ -243,9 +234,9 @@ def _changed(op: Op) -> Ref | None:
 
 
 def _guarded(
-    ops: tuple[Op, ...], before: dict[Ref, Record | None], stamped: Callable[[Record], Record]
+    ops: tuple[Op, ...], before: dict[Ref, Record | None], stamp: dict[str, Any] | None
 ) -> tuple[list[Op], set[str]]:
-    """Return operations that fail if what was read before has changed, and their keys."""
+    """Return operations with provenance that fail if what was read before has changed, and their keys."""
     found: list[Op] = []
     guarded: set[str] = set()
     first = set(before)
@@ -260,7 +251,11 @@ def _guarded(
             version = old.version if old is not None else 0
             guarded.add(ref.key)
         first.discard(ref)
-        found.append(Put(stamped(op.record), version) if isinstance(op, Put) else Delete(ref, version))
+        if isinstance(op, Put):
+            meta = op.record.meta if stamp is None else {**op.record.meta, WRITTEN_BY: stamp}
+            found.append(Put(replace(op.record, meta=meta), version))
+        else:
+            found.append(Delete(ref, version))
     return found, guarded
 
 
@@ -274,60 +269,37 @@ def _changes(ops: list[Op], before: dict[Ref, Record | None]) -> list[Change]:
         old = before[ref]
         if old is None and new is None:
             continue
-        kept = None if old is None else _kept(old)
-        lost = kept is not None and len(json.encode(kept)) > MAX_BEFORE
+        fields = None if old is None else _fields(old)
+        lost = fields is not None and len(json.encode(fields)) > MAX_BEFORE
         record = new if new is not None else old
         assert record is not None
         names = [record.labels[name] for name in ("subject", "predicate", "object")] if ref.kind == FACT else []
         found.append(
-            Change(kind=ref.kind, key=ref.key, before=None if lost else kept, after=_mark(new), lost=lost, names=names)
+            Change(
+                kind=ref.kind, key=ref.key, before=None if lost else fields, after=_digest(new), lost=lost, names=names
+            )
         )
     return found
 
 
-_FIELDS = (
-    "text",
-    "title",
-    "data",
-    "meta",
-    "labels",
-    "importance",
-    "weight",
-    "pinned",
-    "created",
-    "expires",
-    "valid_from",
-    "valid_to",
-)
+_ASSIGNED = {"scope", "kind", "key", "seq", "version", "updated", "derived"}
+_FIELDS = tuple(name for name in Record.__struct_fields__ if name not in _ASSIGNED)
 
 
-def _kept(record: Record) -> dict[str, Any]:
+def _fields(record: Record) -> dict[str, Any]:
     """Return the restorable fields of a record, as JSON."""
-    kept: dict[str, Any] = to_builtins({name: getattr(record, name) for name in _FIELDS})
-    return {name: value for name, value in kept.items() if value not in (None, {}, False)}
+    fields: dict[str, Any] = to_builtins({name: getattr(record, name) for name in _FIELDS})
+    return {name: value for name, value in fields.items() if value not in (None, {}, False)}
 
 
-def _record(ref: Ref, kept: dict[str, Any]) -> Record:
-    return convert({"scope": to_builtins(ref.scope), "kind": ref.kind, "key": ref.key, **kept}, Record)
-
-
-def _mark(record: Record | None) -> str | None:
-    """Return a digest of a record's content."""
+def _digest(record: Record | None) -> str | None:
     if record is None:
         return None
-    kept = {name: value for name, value in _kept(record).items() if name != "created"}
-    return sha256(json.encode(kept, order="sorted")).hexdigest()[:16]
-
-
-def _act(record: Record) -> Act:
-    return convert(record.data, Act)
+    fields = {name: value for name, value in _fields(record).items() if name != "created"}
+    return sha256(json.encode(fields, order="sorted")).hexdigest()[:16]
 
 
 def _concerns(change: Change, key: str | None, kind: str | None) -> bool:
     if kind is not None and change.kind != kind:
         return False
     return key is None or key == change.key or key in change.names
-
-
-def _before(start: datetime | None, moment: datetime) -> bool:
-    return start is not None and start < moment

@@ -7,9 +7,10 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Literal, TypeAlias, get_args
 
-from msgspec import field
+from msgspec import field, to_builtins
 from msgspec.structs import replace
 
 from ..checks import check_count, check_time, shown
@@ -91,13 +92,11 @@ class AsyncLearner:
 
     def __init__(self, memory: AnyMemory | MemoryAccess, model: Any = None, *, name: str = "learner") -> None:
         """Raise InvalidValueError for an invalid memory or model."""
-        self.memory: MemoryAccess = memory if isinstance(memory, MemoryAccess) else MemoryAccess(memory, name)
+        self.memory: MemoryAccess = MemoryAccess.of(memory, name)
         self.name = name
         self._model: Asked | None = None if model is None else asked(model)
         self._model_name = model_name(model)
         self._jobs = BackgroundJobs()
-
-    # ------------------------------------------------------------ summaries
 
     def __repr__(self) -> str:
         """Return the class and the name."""
@@ -109,15 +108,14 @@ class AsyncLearner:
         The messages stay. Messages added meanwhile are left for the next summary; concurrent summaries build on
         each other.
         """
-        await self.memory.open()
-        chat = self.memory.session(session)
         check_count(keep, "keep")
+        chat = await self._open(session)
         ref = Ref(chat.scope, SUMMARY, SUMMARY_KEY)
         for _ in range(ATTEMPTS):
             old = await self._read(ref)
             fresh = await self._after(chat, _summary(old).last_seq if old is not None else 0)
             try:
-                for leaving in batched(_up_to(fresh, keep)):
+                for leaving in _batches(_up_to(fresh, keep)):
                     await self._carry_on(chat, old, leaving)
                     old = await self._read(ref)
             except ConflictError:
@@ -134,11 +132,9 @@ class AsyncLearner:
 
         messages = [decode(record) for record in leaving]
         put = await summary_record(Summarize(model), chat.scope, old, leaving, messages)
-        meta = {WRITTEN_BY: self._by(chat, leaving[-1].key)}
-        write = Write((Put(replace(put.record, meta=meta), put.if_version),))
+        record = replace(put.record, meta=self._written_by(chat, leaving[-1].key))
+        write = Write((Put(record, put.if_version),))
         await self.memory.run(chat._store.write(write))
-
-    # ------------------------------------------------------------ facts
 
     async def extract(self, session: AnySession) -> Extracted:
         """Extract facts from messages of a session that are new since the last call, and store them.
@@ -147,31 +143,30 @@ class AsyncLearner:
         InvalidValueError without a model, or if its answer is invalid.
         """
         model = self._needed("extract")
-        await self.memory.open()
-        chat = self.memory.session(session)
-        total = Extracted()
+        chat = await self._open(session)
+        facts: list[MemoryItem] = []
+        links: list[Fact] = []
+        skipped = 0
         mark = await self._read(Ref(chat.scope, PROGRESS, "extract"))
         done = mark.data["seq"] if mark is not None and isinstance(mark.data, dict) else 0
         version = mark.version if mark is not None else 0
-        for fresh in batched(await self._after(chat, int(done))):
+        for fresh in _batches(await self._after(chat, int(done))):
             spoken = [record for record in fresh if record.text and _role(record) in SPEAKERS]
             found = await ask_for(Found, model, EXTRACT, numbered(_lines(spoken))) if spoken else Found()
-            facts, links, skipped = await self._keep(chat, spoken, found)
-            total = Extracted(facts=total.facts + facts, links=total.links + links, skipped=total.skipped + skipped)
+            skipped += await self._store_found(chat, spoken, found, facts, links)
             data = {"seq": fresh[-1].seq}
             put = Put(Record(scope=chat.scope, kind=PROGRESS, key="extract", data=data), version)
             try:
                 (did,) = await self.memory.run(chat._store.write(Write((put,))))
             except ConflictError:
-                return total  # another process learns from this session, and continues
+                break  # another process learns from this session, and continues
             version = did.version
-        return total
+        return Extracted(facts=facts, links=links, skipped=skipped)
 
-    async def _keep(
-        self, chat: AsyncSession, spoken: list[Record], found: Found
-    ) -> tuple[list[MemoryItem], list[Fact], int]:
-        facts: list[MemoryItem] = []
-        links: list[Fact] = []
+    async def _store_found(
+        self, chat: AsyncSession, spoken: list[Record], found: Found, facts: list[MemoryItem], links: list[Fact]
+    ) -> int:
+        """Store what a model found, add it to the lists, and return the number of rejected items."""
         skipped = 0
         items: list[FoundFact | Triple] = [*found.facts, *found.triples]
         for item in items:
@@ -180,7 +175,7 @@ class AsyncLearner:
                 continue
             source = spoken[item.message - 1]
             confidence = min(1.0, max(0.0, item.confidence))
-            writer = self._writer("extract", chat, source.key)
+            writer = self._writer("extract", self._provenance(chat, source.key))
             try:
                 if isinstance(item, FoundFact):
                     meta = {"confidence": confidence, "session": chat.name}
@@ -201,9 +196,7 @@ class AsyncLearner:
                     links.append(await self.memory.run(stated))
             except InvalidValueError:
                 skipped += 1  # an empty name, or one that is far too long
-        return facts, links, skipped
-
-    # ------------------------------------------------------------ insights
+        return skipped
 
     async def reflect(self, period: timedelta | tuple[datetime, datetime] = timedelta(days=1)) -> list[MemoryItem]:
         """Derive insights from everything said and remembered in a period; store and return them.
@@ -213,12 +206,12 @@ class AsyncLearner:
         """
         model = self._needed("reflect")
         scope = await self.memory.open()
-        since, until = _period(period, self.memory.scope._store.clock())
+        since, until = _period(period, scope._store.clock())
         material = await self.memory.run(self._material(since, until))
         if not material:
             return []
         found = await ask_for(Insights, model, REFLECT, numbered(_lines(material)))
-        kept = []
+        stored = []
         for insight in found.insights:
             sources = [material[n - 1] for n in insight.sources if 1 <= n <= len(material)]
             if not sources or not insight.text.strip():
@@ -230,10 +223,10 @@ class AsyncLearner:
                 "sources": [[r.scope.path, r.kind, r.key] for r in sources],
             }
             importance = min(10.0, max(0.0, insight.importance))
-            writer = AsyncJournal(scope).writer("reflect", Provenance(agent=self.name, model=self._model_name))
+            writer = self._writer("reflect", self._provenance())
             work = writer.remember(insight.text, importance=importance, metadata=meta, duplicates="merge")
-            kept.append(await self.memory.run(work))
-        return kept
+            stored.append(await self.memory.run(work))
+        return stored
 
     async def _material(self, since: datetime, until: datetime) -> list[Record]:
         where = (Condition("created", "ge", since), Condition("created", "le", until))
@@ -251,17 +244,14 @@ class AsyncLearner:
         chosen = {record.ref for record in first[-MATERIAL:]}
         return [record for record in found if record.ref in chosen]
 
-    # ------------------------------------------------------------ titles
-
     async def title(self, session: AnySession, *, renew: bool = False) -> str | None:
         """Return the title of a session, created once, or again with `renew`; None while it is empty."""
-        await self.memory.open()
-        chat = self.memory.session(session)
-        ref = Ref(chat.scope, TITLE, TITLE)
-        old = await self._read(ref)
+        chat = await self._open(session)
+        old = await self._read(Ref(chat.scope, TITLE, TITLE))
         if old is not None and not renew:
             return old.title
-        messages = [m for m in await self.memory.run(_opening(chat)) if m.role in SPEAKERS]
+        page = await self.memory.run(chat._store.scan(Scan(scope=chat.scope, kinds=(MESSAGE,), limit=20)))
+        messages = [message for message in map(decode, page.items) if message.role in SPEAKERS]
         made = title_of(messages)
         if made is None:
             return None
@@ -269,11 +259,9 @@ class AsyncLearner:
             said = "\n".join(f"{m.name or m.role}: {m.text or ''}"[:500] for m in messages)
             answer = await self._model([Message("system", TITLE_TASK), Message("user", said)])
             made = " ".join(answer.strip().strip("\"'*#").split())[:120] or made
-        record = Record(scope=chat.scope, kind=TITLE, key=TITLE, title=made, meta={WRITTEN_BY: self._by(chat, None)})
+        record = Record(scope=chat.scope, kind=TITLE, key=TITLE, title=made, meta=self._written_by(chat))
         await self.memory.run(chat._store.write(Write((Put(record),))))
         return made
-
-    # ------------------------------------------------------------ in the background
 
     async def later(self, session: AnySession, *lessons: Lesson) -> None:
         """Learn from a session in the background, and return at once; by default, everything possible.
@@ -285,8 +273,7 @@ class AsyncLearner:
             if lesson not in LESSONS:
                 raise InvalidValueError(f"there is no lesson {shown(lesson)}: there are {', '.join(LESSONS)}")
             name = session if isinstance(session, str) else session.scope.path
-            work = {"summarize": self.summarize, "extract": self.extract, "title": self.title}[lesson]
-            self._jobs.give((lesson, name), lambda work=work: work(session))  # type: ignore[misc]
+            self._jobs.submit((lesson, name), partial(getattr(self, lesson), session))
 
     @property
     def waiting(self) -> int:
@@ -313,12 +300,14 @@ class AsyncLearner:
     async def __aexit__(self, *error: object) -> None:
         await self.close()
 
-    # ------------------------------------------------------------ what they share
-
     def _needed(self, what: str) -> Asked:
         if self._model is None:
             raise InvalidValueError(f"{what} needs a model, and this learner has none: give it one as `model`")
         return self._model
+
+    async def _open(self, session: AnySession) -> AsyncSession:
+        await self.memory.open()
+        return self.memory.session(session)
 
     async def _read(self, ref: Ref) -> Record | None:
         (record,) = await self.memory.run(self.memory.scope._store.read([ref]))
@@ -329,9 +318,8 @@ class AsyncLearner:
 
         async def read() -> list[Record]:
             found: list[Record] = []
-            async for record in scan_all(
-                chat._store, Scan(scope=chat.scope, kinds=(MESSAGE,), reverse=True, limit=200)
-            ):
+            scan = Scan(scope=chat.scope, kinds=(MESSAGE,), reverse=True, limit=200)
+            async for record in scan_all(chat._store, scan):
                 if record.seq <= seq:
                     break
                 if "role" not in record.labels:
@@ -340,32 +328,25 @@ class AsyncLearner:
 
         return await self.memory.run(read())
 
-    def _by(self, chat: AsyncSession, message: str | None) -> dict[str, Any]:
-        by = {"agent": self.name, "session": chat.name, "message": message, "model": self._model_name}
-        return {
-            key: value
-            for key, value in {**by, "at": self.memory.scope._store.clock().isoformat()}.items()
-            if value is not None
-        }
+    def _provenance(self, chat: AsyncSession | None = None, message: str | None = None) -> Provenance:
+        session = None if chat is None else chat.name
+        return Provenance(agent=self.name, session=session, message=message, model=self._model_name)
 
-    def _writer(self, what: str, chat: AsyncSession, message: str) -> AsyncScope:
-        by = Provenance(agent=self.name, session=chat.name, message=message, model=self._model_name)
+    def _written_by(self, chat: AsyncSession, message: str | None = None) -> dict[str, Any]:
+        at = self.memory.scope._store.clock().isoformat()
+        return {WRITTEN_BY: {**to_builtins(self._provenance(chat, message)), "at": at}}
+
+    def _writer(self, what: str, by: Provenance) -> AsyncScope:
         return AsyncJournal(self.memory.scope).writer(what, by)
 
 
-def batched(records: list[Record]) -> Iterator[list[Record]]:
-    """Yield batches of records for a model."""
+def _batches(records: list[Record]) -> Iterator[list[Record]]:
     for start in range(0, len(records), AT_ONCE):
         yield records[start : start + AT_ONCE]
 
 
 def _role(record: Record) -> Any:
     return record.data.get("role") if isinstance(record.data, dict) else None
-
-
-async def _opening(chat: AsyncSession) -> list[Message]:
-    page = await chat._store.scan(Scan(scope=chat.scope, kinds=(MESSAGE,), limit=20))
-    return [decode(record) for record in page.items]
 
 
 def _up_to(records: list[Record], keep: int) -> list[Record]:
@@ -382,12 +363,8 @@ def _up_to(records: list[Record], keep: int) -> list[Record]:
 
 def _summary(record: Record) -> Summary:
     data: dict[str, Any] = record.data if isinstance(record.data, dict) else {}
-    return Summary(
-        text=record.text or "",
-        first_seq=data.get("first_seq", 0),
-        last_seq=data.get("last_seq", 0),
-        messages=data.get("messages", 0),
-    )
+    numbers = {name: data.get(name, 0) for name in ("first_seq", "last_seq", "messages")}
+    return Summary(text=record.text or "", **numbers)
 
 
 def _lines(records: Sequence[Record]) -> list[str]:
@@ -426,24 +403,24 @@ class BackgroundJobs:
         """Number of pending jobs."""
         return len(self._waiting)
 
-    def give(self, name: Hashable, work: Callable[[], Awaitable[object]]) -> None:
+    def submit(self, name: Hashable, work: Callable[[], Awaitable[object]]) -> None:
         """Submit a job, and return at once."""
         self._waiting.setdefault(name, work)
         self._start()
 
     async def drain(self) -> None:
         """Wait until all jobs are done, including new ones."""
-        while self._waiting or self._busy():
+        while self._waiting or self._is_busy():
             self._start()
             assert self._task is not None
             await asyncio.wait([self._task])
 
-    def _busy(self) -> bool:
+    def _is_busy(self) -> bool:
         task = self._task
         return task is not None and not task.done() and task.get_loop() is asyncio.get_running_loop()
 
     def _start(self) -> None:
-        if not self._busy():
+        if not self._is_busy():
             self._task = asyncio.get_running_loop().create_task(self._work(), name="mnemic-learning")
 
     async def _work(self) -> None:

@@ -52,6 +52,11 @@ class MemoryAccess:
             raise InvalidValueError(f"an agent's memory is a scope, a memory or a URL: {shown(memory)}")
 
     @classmethod
+    def of(cls, memory: AnyMemory | MemoryAccess, name: str) -> MemoryAccess:
+        """Return access to a memory, or the given access."""
+        return memory if isinstance(memory, MemoryAccess) else cls(memory, name)
+
+    @classmethod
     def around(cls, session: Session | AsyncSession) -> MemoryAccess:
         """Return the scope that contains a session."""
         wrapped = session._async if isinstance(session, Session) else session

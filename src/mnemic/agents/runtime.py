@@ -56,7 +56,6 @@ class Runtime:
             self.add(agent)
 
     def __repr__(self) -> str:
-        """Return the names of the agents."""
         return f"<Runtime of {', '.join(self._agents) or 'no agents'}>"
 
     @property
@@ -81,9 +80,8 @@ class Runtime:
         """
         if agent.name in self._agents:
             raise InvalidValueError(f"there is an agent {shown(agent.name)} already")
-        agent._join(_tools(self, agent, calls), _agent_call, self._model)
-        if not agent.bound:
-            agent.bind(self.memory.below(agent.name) if self._private else self.memory, self.session)
+        memory = self.memory.below(agent.name) if self._private else self.memory
+        agent._join(_tools(self, agent, calls), _agent_call, self._model, memory, self.session)
         self._agents[agent.name] = agent
         return agent
 

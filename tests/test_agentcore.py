@@ -22,8 +22,7 @@ from mnemic.backends.agentcore import codec, scope_state
 from mnemic.backends.agentcore import store as store_module
 from mnemic.backends.agentcore.client import OURS, Item, MemoryClient
 from mnemic.backends.agentcore.codec import Place
-from mnemic.backends.agentcore.opening import open_store
-from mnemic.backends.agentcore.store import AgentCoreStore
+from mnemic.backends.agentcore.store import AgentCoreStore, open_store
 from mnemic.errors import (
     ConflictError,
     InvalidValueError,
@@ -543,7 +542,7 @@ def test_a_process_sees_its_memories_before_the_service_lists_them(
 ) -> None:
     store = bench.open()
     bench.put(store, "old", kind="memory", text="old")
-    before = bench.run(store.client.records(SCOPE.path))
+    before = bench.run(store._engine.client.records(SCOPE.path))
 
     async def stale(*_: Any) -> list[Item]:
         return before
@@ -647,7 +646,7 @@ def test_the_newest_are_read_without_all_pages(bench: Bench, monkeypatch: pytest
 def failing(monkeypatch: pytest.MonkeyPatch, bench: Bench, error: Exception) -> Iterator[AgentCoreStore]:
     """Lend a store each of whose requests fails."""
     store = bench.open()
-    client = store.client.requests.calls.client
+    client = store._engine.client.requests.calls.client
 
     async def fail(*_: Any, **__: Any) -> None:
         raise error

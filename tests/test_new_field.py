@@ -30,7 +30,7 @@ from mnemic.backends.keyvalue.store import KeyValueStore
 from mnemic.backends.memory import MemoryStore
 from mnemic.layers.encryption import EncryptLayer
 from mnemic.records import Record, ScopePath
-from mnemic.backends.sqlite.opening import open_sqlite
+from mnemic.backends.sqlite.store import open_sqlite
 from mnemic.store.registry import StoreURL
 from mnemic.store.protocol import Store
 from mnemic.store.query import Put, Scan, Write
@@ -68,8 +68,8 @@ def test_a_new_field_of_a_record_touches_three_files(tmp_path: Path) -> None:
             "    mood: str | None = None\n    derived: dict[str, bytes]",
         ),
         sql / "schema.py": (
-            '    Column("valid_to", BigInteger),\n',
-            '    Column("valid_to", BigInteger),\n    Column("mood", Text),\n',
+            '    UniqueConstraint("stream_id", "key"',
+            '    Column("mood", Text),\n    UniqueConstraint("stream_id", "key"',
         ),
     }
     for path, (before, after) in edits.items():

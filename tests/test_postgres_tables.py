@@ -17,7 +17,7 @@ import pytest
 
 import mnemic
 from mnemic.backends.postgres.client import Connection
-from mnemic.backends.postgres.transaction import COPY_FROM
+from mnemic.backends.postgres.store import COPY_FROM
 from mnemic.records import Ref, ScopePath
 from mnemic.store.query import Condition, Delete, Derive, Limit, Op, Purge, Put, Scan, Write
 from mnemic.testing import test_scans, test_streams, test_writes

@@ -7,7 +7,8 @@ import threading
 
 import pytest
 
-from mnemic.backends.write_queue import MOST_WRITES, BlockingWriteQueue, Result, WriteQueue
+from mnemic.backends.sqlite.store import CommitQueue
+from mnemic.backends.write_queue import MOST_WRITES, Result, WriteQueue
 from mnemic.errors import ClosedError, ConflictError, StoreError
 from mnemic.records import Record, ScopePath
 from mnemic.store.query import Outcome, Put, Write
@@ -113,7 +114,7 @@ def test_threads_share_commits_and_each_gets_its_own_result() -> None:
         assert released.wait(10)
         return results(writes)
 
-    queue = BlockingWriteQueue(commit)
+    queue = CommitQueue(commit)
     found: dict[str, object] = {}
 
     def run(key: str) -> None:

@@ -1,5 +1,5 @@
 """AWS Bedrock AgentCore Memory: conversations as events of a session, memories as memory records."""
 
-from .opening import BACKEND
+from .store import BACKEND
 
 __all__ = ["BACKEND"]

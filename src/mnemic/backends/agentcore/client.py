@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import suppress
-from typing import Any, TypeVar
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
 from uuid import uuid4
 
 from botocore import exceptions as boto
@@ -27,8 +26,6 @@ LARGE = 1_000_000
 """Size from which a request is sent in chunks."""
 
 Item = dict[str, Any]
-Work = TypeVar("Work")
-Result = TypeVar("Result")
 
 _CODES: dict[str, tuple[type[Exception], str]] = {
     **dict.fromkeys(("InvalidInputException", "ValidationException"), (InvalidValueError, "AgentCore rejects a value")),
@@ -37,10 +34,6 @@ _CODES: dict[str, tuple[type[Exception], str]] = {
     ),
     "RetryableConflictException": (StoreBusyError, "AgentCore is busy with the same session; try again"),
 }
-
-
-class MissingError(Exception):
-    """The requested object does not exist; internal."""
 
 
 class MemoryClient:
@@ -65,17 +58,13 @@ class MemoryClient:
 
     async def check(self) -> None:
         """Raise a Mnemic error if the memory cannot be read."""
-        try:
-            await self._call("list_actors", maxResults=1)
-        except MissingError as error:
-            raise self._missing(error) from error
+        await self._call("list_actors", maxResults=1)
 
     async def create_event(self, place: Place, payload: list[Item]) -> str:
         """Create an event and return its id; a retried request creates it once."""
-        answer = await self._change(
+        answer = await self._call(
             "create_event",
-            actorId=place.actor,
-            sessionId=place.session,
+            **place.arguments,
             eventTimestamp=now(),
             payload=payload,
             metadata={OURS: {"stringValue": "2"}},
@@ -85,27 +74,24 @@ class MemoryClient:
 
     async def events(self, place: Place, first: int = PAGE) -> AsyncGenerator[list[Item], None]:
         """Yield Mnemic's events of a session, newest first, page by page; the first page has `first` events."""
-        ours = {"left": {"metadataKey": OURS}, "operator": "EXISTS"}
-        where = {"actorId": place.actor, "sessionId": place.session, "filter": {"eventMetadata": [ours]}}
-        async for page in self._pages("list_events", "events", first, includePayloads=True, **where):
+        ours = {"eventMetadata": [{"left": {"metadataKey": OURS}, "operator": "EXISTS"}]}
+        arguments = {**place.arguments, "includePayloads": True, "filter": ours}
+        async for page in self._pages("list_events", "events", first, **arguments):
             yield page
 
     async def delete_event(self, place: Place, id: str) -> None:
-        with suppress(MissingError):
-            await self._call("delete_event", actorId=place.actor, sessionId=place.session, eventId=id)
+        await self._call("delete_event", or_none=True, **place.arguments, eventId=id)
 
     async def places(self) -> list[Place]:
         """Return all sessions with events."""
-        found: list[Place] = []
 
-        async def of(actor: str) -> None:
+        async def of(actor: str) -> list[Place]:
             with_events = {"eventFilter": "HAS_EVENTS"}
-            async for page in self._pages("list_sessions", "sessionSummaries", actorId=actor, filter=with_events):
-                found.extend(Place(actor, one["sessionId"]) for one in page)
+            pages = self._pages("list_sessions", "sessionSummaries", actorId=actor, filter=with_events)
+            return [Place(actor, one["sessionId"]) async for page in pages for one in page]
 
-        actors = self._pages("list_actors", "actorSummaries")
-        await gathered(of, [one["actorId"] async for page in actors for one in page])
-        return found
+        actors = [one["actorId"] async for page in self._pages("list_actors", "actorSummaries") for one in page]
+        return [place for places in await asyncio.gather(*map(of, actors)) for place in places]
 
     async def records(self, path: str) -> list[Item]:
         """Return the memory records at and below a scope."""
@@ -118,8 +104,7 @@ class MemoryClient:
         for start in range(0, len(records), PAGE):
             numbered = list(enumerate(records))[start : start + PAGE]
             some = [{"requestIdentifier": str(n), "timestamp": now(), **record} for n, record in numbered]
-            token = uuid4().hex
-            answer = await self._change("batch_create_memory_records", records=some, clientToken=token)
+            answer = await self._call("batch_create_memory_records", records=some, clientToken=uuid4().hex)
             made |= {one["requestIdentifier"]: one["memoryRecordId"] for one in answer["successfulRecords"]}
             if answer["failedRecords"]:
                 await self.delete_records(list(made.values()))
@@ -138,7 +123,7 @@ class MemoryClient:
     async def _batches(self, operation: str, items: list[Item]) -> set[str]:
         failed: set[str] = set()
         for start in range(0, len(items), PAGE):
-            answer = await self._change(operation, records=items[start : start + PAGE])
+            answer = await self._call(operation, records=items[start : start + PAGE])
             failed.update(one["memoryRecordId"] for one in answer["failedRecords"])
         return failed
 
@@ -147,9 +132,8 @@ class MemoryClient:
     ) -> AsyncGenerator[list[Item], None]:
         more: Item = {"maxResults": first}
         while True:
-            try:
-                answer = await self._call(operation, **arguments, **more)
-            except MissingError:
+            answer = await self._call(operation, or_none=True, **arguments, **more)
+            if answer is None:
                 await self.check()  # if the memory exists, it is the session that does not
                 return
             yield answer[field]
@@ -157,42 +141,27 @@ class MemoryClient:
                 return
             more = {"maxResults": PAGE, "nextToken": answer["nextToken"]}
 
-    async def _change(self, operation: str, **arguments: Any) -> Any:
-        try:
-            return await self._call(operation, **arguments)
-        except MissingError as error:
-            raise self._missing(error) from error
-
-    async def _call(self, operation: str, **arguments: Any) -> Any:
+    async def _call(self, operation: str, *, or_none: bool = False, **arguments: Any) -> Any:
+        """Return an answer; with `or_none`, None if what is asked for does not exist."""
         async with self._gate:
             try:
                 return await self.requests.send(operation, memoryId=self._memory, **arguments)
             except boto.ClientError as error:
                 code = aws.code_of(error)
                 if code == "ResourceNotFoundException":
-                    raise MissingError(str(error)) from error
+                    if or_none:
+                        return None
+                    hint = "make one with create_memory of bedrock-agentcore-control, or name its region"
+                    raise UnreadableStoreError(
+                        f"{self.url}: there is no such memory in this region; {hint} ({error})"
+                    ) from error
                 if code in _CODES:
                     kind, hint = _CODES[code]
                     raise kind(f"{self.url}: {hint} ({error})") from error
                 raise aws.explain(error, self.url) from error
-
-    def _missing(self, error: MissingError) -> UnreadableStoreError:
-        hint = "make one with create_memory of bedrock-agentcore-control, or name its region"
-        return UnreadableStoreError(f"{self.url}: there is no such memory in this region; {hint} ({error})")
 
 
 def as_stream(request: Any, **_: Any) -> None:
     """Send a large request in chunks, as aiohttp asks for."""
     if isinstance(request.body, bytes | bytearray) and len(request.body) > LARGE:
         request.body = io.BytesIO(request.body)
-
-
-async def gathered(work: Callable[[Work], Awaitable[Result]], items: Sequence[Work]) -> list[Result]:
-    """Run work on all items, some at a time; return the results."""
-    gate = asyncio.Semaphore(AT_ONCE)
-
-    async def one(item: Work) -> Result:
-        async with gate:
-            return await work(item)
-
-    return await asyncio.gather(*map(one, items))

@@ -47,9 +47,13 @@ class Place(NamedTuple):
     actor: str
     session: str
 
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Its names in a request."""
+        return {"actorId": self.actor, "sessionId": self.session}
+
     @classmethod
     def of(cls, path: str) -> Place:
-        """Return the actor and session of a scope."""
         above, _, last = _ids(path).rpartition("/")
         if len(above) > MOST_ACTOR:
             above = _HASHED_PATH + sha256(above.encode()).hexdigest()
@@ -95,12 +99,10 @@ class Event(Struct, omit_defaults=True):
     """Kind and JSON of changed records, and of others in the events that this one replaces."""
     streams: list[StreamState] = field(default_factory=list)
     """States of the changed streams."""
-    cleared: dict[str, int] = field(default_factory=dict)
-    """By kind, the seq up to which earlier records are removed."""
     dropped: list[str] = field(default_factory=list)
     """Kinds of dropped streams."""
-    removed: list[tuple[str, str, int]] = field(default_factory=list)
-    """Kind, key and seq of removed records."""
+    removed: list[tuple[str, str | None, int]] = field(default_factory=list)
+    """Kind, key and seq of removed records; without a key, all up to this seq."""
     replaces: list[str] = field(default_factory=list)
     """Ids of events that this one makes obsolete."""
 
@@ -204,8 +206,8 @@ def encode_memory(record: Record) -> dict[str, Any]:
     return {"namespaces": [namespace_of(record.scope.path)], "content": {"text": text}, "metadata": metadata}
 
 
-def decode_memory(item: dict[str, Any], url: str) -> tuple[str, Record] | None:
-    """Return the id and the record of a memory record; None if it is not from Mnemic."""
+def decode_memory(item: dict[str, Any], url: str) -> tuple[Record, str] | None:
+    """Return the record and the id of a memory record; None if it is not from Mnemic."""
     metadata = item.get("metadata") or {}
     if "mnemic0" not in metadata:
         return None
@@ -217,7 +219,7 @@ def decode_memory(item: dict[str, Any], url: str) -> tuple[str, Record] | None:
     except (DecodeError, ValueError, KeyError, TypeError) as error:
         raise UnreadableStoreError(f"{url}: memory record {item['memoryRecordId']} is damaged: {error}") from None
     text = item["content"]["text"]
-    return item["memoryRecordId"], record if text == EMPTY else replace(record, text=text)
+    return record if text == EMPTY else replace(record, text=text), item["memoryRecordId"]
 
 
 def _pieces(text: str) -> list[str]:

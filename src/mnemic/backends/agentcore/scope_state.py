@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from typing import NamedTuple
 
@@ -62,7 +62,7 @@ class ScopeState:
         self.events: dict[str, StoredEvent] = {}
         self.stained: set[str] = set()
         """Events with records that another event has removed."""
-        self.removed: set[tuple[str, str, int]] = set()
+        self.removed: set[tuple[str, str | None, int]] = set()
         self.streams = {kind: state for kind, state in self.streams.items() if kind in RECORD_KINDS}
         self.rows = {kind: rows for kind, rows in self.rows.items() if kind in RECORD_KINDS}
 
@@ -84,33 +84,36 @@ class ScopeState:
         for stored in found:
             self.unlisted.pop(stored.id, None)
 
-    def apply(self, stored: StoredEvent) -> None:
-        """Take a later event."""
+    def apply(self, stored: StoredEvent, *, own: bool = False) -> None:
+        """Take a later event, the one that this process has just written or another."""
         event = stored.event
         known = {(record.kind, record.key) for record in stored.new if record.key in self.rows.get(record.kind, ())}
         for id in event.replaces:
             self.events.pop(id, None)
             self.stained.discard(id)
-        for kind, rows in self.rows.items():
-            if kind in EVENT_KINDS and (event.replaces or kind in event.cleared):
-                floor = event.cleared.get(kind, 0)
+        floors = {kind: seq for kind, key, seq in event.removed if key is None}
+        self.removed = {name for name in self.removed if name[0] not in floors} | set(event.removed)
+        if event.replaces or event.removed:
+            for kind in EVENT_KINDS & self.rows.keys():
                 self.rows[kind] = {
-                    key: row for key, row in rows.items() if row.id in self.events and row.record.seq > floor
+                    key: row
+                    for key, row in self.rows[kind].items()
+                    if row.id in self.events
+                    and row.record.seq > floors.get(kind, 0)
+                    and (kind, key, row.record.seq) not in self.removed
                 }
-        self.removed = {name for name in self.removed if name[0] not in event.cleared} | set(event.removed)
-        for kind, key, seq in event.removed:
-            if (row := self.rows.get(kind, {}).get(key)) is not None and row.record.seq == seq:
-                del self.rows[kind][key]
         for kind in event.dropped:
             self.streams.pop(kind, None)
         self.events[stored.id] = stored
-        before = {kind: (state.last_seq, state.version) for kind, state in self.streams.items()}
+        before = {kind: (state.last_seq, state.version, state.revision) for kind, state in self.streams.items()}
         for state in event.streams:
-            seq, version = before.get(state.kind, (0, 0))
+            seq, version, revision = before.get(state.kind, (0, 0, 0))
             if state.version >= version:
-                self.streams[state.kind] = replace(state, last_seq=max(state.last_seq, seq))
+                # A plan that knows nothing of another process's event must not be committed.
+                current = state.revision if own else max(state.revision, revision) + 1
+                self.streams[state.kind] = replace(state, last_seq=max(state.last_seq, seq), revision=current)
         for record in stored.new:
-            seq, version = before.get(record.kind, (0, 0))
+            seq, version, _ = before.get(record.kind, (0, 0, 0))
             concurrent = record.seq <= seq or record.version <= version
             self._put(record, stored.id, last=concurrent and (record.kind, record.key) not in known)
         for record in stored.moved:
@@ -122,28 +125,23 @@ class ScopeState:
 
     def _put(self, record: Record, id: str, *, last: bool) -> None:
         rows, state = self.rows.setdefault(record.kind, {}), self.streams.get(record.kind)
-        held = rows.get(record.key)
-        if (record.kind, record.key, record.seq) in self.removed or (
-            held is not None and held.record.version > record.version
-        ):
+        found = rows.get(record.key)
+        if (record.kind, record.key, record.seq) in self.removed or (found and found.record.version > record.version):
             self.stained.add(id)
         elif last and state is not None:
             # Another process wrote at the same time: its record comes last.
-            state.last_seq, state.version = state.last_seq + 1, state.version + 1
+            state.last_seq, state.version, state.revision = state.last_seq + 1, state.version + 1, state.revision + 1
             rows[record.key] = Row(replace(record, seq=state.last_seq, version=state.version), id)
         else:
             rows[record.key] = Row(record, id)
 
-    def live(self, kind: str, moment: int) -> list[Record]:
-        """Return the unexpired records of a kind, by seq."""
-        state = self.streams.get(kind)
-        if state is None or state.ended(moment):
-            return []
-        records = [row.record for row in self.rows.get(kind, {}).values() if not expired(row.record, moment)]
-        return sorted(records, key=lambda record: record.seq)
+    def records(self, kind: str) -> list[Record]:
+        """Return the records of a kind, by seq."""
+        return sorted((row.record for row in self.rows.get(kind, {}).values()), key=lambda record: record.seq)
 
-    def load(self, needs: Needs, loaded: Loaded, moment: int) -> None:
-        """Add the states that a plan needs; memory records are numbered by time, since lists of them lag behind."""
+    def load(self, needs: Needs) -> Loaded:
+        """Return the states that a plan needs; memory records are numbered by time, since lists of them lag behind."""
+        loaded, moment = Loaded(whole=set(needs.whole)), to_microseconds(now())
         for name in needs.streams | needs.keys.keys() | needs.whole:
             path, kind = name
             state, rows = copy(self.streams.get(kind)), self.rows.get(kind, {})
@@ -151,13 +149,22 @@ class ScopeState:
                 state = state or StreamState(path, kind, 0, 0, 0, 0, moment, moment)
                 state.last_seq, state.version = max(state.last_seq, moment), max(state.version, moment)
             loaded.streams[name] = state
-            for key in rows if name in needs.whole else needs.keys.get(name, ()):
-                found = state_of(rows[key].record) if key in rows else None
-                loaded.records.setdefault(name, {})[key] = found
-        loaded.whole |= needs.whole
+            keys = rows if name in needs.whole else needs.keys.get(name, ())
+            loaded.records[name] = {key: _state_of(rows[key].record) if key in rows else None for key in keys}
+        return loaded
 
-    def events_for(self, changes: list[StreamChange]) -> Iterator[tuple[Event, list[Record], list[Record]]]:
-        """Yield the events of a write, most often one, each with its new and moved records; raises TooLargeError."""
+    def is_current(self, change: StreamChange) -> bool:
+        """Return whether a change was planned with the current state, as far as this process knows."""
+        kind = change.name[1]
+        if kind in RECORD_KINDS:
+            return not change.absent  # a cached state has no new number
+        state = self.streams.get(kind)
+        if (state and state.revision) != (change.before and change.before.revision):
+            return False
+        return self.rows.get(kind, {}).keys().isdisjoint(change.absent)
+
+    def events_for(self, changes: Sequence[StreamChange]) -> Iterator[tuple[Event, list[Record], list[Record]]]:
+        """Yield the events of a write, most often one, each with its new and moved records."""
         if not changes:
             return
         number = max((stored.event.n for stored in self.events.values()), default=0)
@@ -173,7 +180,7 @@ class ScopeState:
                 gone.add((kind, key))
                 replaced.add(self.rows[kind][key].id)
             if change.cleared and change.before is not None and not change.spared:
-                event.cleared[kind] = change.before.last_seq
+                event.removed.append((kind, None, change.before.last_seq))
             else:
                 event.removed += [(kind, state.key, state.seq) for state in change.removed]
             if change.before is not None and (change.dropped or change.after is None):
@@ -197,11 +204,9 @@ class ScopeState:
             yield event, some, others
             event = Event(FORMAT, self.path, event.n + 1)
 
-    def take_memories(self, found: Iterable[tuple[str, Record]]) -> None:
+    def take_memories(self, found: Iterable[Row]) -> None:
         """Take the memory records of the scope as the service lists them, and what this process has just written."""
-        latest: dict[tuple[str, str], Row] = {}
-        for id, record in found:
-            latest[record.kind, record.key] = Row(record, id)
+        latest = {(row.record.kind, row.record.key): row for row in found}
         for name, (written, row) in list(self.recent.items()):
             if written < time.monotonic() - SETTLING:
                 del self.recent[name]
@@ -212,15 +217,14 @@ class ScopeState:
         for kind in RECORD_KINDS:
             self.rows[kind] = {key: row for (of, key), row in latest.items() if of == kind}
             self.streams.pop(kind, None)
-            if records := [row.record for row in self.rows[kind].values()]:
+            if records := self.records(kind):
                 times = [to_microseconds(record.updated or now()) for record in records]
                 ends = [to_microseconds(record.expires) for record in records if record.expires is not None]
-                state = StreamState(self.path, kind, 0, 0, len(records), 0, min(times), max(times))
-                state.last_seq = max(record.seq for record in records)
-                state.version = max(record.version for record in records)
-                state.weight = sum(record.weight for record in records)
-                state.soonest = min(ends, default=None)
-                self.streams[kind] = state
+                weight, version = sum(record.weight for record in records), max(record.version for record in records)
+                self.streams[kind] = StreamState(
+                    self.path, kind, records[-1].seq, version, len(records), weight, min(times), max(times),
+                    soonest=min(ends, default=None),
+                )  # fmt: skip
 
     def wrote_memories(self, change: StreamChange, rows: list[Row]) -> None:
         """Remember what was just written, until the service lists it."""
@@ -243,13 +247,7 @@ def _packed(new: list[Record], moved: list[Record]) -> Iterator[tuple[list[Recor
     yield *part, True
 
 
-def expired(record: Record, moment: int) -> bool:
-    """Return whether a record has expired."""
-    return record.expires is not None and to_microseconds(record.expires) <= moment
-
-
-def state_of(record: Record) -> RecordState:
-    """Return the state of a record, as a plan needs it."""
+def _state_of(record: Record) -> RecordState:
     created = to_microseconds(record.created) if record.created is not None else 0
     expires = None if record.expires is None else to_microseconds(record.expires)
     return RecordState(record.key, record.seq, record.version, created, record.weight, record.labels, expires)

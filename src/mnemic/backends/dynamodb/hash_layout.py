@@ -19,7 +19,7 @@ from ...store.stream_state import StreamChange, StreamState
 from ..keyvalue.engine import RecordRange, StreamRange
 from .client import Fields, Item, Table, attribute
 from .codec import BREAK, MAX_PARTITION, Address, decode_state, digest, shortened, stream_partition
-from .layout import Layout, StreamItems, in_range, list_part, list_parts
+from .layout import Layout, StreamItems, list_part, list_parts
 
 OURS = f"mnemic{BREAK}"
 """Prefix of Mnemic's keys: everything else in the table is ignored."""
@@ -110,7 +110,7 @@ class HashLayout(Layout):
                 if "split" in item:
                     part = attribute(item, "part", "S")
                     parts += [f"{part}{digit:x}" for digit in range(16)]
-        return sorted((name for name in found if in_range(name, reach)), reverse=reach.reverse)[: reach.limit]
+        return sorted((name for name in found if reach.includes(name)), reverse=reach.reverse)[: reach.limit]
 
     def listing(self, names: Iterable[StreamName]) -> dict[Address, Item]:
         parts: dict[str, list[str]] = {}

@@ -9,8 +9,7 @@ from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from typing import Any
 
-from ...records import StreamName, known_scope
-from ...store.matching import in_reach
+from ...records import StreamName
 from ...store.stream_state import StreamChange, StreamState
 from ..keyvalue.engine import RecordRange, StreamRange
 from .client import MOST_READ, Fields, Item, Table, attribute, together
@@ -196,7 +195,7 @@ class IndexedLayout(Layout):
                     if len(names) == reach.limit:
                         return names
                     # A cut name may be outside the range.
-                    if low <= BREAK.join(name) < high and in_range(name, reach):
+                    if low <= BREAK.join(name) < high and reach.includes(name):
                         names.append(name)
         return names
 
@@ -242,13 +241,6 @@ def list_parts(reach: StreamRange) -> list[str]:
     if reach.scope or not reach.below:
         return [list_part(reach.scope)]
     return [f"d{BREAK}{n}" for n in range(PARTS)]
-
-
-def in_range(name: StreamName, reach: StreamRange) -> bool:
-    """Return whether a stream is requested."""
-    if reach.after is not None and (name >= reach.after if reach.reverse else name <= reach.after):
-        return False
-    return in_reach(known_scope(name[0]), name[1], known_scope(reach.scope), reach.kinds, reach.below)
 
 
 def _by_seq(items: Iterable[Item]) -> dict[int, Item]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
-from ...records import Record, StreamName
+from ...records import Record, StreamName, known_scope
+from ...store.matching import in_reach
 from ...store.protocol import Capability
 from ...store.stream_state import Loaded, Needs, StreamChange, StreamState
 
@@ -26,6 +27,10 @@ class RecordRange(Struct, frozen=True):
     revision: int | None = None
     """A revision of the stream read earlier in the same call: data at least that new is sufficient."""
 
+    def includes(self, seq: int) -> bool:
+        """Return whether a seq comes after the start."""
+        return beyond(seq, self.after, reverse=self.reverse)
+
 
 class StreamRange(Struct, frozen=True):
     """A range of streams, in the order of scope and kind."""
@@ -37,6 +42,20 @@ class StreamRange(Struct, frozen=True):
     after: StreamName | None = None
     """Start after this one, or before it in reverse."""
     limit: int = 500
+
+    def includes(self, name: StreamName) -> bool:
+        """Return whether a stream is requested, and comes after the start."""
+        return beyond(name, self.after, reverse=self.reverse) and in_reach(
+            known_scope(name[0]), name[1], known_scope(self.scope), self.kinds, self.below
+        )
+
+
+Place = TypeVar("Place", int, str, StreamName)
+
+
+def beyond(place: Place, start: Place | None, *, reverse: bool) -> bool:
+    """Return whether a place comes after another one in this order."""
+    return start is None or (place < start if reverse else place > start)
 
 
 class Engine(Protocol):

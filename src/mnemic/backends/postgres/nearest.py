@@ -15,7 +15,7 @@ from ...recall.index_entry import USE, unpack
 from ...records import Record, ScopePath, StreamName, known_scope
 from ...store.codec import FIELDS, from_columns
 from ...store.protocol import Mark, Near, Nearby
-from ..sql.rows import STREAM_COLUMNS, to_stream
+from ..sql.schema import STREAM_COLUMNS, to_stream
 from ..sql.statements import Parameters, Prepared
 from .client import PostgresClient
 from .statements import prepared

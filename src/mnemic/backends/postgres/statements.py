@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
 from msgspec import json
-from sqlalchemy import ColumnElement, Text, and_, bindparam, cast, false, func, literal_column, or_, text
-from sqlalchemy.dialects.postgresql import JSONB, insert
+from sqlalchemy import ColumnElement, Table, Text, and_, bindparam, cast, false, func, literal_column, or_, text
+from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.sql.expression import FromClause
 
 from ...store.codec import FIELDS
 from ...store.query import Operator, Scalar
-from ..sql.conditions import EQUAL, OPERATORS, Flavor
-from ..sql.rows import RECORD_STATE_COLUMNS, STREAM_COLUMNS
-from ..sql.schema import VERSION_TABLE, derived, labels, records
-from ..sql.statements import Prepared, Statements
+from ..sql.schema import RECORD_STATE_COLUMNS, STREAM_COLUMNS, VERSION_TABLE, derived, labels, records
+from ..sql.statements import EQUAL, OPERATORS, Flavor, Prepared, Statements
 
 _encode = json.Encoder().encode
 
@@ -56,7 +54,6 @@ def _test_json(here: FromClause, group: str, n: int, op: Operator, kind: str, pl
 
 FLAVOR = Flavor(
     PGDialect_psycopg(paramstyle="numeric_dollar"),  # type: ignore[no-untyped-call]
-    insert,
     _test_json,
     _json_value,
     plans=True,
@@ -73,6 +70,16 @@ _TYPES = {column.name: column.type.compile(FLAVOR.dialect).partition(" COLLATE")
 def prepared(sql: str, *, keep_plan: bool = True) -> Prepared:
     """Return a statement."""
     return Prepared(text(sql), FLAVOR.dialect, keep_plan=keep_plan)
+
+
+def _assignments(columns: Iterable[str]) -> str:
+    return ", ".join(f"{name} = :{name}" for name in columns)
+
+
+def _insert(table: Table, conflict: str = "") -> Prepared:
+    names = [column.name for column in table.columns]
+    values = ", ".join(f":{name}" for name in names)
+    return prepared(f"INSERT INTO {table} ({', '.join(names)}) VALUES ({values}) {conflict}")
 
 
 class PostgresStatements(Statements):
@@ -101,6 +108,21 @@ class PostgresStatements(Statements):
         self.claim_stream: Prepared = prepared(
             f"INSERT INTO mnemic_streams ({', '.join(STREAM_COLUMNS)}) "
             f"VALUES ({', '.join(f':{name}' for name in STREAM_COLUMNS)}) ON CONFLICT DO NOTHING RETURNING id"
+        )
+        self.add, self.add_label = (_insert(table) for table in (records, labels))
+        self.put_derived: Prepared = _insert(
+            derived,
+            "ON CONFLICT (stream_id, seq, name) DO UPDATE SET version = excluded.version, value = excluded.value",
+        )
+        self.set: Prepared = prepared(
+            f"UPDATE mnemic_records SET {_assignments(FIELDS)} WHERE stream_id = :stream_id AND seq = :seq"
+        )
+        self.set_stream: Prepared = prepared(
+            f"UPDATE mnemic_streams SET {_assignments(STREAM_COLUMNS[2:])} WHERE id = :id"
+        )
+        self.remove_stream: Prepared = prepared("DELETE FROM mnemic_streams WHERE id = :id")
+        self.remove_derived: Prepared = prepared(
+            "DELETE FROM mnemic_derived WHERE stream_id = :stream_id AND seq = :seq AND name = :name"
         )
         self.remove_seqs: list[Prepared] = [
             prepared(f"DELETE FROM {table} WHERE stream_id = :stream_id AND seq = ANY(CAST(:seqs AS bigint[]))")

@@ -106,10 +106,8 @@ class RedisEngine:
     async def streams(self, reach: StreamRange) -> list[StreamState]:
         if reach.kinds and not reach.below:
             names = sorted(((reach.scope, kind) for kind in set(reach.kinds)), reverse=reach.reverse)
-            after = reach.after
-            if after is not None:
-                names = [name for name in names if (name < after if reach.reverse else name > after)]
-            return [state for state in await self._states(names) if state is not None][: reach.limit]
+            states = await self._states([name for name in names if reach.includes(name)])
+            return [state for state in states if state is not None][: reach.limit]
         found: list[StreamState] = []
         after = reach.after
         while True:

@@ -15,7 +15,7 @@ from ...records import Record, StreamName, known_scope
 from ...store.codec import decode_record
 from ...store.protocol import Capability
 from ...store.stream_state import Loaded, Needs, RecordState, StreamChange, StreamState
-from ..keyvalue.engine import RecordRange, StreamRange
+from ..keyvalue.engine import RecordRange, StreamRange, beyond
 from .client import Bucket, Cache, Listed, UnchangedError
 from .codec import Keys, Manifest, Segment, SegmentRecords, StoredRecord, StreamEntry, read_object, write_object
 from .commit import MAX_COMMITS, Commit
@@ -30,7 +30,6 @@ MAX_EMPTY = 4096
 """Size of an object beyond which it is not the manifest of an empty scope."""
 
 Result = TypeVar("Result")
-Place = TypeVar("Place", int, StreamName)
 _seq: Callable[[StoredRecord], int] = attrgetter("seq")
 
 
@@ -266,9 +265,9 @@ class S3Engine:
         found = _next(sorted(entry.inline.values(), key=_seq), span)
         for segment in reversed(entry.segments) if span.reverse else entry.segments:
             nearest, farthest = (segment.last, segment.first) if span.reverse else (segment.first, segment.last)
-            if span.after is not None and not _beyond(farthest, span.after, span):
+            if not span.includes(farthest):
                 continue
-            if len(found) == span.limit and _beyond(nearest, found[-1].seq, span):
+            if len(found) == span.limit and beyond(nearest, found[-1].seq, reverse=span.reverse):
                 break
             (content,) = await self._open([segment], manifest)
             found = sorted([*found, *_next(content.records, span)], key=_seq, reverse=span.reverse)[: span.limit]
@@ -337,15 +336,11 @@ class S3Engine:
             else:
                 missing.append(self._fetch(key, cached))
         manifests += await asyncio.gather(*missing)
-        scope = known_scope(reach.scope)
         found = [
             entry.state
             for manifest in manifests
-            if (scope.holds(known_scope(manifest.scope)) if reach.below else scope.path == manifest.scope)
             for entry in manifest.streams.values()
-            if entry.state is not None
-            and (not reach.kinds or entry.state.kind in reach.kinds)
-            and (reach.after is None or _beyond(entry.state.name, reach.after, reach))
+            if entry.state is not None and reach.includes(entry.state.name)
         ]
         return sorted(found, key=attrgetter("name"), reverse=reach.reverse)
 
@@ -360,11 +355,6 @@ def _decoded(
         valid = {n: values[n][1] for n in derived if n in values and values[n][0] in (0, each.version)}
         found.append(decode_record(known_scope(name[0]), name[1], each.body, valid))
     return found
-
-
-def _beyond(place: Place, other: Place, within: RecordRange | StreamRange) -> bool:
-    """Return whether a place comes after another in the requested order."""
-    return place < other if within.reverse else place > other
 
 
 def _next(records: list[StoredRecord], span: RecordRange) -> list[StoredRecord]:

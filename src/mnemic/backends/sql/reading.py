@@ -13,7 +13,7 @@ from ...store.codec import from_columns
 from ...store.matching import Position, from_cursor, to_cursor
 from ...store.protocol import Capability, Page
 from ...store.query import Scan, StreamScan
-from .rows import StreamRow, to_stream
+from .schema import StreamRow, to_stream
 from .statements import Parameters, Prepared, Reach, Statements, scan_values, shape_of
 
 Result = TypeVar("Result")

@@ -1,45 +1,84 @@
-"""SQL statements: built with SQLAlchemy Core, compiled once per dialect, run by the driver.
+"""SQL statements and scan conditions: built with SQLAlchemy Core, compiled once per dialect, run by the driver.
 
 Building and compiling a statement costs more than running it in SQLite, so it is not done per call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from functools import cache, lru_cache
 from operator import itemgetter
 from typing import Any, Literal
 
+from msgspec import Struct
 from sqlalchemy import (
     BigInteger,
     ColumnElement,
     Dialect,
     Select,
-    Table,
     and_,
     bindparam,
-    delete,
+    exists,
     false,
     func,
-    insert,
     literal_column,
     null,
     or_,
     select,
-    update,
 )
 from sqlalchemy.sql.expression import Executable, FromClause
 
 from ...checks import to_microseconds
 from ...records import ONCE_KIND
 from ...store.codec import FIELDS
-from ...store.query import Scan
-from .conditions import Flavor, drives, families, filters, test_of, values_of
+from ...store.matching import family
+from ...store.query import Condition, Operator, Scalar, Scan
 from .schema import derived, labels, records, streams
 
 Parameters = Mapping[str, Any]
 Reach = Literal["here", "below", "everywhere"]
 """Range of streams: one scope, a scope and those below it, or all."""
+
+
+JsonTest = Callable[[FromClause, str, int, Operator, str, list[int]], ColumnElement[bool]]
+"""Makes a JSON test from a table, a JSON column, a condition's number, its operator, a type family, and the
+positions of the values of that family. The name within the JSON is the parameter `name_<number>`, a value is
+`value_<number>_<position>`.
+"""
+
+
+class Flavor(Struct, frozen=True):
+    """SQL specifics of one database."""
+
+    dialect: Dialect
+    test_json: JsonTest
+    json_value: Callable[[Scalar], Any]
+    """Maps a value of a JSON condition to the parameter that `test_json` compares with; text is unchanged."""
+    plans: bool = False
+    """Whether the planner depends on values: a plan for some values of a JSON condition may be bad for others, and
+    a known limit makes it sort a whole stream that it believes to be short.
+    """
+
+
+Operators = dict[str, Callable[[Any, list[Any]], ColumnElement[bool]]]
+
+OPERATORS: Operators = {
+    "eq": lambda a, b: a == b[0],
+    "in": lambda a, b: a.in_(b),
+    "lt": lambda a, b: a < b[0],
+    "le": lambda a, b: a <= b[0],
+    "gt": lambda a, b: a > b[0],
+    "ge": lambda a, b: a >= b[0],
+}
+"""Comparison operators as functions of a column and parameters."""
+EQUAL = ("eq", "in")
+
+_COLUMN_FAMILY = {
+    "key": "text", "importance": "number", "weight": "number", "pinned": "bool",
+    "created": "time", "updated": "time", "valid_from": "time", "valid_to": "time",
+}  # fmt: skip
+_JSON_TYPES = {"number": ("integer", "real"), "text": ("text",), "bool": ("true", "false")}
 
 
 class Prepared:
@@ -74,31 +113,10 @@ class Statements:
         self.flavor = flavor
         dialect = flavor.dialect
         self.dialect: Dialect = dialect
-
-        def prepared(statement: Executable) -> Prepared:
-            return Prepared(statement, dialect)
-
-        place = and_(same(records.c.stream_id), same(records.c.seq))
-        of_stream = same(records.c.stream_id)
-        past = records.c.expires <= bindparam("now")
         totals = select(func.count(), func.coalesce(func.sum(records.c.weight), 0), func.min(records.c.expires))
-        self.set_head: Prepared = prepared(
-            update(streams)
-            .where(streams.c.id == bindparam("id"))
-            .values(_parameters(streams, but=("id", "scope", "kind", "created")))
+        self.expired_totals: Prepared = Prepared(
+            totals.where(same(records.c.stream_id), records.c.expires <= bindparam("now")), dialect
         )
-        self.remove_head: Prepared = prepared(delete(streams).where(streams.c.id == bindparam("id")))
-        self.add: Prepared = prepared(insert(records).values(_parameters(records)))
-        self.set: Prepared = prepared(
-            update(records).where(place).values(_parameters(records, but=("stream_id", "seq", "key")))
-        )
-        self.add_label: Prepared = prepared(insert(labels).values(_parameters(labels)))
-        self.keep_derived: Prepared = prepared(_replacing(derived, flavor))
-        self.remove_one_derived: Prepared = prepared(
-            delete(derived).where(same(derived.c.stream_id), same(derived.c.seq), same(derived.c.name))
-        )
-        self.expired_totals: Prepared = prepared(totals.where(of_stream, past))
-
         self.reach: Callable[[Reach, int, bool, bool], Prepared] = cache(self._reach)
         self.scan: Callable[[Shape], Prepared] = lru_cache(maxsize=512)(self._scan)
         self.find: Callable[[int], Prepared] = cache(self._find)
@@ -224,19 +242,6 @@ def _derived(here: FromClause, parameter: str) -> ColumnElement[Any]:
     )
 
 
-def _replacing(table: Table, flavor: Flavor) -> Executable:
-    """Return an upsert by primary key."""
-    values = _parameters(table)
-    statement = flavor.insert(table).values(values)
-    replaced = {c.name: statement.excluded[c.name] for c in table.columns if not c.primary_key}
-    replacing: Executable = statement.on_conflict_do_update(index_elements=list(table.primary_key), set_=replaced)
-    return replacing
-
-
-def _parameters(table: FromClause, but: tuple[str, ...] = ()) -> dict[str, Any]:
-    return {c.name: bindparam(c.name) for c in table.columns if c.name not in but}
-
-
 def _one_of(column: ColumnElement[Any], count: int, name: str | None = None) -> ColumnElement[bool]:
     if not count:
         return false()
@@ -251,3 +256,77 @@ def _live(table: FromClause) -> ColumnElement[bool]:
 def _live_stream(table: FromClause = records) -> ColumnElement[bool]:
     found = select(streams.c.id).where(same(streams.c.scope), same(streams.c.kind), _live(streams))
     return table.c.stream_id == found.scalar_subquery()
+
+
+def families(condition: Condition) -> tuple[str, ...]:
+    """Return the type family of each value of a condition."""
+    return tuple(family(value) for value in _choices(condition))
+
+
+def values_of(n: int, condition: Condition, flavor: Flavor) -> dict[str, Any]:
+    """Return the parameters of the condition with this number."""
+    _, dot, name = condition.field.partition(".")
+    values: dict[str, Any] = {f"name_{n}": name}
+    for m, value in enumerate(_choices(condition)):
+        if isinstance(value, datetime):
+            value = to_microseconds(value)
+        values[f"value_{n}_{m}"] = flavor.json_value(value) if dot else value
+    return values
+
+
+def drives(field: str, op: Operator, kinds: tuple[str, ...]) -> bool:
+    """Return whether the label index can answer a condition."""
+    return field.startswith("labels.") and op in EQUAL and set(kinds) == {"text"}
+
+
+def filters(where: Sequence[tuple[str, Operator, tuple[str, ...]]]) -> bool:
+    """Return whether any condition of a scan, by field, operator and families, needs JSON."""
+    driver = next((place for place, test in enumerate(where) if drives(*test)), None)
+    return any("." in test[0] and place != driver for place, test in enumerate(where))
+
+
+def test_of(
+    here: FromClause, n: int, field: str, op: Operator, kinds: tuple[str, ...], flavor: Flavor
+) -> ColumnElement[bool]:
+    """Return the condition with this number as SQL."""
+    if op == "ne":
+        return ~_compare(here, n, field, "eq", kinds[0], [0], flavor)
+    by_family: dict[str, list[int]] = {}
+    for m, kind in enumerate(kinds):
+        by_family.setdefault(kind, []).append(m)
+    tests = (_compare(here, n, field, op, kind, places, flavor) for kind, places in by_family.items())
+    return or_(false(), *tests)
+
+
+def _compare(
+    here: FromClause, n: int, field: str, op: Operator, kind: str, places: list[int], flavor: Flavor
+) -> ColumnElement[bool]:
+    """Return a comparison of a field with the values of one type family."""
+    group, dot, _ = field.partition(".")
+    if kind == "bool" and op not in EQUAL:
+        return false()
+    if dot:
+        comparable = kind in ("number", "text", "bool") or (kind == "null" and op in EQUAL)
+        return flavor.test_json(here, group, n, op, kind, places) if comparable else false()
+    column = here.c[field]
+    if kind == "null":
+        return column.is_(None) if op in EQUAL else false()
+    if _COLUMN_FAMILY[field] != kind:
+        return false()
+    return and_(column.is_not(None), OPERATORS[op](column, [bindparam(f"value_{n}_{m}") for m in places]))
+
+
+def each_of_json(
+    here: FromClause, group: str, n: int, op: Operator, kind: str, places: list[int]
+) -> ColumnElement[bool]:
+    """Return a JSON test for SQLite, with json_each."""
+    entries = func.json_each(here.c[group]).table_valued("key", "value", "type", name=f"j{n}_{places[0]}")
+    named = exists().select_from(entries).where(entries.c.key == bindparam(f"name_{n}"))
+    if kind == "null":
+        return ~named.where(entries.c.type != "null")
+    types = entries.c.type.in_([literal_column(f"'{name}'") for name in _JSON_TYPES[kind]])
+    return named.where(types, OPERATORS[op](entries.c.value, [bindparam(f"value_{n}_{m}") for m in places]))
+
+
+def _choices(condition: Condition) -> tuple[Scalar, ...]:
+    return condition.value if isinstance(condition.value, tuple) else (condition.value,)

@@ -1,5 +1,5 @@
 """`sqlite:///file.db`: records in one file, safe with several processes."""
 
-from .opening import BACKEND
+from .store import BACKEND
 
 __all__ = ["BACKEND"]

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote
 
-from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 
 from ...errors import (
@@ -28,10 +27,9 @@ from ...errors import (
 )
 from ...event_loop import running_calls
 from ...store.registry import StoreURL
-from ..sql.conditions import Flavor, each_of_json
 from ..sql.migrate import Engine
 from ..sql.schema import VERSION_TABLE
-from ..sql.statements import Parameters, Prepared
+from ..sql.statements import Flavor, Parameters, Prepared, each_of_json
 
 Result = TypeVar("Result")
 
@@ -48,7 +46,7 @@ BUSY_SECONDS = 30.0
 BEGIN = "BEGIN IMMEDIATE"
 
 ENGINE = Engine("sqlite://", f"SELECT 1 FROM sqlite_master WHERE name = '{VERSION_TABLE}'", (BEGIN,))
-FLAVOR = Flavor(SQLiteDialect_pysqlite(paramstyle="qmark"), insert, each_of_json, lambda value: value)
+FLAVOR = Flavor(SQLiteDialect_pysqlite(paramstyle="qmark"), each_of_json, lambda value: value)
 
 
 DRIVER_ERRORS = (sqlite3.Error, sqlite3.Warning, UnicodeDecodeError)

@@ -1,32 +1,39 @@
-"""The SQLite store: a write is loaded, planned and applied in one transaction."""
+"""The SQLite store: concurrent writes share a transaction, in which they are loaded, planned and applied."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from functools import cache, partial
 from itertools import repeat
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from msgspec import json
+from msgspec import Struct, json
 
 from ...checks import to_microseconds
-from ...errors import ClosedError, UnreadableStoreError
+from ...errors import ClosedError, StoreError, UnreadableStoreError
 from ...event_loop import notify_on_fork, off_loop, running_loop, step
 from ...records import now
 from ...store.codec import FIELDS, to_columns
 from ...store.planning import Plan, needs_of, plan_writes
 from ...store.query import Outcome, Write
+from ...store.registry import Backend, StoreURL
 from ...store.retry import write_once
 from ...store.stream_state import Needs, NeedsMoreError, StreamChange, StreamState
+from ..sql.migrate import migrate
 from ..sql.reading import KEYS_AT_ONCE, SqlReads, Work
-from ..sql.rows import RECORD_STATE_COLUMNS, STREAM_COLUMNS, LoadedRows, to_record_state
+from ..sql.schema import RECORD_STATE_COLUMNS, STREAM_COLUMNS, LoadedRows, to_record_state
 from ..sql.statements import Statements
-from ..write_queue import BlockingWriteQueue, Result
-from .client import BEGIN, Connection, SqliteFile
+from ..write_queue import MOST_OPS, MOST_WRITES, Result, settle
+from .client import BEGIN, FLAVOR, Connection, SqliteFile
+
+if TYPE_CHECKING:
+    from asyncio import Future
 
 Found = TypeVar("Found")
 
@@ -63,17 +70,20 @@ def _find_records(count: int) -> str:
     return f"{_ALL_RECORDS} AND key IN ({_marks(count)})"
 
 
+_statements = Statements(FLAVOR)
+
+
 class SqliteStore(SqlReads):
     """Stores records in a file; runs in the caller's thread, or in threads of its own on an event loop."""
 
-    def __init__(self, file: SqliteFile, statements: Statements, clock: Callable[[], datetime] = now) -> None:
-        super().__init__(statements, clock)
+    def __init__(self, file: SqliteFile, clock: Callable[[], datetime] = now) -> None:
+        super().__init__(_statements, clock)
         self._file = file
         self._start()
         notify_on_fork(self)
 
     def _start(self) -> None:
-        self._queue = BlockingWriteQueue(self._commit)
+        self._queue = CommitQueue(self._commit)
         self._readers = ThreadPoolExecutor(READERS, "mnemic-read")
 
     async def write(self, write: Write) -> list[Outcome]:
@@ -200,3 +210,98 @@ def _change_labels(
 ) -> None:
     rows = [(id, name, value, seq) for seq, of_record in labels for name, value in of_record.items()]
     raw.executemany(statement, rows)
+
+
+class PendingWrite(Struct, eq=False):
+    """One caller's write, its result, and the future for which a caller on an event loop waits."""
+
+    write: Write
+    future: Future[list[Outcome]] | None = None
+    result: Result | None = None
+
+
+class CommitQueue:
+    """Groups concurrent writes into commits, one at a time.
+
+    The thread that has the lock commits its own write and all that others have queued meanwhile. For callers on
+    an event loop, that is a thread of the queue.
+    """
+
+    def __init__(self, commit: Callable[[list[Write]], Sequence[Result]]) -> None:
+        """Take a function that commits writes and returns the result of each; if it raises, all have failed."""
+        self._commit = commit
+        self._lock = threading.Lock()
+        self._queue: deque[PendingWrite] = deque()
+        self._thread = ThreadPoolExecutor(1, "mnemic-write")
+        self._scheduled = False
+
+    async def write(self, write: Write) -> list[Outcome]:
+        """Run a write; return its outcomes once it is durable. Raises ClosedError after `close`."""
+        loop = running_loop()
+        if loop is not None:
+            future: Future[list[Outcome]] = loop.create_future()
+            self._queue.append(PendingWrite(write, future))
+            if not self._scheduled:
+                self._scheduled = True
+                try:
+                    self._thread.submit(self._drain)
+                except RuntimeError:
+                    self._scheduled = False
+                    raise ClosedError("the store is closed") from None
+            return await future
+        pending = PendingWrite(write)
+        self._queue.append(pending)
+        while (result := pending.result) is None:
+            self._commit_next()
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    def close(self) -> None:
+        """Wait for running writes, and stop the thread."""
+        self._thread.shutdown()
+
+    def _drain(self) -> None:
+        # Before the queue is read: a write queued after that schedules another run.
+        self._scheduled = False
+        while self._queue:
+            self._commit_next()
+
+    def _commit_next(self) -> None:
+        with self._lock:
+            batch: list[PendingWrite] = []
+            size = 0
+            while self._queue and len(batch) < MOST_WRITES and size < MOST_OPS:
+                batch.append(self._queue.popleft())
+                size += len(batch[-1].write.ops)
+            if not batch:
+                return
+            results: Sequence[Result] = [StoreError("the write was interrupted")] * len(batch)
+            try:
+                results = self._commit([pending.write for pending in batch])
+            except Exception as error:
+                results = [error] * len(batch)
+            finally:
+                for pending, result in zip(batch, results, strict=True):
+                    pending.result = result
+        for pending, result in zip(batch, results, strict=True):
+            if (future := pending.future) is not None and not (loop := future.get_loop()).is_closed():
+                loop.call_soon_threadsafe(settle, future, result)
+
+
+async def open_sqlite(url: StoreURL) -> SqliteStore:
+    """Open the file, created if it does not exist, and migrate it to the newest schema."""
+    file = SqliteFile(url)
+    try:
+        await off_loop(lambda: migrate(file))
+    except BaseException:
+        file.close()
+        raise
+    return SqliteStore(file)
+
+
+async def _exists(url: StoreURL) -> bool:
+    return SqliteFile(url).exists()
+
+
+BACKEND = Backend(open=open_sqlite, inline=True, exists=_exists)

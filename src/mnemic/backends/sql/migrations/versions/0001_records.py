@@ -22,6 +22,14 @@ _Id = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 _Name = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 
 
+def _columns(type: Any, *names: str, nullable: bool = False) -> list[sa.Column[Any]]:
+    return [sa.Column(name, type, nullable=nullable) for name in names]
+
+
+def _key(type: Any, *names: str) -> list[sa.Column[Any]]:
+    return [sa.Column(name, type, primary_key=True, autoincrement=False) for name in names]
+
+
 def _create_partitioned(name: str, *columns: Any, **options: Any) -> None:
     """Create a table that starts with `stream_id`, partitioned if configured."""
     parts = context.config.attributes.get(PARTITIONS, 0)
@@ -40,54 +48,36 @@ def upgrade() -> None:
     op.create_table(
         "mnemic_streams",
         sa.Column("id", _Id, primary_key=True),
-        sa.Column("scope", _Name, nullable=False),
-        sa.Column("kind", _Name, nullable=False),
-        sa.Column("last_seq", sa.BigInteger, nullable=False),
-        sa.Column("version", sa.BigInteger, nullable=False),
-        sa.Column("count", sa.BigInteger, nullable=False),
-        sa.Column("weight", sa.BigInteger, nullable=False),
-        sa.Column("created", sa.BigInteger, nullable=False),
-        sa.Column("updated", sa.BigInteger, nullable=False),
-        sa.Column("ttl", sa.BigInteger),
-        sa.Column("expires", sa.BigInteger),
-        sa.Column("soonest", sa.BigInteger),
+        *_columns(_Name, "scope", "kind"),
+        *_columns(sa.BigInteger, "last_seq", "version", "count", "weight", "created", "updated"),
+        *_columns(sa.BigInteger, "ttl", "expires", "soonest", nullable=True),
         sa.Column("settings", sa.Text),
         sa.UniqueConstraint("scope", "kind", name="mnemic_streams_scope_kind"),
     )
     _create_partitioned(
         "mnemic_records",
-        sa.Column("stream_id", sa.BigInteger, primary_key=True, autoincrement=False),
-        sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),
+        *_key(sa.BigInteger, "stream_id", "seq"),
         sa.Column("key", _Name, nullable=False),
         sa.Column("version", sa.BigInteger, nullable=False),
-        sa.Column("text", sa.Text),
-        sa.Column("title", sa.Text),
-        sa.Column("data", sa.Text),
-        sa.Column("meta", sa.Text),
-        sa.Column("labels", sa.Text),
+        *_columns(sa.Text, "text", "title", "data", "meta", "labels", nullable=True),
         sa.Column("importance", sa.Double),
         sa.Column("weight", sa.BigInteger, nullable=False),
         sa.Column("pinned", sa.Boolean, nullable=False),
-        sa.Column("created", sa.BigInteger, nullable=False),
-        sa.Column("updated", sa.BigInteger, nullable=False),
-        sa.Column("expires", sa.BigInteger),
-        sa.Column("valid_from", sa.BigInteger),
-        sa.Column("valid_to", sa.BigInteger),
+        *_columns(sa.BigInteger, "created", "updated"),
+        *_columns(sa.BigInteger, "expires", "valid_from", "valid_to", nullable=True),
         sa.UniqueConstraint("stream_id", "key", name="mnemic_records_key"),
     )
     _create_partitioned(
         "mnemic_labels",
-        sa.Column("stream_id", sa.BigInteger, primary_key=True, autoincrement=False),
-        sa.Column("name", _Name, primary_key=True),
-        sa.Column("value", _Name, primary_key=True),
-        sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),
+        *_key(sa.BigInteger, "stream_id"),
+        *_key(_Name, "name", "value"),
+        *_key(sa.BigInteger, "seq"),
         sqlite_with_rowid=False,
     )
     _create_partitioned(
         "mnemic_derived",
-        sa.Column("stream_id", sa.BigInteger, primary_key=True, autoincrement=False),
-        sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),
-        sa.Column("name", _Name, primary_key=True),
+        *_key(sa.BigInteger, "stream_id", "seq"),
+        *_key(_Name, "name"),
         sa.Column("version", sa.BigInteger, nullable=False),
         sa.Column("value", sa.LargeBinary, nullable=False),
         sqlite_with_rowid=False,

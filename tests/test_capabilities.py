@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 import mnemic
-from mnemic.testing.targets import URL
+from mnemic.testing.harness import URL
 from servers.stores import STORES
 
 SKIPPING = """
 import pytest
 
 from mnemic.store.protocol import Capability
-from mnemic.testing.targets import needs
+from mnemic.testing.harness import needs
 
 
 def test_that_skips(harness):

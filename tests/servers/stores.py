@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from mnemic.store.protocol import Capability
-from mnemic.testing.targets import Empty, Target
+from mnemic.testing.harness import Empty, Target
 
 from . import aws, postgres, redis, valkey
 

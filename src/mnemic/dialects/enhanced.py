@@ -92,8 +92,8 @@ class UrlStore(MemoryStore[str]):
         hits = self.scope.recall(query, top_k, kinds="memory", signals=self.signals)
         found = {hit.record.key: (hit.record.key, hit.record.text or "", hit.score) for hit in hits}
         if len(found) < top_k and self.signals is None:
-            held = [(k, v, 1.0) for k, v in self.data.items() if k not in found and query.lower() in v.lower()]
-            found |= {key: (key, value, score) for key, value, score in held}
+            contained = {key: value for key, value in self.data.items() if query.lower() in value.lower()}
+            found |= {key: (key, value, 1.0) for key, value in contained.items() if key not in found}
         return list(found.values())[:top_k]
 
     def forget(self, key: str) -> bool:

@@ -60,10 +60,10 @@ class BaseMemory:
             return
         added = Message("system", content, ADDED_SYSTEM_ID)
 
-        def change(held: list[Message]) -> list[Message]:
-            if any(message.id == added.id for message in held):
-                return [added if message.id == added.id else message for message in held]
-            return [*held, added]
+        def change(stored: list[Message]) -> list[Message]:
+            if any(message.id == added.id for message in stored):
+                return [added if message.id == added.id else message for message in stored]
+            return [*stored, added]
 
         self._session.replace(change)
 
@@ -187,8 +187,8 @@ class Agent:
         return answer
 
     async def _history(self) -> list[Message]:
-        held = [Message(one.role, one.content) for one in self.memory.get_messages()]
-        return fitting(held, self._agent.max_tokens, encoding())
+        stored = [Message(one.role, one.content) for one in self.memory.get_messages()]
+        return fitting(stored, self._agent.max_tokens, encoding())
 
     async def _keep(self, message: Message) -> None:
         self.memory.add_message(role=message.role, content=message.text or "")

@@ -35,7 +35,7 @@ __all__ = [
     "format_for_openai",
 ]
 
-KEPT = "sqlite:///agent_memory.db"
+DEFAULT_STORE = "sqlite:///agent_memory.db"
 """Default store of persistent memories."""
 SCOPE = "marsys"
 """Scope of the agents' memories."""
@@ -65,9 +65,9 @@ class ToolCallMsg:
     def from_dict(cls, data: dict[str, Any]) -> ToolCallMsg:
         """Return a call from this class's or OpenAI's format; raises InvalidValueError for anything else."""
         try:
-            held = data.get("function", data)
+            function = data.get("function", data)
             call_id, kind = data.get("call_id") or data["id"], data.get("type", "function")
-            return cls(data["id"], call_id, kind, held["name"], held["arguments"])
+            return cls(data["id"], call_id, kind, function["name"], function["arguments"])
         except (AttributeError, KeyError, TypeError):
             raise mnemic.InvalidValueError(f"a tool call has an id, a name and arguments: {shown(data)}") from None
 
@@ -151,11 +151,11 @@ class Message:
         return role in ROLES
 
     def to_dict(self) -> dict[str, Any]:
-        held = {name: value for name, value in vars(self).items() if value is not None}
+        fields = {name: value for name, value in vars(self).items() if value is not None}
         for calls in ("tool_calls", "agent_calls"):
-            if calls in held:
-                held[calls] = [call.to_dict() for call in held[calls]]
-        return held
+            if calls in fields:
+                fields[calls] = [call.to_dict() for call in fields[calls]]
+        return fields
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Message:
@@ -329,9 +329,9 @@ class MemoryManager:
         policies = {self.retention_policy, *(memory.retention_policy for memory in self._memories.values())}
         if self._store is None and "persistent" not in policies:
             return
-        kept = self._persistent().scope(SCOPE)
-        for info in kept.sessions.list():
-            kept.scope(*info.scope.parent.segments[1:]).session(info.name).clear()
+        root = self._persistent().scope(SCOPE)
+        for info in root.sessions.list():
+            root.scope(*info.scope.parent.segments[1:]).session(info.name).clear()
 
     def set_retention_policy(self, agent_name: str, policy: str) -> None:
         """Change an agent's policy, and move its messages accordingly."""
@@ -341,16 +341,16 @@ class MemoryManager:
         moves = (memory.retention_policy == "persistent") != (policy == "persistent")
         memory.session, memory.retention_policy = after, policy
         # Repeat until nothing is left: others may still be adding to the old session.
-        while moves and (held := before.messages()):
-            after.add_many(held, open_images=False)
-            before.delete(*held)
+        while moves and (stored := before.messages()):
+            after.add_many(stored, open_images=False)
+            before.delete(*stored)
 
     def _session(self, agent_name: str, policy: str) -> mnemic.Session:
         memory = self._persistent() if policy == "persistent" else self._scratch
         return _session(memory, (agent_name,), self.max_messages_per_agent, policy)
 
     def _persistent(self) -> mnemic.Memory:
-        return shared(KEPT if self._store is None else self._store, self._encryption_key)
+        return shared(DEFAULT_STORE if self._store is None else self._store, self._encryption_key)
 
     @contextmanager
     def run(self) -> Iterator[MemoryManager]:

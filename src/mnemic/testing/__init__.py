@@ -3,9 +3,9 @@
     pip install 'mnemic[testing]'
     MNEMIC_TEST_URL='mystore://localhost/{name}' pytest --pyargs mnemic.testing
 
-See `mnemic.testing.targets` for other ways to name the stores to test.
+See `mnemic.testing.harness` for other ways to name the stores to test.
 """
 
-from .targets import Target
+from .harness import Target
 
 __all__ = ["Target"]

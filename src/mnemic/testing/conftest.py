@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .harness import Harness
-from .targets import NEEDS, Case, Hooks, store_cases
+from .harness import NEEDS, Case, Harness, Hooks, store_cases
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:

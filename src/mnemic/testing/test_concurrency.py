@@ -14,8 +14,7 @@ from ..errors import ClosedError, ConflictError
 from ..records import Ref
 from ..store.protocol import Capability, Store
 from ..store.query import Condition, Put, Scan, Write
-from .harness import KIND, SCOPE, Harness, record
-from .targets import Case, needs
+from .harness import KIND, SCOPE, Case, Harness, needs, record
 
 
 def test_concurrent_writers_lose_nothing(harness: Harness) -> None:

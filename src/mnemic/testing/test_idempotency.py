@@ -11,8 +11,7 @@ from ..errors import ConflictError
 from ..records import ONCE_KIND, Ref, ScopePath
 from ..store.protocol import Capability
 from ..store.query import ONCE_LASTS, Delete, Expect, Limit, Purge, Put, Touch
-from .harness import KIND, OTHER_KIND, SCOPE, Harness, record
-from .targets import needs
+from .harness import KIND, OTHER_KIND, SCOPE, Harness, needs, record
 
 
 def test_a_write_with_an_id_is_done_once(harness: Harness) -> None:

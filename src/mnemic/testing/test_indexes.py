@@ -19,8 +19,7 @@ from ..recall.text_analysis import terms as terms_of
 from ..records import Record, ScopePath, StreamName
 from ..store import registry
 from ..store.protocol import Companion, Mark, Near
-from .harness import KIND, SCOPE, moment
-from .targets import Target
+from .harness import KIND, SCOPE, Target, moment
 
 Result = TypeVar("Result")
 Vectors = NDArray[np.int8]

@@ -18,8 +18,7 @@ from ..errors import MnemicError
 from ..records import Record, Ref, ScopePath
 from ..store.protocol import Capability
 from ..store.query import Condition, Delete, Derive, Expect, Limit, Op, Purge, Put, Touch
-from .harness import KIND, OTHER_KIND, Harness, without_times
-from .targets import Case, needs
+from .harness import KIND, OTHER_KIND, Case, Harness, needs, without_times
 
 EXAMPLES = "MNEMIC_TEST_EXAMPLES"
 """Number of examples per back-end; the default is lower for remote ones."""

@@ -12,8 +12,7 @@ from ..errors import InvalidValueError
 from ..records import Ref, ScopePath
 from ..store.protocol import Capability
 from ..store.query import Condition, Delete, Purge, Put, StreamScan
-from .harness import KIND, OTHER_KIND, SCOPE, Harness, moment, record
-from .targets import needs
+from .harness import KIND, OTHER_KIND, SCOPE, Harness, moment, needs, record
 
 
 def test_order_is_that_of_the_writes(harness: Harness) -> None:

@@ -10,8 +10,7 @@ from ..errors import ConflictError, SettingsChangedError
 from ..records import Ref, ScopePath, Stream, now
 from ..store.protocol import Capability, all_streams
 from ..store.query import Condition, Delete, Expect, Limit, Purge, Put, StreamScan, Touch, Write
-from .harness import KIND, OTHER_KIND, SCOPE, Harness, record
-from .targets import needs
+from .harness import KIND, OTHER_KIND, SCOPE, Harness, needs, record
 
 
 def test_what_has_expired_is_not_seen(harness: Harness) -> None:

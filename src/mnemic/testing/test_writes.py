@@ -8,8 +8,7 @@ from ..errors import ConflictError, InvalidValueError, LimitError
 from ..records import Ref, ScopePath
 from ..store.protocol import Capability
 from ..store.query import Condition, CountUse, Delete, Derive, Expect, Limit, Purge, Put
-from .harness import KIND, OTHER_KIND, SCOPE, Harness, record
-from .targets import needs
+from .harness import KIND, OTHER_KIND, SCOPE, Harness, needs, record
 
 
 def test_read_answers_in_the_order_of_the_question(harness: Harness) -> None:

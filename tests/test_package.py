@@ -107,6 +107,7 @@ PUBLIC = [
     "mnemic.store.protocol",
     "mnemic.store.query",
     "mnemic.store.registry",
+    "mnemic.store.stream_state",
     "mnemic.sync",
     "mnemic.testing",
     "mnemic.tokens",

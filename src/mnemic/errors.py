@@ -29,29 +29,11 @@ Driver errors never leave a back-end: each is mapped onto this tree where it is 
 from __future__ import annotations
 
 __all__ = [
-    "AuditError",
-    "BudgetError",
-    "ClosedError",
-    "ConflictError",
-    "DecryptionError",
-    "EmbedderError",
-    "EventLoopError",
-    "InvalidValueError",
-    "LimitError",
-    "MissingExtraError",
-    "MnemicError",
-    "NewerSchemaError",
-    "NotFoundError",
-    "SettingsChangedError",
-    "StoreBusyError",
-    "StoreError",
-    "StoreFullError",
-    "StorePermissionError",
-    "StoreUnavailableError",
-    "TooLargeError",
-    "UnknownSchemeError",
-    "UnreadableStoreError",
-]
+    "AuditError", "BudgetError", "ClosedError", "ConflictError", "DecryptionError", "EmbedderError",
+    "EventLoopError", "InvalidValueError", "LimitError", "MissingExtraError", "MnemicError", "NewerSchemaError",
+    "NotFoundError", "SettingsChangedError", "StoreBusyError", "StoreError", "StoreFullError",
+    "StorePermissionError", "StoreUnavailableError", "TooLargeError", "UnknownSchemeError", "UnreadableStoreError",
+]  # fmt: skip
 
 
 class MnemicError(Exception):

@@ -15,18 +15,9 @@ from .recallset import Conversation, Question, TurnId
 from .sync import Memory, Scope
 
 __all__ = [
-    "CUTOFFS",
-    "GAIN_CUTOFF",
-    "TENANT",
-    "Answer",
-    "Breakdown",
-    "Latency",
-    "Level",
-    "Report",
-    "evaluate",
-    "measure",
+    "CUTOFFS", "GAIN_CUTOFF", "TENANT", "Answer", "Breakdown", "Latency", "Level", "Report", "evaluate", "measure",
     "steps",
-]
+]  # fmt: skip
 
 CUTOFFS = (1, 5, 10, 20, 50)
 """Numbers of hits at which recall is measured; the last is how many are requested."""

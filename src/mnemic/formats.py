@@ -18,16 +18,9 @@ from .messages import Message, ToolCall
 from .records import now, parse_time
 
 __all__ = [
-    "AnthropicMessage",
-    "Block",
-    "OpenAIMessage",
-    "from_anthropic",
-    "from_openai",
-    "image_url",
-    "parts_of",
-    "to_anthropic",
-    "to_openai",
-]
+    "AnthropicMessage", "Block", "OpenAIMessage", "from_anthropic", "from_openai", "image_url", "parts_of",
+    "to_anthropic", "to_openai",
+]  # fmt: skip
 
 Block: TypeAlias = dict[str, Any]
 OpenAIMessage: TypeAlias = Any

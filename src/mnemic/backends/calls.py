@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Generic, TypeVar
 
 from ..errors import ClosedError, EventLoopError, StoreUnavailableError
-from ..event_loop import never_close, notify_on_fork
+from ..event_loop import ForkAware, never_close, notify_on_fork
 from ..store.availability import Availability
 
 TIMEOUT = 10.0
@@ -45,7 +45,7 @@ def elsewhere(url: str, loop: asyncio.AbstractEventLoop) -> EventLoopError:
     )
 
 
-class Calls(Generic[Client]):
+class Calls(ForkAware, Generic[Client]):
     """Provides a driver's client to calls; a forked child creates its own on its first call."""
 
     def __init__(
@@ -139,9 +139,6 @@ class Calls(Generic[Client]):
         client, self.client = self.client, None
         if client is not None:
             await self._disconnect(client)
-
-    def before_fork(self) -> None:
-        """Do nothing: connections stay with the parent."""
 
     def after_fork(self) -> None:
         """Reset in a child, which does not touch the parent's connections."""

@@ -19,11 +19,11 @@ from ..errors import ClosedError
 from ..event_loop import running_calls
 from ..records import Record, Ref, ScopePath, Stream, known_scope, now
 from ..store.matching import Position, from_cursor, in_reach, seen, to_cursor
-from ..store.planning import check_expected, check_limit, check_version, over_limit
 from ..store.protocol import Capability, Page
 from ..store.query import CountUse, Delete, Derive, Expect, Op, Outcome, Purge, Put, Scan, StreamScan, Touch, Write
 from ..store.registry import Backend, StoreURL
 from ..store.retry import note_of, note_ref, outcomes_in
+from ..store.stream_state import check_expected, check_limit, check_version, over_limit
 
 
 class _Stream:

@@ -7,7 +7,7 @@ when called again: archived records are compared, not written.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime, timedelta
 from typing import Any
@@ -39,7 +39,7 @@ from ..records import (
     digest,
 )
 from ..store.matching import check_kinds, conditions, matches
-from ..store.protocol import Store, all_streams
+from ..store.protocol import Store, all_streams, scan_pages
 from ..store.query import Condition, Delete, Op, Put, Scan, StreamScan, Write
 from ..store.retry import retried, write_each
 from .memory_items import faded, to_archive
@@ -236,7 +236,7 @@ class Forgetting:
         if self._before is not None:
             written = "updated" if stream.kind in REWRITTEN else "created"
             where = (Condition(written, "lt", self._before), *where)
-        pages = _pages(self._store, Scan(scope=stream.scope, kinds=(stream.kind,), where=where, limit=PAGE))
+        pages = scan_pages(self._store, Scan(scope=stream.scope, kinds=(stream.kind,), where=where, limit=PAGE))
         waiting: list[Record] = []
         async for page in pages:
             going = [*waiting, *page]
@@ -260,15 +260,6 @@ class Forgetting:
                 batch = []
         if batch:
             yield batch
-
-
-async def _pages(store: Store, scan: Scan) -> AsyncIterator[tuple[Record, ...]]:
-    while True:
-        page = await store.scan(scan)
-        yield page.items
-        if page.cursor is None:
-            return
-        scan = replace(scan, cursor=page.cursor)
 
 
 def _waiting(records: Sequence[Record]) -> list[Record]:

@@ -13,9 +13,9 @@ from ..event_loop import call
 from ..messages import Message, decode
 from ..recall.index_entry import RECALL
 from ..records import ARCHIVED, LEASE, MESSAGE, SUMMARY, Record, Ref, ScopePath
-from ..store.planning import over_limit
 from ..store.protocol import Store
 from ..store.query import Delete, Expect, Limit, Op, Outcome, Put, Scan, StreamScan, Write, checked
+from ..store.stream_state import over_limit
 from .settings import SessionSettings, SettingsCache, SettingsView
 from .summary import SUMMARY_KEY, Summarize, summary_record
 from .turns import NEWEST, Turn, TurnMessage, evictable, is_from_user

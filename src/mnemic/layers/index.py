@@ -17,7 +17,7 @@ from msgspec.structs import force_setattr, replace
 
 from ..checks import check_count, shown, to_microseconds
 from ..errors import InvalidValueError
-from ..event_loop import notify_on_fork
+from ..event_loop import ForkAware, notify_on_fork
 from ..models.embedder import Embedder
 from ..recall.index_entry import INDEX_BYTES, RECALL, SPEAKING, TURNS, USE, EntryBuilder, Use, pack_use, unpack_use
 from ..recall.metrics import Metrics, MetricsRecorder
@@ -55,7 +55,7 @@ SIZE_SECONDS = 60.0
 """How many seconds the size of a scope is cached."""
 
 
-class IndexLayer(Layer):
+class IndexLayer(Layer, ForkAware):
     """Implements `search` for a store without it."""
 
     def __init__(
@@ -229,9 +229,6 @@ class IndexLayer(Layer):
     async def prepare(self) -> None:
         """Determine the embedder of the stored vectors; raises EmbedderError if it differs."""
         await self._embedder.builder()
-
-    def before_fork(self) -> None:
-        """Do nothing: memory can be duplicated."""
 
     def after_fork(self) -> None:
         """Reset in a child: the parent writes the buffered data, and may hold the locks."""

@@ -10,12 +10,11 @@ from ..checks import check_callable
 from ..errors import StoreError
 from ..event_loop import off_loop
 from ..records import ENCRYPTION_KIND, Record, ScopePath
-from ..store.protocol import Store, all_streams
+from ..store.protocol import Store, all_streams, scan_pages
 from ..store.query import Derive, Op, Put, Scan, StreamScan
 from ..store.retry import write_each
 from .cipher import LASTING, RecordCipher, head_of, key_of
 from .encryption import MetadataRecord
-from .layer import scan_pages
 
 PAGE = 200
 """How many records are read and written at once."""

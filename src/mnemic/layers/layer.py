@@ -1,8 +1,8 @@
-"""The pass-through layer that the others extend, and scans with a filter or by pages."""
+"""The pass-through layer that the others extend, and scans with a filter."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import TypeAlias, cast
 
@@ -95,14 +95,3 @@ async def filtered_scan(below: Store, scan: Scan, transform: RecordFilter) -> Pa
         if page.cursor is None:
             return Page(tuple(found))
         inner = replace(inner, cursor=page.cursor, limit=min(2 * inner.limit, MOST))
-
-
-async def scan_pages(store: Store, scan: Scan) -> AsyncGenerator[tuple[Record, ...], None]:
-    """Yield the pages of a scan that have records; `scan.limit` is the page size."""
-    while True:
-        page = await store.scan(scan)
-        if page.items:
-            yield page.items
-        if page.cursor is None:
-            return
-        scan = replace(scan, cursor=page.cursor)

@@ -17,10 +17,9 @@ from ..event_loop import pause
 from ..recall.index_entry import USE, EntryBuilder, intact, unpack
 from ..recall.question import analyze_question
 from ..records import AUDIT_KIND, Record, ScopePath, Stream, StreamName, known_scope
-from ..store.protocol import Companion, Mark, Near, Nearest, OwnIndex, Store, all_streams, scan_all
+from ..store.protocol import Companion, Mark, Near, Nearest, OwnIndex, Store, all_streams, scan_all, scan_pages
 from ..store.query import Derive, Scan, Search, StreamScan
 from .index_cache import IndexCache
-from .layer import scan_pages
 
 if TYPE_CHECKING:
     from ..recall.scope_index import ScopeIndex

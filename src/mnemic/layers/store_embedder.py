@@ -13,9 +13,8 @@ from ..event_loop import off_loop
 from ..models.embedder import AUTO, Embedder, embedder_by_id, find_embedder
 from ..recall.index_entry import TEXTS_AT_ONCE, EntryBuilder, entry_name
 from ..records import EMBEDDER_KIND, Record, Ref, ScopePath
-from ..store.protocol import Store, all_streams, scan_all
+from ..store.protocol import Store, all_streams, scan_all, scan_pages
 from ..store.query import Derive, Put, Scan, StreamScan, Write
-from .layer import scan_pages
 
 log: logging.Logger = logging.getLogger("mnemic.recall")
 

@@ -1,4 +1,4 @@
-"""What recall stores beside a record: its index entry (terms, speaker, flags and vectors), and its uses.
+"""Index entries (terms, speaker, flags and vectors) and uses, which recall stores beside a record.
 
 An entry is computed once and loaded when a process first searches its scope.
 """

@@ -15,7 +15,7 @@ from .query import Outcome, Scan, Search, StreamScan, Write
 
 __all__ = [
     "Capability", "Companion", "Mark", "Near", "Nearby", "Nearest", "OwnIndex", "Page", "Scrubbing", "SearchableStore",
-    "Store", "all_streams", "scan_all", "scrub",
+    "Store", "all_streams", "scan_all", "scan_pages", "scrub",
 ]  # fmt: skip
 
 Item = TypeVar("Item")
@@ -108,6 +108,17 @@ async def scrub(store: Store) -> None:
     """Make deleted data in the store's files unreadable; raises StoreBusyError if other processes prevent it."""
     if isinstance(store, Scrubbing):
         await store.scrub()
+
+
+async def scan_pages(store: Store, scan: Scan) -> AsyncGenerator[tuple[Record, ...], None]:
+    """Yield the pages of a scan that have records; `scan.limit` is the page size."""
+    while True:
+        page = await store.scan(scan)
+        if page.items:
+            yield page.items
+        if page.cursor is None:
+            return
+        scan = replace(scan, cursor=page.cursor, skip=0)
 
 
 async def scan_all(store: Store, scan: Scan) -> AsyncGenerator[Record, None]:

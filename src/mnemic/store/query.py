@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from operator import attrgetter
 from typing import Any, Literal, TypeAlias
 
@@ -28,30 +28,10 @@ from ..errors import InvalidValueError, TooLargeError
 from ..records import Record, Ref, ScopePath, content, digest_of
 
 __all__ = [
-    "FIELDS",
-    "MAX_CHOICES",
-    "ONCE_LASTS",
-    "Condition",
-    "CountUse",
-    "Delete",
-    "Derive",
-    "Expect",
-    "Limit",
-    "Op",
-    "Operator",
-    "Outcome",
-    "Purge",
-    "Put",
-    "Scalar",
-    "Scan",
-    "Search",
-    "StreamScan",
-    "Touch",
-    "Write",
-    "checked",
-    "place_of",
-    "stored",
-]
+    "FIELDS", "MAX_CHOICES", "ONCE_LASTS", "Condition", "CountUse", "Delete", "Derive", "Expect", "Limit", "Op",
+    "Operator", "Outcome", "Purge", "Put", "Scalar", "Scan", "Search", "StreamScan", "Touch", "Write", "checked",
+    "place_of", "stored",
+]  # fmt: skip
 
 FIELDS = ("key", "importance", "weight", "pinned", "created", "updated", "valid_from", "valid_to")
 """Record fields that a condition can name, besides `meta.x`, `data.x` and `labels.x`."""
@@ -392,21 +372,14 @@ def stored(record: Record, did: Outcome) -> Record:
     return replace(record, seq=did.seq, version=did.version, created=did.created, updated=did.updated, derived={})
 
 
-def _checked_labels(labels: Mapping[str, str]) -> dict[str, str]:
-    return {check_name(name, "label"): check_name(value, f"label {name}") for name, value in labels.items()}
-
-
 def checked(record: Record) -> Record:
     """Return a validated copy of a record; raises InvalidValueError or TooLargeError."""
     if record.kind.__class__ is not str or not is_kind(record.kind):
         check_kind(record.kind)
-    plain = record.meta.__class__ is dict and record.labels.__class__ is dict
-    if not plain and not (isinstance(record.meta, Mapping) and isinstance(record.labels, Mapping)):
-        raise InvalidValueError(
-            f"metadata must be a dict: {shown(record.meta)}"
-            if not isinstance(record.meta, Mapping)
-            else f"labels must be a dict: {shown(record.labels)}"
-        )
+    for field, given in (("metadata", record.meta), ("labels", record.labels)):
+        if given.__class__ is not dict and not isinstance(given, Mapping):
+            raise InvalidValueError(f"{field} must be a dict: {shown(given)}")
+    labels = {check_name(name, "label"): check_name(value, f"label {name}") for name, value in record.labels.items()}
     data, data_size = check_json(record.data, "data") if record.data is not None else (None, 0)
     meta, meta_size = check_json(record.meta, "metadata") if record.meta else ({}, 0)
     text = None if record.text is None else check_text(record.text, "text")
@@ -416,8 +389,6 @@ def checked(record: Record) -> Record:
         raise TooLargeError(f"{record.kind} {shown(record.key)} holds {size:,} characters, more than {MAX_SIZE:,}")
     weight, created, expires = record.weight, record.created, record.expires
     valid_from, valid_to = record.valid_from, record.valid_to
-    if created is not None and (created.__class__ is not datetime or created.tzinfo is not UTC):
-        created = check_time(created, "created")
     return replace(
         record,
         key=check_name(record.key, "key"),
@@ -427,13 +398,11 @@ def checked(record: Record) -> Record:
         title=title,
         data=data,
         meta=meta,
-        labels={} if not record.labels else _checked_labels(record.labels),
+        labels=labels,
         importance=None if record.importance is None else check_number(record.importance, "importance"),
         weight=weight if weight.__class__ is int and 0 <= weight <= MAX_COUNT else check_count(weight, "weight"),
         pinned=bool(record.pinned),
-        created=created
-        if created is None or (created.__class__ is datetime and created.tzinfo is UTC)
-        else check_time(created, "created"),
+        created=None if created is None else check_time(created, "created"),
         updated=None,
         expires=None if expires is None else check_time(expires, "expires"),
         valid_from=None if valid_from is None else check_time(valid_from, "valid_from"),

@@ -11,7 +11,7 @@ from uuid import uuid4
 from botocore import exceptions as boto
 
 from ...errors import InvalidValueError, StoreBusyError, TooLargeError, UnreadableStoreError
-from ...event_loop import notify_on_fork
+from ...event_loop import ForkAware, notify_on_fork
 from ...records import now
 from .. import aws
 from .codec import Place, namespace_of
@@ -36,7 +36,7 @@ _CODES: dict[str, tuple[type[Exception], str]] = {
 }
 
 
-class MemoryClient:
+class MemoryClient(ForkAware):
     """One memory of the service."""
 
     def __init__(self, requests: aws.Requests, memory: str) -> None:
@@ -45,9 +45,6 @@ class MemoryClient:
         self._memory = memory
         self.after_fork()
         notify_on_fork(self)
-
-    def before_fork(self) -> None:
-        """Do nothing: connections stay with the parent."""
 
     def after_fork(self) -> None:
         """Reset in a child, for its own event loop."""

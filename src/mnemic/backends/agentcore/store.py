@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from ...checks import copy_json
 from ...errors import InvalidValueError, StoreError
-from ...event_loop import notify_on_fork
+from ...event_loop import ForkAware, notify_on_fork
 from ...records import Record, StreamName
 from ...store.protocol import Capability
 from ...store.query import CountUse, Derive, Expect, Op, Outcome, Put, Touch, Write, place_of
@@ -86,7 +86,7 @@ class AgentCoreStore(KeyValueStore):
             size_of(op.record)
 
 
-class AgentCoreEngine:
+class AgentCoreEngine(ForkAware):
     """Stores streams in an AgentCore memory."""
 
     capabilities: frozenset[Capability] = frozenset({Capability.DURABLE, Capability.SHARED})
@@ -96,9 +96,6 @@ class AgentCoreEngine:
         self.client = client
         self.after_fork()
         notify_on_fork(self)
-
-    def before_fork(self) -> None:
-        """Do nothing: cached scopes can be duplicated."""
 
     def after_fork(self) -> None:
         """Reset in a child: locks belong to the parent's event loop."""

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from ...checks import to_microseconds
 from ...errors import ClosedError, ConflictError, StoreBusyError
-from ...event_loop import notify_on_fork
+from ...event_loop import ForkAware, notify_on_fork
 from ...records import Record, Ref, Stream, StreamName, now
 from ...store.matching import Position, from_cursor, of_kinds, seen, to_cursor
 from ...store.planning import Plan, needs_of, plan_writes
@@ -34,7 +34,7 @@ MOST_STREAMS = 500
 """How many streams are listed at once."""
 
 
-class KeyValueStore:
+class KeyValueStore(ForkAware):
     """Stores records in an engine."""
 
     def __init__(self, engine: Engine, clock: Callable[[], datetime] = now) -> None:
@@ -110,9 +110,6 @@ class KeyValueStore:
             await self._queue.close(GRACE)
             await self._engine.close()  # which cancels running calls
             await self._queue.close()
-
-    def before_fork(self) -> None:
-        """Do nothing: connections stay with the parent."""
 
     def after_fork(self) -> None:
         """Reset in a child: running writes belong to the parent."""

@@ -17,7 +17,7 @@ from msgspec import Struct, json
 
 from ...checks import to_microseconds
 from ...errors import ClosedError, StoreError, UnreadableStoreError
-from ...event_loop import notify_on_fork, off_loop, running_loop, step
+from ...event_loop import ForkAware, notify_on_fork, off_loop, running_loop, step
 from ...records import now
 from ...store.codec import FIELDS, to_columns
 from ...store.planning import Plan, needs_of, plan_writes
@@ -73,7 +73,7 @@ def _find_records(count: int) -> str:
 _statements = Statements(FLAVOR)
 
 
-class SqliteStore(SqlReads):
+class SqliteStore(SqlReads, ForkAware):
     """Stores records in a file; runs in the caller's thread, or in threads of its own on an event loop."""
 
     def __init__(self, file: SqliteFile, clock: Callable[[], datetime] = now) -> None:

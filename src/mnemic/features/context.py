@@ -56,8 +56,8 @@ async def build_context(
         raise InvalidValueError(f"share, the part of the budget for recall, must be from 0 to 1: {share}")
     recent = await _recent(session, max_tokens, round(max_tokens * (1 - share)))
     if query is None:
-        asked = [message for message in recent if is_from_user(message) and message.id != SUMMARY_ID]
-        query = (asked[-1].text if asked else None) or ""
+        users = [message for message in recent if is_from_user(message) and message.id != SUMMARY_ID]
+        query = (users[-1].text if users else None) or ""
     hits = await find(query)
     budget = max_tokens
     while True:
@@ -100,7 +100,7 @@ async def _fitted(
     ahead = (n for n, message in enumerate(recent) if message.role != "system" and message.id != SUMMARY_ID)
     first = next(ahead, len(recent))
     messages = recent[:first] + memory + recent[first:]
-    text = "\n\n".join(_said(message) for message in messages)
+    text = "\n\n".join(_line_of(message) for message in messages)
     total = sum(count_message(message, tokens) for message in messages)
     return Context(messages=messages, text=text, tokens=total, hits=chosen)
 
@@ -156,7 +156,7 @@ def _line(record: Record) -> str:
     return f"- {day}{text}"
 
 
-def _said(message: Message) -> str:
+def _line_of(message: Message) -> str:
     text = message.text or ""
     bare = message.role == "system" or message.id in (MEMORY_ID, SUMMARY_ID)
     return text if bare else f"{message.name or message.role}: {text}"

@@ -12,6 +12,7 @@ from msgspec import json
 from ..checks import check_count, check_names
 from ..errors import MissingExtraError
 from ..files import replace_file
+from ..records import Record
 from ..store.query import Condition
 
 if TYPE_CHECKING:
@@ -25,11 +26,11 @@ NAMES_AT_ONCE = 50
 
 
 class GraphSearch:
-    """A breadth-first search over facts, one step at a time; `find` yields the facts that meet conditions."""
+    """A breadth-first search over records of facts, one step at a time; `find` yields those that meet conditions."""
 
     def __init__(
         self,
-        find: Callable[[tuple[Condition, ...]], AsyncIterator[Fact]],
+        find: Callable[[tuple[Condition, ...]], AsyncIterator[Record]],
         start: str,
         predicates: Sequence[str] | str | None,
         max_facts: int,
@@ -39,15 +40,11 @@ class GraphSearch:
         if predicates is not None:
             self._where = (Condition("labels.predicate", "in", check_names(predicates, "predicates")),)
         self._max_facts = check_count(max_facts, "max_facts", least=1)
-        self._found: dict[str, Fact] = {}
-        self._back: dict[str, tuple[str, Fact]] = {}
+        self.found: dict[str, Record] = {}
+        self._back: dict[str, tuple[str, Record]] = {}
         self.distances: dict[str, int] = {start: 0}
         self.frontier: list[str] = [start]
         self.complete: bool = True
-
-    @property
-    def facts(self) -> list[Fact]:
-        return list(self._found.values())
 
     async def step(self) -> bool:
         """Extend the search by one step; return False if it found nothing new."""
@@ -56,18 +53,18 @@ class GraphSearch:
             here = tuple(frontier[start : start + NAMES_AT_ONCE])
             for end, other in (("subject", "object"), ("object", "subject")):
                 async for fact in self._find((Condition(f"labels.{end}", "in", here), *self._where)):
-                    if fact.id not in self._found and len(self._found) == self._max_facts:
+                    if fact.key not in self.found and len(self.found) == self._max_facts:
                         self.complete = False
                         return bool(self.frontier)
-                    self._found.setdefault(fact.id, fact)
-                    name, origin = getattr(fact, other), getattr(fact, end)
+                    self.found.setdefault(fact.key, fact)
+                    name, origin = fact.labels[other], fact.labels[end]
                     if name not in self.distances:
                         self.distances[name] = self.distances[origin] + 1
                         self._back[name] = (origin, fact)
                         self.frontier.append(name)
         return bool(self.frontier)
 
-    def path_from(self, name: str) -> list[Fact]:
+    def path_from(self, name: str) -> list[Record]:
         """Return the facts from `name` back to the start."""
         path = []
         while name in self._back:

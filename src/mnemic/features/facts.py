@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -192,11 +192,12 @@ class AsyncFacts:
     ) -> Neighborhood:
         """Return everything in this scope that is connected with a name, in either direction, within `depth` steps."""
         check_count(depth, "depth", least=1)
-        walk = GraphSearch(self._find(self._moment(as_of)), check_name(name, "name"), predicates, max_facts)
+        walk = self._search(name, self._moment(as_of), predicates, max_facts)
         for _ in range(depth):
             if not await walk.step():
                 break
-        return Neighborhood(distances=walk.distances, facts=walk.facts, complete=walk.complete)
+        facts = list(map(to_fact, walk.found.values()))
+        return Neighborhood(distances=walk.distances, facts=facts, complete=walk.complete)
 
     async def path(
         self,
@@ -213,18 +214,16 @@ class AsyncFacts:
         Raises LimitError if it would have to read more than `max_facts` facts.
         """
         moment = self._moment(as_of)
-        here, there = (
-            GraphSearch(self._find(moment), check_name(name, "name"), predicates, max_facts) for name in (start, end)
-        )
+        here, there = (self._search(name, moment, predicates, max_facts) for name in (start, end))
         for step in range(check_count(max_depth, "max_depth", least=1) + 1):
             if met := here.distances.keys() & there.distances.keys():
                 middle = min(met)
-                return [*reversed(here.path_from(middle)), *there.path_from(middle)]
+                return list(map(to_fact, [*reversed(here.path_from(middle)), *there.path_from(middle)]))
             walk = here if len(here.frontier) <= len(there.frontier) else there
             if not walk.complete:
                 raise LimitError(
                     f"no path from {start!r} to {end!r} among the first {max_facts:,} links looked at",
-                    count=len(walk.facts),
+                    count=len(walk.found),
                     weight=0,
                 )
             if (step == max_depth or not await walk.step()) and walk.complete:
@@ -253,7 +252,7 @@ class AsyncFacts:
         if present is not None and given.valid_to is None:
             assert present.valid_from is not None
             given = replace(given, valid_from=min(present.valid_from, given.valid_from))
-        return self._keep(given, known)
+        return self._put(given, known)
 
     def _in_line(self, given: Fact, known: list[Record]) -> tuple[Fact, list[Op]]:
         """Add a fact of a single-valued predicate; `known` are all its facts, past and present."""
@@ -270,10 +269,10 @@ class AsyncFacts:
         later = [r.valid_from for r in known if r.valid_from is not None and r.valid_from > given.valid_from]
         if later:
             given = replace(given, valid_to=min([*later, *filter(None, [given.valid_to])]))
-        fact, kept = self._keep(given, known)
-        return fact, [*ops, *kept]
+        fact, puts = self._put(given, known)
+        return fact, [*ops, *puts]
 
-    def _keep(self, fact: Fact, known: list[Record]) -> tuple[Fact, list[Op]]:
+    def _put(self, fact: Fact, known: list[Record]) -> tuple[Fact, list[Op]]:
         """Write a fact in place of its earlier versions, and return it as stored."""
         put = Put(self._record(fact))
         old = next((record for record in known if record.key == put.record.key), None)
@@ -306,12 +305,10 @@ class AsyncFacts:
     def _moment(self, as_of: datetime | None) -> datetime:
         return self._store.clock() if as_of is None else check_time(as_of, "as_of")
 
-    def _find(self, moment: datetime) -> Callable[[tuple[Condition, ...]], AsyncIterator[Fact]]:
-        async def find(where: tuple[Condition, ...]) -> AsyncIterator[Fact]:
-            async for record in self._scan(where, moment):
-                yield to_fact(record)
-
-        return find
+    def _search(
+        self, start: str, moment: datetime, predicates: Sequence[str] | str | None, max_facts: int
+    ) -> GraphSearch:
+        return GraphSearch(lambda where: self._scan(where, moment), check_name(start, "name"), predicates, max_facts)
 
     def _question(self, where: tuple[Condition, ...], moment: datetime | None) -> Scan:
         return Scan(scope=self.scope, kinds=(FACT,), where=where, as_of=moment)
@@ -353,7 +350,7 @@ def _confidence(value: float) -> float:
 
 def _where(subject: str | None, predicate: str | None, object: str | None) -> tuple[Condition, ...]:
     """Return the conditions, most selective first, since an index answers the first one."""
-    asked = (("subject", subject), ("object", object), ("predicate", predicate))
+    names = (("subject", subject), ("object", object), ("predicate", predicate))
     return tuple(
-        Condition(f"labels.{name}", "eq", check_name(value, name)) for name, value in asked if value is not None
+        Condition(f"labels.{name}", "eq", check_name(value, name)) for name, value in names if value is not None
     )

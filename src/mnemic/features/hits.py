@@ -124,15 +124,13 @@ class Hit(Value, frozen=True, kw_only=True):
 
 def to_item_of(record: Record) -> Item:
     """Return the message, memory, note or fact of a record; the text of anything else."""
-    readers: dict[str, Callable[[Record], Item]] = {
-        MESSAGE: decode,
-        ARCHIVED: decode,
-        MEMORY: to_item,
-        NOTE: to_note,
-        FACT: to_fact,
-    }
-    read = readers.get(record.kind)
+    read = _READERS.get(record.kind)
     return read(record) if read is not None else record.text or record.title or ""
+
+
+_READERS: dict[str, Callable[[Record], Item]] = {
+    MESSAGE: decode, ARCHIVED: decode, MEMORY: to_item, NOTE: to_note, FACT: to_fact,
+}  # fmt: skip
 
 
 def to_hit(match: Match) -> Hit:

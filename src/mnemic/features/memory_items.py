@@ -162,14 +162,12 @@ async def count_use(store: Store, refs: Sequence[Ref], *, reported: bool = False
         await store.write(Write(tuple(CountUse(ref, reported) for ref in here)))
 
 
-async def faded(
-    store: Store, scope: ScopePath, half_life: timedelta | None, *, below: bool = False
-) -> AsyncIterator[Faded]:
+async def faded(store: Store, scope: ScopePath, half_life: timedelta | None) -> AsyncIterator[Faded]:
     """Yield the memories of a scope that decay, with their current strength."""
     if half_life is not None and not (isinstance(half_life, timedelta) and half_life > timedelta(0)):
         raise InvalidValueError(f"half_life must be a positive timedelta: {shown(half_life)}")
     days = HALF_LIFE if half_life is None else half_life / timedelta(days=1)
-    scan = Scan(scope=scope, kinds=(MEMORY,), below=below, derived=(USE, RECALL), limit=AT_ONCE)
+    scan = Scan(scope=scope, kinds=(MEMORY,), derived=(USE, RECALL), limit=AT_ONCE)
     moment = to_microseconds(store.clock())
     async for record in scan_all(store, scan):
         if record.pinned or record.importance is None or record.created is None:
@@ -208,22 +206,33 @@ async def archived(store: Store, scope: ScopePath) -> list[Record]:
 
 async def restore(store: Store, scope: ScopePath, id: str) -> Record:
     """Restore an archived memory, counted as used now; raises NotFoundError or ConflictError."""
-    (kept,) = await store.read([Ref(scope, PRUNED, check_name(id, "id"))])
-    if kept is None:
+    (archived,) = await store.read([Ref(scope, PRUNED, check_name(id, "id"))])
+    if archived is None:
         raise NotFoundError(f"the archive of {scope.path!r} has no memory with the id {shown(id)}")
-    put = Put(_restored(kept), 0)
+    put = Put(_restored(archived), 0)
     moment = to_microseconds(store.clock())
     use = Derive(put.record.ref, USE, pack_use(Use(since=moment, uses=1, last=moment)))
-    did, *_ = await store.write(Write((put, use, Delete(kept.ref, kept.version))))
+    did, *_ = await store.write(Write((put, use, Delete(archived.ref, archived.version))))
     return stored(put.record, did)
 
 
-_KEPT = ("text", "title", "data", "meta", "labels", "importance", "expires", "valid_from", "valid_to", "created")
+_ARCHIVED_FIELDS = (
+    "text",
+    "title",
+    "data",
+    "meta",
+    "labels",
+    "importance",
+    "expires",
+    "valid_from",
+    "valid_to",
+    "created",
+)
 
 
 def to_archive(record: Record) -> Record:
     """Return an archive record that wraps another one, without searchable text."""
-    fields = {name: value for name in _KEPT if (value := getattr(record, name)) not in (None, {})}
+    fields = {name: value for name in _ARCHIVED_FIELDS if (value := getattr(record, name)) not in (None, {})}
     return Record(record.scope, PRUNED, record.key, data=to_builtins(fields), expires=record.expires)
 
 

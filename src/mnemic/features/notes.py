@@ -17,6 +17,7 @@ from ..store.matching import conditions
 from ..store.protocol import Store, scan_all
 from ..store.query import Condition, Delete, Expect, Limit, Op, Purge, Put, Scan, StreamScan, Touch, Write, stored
 from ..store.retry import retried
+from ..store.stream_state import shown_limit
 
 
 class NoteInfo(Value, frozen=True, kw_only=True):
@@ -177,7 +178,10 @@ class AsyncNotes:
 
     async def stale(self, older_than: timedelta) -> list[NoteInfo]:
         """Return the notes of this scope that were last written longer ago than this."""
-        return [to_info(record) async for record in self._scan(_older(older_than, self._store.clock()))]
+        if not isinstance(older_than, timedelta) or not timedelta(0) <= older_than <= MAX_TTL:
+            raise InvalidValueError(f"older_than must be a timedelta from 0 to a thousand years: {shown(older_than)}")
+        where = (Condition("updated", "lt", self._store.clock() - older_than),)
+        return [to_info(record) async for record in self._scan(where)]
 
     async def usage(self) -> tuple[int, int]:
         """Return the number of notes of this scope, and the bytes of their values as JSON."""
@@ -211,7 +215,7 @@ class AsyncNotes:
         except LimitError as error:
             raise LimitError(
                 f"{self.scope.path!r} would hold {error.count:,} notes of {error.weight:,} bytes; "
-                f"allowed are {_shown(limits.max_notes)} notes of {_shown(limits.max_bytes)} bytes",
+                f"allowed are {shown_limit(limits.max_notes)} notes of {shown_limit(limits.max_bytes)} bytes",
                 count=error.count,
                 weight=error.weight,
             ) from None
@@ -250,13 +254,3 @@ def _fields(record: Record) -> dict[str, Any]:
 
 def _settings(settings: str | None) -> NoteSettings:
     return NoteSettings() if settings is None else json.decode(settings, type=NoteSettings)
-
-
-def _shown(limit: int | None) -> str:
-    return "any number of" if limit is None else f"{limit:,}"
-
-
-def _older(than: timedelta, now: datetime) -> tuple[Condition, ...]:
-    if not isinstance(than, timedelta) or not timedelta(0) <= than <= MAX_TTL:
-        raise InvalidValueError(f"older_than must be a timedelta from 0 to a thousand years: {shown(than)}")
-    return (Condition("updated", "lt", now - than),)

@@ -130,8 +130,7 @@ class AsyncSession:
             found = list((await self._store.scan(scan)).items)
         else:
             found = [record async for record in scan_all(self._store, scan)]
-        found.reverse()
-        return [decode(record) for record in found]
+        return [decode(record) for record in reversed(found)]
 
     async def recent(self, limit: int = 10) -> list[Message]:
         """Return the newest `limit` messages, oldest first."""
@@ -199,7 +198,7 @@ class AsyncSession:
     async def clear(self, *, keep_system: bool = False) -> None:
         """Delete all messages, the archive and the summary; with `keep_system`, keep the system messages."""
         keep = tuple(record.key for record in await system_records(self._store, self.scope)) if keep_system else ()
-        await self._store.write(Write((Purge(self.scope, MESSAGE, keep), *self._purge_beside())))
+        await self._store.write(Write(tuple(self._purge(keep))))
 
     async def delete(self, *messages: Message | str) -> int:
         """Delete messages, given as such or by id, in one write; return how many existed.
@@ -330,7 +329,7 @@ class AsyncSession:
 
         saved = await off_loop(lambda: read_session(path))
         records = [self._encode(message) for message in saved.messages]
-        ops: list[Op] = [Purge(self.scope, MESSAGE), *self._purge_beside(), *map(Put, records)]
+        ops: list[Op] = [*self._purge(), *map(Put, records)]
         ops += [Put(replace(self._encode(message), kind=ARCHIVED)) for message in saved.archived]
         if saved.summary is not None:
             ops.append(Put(Record(scope=self.scope, kind=SUMMARY, key=SUMMARY_KEY, text=saved.summary)))
@@ -351,9 +350,7 @@ class AsyncSession:
                 await self.clear(keep_system=True)
 
     async def _retention(self) -> Retention:
-        """Return the retention; read from the store only if it is not cached."""
-        settings = self._settings.view.settings if self._settings.certain else await self.settings()
-        return settings.retention
+        return (self._settings.view.settings if self._settings.certain else await self.settings()).retention
 
     async def __aenter__(self) -> AsyncSession:
         return self
@@ -364,13 +361,11 @@ class AsyncSession:
 
     async def _add(self, messages: list[Message], once: str | None, expires: datetime | None = None) -> list[Message]:
         """Add messages; return them with their ids, the original ones if this is a retry."""
-        size = 0
-        for message in messages:
-            size += len(message.content if isinstance(message.content, str) else message.text or "")
+        size = sum([len(one.content if isinstance(one.content, str) else one.text or "") for one in messages])
         if size > LONG:
             records = await off_loop(lambda: [self._encode(message, expires) for message in messages])
         else:
-            records = [encode(message, self.scope, self._count, self._encoding, expires) for message in messages]
+            records = [self._encode(message, expires) for message in messages]
         while records:
             try:
                 outcomes = await self._write([Put(record, if_version=0) for record in records], records, once)
@@ -432,7 +427,6 @@ class AsyncSession:
         return Expect(self.scope, MESSAGE, stream.version if stream is not None else 0)
 
     async def _stream(self) -> Stream | None:
-        """Return the stream of the session's messages, or None."""
         scan = StreamScan(scope=self.scope, kinds=(MESSAGE,), below=False, empty=True)
         return next(iter((await self._store.streams(scan)).items), None)
 
@@ -442,5 +436,5 @@ class AsyncSession:
     def _encode(self, message: Message, expires: datetime | None = None) -> Record:
         return encode(message, self.scope, self._count, self._encoding, expires)
 
-    def _purge_beside(self) -> list[Op]:
-        return [Purge(self.scope, kind) for kind in (ARCHIVED, SUMMARY)]
+    def _purge(self, keep: tuple[str, ...] = ()) -> list[Op]:
+        return [Purge(self.scope, MESSAGE, keep), Purge(self.scope, ARCHIVED), Purge(self.scope, SUMMARY)]

@@ -15,7 +15,7 @@ from .query import Expect, Limit
 
 __all__ = [
     "Derived", "Loaded", "Microseconds", "Needs", "NeedsMoreError", "RecordState", "StreamChange", "StreamState",
-    "check_expected", "check_limit", "check_version", "over_limit",
+    "check_expected", "check_limit", "check_version", "over_limit", "shown_limit",
 ]  # fmt: skip
 
 Microseconds = Annotated[
@@ -213,7 +213,7 @@ def check_limit(op: Limit, count: int, weight: int) -> None:
     if op.strict and over_limit(op, count, weight):
         raise LimitError(
             f"the {op.kind} stream of scope {op.scope.path!r} would hold {count:,} records of weight "
-            f"{weight:,}; its limits are {_shown(op.max_count)} records and weight {_shown(op.max_weight)}",
+            f"{weight:,}; its limits are {shown_limit(op.max_count)} records and weight {shown_limit(op.max_weight)}",
             count=count,
             weight=weight,
         )
@@ -223,5 +223,6 @@ def _named(ref: Ref) -> str:
     return f"{ref.kind} {ref.key!r} in scope {ref.scope.path!r}"
 
 
-def _shown(limit: int | None) -> str:
+def shown_limit(limit: int | None) -> str:
+    """Return a limit as an error message shows it."""
     return "any number of" if limit is None else f"{limit:,}"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import json
 import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +17,7 @@ import pytest
 
 import mnemic
 from faulty_proxy import Cut, Pass, proxy_for
+from mnemic import telemetry
 from mnemic.agents import Agent
 from mnemic.errors import StoreUnavailableError
 from mnemic.features.notes import AsyncNotes
@@ -229,3 +232,64 @@ def test_every_logger_is_documented() -> None:
     names = {name for file in sources for name in re.findall(r"getLogger\((.*?)\)", file.read_text())}
     assert names == {'"mnemic.agents"', '"mnemic.recall"', '"mnemic.store"'}
     assert all(f"| `{name[1:-1]}` |" in page for name in names)
+
+
+def everything(memory: mnemic.Memory) -> None:
+    alice = memory.scope(SCOPE)
+    alice.session("monday").add("user", SECRET)
+    alice.remember(SECRET)
+    alice.notes.write("plan", SECRET)
+    alice.facts.add("Alice", "told", SECRET)
+    alice.recall(SECRET)
+    with pytest.raises(mnemic.NotFoundError):
+        alice.get(SECRET)
+
+
+def test_calls_are_logged_as_json_with_ids_and_without_content(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(telemetry.JSONFormatter())
+    logger = logging.getLogger("mnemic")
+    logger.addHandler(handler)
+    monkeypatch.setattr(logger, "level", logging.DEBUG)
+    logger.manager._clear_cache()  # type: ignore[attr-defined]
+    try:
+        with mnemic.open("memory://") as memory:
+            everything(memory)
+    finally:
+        logger.removeHandler(handler)
+        logger.manager._clear_cache()  # type: ignore[attr-defined]
+    text = stream.getvalue()
+    assert SECRET not in text
+    assert SCOPE not in text
+    found = [line for line in map(json.loads, text.splitlines()) if line["logger"] == "mnemic.calls"]
+    assert [(line["call"], line["operation"], line["outcome"]) for line in found] == [
+        ("session.add", "create_memory", "ok"),
+        ("scope.remember", "create_memory", "ok"),
+        ("notes.write", "upsert_memory", "ok"),
+        ("facts.add", "create_memory", "ok"),
+        ("scope.recall", "search_memory", "ok"),
+        ("scope.get", "search_memory", "NotFoundError"),
+    ]
+    assert len({line["operation_id"] for line in found}) == len(found)
+    assert len({line["scope"] for line in found[1:]}) == 1
+    assert {line["store"] for line in found} == {"memory://"}
+    assert all(line["ms"] >= 0 for line in found)
+
+
+def test_a_line_of_json_has_the_fields_of_its_record_and_not_the_message_of_an_error() -> None:
+    record = logging.makeLogRecord(
+        {"name": "mnemic.store", "levelname": "WARNING", "msg": "%s is lost", "args": ("x",)}
+    )
+    record.store, record.strange = "redis://host", {"a set": {1}}
+    record.exc_info = (ValueError, ValueError(SECRET), None)
+    line = json.loads(telemetry.JSONFormatter().format(record))
+    assert line.pop("time").endswith("+00:00")
+    assert line == {
+        "level": "WARNING",
+        "logger": "mnemic.store",
+        "message": "x is lost",
+        "error": "ValueError",
+        "store": "redis://host",
+        "strange": {"a set": [1]},
+    }

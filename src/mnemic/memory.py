@@ -25,6 +25,7 @@ from .scope import AsyncScope, purge_all
 from .store import registry
 from .store.protocol import Companion, SearchableStore, Store
 from .store.registry import INDEX_GROUP, StoreURL
+from .telemetry.calls import name_store, observed
 from .tokens import DEFAULT_ENCODING, TokenCounter, counter
 
 Tokens: TypeAlias = str | TokenCounter | Callable[[str], int]
@@ -39,6 +40,7 @@ def in_clear() -> InvalidValueError:
     )
 
 
+@observed
 class AsyncMemory:
     """Everything stored at one URL."""
 
@@ -75,6 +77,7 @@ class AsyncMemory:
         self._index = IndexLayer(self._encryption or store, embedder, companion, index_bytes)
         self._audit = None if audit is None else AuditLayer(self._index, audit, trail)
         self._store: SearchableStore = self._audit or self._index
+        name_store(self._store, url)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} at {self.url or 'a store'}>"

@@ -26,9 +26,11 @@ from .records import AUDIT_KIND, EMBEDDER_KIND, MEMORY, ONCE_KIND, ScopePath
 from .store.matching import conditions, recalled_kinds
 from .store.protocol import SearchableStore, all_streams, scrub
 from .store.query import Purge, Search, StreamScan, Write
+from .telemetry.calls import observed
 from .tokens import TokenCounter
 
 
+@observed
 class AsyncScope:
     """Data of one path of names: a tenant, a user, an agent, a team.
 

@@ -28,6 +28,7 @@ from ..errors import (
 )
 from ..store.availability import name_of
 from ..store.registry import StoreURL
+from ..telemetry.calls import count
 from .calls import TIMEOUT, Calls, seconds
 
 ATTEMPTS = 4
@@ -108,6 +109,7 @@ class Requests:
                     failures += 1
                     if failures > BROKEN or isinstance(error, boto.BotoCoreError):
                         raise explain(error, self.url) from error
+                    count("retries", "connection")
                     log.debug("%s: retry %d (%s)", self.url, failures, name_of(error))
                     await asyncio.sleep(random.uniform(0, 0.05))  # noqa: S311
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import StoreError
 from ..store.query import Outcome, Write, place_of
+from ..telemetry.calls import watch
 
 if TYPE_CHECKING:
     from asyncio import Future, Task
@@ -43,6 +44,11 @@ class WriteQueue:
         self._lane = lane
         self._lanes: dict[Hashable, deque[PendingWrite]] = {}
         self._tasks: set[Task[None]] = set()
+        watch(self)
+
+    def figures(self) -> Iterator[tuple[str, str, float]]:
+        """Yield the number of writes that wait for a commit."""
+        yield "write_queue_depth", "", sum(map(len, list(self._lanes.values())))
 
     async def write(self, write: Write) -> list[Outcome]:
         """Run a write; return its outcomes once it is durable."""

@@ -18,6 +18,7 @@ from ..store.matching import true_at
 from ..store.protocol import Store, scan_all
 from ..store.query import Condition, Delete, Op, Put, Scan, Write
 from ..store.retry import retried
+from ..telemetry.calls import observed
 from .fact_graph import GraphSearch, build_graph, write_graphml
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class Neighborhood(Value, frozen=True, kw_only=True):
     complete: bool
 
 
+@observed
 class AsyncFacts:
     """The facts of one scope. Queries use indexes, and graph searches are bounded."""
 

@@ -13,6 +13,7 @@ from ..errors import InvalidValueError, NotFoundError
 from ..records import ARCHIVED, FACT, MEMORY, MESSAGE, NOTE, OF_SESSIONS, SUMMARY, ScopePath, Stream, Value
 from ..store.protocol import Store, all_streams
 from ..store.query import Purge, StreamScan, Write
+from ..telemetry.calls import observed
 
 
 class SessionInfo(Value, frozen=True, kw_only=True):
@@ -51,6 +52,7 @@ def session_path(scope: ScopePath, session: SessionInfo | str) -> ScopePath:
     return session.scope
 
 
+@observed
 class AsyncSessions:
     """The sessions of one scope; the scope's `session` opens one."""
 

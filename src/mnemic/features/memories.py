@@ -27,6 +27,7 @@ from ..records import MEMORY, Record, Ref, ScopePath, digest_of
 from ..store.protocol import SearchableStore, scan_all
 from ..store.query import Condition, Outcome, Put, Scan, Search, Write, stored
 from ..store.retry import retried
+from ..telemetry.calls import observed
 from .hits import Hit, Reference, delete_refs, find_ref
 from .memory_items import (
     Duplicates,
@@ -46,6 +47,7 @@ from .memory_items import (
 )
 
 
+@observed
 class AsyncMemories:
     """The memories of one scope."""
 

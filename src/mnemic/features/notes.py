@@ -18,6 +18,7 @@ from ..store.protocol import Store, scan_all
 from ..store.query import Condition, Delete, Expect, Limit, Op, Purge, Put, Scan, StreamScan, Touch, Write, stored
 from ..store.retry import retried
 from ..store.stream_state import shown_limit
+from ..telemetry.calls import observed
 
 
 class NoteInfo(Value, frozen=True, kw_only=True):
@@ -45,6 +46,7 @@ class NoteSettings(Value, frozen=True, kw_only=True, omit_defaults=True):
     max_bytes: int | None = None
 
 
+@observed
 class AsyncNotes:
     """The notes of one scope: any JSON value under a key, with a description.
 

@@ -23,6 +23,7 @@ from ..store.matching import conditions
 from ..store.protocol import SearchableStore, scan_all
 from ..store.query import Delete, Expect, Op, Outcome, Purge, Put, Scan, StreamScan, Write
 from ..store.retry import retried
+from ..telemetry.calls import observed
 from ..tokens import DEFAULT_ENCODING, TokenCounter, count_message
 from .listing import SessionInfo, session_info
 from .session_log import ATTEMPTS, LimitedLog, difference, missing_records
@@ -36,6 +37,7 @@ COPIED_AT_ONCE = 1000
 """How many messages are read at once when copying a session."""
 
 
+@observed
 class AsyncSession:
     """One conversation.
 

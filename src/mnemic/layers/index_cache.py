@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
@@ -21,6 +21,7 @@ from ..records import AUDIT_KIND, Record, Ref, ScopePath, Stream, StreamName
 from ..store.availability import name_of
 from ..store.protocol import Page, Store, all_streams, scan_all
 from ..store.query import Derive, Scan, StreamScan, Write
+from ..telemetry.calls import watch
 from .store_embedder import StoreEmbedder
 
 if TYPE_CHECKING:
@@ -51,6 +52,11 @@ class IndexCache:
         self._embedder = embedder
         self._max_bytes = max_bytes
         self.after_fork()
+        watch(self)
+
+    def figures(self) -> Iterator[tuple[str, str, float]]:
+        """Yield the size of all indexes."""
+        yield "index_bytes", "", self.nbytes
 
     def after_fork(self) -> None:
         """Start empty, in a child whose parent may hold the lock and writes the buffered entries."""

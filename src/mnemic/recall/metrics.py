@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from msgspec.structs import replace
 
 from ..records import Value
+from ..telemetry.calls import count
 
 GOOD = 0.3
 """Score from which the best hit counts as an answer."""
@@ -61,9 +62,10 @@ class MetricsRecorder:
 
     def recalled(self, best: float | None, seconds: float) -> None:
         """Count a recall, with the score of its best hit, if any, and its duration."""
-        score = best or 0.0
+        score, good = best or 0.0, best is not None and best >= GOOD
+        count("recalls", "hit" if good else "miss")
         with self._lock:
-            self._count(recalls=1, answered=int(best is not None and best >= GOOD), score=score)
+            self._count(recalls=1, answered=int(good), score=score)
             self._times.append(seconds)
 
     def used(self, count: int) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ..errors import StoreUnavailableError
+from ..telemetry.calls import watch
 
 log: logging.Logger = logging.getLogger("mnemic.store")
 
@@ -23,17 +24,25 @@ class Availability:
         self._url = url
         self._lost: dict[str, float] = {}
         """Time since which it has not answered; a dict, since its methods are atomic."""
+        watch(self)
+
+    def figures(self) -> Iterator[tuple[str, str, float]]:
+        """Yield whether the server has answered the last call."""
+        yield "store_up", self._url, float(not self._lost)
 
     def lost(self, error: BaseException) -> None:
         """Log, at WARNING, that a call failed because the server cannot be reached; once until it answers."""
         since = time.monotonic()
         if self._lost.setdefault("since", since) is since:
-            log.warning("%s is unavailable (%s)", self._url, name_of(error))
+            name = name_of(error)
+            log.warning("%s is unavailable (%s)", self._url, name, extra={"store": self._url, "error": name})
 
     def answered(self) -> None:
         """Log, at INFO, that a lost server has answered."""
         if self._lost and (since := self._lost.pop("since", None)) is not None:
-            log.info("%s is available again, after %.1f s", self._url, time.monotonic() - since)
+            seconds = time.monotonic() - since
+            extra = {"store": self._url, "seconds": round(seconds, 1)}
+            log.info("%s is available again, after %.1f s", self._url, seconds, extra=extra)
 
     @contextmanager
     def watch(self) -> Iterator[None]:

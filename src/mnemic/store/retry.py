@@ -17,6 +17,7 @@ from ..checks import MICROSECOND
 from ..errors import ConflictError, MnemicError, StoreBusyError
 from ..event_loop import pause
 from ..records import ONCE_KIND, Record, Ref, ScopePath
+from ..telemetry.calls import count
 from .protocol import Store
 from .query import ONCE_LASTS, Op, Outcome, Write, place_of
 
@@ -53,6 +54,7 @@ async def retried(
                     key=error.key,
                     current=error.current,
                 ) from error
+        count("retries", "conflict")
         log.debug("retry %d of %s", attempt, getattr(step, "__qualname__", "a write").partition(".<locals>")[0])
         if attempt >= AT_ONCE:
             import random

@@ -25,6 +25,7 @@ from ...store.protocol import Capability
 from ...store.query import Expect, Limit, Outcome, Put, Write
 from ...store.retry import write_once
 from ...store.stream_state import Needs, NeedsMoreError, StreamChange
+from ...telemetry.calls import count
 from ..sql.reading import Connection as Reads
 from ..sql.reading import SqlReads
 from ..sql.reading import Work as ReadWork
@@ -141,6 +142,7 @@ class PostgresStore(SqlReads):
             try:
                 return await pool.use(partial(self._attempt, writes, append))
             except LostRaceError:
+                count("retries", "conflict")
                 log.debug("%s: retry %d (another writer was faster)", url, number)
             except LostConnectionError as error:
                 if error.committing:
@@ -150,6 +152,7 @@ class PostgresStore(SqlReads):
                 lost = True
             except (psycopg.Error, UnreadableStoreError) as error:
                 if state_of(error) in RETRYABLE and number < ATTEMPTS:
+                    count("retries", "conflict")
                     log.debug("%s: retry %d (%s)", url, number, state_of(error))
                     await asyncio.sleep(random.random() * 0.005 * 2**number)  # noqa: S311
                 elif len(writes) > 1:

@@ -23,6 +23,7 @@ from ...errors import (
     UnreadableStoreError,
 )
 from ...store.availability import name_of
+from ...telemetry.calls import count
 from ..calls import Calls
 from .codec import WriteArguments
 from .scripts import FREE, SCRIPTS, WRITE, Script
@@ -128,6 +129,7 @@ class RedisClient:
             async def note_failure(error: Exception, failures: int) -> None:
                 nonlocal failed
                 failed = True
+                count("retries", "connection")
                 log.debug("%s: failed attempt %d (%s)", self.url, failures, name_of(error))
 
             def retryable(error: Exception) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from functools import cache, partial
@@ -25,6 +25,7 @@ from ...store.query import Outcome, Write
 from ...store.registry import Backend, StoreURL
 from ...store.retry import write_once
 from ...store.stream_state import Needs, NeedsMoreError, StreamChange, StreamState
+from ...telemetry.calls import watch
 from ..sql.migrate import migrate
 from ..sql.reading import KEYS_AT_ONCE, SqlReads, Work
 from ..sql.schema import RECORD_STATE_COLUMNS, STREAM_COLUMNS, LoadedRows, to_record_state
@@ -234,6 +235,11 @@ class CommitQueue:
         self._queue: deque[PendingWrite] = deque()
         self._thread = ThreadPoolExecutor(1, "mnemic-write")
         self._scheduled = False
+        watch(self)
+
+    def figures(self) -> Iterator[tuple[str, str, float]]:
+        """Yield the number of writes that wait for a commit."""
+        yield "write_queue_depth", "", len(self._queue)
 
     async def write(self, write: Write) -> list[Outcome]:
         """Run a write; return its outcomes once it is durable. Raises ClosedError after `close`."""

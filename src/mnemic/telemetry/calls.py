@@ -1,0 +1,255 @@
+"""The one place that sees every call of the public API, and reports it to whoever listens.
+
+A call that runs within another is part of it: `remember`, which calls `memories.add`, is reported once. Without a
+listener, a call costs one test more.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import sys
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from types import FunctionType
+from typing import Any, Protocol, TypeVar
+
+__all__ = ["Call", "Listener", "Origin", "capture_content", "count", "figures", "listen", "observed", "watch"]
+
+Class = TypeVar("Class")
+
+OPERATIONS = {
+    "create_memory": "facts.add memories.add memories.add_many scope.remember scope.remember_many session.add "
+    "session.add_many session.fork session.prefill",
+    "update_memory": "facts.update memories.decay memories.restore memories.update memories.used notes.configure "
+    "notes.rename scope.update scope.used session.configure session.replace",
+    "upsert_memory": "memory.import_from notes.write scope.import_from session.load session.set_system",
+    "delete_memory": "facts.delete memories.delete memory.compact notes.clear notes.delete scope.erase scope.forget "
+    "session.clear session.delete sessions.delete",
+    "export_memory": "facts.save_graphml facts.to_networkx memory.export_to scope.export_to session.save",
+    "reindex_memory": "memory.reembed memory.reindex memory.warm",
+    "rotate_memory": "memory.rotate",
+}
+"""`gen_ai.operation.name` of each call; every other call of the API is a `search_memory`."""
+UNOBSERVED = frozenset({"memory.close", "memory.metrics", "memory.ping"})
+"""Calls that are no operations on what is stored."""
+CONTENT_VARIABLE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+"""The environment variable of the GenAI conventions that allows content in spans."""
+PORTS = {"postgres": 5432, "postgresql": 5432, "redis": 6379, "rediss": 6379}
+
+CO_COROUTINE = 0x80
+"""Flag of a coroutine function's code, as `inspect` defines it, which takes long to import."""
+
+_NAMES = {name: operation for operation, names in OPERATIONS.items() for name in names.split()}
+_TRACING = "opentelemetry.trace"
+
+log: logging.Logger = logging.getLogger("mnemic.calls")
+
+
+class Origin:
+    """The store of a call: its URL without secrets and options, scheme, and server if it has one."""
+
+    def __init__(self, url: str = "") -> None:
+        address = url.partition("?")[0]
+        self.scheme, mark, rest = address.partition("://")
+        host, slash, path = rest.partition("/")
+        host = host.rpartition("@")[2]
+        self.id: str = f"{self.scheme}{mark}{host}{slash}{path}"
+        self.address: str | None = None
+        self.port: int | None = None
+        family = self.scheme.partition("+")[0]
+        if family in PORTS:
+            from urllib.parse import urlsplit
+
+            try:
+                found = urlsplit(f"//{host.partition(',')[0]}")
+                self.address, self.port = found.hostname or "localhost", found.port or PORTS[family]
+            except ValueError:
+                pass  # no host and port that could be told
+
+
+UNKNOWN = Origin()
+
+
+class Call:
+    """One call of the public API; listeners get it when it begins and when it has ended."""
+
+    __slots__ = ("arguments", "error", "id", "name", "operation", "origin", "result", "scope", "seconds")
+
+    def __init__(self, name: str, operation: str, origin: Origin, scope: str | None, arguments: Callable[[], Any]):
+        self.id: str = os.urandom(8).hex()
+        self.name = name
+        self.operation = operation
+        self.origin = origin
+        self.scope = scope
+        self.arguments = arguments
+        self.seconds: float = 0.0
+        self.result: Any = None
+        self.error: str | None = None
+        """Name of the error's class; never its message, which may quote content."""
+
+    def count(self) -> int | None:
+        """Return how many records the call wrote, deleted or returned; None if that cannot be told."""
+        found = self.result
+        if self.error is not None or isinstance(found, tuple | float):
+            return None
+        if found is None or isinstance(found, int):
+            return int(found or 0)
+        if isinstance(found, list | dict):
+            return len(found)
+        for name in ("hits", "facts"):
+            if isinstance(several := getattr(found, name, None), list):
+                return len(several)
+        for name in ("matched", "records"):
+            if isinstance(number := getattr(found, name, None), int):
+                return number
+        return None if self.record_id() is None else 1
+
+    def record_id(self) -> str | None:
+        """Return the id, or key, of the one record that the call was about."""
+        found = getattr(self.result, "id", None) or getattr(self.result, "key", None)
+        return found if isinstance(found, str) else None
+
+
+class Listener(Protocol):
+    """Receives calls, and counts events within them; must never raise."""
+
+    def begin(self, call: Call) -> Any:
+        """Take a call that begins; what is returned is given to `end`."""
+        ...
+
+    def end(self, call: Call, begun: Any) -> None:
+        """Take a call that has ended."""
+        ...
+
+    def count(self, event: str, label: str) -> None:
+        """Count an event, such as a retry."""
+        ...
+
+
+class Watched(Protocol):
+    """An object with figures that change all the time, such as the depth of a queue."""
+
+    def figures(self) -> Iterator[tuple[str, str, float]]:
+        """Yield names, labels and values."""
+        ...
+
+
+_current: ContextVar[Call | None] = ContextVar("mnemic-call", default=None)
+_listeners: list[Listener] = []
+_found: list[Listener] = []
+"""The listeners that need no registration: OpenTelemetry, if it is loaded."""
+_origins: weakref.WeakKeyDictionary[Any, Origin] = weakref.WeakKeyDictionary()
+_watched: dict[int, weakref.ref[Any]] = {}
+_content: bool | None = None
+
+
+def observed(cls: type[Class]) -> type[Class]:
+    """Report the public coroutine methods of a class; a decorator."""
+    group = cls.__name__.removeprefix("Async").lower()
+    for attribute, method in list(vars(cls).items()):
+        name = f"{group}.{attribute}"
+        coroutine = isinstance(method, FunctionType) and method.__code__.co_flags & CO_COROUTINE
+        if coroutine and not attribute.startswith("_") and name not in UNOBSERVED:
+            setattr(cls, attribute, _reporting(method, name, _NAMES.get(name, "search_memory")))
+    return cls
+
+
+def _reporting(method: Callable[..., Any], name: str, operation: str) -> Callable[..., Any]:
+    @functools.wraps(method)
+    async def call(self: Any, /, *arguments: Any, **options: Any) -> Any:
+        # OpenTelemetry has a provider only in a program that has imported it.
+        if not (_listeners or _TRACING in sys.modules or log.isEnabledFor(logging.DEBUG)) or _current.get() is not None:
+            return await method(self, *arguments, **options)
+        place = getattr(self, "path", None) or getattr(self, "scope", None)
+        origin = _origins.get(getattr(self, "_store", None), UNKNOWN)
+        seen = Call(name, operation, origin, getattr(place, "path", None), lambda: _named(method, arguments, options))
+        return await _report(seen, method(self, *arguments, **options))
+
+    return call
+
+
+def _named(method: Callable[..., Any], arguments: Sequence[Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call by name."""
+    from inspect import signature
+
+    return dict(signature(method).bind(None, *arguments, **options).arguments)
+
+
+async def _report(call: Call, work: Any) -> Any:
+    begun = [(listener, listener.begin(call)) for listener in _all_listeners()]
+    token = _current.set(call)
+    start = time.perf_counter()
+    try:
+        call.result = await work
+        return call.result
+    except BaseException as error:
+        call.error = type(error).__qualname__
+        raise
+    finally:
+        call.seconds = time.perf_counter() - start
+        _current.reset(token)
+        for listener, state in reversed(begun):
+            listener.end(call, state)
+
+
+def _all_listeners() -> Sequence[Listener]:
+    if not _found and _TRACING in sys.modules:
+        from .otel import SpanListener
+
+        _found.append(SpanListener())
+    if log.isEnabledFor(logging.DEBUG):
+        from .logs import LogListener
+
+        return *_found, *_listeners, LogListener()
+    return *_found, *_listeners
+
+
+def listen(listener: Listener) -> None:
+    """Add a listener, which gets every call from now on."""
+    _listeners.append(listener)
+
+
+def current() -> Call | None:
+    """Return the call that runs in this thread or task, if there is a listener."""
+    return _current.get()
+
+
+def count(event: str, label: str = "") -> None:
+    """Count an event, such as a retry, for every listener."""
+    for listener in (*_found, *_listeners):
+        listener.count(event, label)
+
+
+def name_store(store: Any, url: str) -> None:
+    """Record the URL of a store, without secrets, for the calls on it."""
+    _origins[store] = Origin(url)
+
+
+def watch(thing: Watched) -> None:
+    """Include an object's figures while it is alive."""
+    key = id(thing)
+    _watched[key] = weakref.ref(thing, lambda _: _watched.pop(key, None))
+
+
+def figures() -> Iterator[tuple[str, str, float]]:
+    """Yield the figures of all watched objects."""
+    for reference in list(_watched.values()):
+        if (thing := reference()) is not None:
+            yield from thing.figures()
+
+
+def capture_content(allowed: bool | None = True) -> None:
+    """Allow queries and texts in spans, or forbid them; None leaves it to the environment variable."""
+    global _content
+    _content = allowed
+
+
+def content_allowed() -> bool:
+    """Return whether spans may hold queries and texts."""
+    if _content is not None:
+        return _content
+    return os.environ.get(CONTENT_VARIABLE, "").lower() in ("true", "1", "span_only", "span_and_event")

@@ -109,6 +109,7 @@ PUBLIC = [
     "mnemic.store.registry",
     "mnemic.store.stream_state",
     "mnemic.sync",
+    "mnemic.telemetry",
     "mnemic.testing",
     "mnemic.tokens",
 ]

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 
 import mnemic
 from mnemic import telemetry
-from mnemic.backends.write_queue import BlockingWriteQueue
+from mnemic.backends.sqlite.store import CommitQueue
 from mnemic.event_loop import step
 from mnemic.store.query import Write
 from mnemic.telemetry import calls
@@ -122,7 +122,7 @@ def test_writes_that_wait_are_counted(registry: CollectorRegistry, scrape: Scrap
         finish.wait()
         return [[] for _ in writes]
 
-    queue = BlockingWriteQueue(commit)  # type: ignore[arg-type]
+    queue = CommitQueue(commit)  # type: ignore[arg-type]
     threads = [threading.Thread(target=lambda: step(queue.write(Write(())))) for _ in range(3)]
     threads[0].start()
     running.wait()

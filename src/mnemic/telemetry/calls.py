@@ -1,4 +1,4 @@
-"""The one place that sees every call of the public API, and reports it to whoever listens.
+"""The one place that sees every call of the public API, and reports it to listeners.
 
 A call that runs within another is part of it: `remember`, which calls `memories.add`, is reported once. Without a
 listener, a call costs one test more.
@@ -164,12 +164,17 @@ def _reporting(method: Callable[..., Any], name: str, operation: str) -> Callabl
         # OpenTelemetry has a provider only in a program that has imported it.
         if not (_listeners or _TRACING in sys.modules or log.isEnabledFor(logging.DEBUG)) or _current.get() is not None:
             return await method(self, *arguments, **options)
-        place = getattr(self, "path", None) or getattr(self, "scope", None)
         origin = _origins.get(getattr(self, "_store", None), UNKNOWN)
-        seen = Call(name, operation, origin, getattr(place, "path", None), lambda: _named(method, arguments, options))
+        seen = Call(name, operation, origin, _scope_of(self), lambda: _named(method, arguments, options))
         return await _report(seen, method(self, *arguments, **options))
 
     return call
+
+
+def _scope_of(thing: Any) -> str | None:
+    """Return the path of the scope that an object of the API belongs to."""
+    places = (getattr(getattr(thing, name, None), "path", None) for name in ("path", "scope"))
+    return next((path for path in places if isinstance(path, str)), None)
 
 
 def _named(method: Callable[..., Any], arguments: Sequence[Any], options: Mapping[str, Any]) -> dict[str, Any]:

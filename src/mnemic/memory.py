@@ -16,7 +16,8 @@ from .features.export import Exported, FileOrPath, Imported, export_file, import
 from .features.listing import Stats, list_scopes, scope_stats
 from .layers.audit import OPERATIONS, Acting, Audit, AuditEntry, Auditing, AuditLayer, audit_of
 from .layers.cipher import EncryptionKeys, Keyring
-from .layers.encryption import EncryptLayer, check_plain
+from .layers.encryption import EncryptLayer, check_plain, open_beside
+from .layers.index import IndexLayer
 from .models.embedder import AUTO, Embedder, find_embedder
 from .recall.index_entry import INDEX_BYTES
 from .recall.metrics import Metrics
@@ -63,8 +64,6 @@ class AsyncMemory:
         rest. The index sees plain text, the back-end only ciphertext. Raises InvalidValueError for a companion
         index with an encrypted store.
         """
-        from .layers.index import IndexLayer  # which loads numpy
-
         if encryption_key is not None and companion is not None:
             raise in_clear()
         trail = None if audit is None else audit.store
@@ -110,23 +109,13 @@ class AsyncMemory:
         return await list_scopes(self._store, ScopePath(), limit)
 
     async def export_to(self, path: FileOrPath, *, progress: Callable[[int, int], object] | None = None) -> Exported:
-        """Export everything to a JSON Lines file, which is replaced atomically.
-
-        Vectors are not exported, since they can be recomputed. The file is not encrypted, even if the store is.
-        `progress` is called with the number of records done and the total. Raises StorePermissionError or
-        StoreFullError if the file cannot be written.
-        """
+        """Export everything to a JSON Lines file, as a scope's `export_to` does."""
         return await export_file(self._store, ScopePath(), path, progress)
 
     async def import_from(
         self, path: FileOrPath, *, overwrite: bool = False, progress: Callable[[int, int], object] | None = None
     ) -> Imported:
-        """Import a file that `export_to` wrote, into the original scopes; existing records are kept.
-
-        The whole file is validated before anything is written. `progress` is called with the number of records
-        done and the total. Raises InvalidValueError, with the line number, if the file is not a complete export,
-        ConflictError if a record exists with different content, unless `overwrite` is true.
-        """
+        """Import a file that `export_to` wrote, into the original scopes, as a scope's `import_from` does."""
         return await import_file(self._store, path, None, overwrite=overwrite, progress=progress)
 
     async def compact(self) -> int:
@@ -181,8 +170,6 @@ class AsyncMemory:
         return changed
 
     async def _rotate_archive(self, url: str, progress: Callable[[int, int], object] | None) -> int:
-        from .layers.encryption import open_beside
-
         archive = await open_beside(self._store, url)
         try:
             assert isinstance(archive, EncryptLayer), "beside an encrypted store everything is encrypted"
@@ -317,8 +304,6 @@ def open_async(
             if clock is not None:
                 store.clock = lambda: check_time(clock(), "the clock's time")
             if logged is not None and isinstance(logged.store, str):
-                from .layers.encryption import open_beside
-
                 trail = await open_beside(store if keys is None else EncryptLayer(store, keys), logged.store)
                 stack.push_async_callback(trail.close)
                 logged = replace(logged, store=trail)

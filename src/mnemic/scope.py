@@ -21,6 +21,7 @@ from .features.memory_items import Duplicates, MemoryItem
 from .features.notes import AsyncNotes
 from .features.sessions import AsyncSession
 from .features.settings import GivenSettings, Overflow, Retention
+from .layers.encryption import open_beside
 from .messages import Role
 from .records import AUDIT_KIND, EMBEDDER_KIND, MEMORY, ONCE_KIND, ScopePath
 from .store.matching import conditions, recalled_kinds
@@ -253,8 +254,6 @@ class AsyncScope:
             return await forgetting.delete()
         if archive is True:
             return await forgetting.archive_beside()
-        from .layers.encryption import open_beside
-
         store = await open_beside(self._store, archive)
         try:
             return await forgetting.archive_to(store)

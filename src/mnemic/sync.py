@@ -578,23 +578,13 @@ class Memory:
         return self._driver.run(self._async.scopes(limit=limit))
 
     def export_to(self, path: FileOrPath, *, progress: Callable[[int, int], object] | None = None) -> Exported:
-        """Export everything to a JSON Lines file, which is replaced atomically.
-
-        Vectors are not exported, since they can be recomputed. The file is not encrypted, even if the store is.
-        `progress` is called with the number of records done and the total. Raises StorePermissionError or
-        StoreFullError if the file cannot be written.
-        """
+        """Export everything to a JSON Lines file, as a scope's `export_to` does."""
         return self._driver.run(self._async.export_to(path, progress=progress))
 
     def import_from(
         self, path: FileOrPath, *, overwrite: bool = False, progress: Callable[[int, int], object] | None = None,
     ) -> Imported:
-        """Import a file that `export_to` wrote, into the original scopes; existing records are kept.
-
-        The whole file is validated before anything is written. `progress` is called with the number of records
-        done and the total. Raises InvalidValueError, with the line number, if the file is not a complete export,
-        ConflictError if a record exists with different content, unless `overwrite` is true.
-        """
+        """Import a file that `export_to` wrote, into the original scopes, as a scope's `import_from` does."""
         return self._driver.run(self._async.import_from(path, overwrite=overwrite, progress=progress))
 
     def compact(self) -> int:

@@ -153,6 +153,16 @@ class VectorDatabase(Protocol):
         ...
 
 
+async def open_index(database: VectorDatabase) -> CompanionIndex:
+    """Return the index of a database; raises a StoreError if its server cannot be reached."""
+    try:
+        await database.tables()
+    except BaseException:
+        await database.close()
+        raise
+    return CompanionIndex(database)
+
+
 class CompanionIndex:
     """A companion index whose points are stored by a vector database."""
 

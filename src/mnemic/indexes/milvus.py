@@ -30,7 +30,7 @@ from ..errors import (
 from ..event_loop import off_loop
 from ..store.availability import Availability
 from ..store.registry import CompanionMaker, StoreURL
-from .companion_index import MAX_POINTS, CompanionIndex, MissingTableError, Point, PointFilter, as_words
+from .companion_index import MAX_POINTS, CompanionIndex, MissingTableError, Point, PointFilter, as_words, open_index
 from .location import Location, grpc_error, parse_location
 
 if TYPE_CHECKING:
@@ -252,14 +252,7 @@ async def _open(url: StoreURL) -> CompanionIndex:
     if location.path is not None:
         with _lock:
             _users[location.path] += 1
-    database = MilvusDatabase(location)
-    try:
-        # An unreachable server fails at once.
-        await database.tables()
-    except BaseException:
-        await database.close()
-        raise
-    return CompanionIndex(database)
+    return await open_index(MilvusDatabase(location))
 
 
 def _connect(location: Location) -> Any:

@@ -21,7 +21,7 @@ from ..errors import StoreBusyError, StoreError, StoreUnavailableError, Unreadab
 from ..event_loop import off_loop
 from ..store.availability import Availability
 from ..store.registry import CompanionMaker, StoreURL
-from .companion_index import LAST, MARK, CompanionIndex, MissingTableError, Point, PointFilter
+from .companion_index import LAST, MARK, CompanionIndex, MissingTableError, Point, PointFilter, open_index
 from .location import Location, grpc_error, parse_location
 
 if TYPE_CHECKING:
@@ -175,14 +175,8 @@ def mapped_errors(url: str) -> Iterator[None]:
 
 async def _open(url: StoreURL) -> CompanionIndex:
     location = parse_location(url, PORT)
-    database = QdrantDatabase(location, _server_client(location) if location.path is None else await _local(location))
-    try:
-        # An unreachable server fails at once.
-        await database.tables()
-    except BaseException:
-        await database.close()
-        raise
-    return CompanionIndex(database)
+    client = _server_client(location) if location.path is None else await _local(location)
+    return await open_index(QdrantDatabase(location, client))
 
 
 def _server_client(location: Location) -> AsyncQdrantClient:
@@ -263,7 +257,5 @@ def _point(found: Any) -> Point:
 
 
 def _floats(vector: NDArray[np.int8]) -> list[float]:
-    import numpy as np
-
-    floats: list[float] = vector.astype(np.float32).tolist()
+    floats: list[float] = vector.astype("float32").tolist()
     return floats

@@ -8,7 +8,7 @@ written, it is buffered, the caller gets an error, and no further change is acce
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextvars import ContextVar, Token
 from datetime import datetime
 from hashlib import blake2b
@@ -146,7 +146,8 @@ class AuditLayer(Layer):
         try:
             outcomes = (await self._below.write(whole))[: len(write.ops)]
         except BaseException as error:
-            if self.separate is not None and _may_have_succeeded(error):
+            unsure = isinstance(error, StoreUnavailableError) or not isinstance(error, MnemicError)
+            if self.separate is not None and unsure:
                 self._unwritten += [self._entry(op, _key(write, n), time=self.clock(), unsure=True) for n, op in before]
             raise
         after = [
@@ -199,7 +200,8 @@ class AuditLayer(Layer):
         if until is not None:
             where.append(Condition("created", "le", check_time(until, "until")))
         scan = Scan(scope=scope, kinds=(AUDIT_KIND,), below=True, where=tuple(where))
-        found = [_to_entry(record) async for record in scan_all(self._log, scan)]
+        records: AsyncIterator[Any] = scan_all(self._log, scan)
+        found = [AuditEntry(time=one.created, scope=one.scope, **one.data) async for one in records]
         return sorted((entry for entry in found if flag is None or flag in entry.flags), key=lambda entry: entry.time)
 
     def _entry(self, op: Op, key: str, *, time: datetime | None = None, **result: Any) -> Put:
@@ -273,12 +275,6 @@ def _name_of(op: Op) -> str:
     return "expire" if isinstance(op, Purge) and op.expired_only and not op.drop else type(op).__name__.lower()
 
 
-def _to_entry(record: Record) -> AuditEntry:
-    assert record.created is not None
-    data: Any = record.data
-    return AuditEntry(time=record.created, scope=record.scope, **data)
-
-
 def _flags(flags: AuditFlags, record: Record) -> list[str]:
     """Return the flags of a record, computed on a copy; raises InvalidValueError if they are not names."""
     copied = replace(
@@ -288,10 +284,6 @@ def _flags(flags: AuditFlags, record: Record) -> list[str]:
     if isinstance(found, str) or not all(isinstance(flag, str) for flag in found):
         raise InvalidValueError(f"flags must return a list of texts, not {shown(found)}")
     return list(found)
-
-
-def _may_have_succeeded(error: BaseException) -> bool:
-    return isinstance(error, StoreUnavailableError) or not isinstance(error, MnemicError)
 
 
 def _key(write: Write, n: int) -> str:

@@ -145,7 +145,7 @@ class IndexLayer(Layer, ForkAware):
         else:
             index = await self._cache.current(search.scope, builder)
             try:
-                results = await self._rank_and_read(index, search, builder)
+                results = await self._read_results(index, search, builder)
             finally:
                 self._cache.update_size(search.scope, index)
         if not search.signals:
@@ -154,17 +154,12 @@ class IndexLayer(Layer, ForkAware):
             await self._write_uses()
         return results
 
-    async def _rank_and_read(self, index: ScopeIndex, search: Search, builder: EntryBuilder) -> list[Match]:
-        moment = to_microseconds(self.clock())
-        answer = await in_thread(builder, len(index.table), lambda: index.answer(search, builder, moment))
-        return await self._read_results(index, answer, search)
-
     async def _search_remote(self, remote: RemoteIndex, search: Search, builder: EntryBuilder) -> list[Match]:
         """Rank the candidates of an external index, and fetch more if too few pass."""
         limit = max(CANDIDATES, 2 * search.limit)
         while True:
             index, more = await remote.candidates(search, builder, limit)
-            results = await self._rank_and_read(index, search, builder)
+            results = await self._read_results(index, search, builder)
             if len(results) == search.limit or not more:
                 return results
             limit *= 4
@@ -202,7 +197,6 @@ class IndexLayer(Layer, ForkAware):
         return count
 
     async def close(self) -> None:
-        """Write buffered data, and close the store below."""
         try:
             await self._write_uses()
             await self._cache.write_computed()
@@ -223,7 +217,6 @@ class IndexLayer(Layer, ForkAware):
         return int(index.table.alive.values.sum())
 
     async def metrics(self) -> Metrics:
-        """Return recall statistics."""
         return self._metrics.report((await self._embedder.builder()).failures)
 
     async def prepare(self) -> None:
@@ -236,8 +229,10 @@ class IndexLayer(Layer, ForkAware):
         self._uses = {}
         self._metrics = MetricsRecorder()
 
-    async def _read_results(self, index: ScopeIndex, answer: Answer, search: Search) -> list[Match]:
-        """Read the records of an answer until there are enough that are not duplicates."""
+    async def _read_results(self, index: ScopeIndex, search: Search, builder: EntryBuilder) -> list[Match]:
+        """Rank the documents of an index, and read their records until there are enough that are not duplicates."""
+        moment = to_microseconds(self.clock())
+        answer = await in_thread(builder, len(index.table), lambda: index.answer(search, builder, moment))
         chosen: dict[int, Match] = {}
         start, size = 0, search.limit
         narrowed = False
@@ -264,7 +259,6 @@ class IndexLayer(Layer, ForkAware):
                 places = [(r.scope.path, r.kind, r.seq) async for r in scan_all(self._below, passing)]
                 answer.narrow(index.documents(places), after=start)
         if search.uses:
-            moment = to_microseconds(self.clock())
             for n, match in chosen.items():
                 if match.record.importance is not None:
                     self._count(match.record.ref, moment)

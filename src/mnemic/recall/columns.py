@@ -39,11 +39,9 @@ class Column:
 
     @property
     def nbytes(self) -> int:
-        """Memory use in bytes."""
         return self._array.nbytes
 
     def extend(self, values: Any) -> None:
-        """Append values."""
         end = self._size + len(values)
         if end > len(self._array):
             grown = np.zeros(max(end, self._size + self._size // 2), dtype=self._array.dtype)
@@ -64,7 +62,6 @@ class Sorted:
 
     @property
     def nbytes(self) -> int:
-        """Memory use in bytes."""
         return self.terms.nbytes + self.starts.nbytes + self.documents.nbytes + self.times.nbytes
 
     def merge(self, terms: NDArray[np.uint32], documents: NDArray[np.int32]) -> None:
@@ -110,7 +107,6 @@ class Postings:
 
     @property
     def nbytes(self) -> int:
-        """Memory use in bytes."""
         parts = sum(part.nbytes for part in (*self._parts, self._fresh) if part is not None)
         return parts + self._new_terms.nbytes + self._new_documents.nbytes
 
@@ -172,7 +168,6 @@ class Vectors:
 
     @property
     def nbytes(self) -> int:
-        """Memory use in bytes."""
         blocks = sum(block.nbytes for block in (*self._blocks, *self._signs))
         return blocks + self.owners.nbytes + self._inverses.nbytes
 

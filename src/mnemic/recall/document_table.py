@@ -97,7 +97,6 @@ class DocumentTable:
 
     @property
     def nbytes(self) -> int:
-        """Approximate memory use in bytes."""
         columns = sum(value.nbytes for value in vars(self).values() if isinstance(value, Column))
         columns += self.postings.nbytes + self.vectors.nbytes
         return columns + KEY_BYTES * len(self) + STREAM_BYTES * len(self.streams)

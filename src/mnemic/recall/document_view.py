@@ -65,7 +65,6 @@ class DocumentView:
 
     @property
     def nbytes(self) -> int:
-        """Memory use in bytes."""
         arrays = (*vars(self).values(), *self.near.values())
         return sum(values.nbytes for values in arrays if isinstance(values, np.ndarray))
 

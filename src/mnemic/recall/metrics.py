@@ -69,7 +69,6 @@ class MetricsRecorder:
             self._times.append(seconds)
 
     def used(self, count: int) -> None:
-        """Count used hits."""
         with self._lock:
             self._count(used=count)
 
@@ -87,7 +86,6 @@ class MetricsRecorder:
             self._hours.popitem(last=False)
 
     def report(self, failures: int) -> Metrics:
-        """Return the statistics."""
         with self._lock:
             periods = list(self._hours.values())
             times = sorted(self._times)

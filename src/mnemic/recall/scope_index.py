@@ -124,7 +124,6 @@ class ScopeIndex:
             self.table.expiries.pop(name, None)
 
     def forget(self, gone: set[StreamName]) -> None:
-        """Remove streams that no longer exist."""
         if gone:
             with self.lock:
                 for name in gone:
@@ -184,7 +183,6 @@ class ScopeIndex:
                 self._strengths_cache = None
 
     def remove(self, name: StreamName, keys: Sequence[str]) -> None:
-        """Remove deleted records of a stream."""
         with self.lock:
             gone = self.table.with_keys(name, keys)
             if gone:
@@ -208,7 +206,6 @@ class ScopeIndex:
             self._view = None
 
     def duplicate_filter(self) -> DuplicateFilter:
-        """Return a duplicate detector for the hits of a search."""
         return DuplicateFilter(self)
 
     def attach(self, document: int, vectors: NDArray[np.int8]) -> bool:

@@ -22,7 +22,7 @@ from mnemic.agents import Agent
 from mnemic.errors import StoreUnavailableError
 from mnemic.features.notes import AsyncNotes
 from mnemic.records import Record
-from mnemic.store.availability import name_of
+from mnemic.store.availability import cause_name
 from servers import postgres, valkey
 from servers.keyserver import KeyServer
 from servers.stores import empty_store
@@ -220,10 +220,10 @@ def test_a_missing_embedder_is_logged_once(tmp_path: Path, caplog: pytest.LogCap
 def test_an_error_that_is_its_own_cause_is_named() -> None:
     error = ConnectionError(SECRET)
     error.__cause__ = error
-    assert name_of(error) == "ConnectionError"
+    assert cause_name(error) == "ConnectionError"
     outer = StoreUnavailableError(SECRET)
     outer.__cause__ = error
-    assert name_of(outer) == "ConnectionError"
+    assert cause_name(outer) == "ConnectionError"
 
 
 def test_every_logger_is_documented() -> None:

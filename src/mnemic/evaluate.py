@@ -116,13 +116,13 @@ def evaluate(
             space = _vacant(memory, conversation)
             for session, messages in conversation.sessions.items():
                 written.append(space.scope(session))
-                begun = perf_counter()
+                started = perf_counter()
                 space.session(session).add_many(messages)
-                seconds += perf_counter() - begun
+                seconds += perf_counter() - started
                 done(len(messages))
-            begun = perf_counter()
+            started = perf_counter()
             memory.warm(TENANT, conversation.id)
-            seconds += perf_counter() - begun
+            seconds += perf_counter() - started
         for conversation in conversations:
             space = memory.scope(TENANT, conversation.id)
             for question in conversation.questions:
@@ -171,9 +171,9 @@ def _vacant(memory: Memory, conversation: Conversation) -> Scope:
 
 
 def _ask(space: Scope, question: Question, options: dict[str, Any]) -> Answer:
-    begun = perf_counter()
+    started = perf_counter()
     hits = space.recall(question.text, CUTOFFS[-1], kinds="message", **options)
-    ms = (perf_counter() - begun) * 1000
+    ms = (perf_counter() - started) * 1000
     return Answer(question, [(hit.record.scope.name, hit.record.key) for hit in hits], ms)
 
 

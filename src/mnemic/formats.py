@@ -302,12 +302,12 @@ def _from_openai(fields: Mapping[str, Any]) -> Message:
         name=name,
         tool_call_id=answered,
         metadata=metadata,
-        timestamp=_said(fields.get("timestamp")),
+        timestamp=_timestamp(fields.get("timestamp")),
     )
     return _tidied(replace(found, tool_calls=_calls_in(fields)), _openai_content)
 
 
-def _said(stamp: Any) -> datetime:
+def _timestamp(stamp: Any) -> datetime:
     if stamp is None:
         return now()
     if isinstance(stamp, str):

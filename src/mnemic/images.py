@@ -68,14 +68,14 @@ def data_url(path: str) -> str:
     raise InvalidValueError(f"image must be a PNG, JPEG, GIF or WebP file: {shown(path)}")
 
 
-def with_data(message: Message, kept: Collection[str] = ()) -> Message:
-    """Return a message with its image files as data: URLs, except those in `kept`.
+def with_data(message: Message, skip: Collection[str] = ()) -> Message:
+    """Return a message with its image files as data: URLs, except those in `skip`.
 
     Raises as `data_url` does.
     """
-    if all(is_url(image) or image in kept for image in message.images):
+    if all(is_url(image) or image in skip for image in message.images):
         return message
-    images = [image if is_url(image) or image in kept else data_url(image) for image in message.images]
+    images = [image if is_url(image) or image in skip else data_url(image) for image in message.images]
     return replace(message, images=images)
 
 
@@ -161,8 +161,8 @@ def _size_of_webp(data: bytes) -> tuple[int, int] | None:
     return None
 
 
-async def read_images(messages: list[Message], kept: Collection[str] = ()) -> list[Message]:
-    """Return messages with their image files read, except those in `kept`; raises as `data_url` does."""
+async def read_images(messages: list[Message], skip: Collection[str] = ()) -> list[Message]:
+    """Return messages with their image files read, except those in `skip`; raises as `data_url` does."""
     if not any(message.images for message in messages):
         return messages
-    return await off_loop(lambda: [with_data(message, kept) for message in messages])
+    return await off_loop(lambda: [with_data(message, skip) for message in messages])

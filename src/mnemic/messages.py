@@ -288,7 +288,7 @@ def encode(
     data: dict[str, Any] = {"role": message.role}
     size = 0
 
-    def kept(value: Any, field: str) -> Any:
+    def checked(value: Any, field: str) -> Any:
         nonlocal size
         copy, characters = check_json(value, field)
         size += characters
@@ -298,20 +298,20 @@ def encode(
         data["encoding"] = encoding
     if isinstance(message.content, str):
         size = len(message.content)
-    elif (content := kept(message.content, "content")) is not None:
+    elif (content := checked(message.content, "content")) is not None:
         data["content"] = content
     if message.name is not None:
         data["name"] = message.name
     if message.tool_calls:
         calls = [[call.id, call.name, call.arguments, call.type, call.call_id] for call in message.tool_calls]
-        data["tool_calls"] = kept(calls, "tool_calls")
+        data["tool_calls"] = checked(calls, "tool_calls")
     if message.agent_calls:
         requests = [[call.agent_name, call.request] for call in message.agent_calls]
-        data["agent_calls"] = kept(requests, "agent_calls")
+        data["agent_calls"] = checked(requests, "agent_calls")
     if message.structured_data is not None:
-        data["structured_data"] = kept(message.structured_data, "structured_data")
+        data["structured_data"] = checked(message.structured_data, "structured_data")
     if message.images:
-        data["images"] = kept(message.images, "images")
+        data["images"] = checked(message.images, "images")
     if message.tool_call_id is not None:
         data["tool_call_id"] = message.tool_call_id
     # Rejecting an oversized message is much faster than counting its tokens.

@@ -61,7 +61,7 @@ def read_recall_set(path: str | PathLike[str]) -> list[Conversation]:
     name = os.fspath(path)
     conversations: dict[str, Conversation] = {}
     for node in _objects(name, read_file(path)):
-        conversation = _foreign(node) if node.get("conversation") is not None else _ours(node)
+        conversation = _from_locomo(node) if node.get("conversation") is not None else _from_mnemic(node)
         if conversation.id in conversations:
             raise InvalidValueError(f"{node.where}: another conversation has the id {conversation.id!r}")
         conversations[conversation.id] = conversation
@@ -119,11 +119,11 @@ class _Node(Struct, frozen=True):
 
     def segment(self) -> str:
         # A path is a valid id, but here it becomes one scope segment.
-        spelt = self._spelt()
-        return check_segment(spelt.replace("/", "_") if isinstance(spelt, str) else spelt, self.field)
+        text = self._as_text()
+        return check_segment(text.replace("/", "_") if isinstance(text, str) else text, self.field)
 
     def name(self) -> str:
-        return check_name(self._spelt(), self.field)
+        return check_name(self._as_text(), self.field)
 
     def text(self) -> str:
         return check_text(self.value, self.field)
@@ -137,7 +137,7 @@ class _Node(Struct, frozen=True):
             raise self.wrong("is not an ISO 8601 time") from None
         return check_time(time if time.tzinfo else time.replace(tzinfo=UTC), self.field)
 
-    def _spelt(self) -> Any:
+    def _as_text(self) -> Any:
         return str(self.value) if type(self.value) is int else self.value
 
 
@@ -170,7 +170,7 @@ def _decoded(text: str, name: str, line: int) -> Any:
         raise InvalidValueError(f"{name}, line {line} cannot be read as JSON: {error}") from None
 
 
-def _ours(node: _Node) -> Conversation:
+def _from_mnemic(node: _Node) -> Conversation:
     """Return a conversation from Mnemic's format."""
     id = node["id"].segment()
     sessions: dict[str, list[Message]] = {}
@@ -190,7 +190,7 @@ def _ours(node: _Node) -> Conversation:
     questions = [
         Question(
             id=question["id"].name(),
-            text=_asked(question),
+            text=_question_text(question),
             evidence=tuple(dict.fromkeys(_place(turn, places) for turn in question["evidence"].items())),
             category=_category(question),
         )
@@ -199,7 +199,7 @@ def _ours(node: _Node) -> Conversation:
     return _conversation(id, sessions, questions)
 
 
-def _foreign(node: _Node) -> Conversation:
+def _from_locomo(node: _Node) -> Conversation:
     """Return a conversation from LoCoMo's format.
 
     The first speaker is the user; picture captions and missing evidence are skipped.
@@ -210,7 +210,7 @@ def _foreign(node: _Node) -> Conversation:
     first: str | None = None
     for number in numbers:
         stamp = talk.get(f"session_{number}_date_time")
-        time = now() if stamp is None else _spelt_out(stamp)
+        time = now() if stamp is None else _locomo_time(stamp)
         for turn in talk[f"session_{number}"].items():
             name = turn["speaker"].name()
             first = first or name
@@ -231,7 +231,7 @@ def _foreign(node: _Node) -> Conversation:
         questions.append(
             Question(
                 id=f"{id}/{number}",
-                text=_asked(question),
+                text=_question_text(question),
                 evidence=tuple(dict.fromkeys(place for id in ids for place in places.get(id, ())[:1])),
                 category=_category(question),
             )
@@ -240,9 +240,9 @@ def _foreign(node: _Node) -> Conversation:
 
 
 def _conversation(id: str, sessions: dict[str, list[Message]], questions: list[Question]) -> Conversation:
-    kept = [question for question in questions if question.evidence]
-    left_out = len(questions) - len(kept)
-    return Conversation(id=id, sessions=sessions, questions=kept, left_out=left_out)
+    answerable = [question for question in questions if question.evidence]
+    left_out = len(questions) - len(answerable)
+    return Conversation(id=id, sessions=sessions, questions=answerable, left_out=left_out)
 
 
 def _places(node: _Node, sessions: dict[str, list[Message]]) -> dict[str, list[TurnId]]:
@@ -271,7 +271,7 @@ def _place(turn: _Node, places: dict[str, list[TurnId]]) -> TurnId:
     return found[0]
 
 
-def _asked(question: _Node) -> str:
+def _question_text(question: _Node) -> str:
     node = question["question"]
     if not node.text().strip():
         raise node.wrong("is empty")
@@ -283,7 +283,7 @@ def _category(question: _Node) -> str | None:
     return None if category is None else category.name()
 
 
-def _spelt_out(stamp: _Node) -> datetime:
+def _locomo_time(stamp: _Node) -> datetime:
     """Return a time such as '1:56 pm on 8 May, 2023', in UTC."""
     text = stamp.text()
     try:

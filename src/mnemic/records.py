@@ -235,6 +235,10 @@ class Ref(Value, frozen=True):
     key: str
 
 
+StreamName = tuple[str, str]
+"""Scope path and kind of a stream."""
+
+
 class Stream(Struct, frozen=True, kw_only=True):
     """The records of one kind in one scope, with the totals that a store maintains."""
 
@@ -250,9 +254,10 @@ class Stream(Struct, frozen=True, kw_only=True):
     ttl: timedelta | None = None
     settings: str | None = None
 
-
-StreamName = tuple[str, str]
-"""Scope path and kind of a stream."""
+    @property
+    def name(self) -> StreamName:
+        """Scope path and kind."""
+        return (self.scope.path, self.kind)
 
 
 class Match(Struct, frozen=True, kw_only=True):
@@ -282,6 +287,6 @@ def digest(record: Record) -> bytes:
     return digest_of((record.key, *content(record), record.weight, record.created, record.expires))
 
 
-def digest_of(said: Any) -> bytes:
+def digest_of(value: Any) -> bytes:
     """Return a digest of values that can be written as JSON."""
-    return blake2b(_encode(said), digest_size=16).digest()
+    return blake2b(_encode(value), digest_size=16).digest()

@@ -24,7 +24,7 @@ from ..features.turns import TurnMessage, group_turns
 from ..messages import Message, decode
 from ..records import MEMORY, MESSAGE, PROGRESS, SUMMARY, TITLE, Record, Ref, Value
 from ..scope import AsyncScope
-from ..store.availability import name_of
+from ..store.availability import cause_name
 from ..store.protocol import scan_all
 from ..store.query import Condition, Put, Scan, Write
 from .journal import WRITTEN_BY, AsyncJournal, Provenance
@@ -434,6 +434,6 @@ class BackgroundJobs:
                 self._waiting.setdefault(name, work)
                 raise
             except Exception as error:
-                log.warning("background work failed, and is kept in `errors` (%s)", name_of(error))
+                log.warning("background work failed, and is kept in `errors` (%s)", cause_name(error))
                 log.debug("what failed was %s", name)
                 self.errors.append(error)

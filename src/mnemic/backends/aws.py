@@ -26,7 +26,7 @@ from ..errors import (
     StoreUnavailableError,
     UnreadableStoreError,
 )
-from ..store.availability import name_of
+from ..store.availability import cause_name
 from ..store.registry import StoreURL
 from ..telemetry.calls import count
 from .calls import TIMEOUT, Calls, seconds
@@ -110,7 +110,7 @@ class Requests:
                     if failures > BROKEN or isinstance(error, boto.BotoCoreError):
                         raise explain(error, self.url) from error
                     count("retries", "connection")
-                    log.debug("%s: retry %d (%s)", self.url, failures, name_of(error))
+                    log.debug("%s: retry %d (%s)", self.url, failures, cause_name(error))
                     await asyncio.sleep(random.uniform(0, 0.05))  # noqa: S311
 
         return await self.calls.run(attempts)

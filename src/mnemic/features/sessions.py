@@ -235,7 +235,7 @@ class AsyncSession:
             before = [decode(record) for record in stored]
             after = self._messages(messages(before) if callable(messages) else fixed)
             if open_images:
-                after = await read_images(after, kept={image for message in before for image in message.images})
+                after = await read_images(after, skip={image for message in before for image in message.images})
             ops, records = difference(stored, after, self._encode)
             if ops:
                 expected = Expect(self.scope, MESSAGE, stream.version if stream is not None else 0)

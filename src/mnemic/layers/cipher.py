@@ -170,8 +170,8 @@ class LabelHasher:
     def value(self, tenant: str, name: str, text: str) -> str:
         """Return the hash of a label's value."""
         # Names contain no NUL, so the encoding is unambiguous.
-        said = b"value " + _bytes(name) + b"\0" + text.encode()
-        return digest(self._of_tenant(tenant), said, "sha256")[:16].hex()
+        message = b"value " + _bytes(name) + b"\0" + text.encode()
+        return digest(self._of_tenant(tenant), message, "sha256")[:16].hex()
 
 
 def _bytes(name: str) -> bytes:

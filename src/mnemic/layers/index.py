@@ -47,7 +47,7 @@ from .remote_index import CANDIDATES, RemoteIndex
 from .store_embedder import StoreEmbedder
 
 if TYPE_CHECKING:
-    from ..recall.scope_index import Answer, ScopeIndex
+    from ..recall.scope_index import RankedDocuments, ScopeIndex
 
 Result = TypeVar("Result")
 
@@ -138,7 +138,7 @@ class IndexLayer(Layer, ForkAware):
 
         if unknown := [name for name in search.signals if name not in SIGNALS]:
             raise InvalidValueError(f"no signal is named {shown(unknown[0])}: use {', '.join(SIGNALS)}")
-        begun = time.perf_counter()
+        started = time.perf_counter()
         builder = await self._embedder.builder()
         if self._remote is not None and await self._is_large(search.scope):
             results = await self._search_remote(self._remote, search, builder)
@@ -149,7 +149,7 @@ class IndexLayer(Layer, ForkAware):
             finally:
                 self._cache.update_size(search.scope, index)
         if not search.signals:
-            self._metrics.recalled(results[0].score if results else None, time.perf_counter() - begun)
+            self._metrics.recalled(results[0].score if results else None, time.perf_counter() - started)
         if len(self._uses) >= BUFFERED:
             await self._write_uses()
         return results
@@ -266,7 +266,7 @@ class IndexLayer(Layer, ForkAware):
         return list(chosen.values())
 
     async def _read_matches(
-        self, index: ScopeIndex, answer: Answer, search: Search, batch: list[int]
+        self, index: ScopeIndex, answer: RankedDocuments, search: Search, batch: list[int]
     ) -> dict[int, Match]:
         """Return the matches among some documents, with neighbors if requested."""
         here = search.neighbors if not index.table.sparse else 0

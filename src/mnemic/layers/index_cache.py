@@ -18,7 +18,7 @@ from ..errors import StoreError
 from ..event_loop import off_loop, pause
 from ..recall.index_entry import USE, EntryBuilder, intact, log, pack, unpack
 from ..records import AUDIT_KIND, Record, Ref, ScopePath, Stream, StreamName
-from ..store.availability import name_of
+from ..store.availability import cause_name
 from ..store.protocol import Page, Store, all_streams, scan_all
 from ..store.query import Derive, Scan, StreamScan, Write
 from ..telemetry.calls import watch
@@ -101,7 +101,7 @@ class IndexCache:
         async for stream in all_streams(self._below, StreamScan(scope=scope, empty=True)):
             if stream.kind == AUDIT_KIND:
                 continue  # without text, and as many records as there were changes
-            listed.add((stream.scope.path, stream.kind))
+            listed.add(stream.name)
             index.set_expiry(stream)
             while not await self._update(index, stream, builder):
                 # Another search has indexed part of it meanwhile.
@@ -258,4 +258,4 @@ async def try_to_write(store: Store, ops: Sequence[Derive]) -> None:
         try:
             await store.write(Write(tuple(some)))
         except StoreError as error:
-            log.warning("what was computed for recall could not be kept (%s)", name_of(error))
+            log.warning("what was computed for recall could not be kept (%s)", cause_name(error))

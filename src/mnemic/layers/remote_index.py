@@ -81,7 +81,7 @@ class RemoteIndex:
         for stream in streams:
             if stream.kind == AUDIT_KIND:
                 continue  # which has no text
-            name = (stream.scope.path, stream.kind)
+            name = stream.name
             listed.add(name)
             mark = marks.get(name)
             if mark is None or mark.version != stream.version:
@@ -114,7 +114,7 @@ class RemoteIndex:
 
     async def _update(self, stream: Stream, mark: Mark | None, builder: EntryBuilder) -> int:
         """Index what is new in a stream, unless another search is doing it; return how many records."""
-        name = (stream.scope.path, stream.kind)
+        name = stream.name
         if name in self._claimed:
             while name in self._claimed:
                 await pause()
@@ -128,7 +128,7 @@ class RemoteIndex:
             self._claimed.discard(name)
 
     async def _index(self, stream: Stream, mark: Mark | None, builder: EntryBuilder) -> int:
-        name, companion = (stream.scope.path, stream.kind), self._companion
+        name, companion = stream.name, self._companion
         if mark is not None and (mark.version > stream.version or mark.last_seq > stream.last_seq):
             # The stream was dropped and recreated.
             await companion.remove(name, None)

@@ -108,7 +108,7 @@ class DocumentTable:
 
     def indexed_version(self, stream: Stream) -> int:
         """Return up to which version a stream is indexed; 0 if it is new or was recreated."""
-        name = name_of(stream)
+        name = stream.name
         return self.versions.get(name, 0) if self.created_at.get(name) == stream.created else 0
 
     def documents_in(self, name: StreamName) -> Whole:
@@ -135,7 +135,7 @@ class DocumentTable:
 
     def restart(self, stream: Stream) -> None:
         """Remove a stream that was dropped, before indexing its successor."""
-        name = name_of(stream)
+        name = stream.name
         self.forget(name)
         self.created_at[name] = stream.created
 
@@ -165,7 +165,7 @@ class DocumentTable:
         again = bool(seqs[0] <= self.last_seq[number])
         if again:
             # Some replace existing versions.
-            self.drop(self.with_seqs(name_of(stream), seqs))
+            self.drop(self.with_seqs(stream.name, seqs))
         self.last_seq[number] = max(self.last_seq[number], int(seqs[-1]))
         first = len(self)
         documents = np.arange(first, first + len(records), dtype=np.int32)
@@ -258,7 +258,7 @@ class DocumentTable:
                 at = at[at != NONE]
 
     def _number(self, stream: Stream) -> int:
-        name = name_of(stream)
+        name = stream.name
         if name not in self.numbers:
             self.numbers[name] = len(self.streams)
             self.streams.append(name)
@@ -320,11 +320,6 @@ class DocumentTable:
             self.vectors.extend(np.concatenate([v for _, v in embedded]), owners)
             self.vectors.multiple |= len(owners) > len(embedded)
         self.first_row.extend(first)
-
-
-def name_of(stream: Stream) -> StreamName:
-    """Return the scope path and kind of a stream."""
-    return stream.scope.path, stream.kind
 
 
 def _moment(time: datetime | None, otherwise: int) -> int:

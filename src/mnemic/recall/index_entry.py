@@ -22,7 +22,7 @@ from ..errors import EmbedderError
 from ..messages import ROLES, Role, texts_in
 from ..models.embedder import Embedder
 from ..records import Record
-from ..store.availability import name_of
+from ..store.availability import cause_name
 from .text_analysis import DAYS, MONTHS, terms, words
 
 if TYPE_CHECKING:
@@ -270,7 +270,7 @@ class EntryBuilder:
         except Exception as error:
             self.failures += 1
             if complaint:
-                log.warning(complaint, len(texts), name_of(error))
+                log.warning(complaint, len(texts), cause_name(error))
             return None
 
     def vectors(self, texts: Sequence[str]) -> list[NDArray[np.int8] | None]:
@@ -310,7 +310,7 @@ class EntryBuilder:
             return self._quantized(given, 1)[0]  # type: ignore[no-any-return]
         except Exception as error:
             self.failures += 1
-            log.warning("embedding the question failed, so only words are searched (%s)", name_of(error))
+            log.warning("embedding the question failed, so only words are searched (%s)", cause_name(error))
             return None
 
     def _quantized(self, vectors: NDArray[np.float32], count: int) -> NDArray[np.int8]:

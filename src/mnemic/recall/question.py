@@ -61,7 +61,7 @@ class Date(Struct, frozen=True):
     day: int | None = None
 
 
-class Question(Struct, frozen=True):
+class AnalyzedQuestion(Struct, frozen=True):
     """An analyzed question."""
 
     text: str
@@ -80,7 +80,7 @@ class Question(Struct, frozen=True):
     date: Date | None = None
 
 
-def analyze_question(text: str, speakers: Mapping[str, int]) -> Question:
+def analyze_question(text: str, speakers: Mapping[str, int]) -> AnalyzedQuestion:
     """Analyze a question; `speakers` are the names of the speakers in the scope."""
     text = text[:MAX_QUESTION]
     named = _named(text, speakers)
@@ -92,7 +92,7 @@ def analyze_question(text: str, speakers: Mapping[str, int]) -> Question:
     for term in terms(text)[:MAX_TERMS]:
         counts[hashed(term)] = counts.get(hashed(term), 0) + 1
     low = text == text.lower()
-    return Question(
+    return AnalyzedQuestion(
         text,
         masked,
         counts,
@@ -143,11 +143,11 @@ def _named(text: str, speakers: Mapping[str, int]) -> dict[str, list[int]]:
     words = {(word.lower() if low else word): word for word in _WORD.findall(text)}
     for name, number in speakers.items():
         for part in dict.fromkeys((name, name.partition(" ")[0])):
-            asked = part.lower() if low else part
-            if asked in words and not _other(text, words[asked], low):
-                found.setdefault(words[asked], []).append(number)
-            elif " " in asked and asked in text:
-                found.setdefault(asked, []).append(number)
+            name_part = part.lower() if low else part
+            if name_part in words and not _other(text, words[name_part], low):
+                found.setdefault(words[name_part], []).append(number)
+            elif " " in name_part and name_part in text:
+                found.setdefault(name_part, []).append(number)
     full = {number for word, numbers in found.items() if " " in word for number in numbers}
     if full:
         # A full name identifies that person, not another with the same first name.

@@ -14,10 +14,10 @@ from ..checks import to_microseconds
 from ..messages import ROLES
 from ..records import Record, Ref, Stream, StreamName
 from ..store.query import Condition, Search
-from .document_table import MOST, NONE, DocumentTable, name_of
+from .document_table import MOST, NONE, DocumentTable
 from .document_view import DocumentView
 from .index_entry import USE, EntryBuilder, IndexEntry, days_between, strength, unpack_use
-from .question import Question, analyze_question
+from .question import AnalyzedQuestion, analyze_question
 from .scoring import Ranking, Weights, rank, signals
 from .text_analysis import similarity
 
@@ -38,7 +38,7 @@ EMPTY_BYTES = 10_000
 WEIGHTS = Weights()
 
 
-class Answer(Struct):
+class RankedDocuments(Struct):
     """Ranked documents, and the reasons for their scores."""
 
     documents: list[int]
@@ -98,7 +98,7 @@ class ScopeIndex:
 
     def claim(self, stream: Stream) -> bool:
         """Start indexing new records of a stream; return False if another search is already doing it."""
-        name = name_of(stream)
+        name = stream.name
         with self.lock:
             if name in self._claimed:
                 return False
@@ -108,16 +108,16 @@ class ScopeIndex:
     def release(self, stream: Stream) -> None:
         """Allow others to index the stream; unfinished work is repeated."""
         with self.lock:
-            self._claimed.discard(name_of(stream))
+            self._claimed.discard(stream.name)
 
     def set_version(self, stream: Stream) -> None:
         """Record that the stream is indexed up to its listed version."""
         with self.lock:
-            self.table.versions[name_of(stream)] = stream.version
+            self.table.versions[stream.name] = stream.version
 
     def set_expiry(self, stream: Stream) -> None:
         """Record when a stream expires, which does not change its version."""
-        name = name_of(stream)
+        name = stream.name
         if stream.expires is not None:
             self.table.expiries[name] = to_microseconds(stream.expires)
         else:
@@ -145,11 +145,11 @@ class ScopeIndex:
         with self.lock:
             if first:
                 table.restart(stream)
-            without_text = table.without_text.setdefault(name_of(stream), set())
+            without_text = table.without_text.setdefault(stream.name, set())
             gone = [record.seq for record, entry in zip(records, entries, strict=True) if entry is None]
             if gone:
                 # A new version without text replaces one with text.
-                table.drop(table.with_seqs(name_of(stream), gone))
+                table.drop(table.with_seqs(stream.name, gone))
                 without_text.update(gone)
                 records = [r for r, entry in zip(records, entries, strict=True) if entry is not None]
             texts = [entry for entry in entries if entry is not None]
@@ -192,17 +192,17 @@ class ScopeIndex:
     def count(self, stream: Stream) -> int:
         """Return how many of a stream's records are indexed, including those without text."""
         with self.lock:
-            without_text = self.table.without_text.get(name_of(stream), ())
-            return len(self.table.documents_in(name_of(stream))) + len(without_text)
+            without_text = self.table.without_text.get(stream.name, ())
+            return len(self.table.documents_in(stream.name)) + len(without_text)
 
     def retain(self, stream: Stream, seqs: Sequence[int]) -> None:
         """Remove records whose seq is not in `seqs`."""
         with self.lock:
-            documents = self.table.documents_in(name_of(stream))
+            documents = self.table.documents_in(stream.name)
             known = self.table.seq.values[documents]
             present = np.isin(known, np.asarray(seqs, dtype=np.int64))
             self.table.drop(documents[~present])
-            self.table.without_text[name_of(stream)] = set(seqs) - set(known.tolist())
+            self.table.without_text[stream.name] = set(seqs) - set(known.tolist())
             self._view = None
 
     def duplicate_filter(self) -> DuplicateFilter:
@@ -245,7 +245,7 @@ class ScopeIndex:
         with self.lock:
             return {n for name, seqs in by_stream.items() for n in self.table.with_seqs(name, seqs).tolist()}
 
-    def answer(self, search: Search, builder: EntryBuilder, moment: int) -> Answer:
+    def answer(self, search: Search, builder: EntryBuilder, moment: int) -> RankedDocuments:
         """Rank all documents that the search can find at a moment, in microseconds."""
         table = self.table
         with self.lock:
@@ -267,7 +267,9 @@ class ScopeIndex:
             ranking = rank(found, visible, frozenset(search.signals) or None)
         return self._ordered(ranking, search, rest)
 
-    def _vectors(self, question: Question, builder: EntryBuilder) -> tuple[NDArray[np.int8], NDArray[np.int8]] | None:
+    def _vectors(
+        self, question: AnalyzedQuestion, builder: EntryBuilder
+    ) -> tuple[NDArray[np.int8], NDArray[np.int8]] | None:
         """Return the question's vectors, original and masked; the lock is not held while the model runs."""
         if not self.table.vectors.size:
             return None
@@ -346,7 +348,7 @@ class ScopeIndex:
             self._strengths_cache = (view, minute, values)
         return self._strengths_cache[2]
 
-    def _ordered(self, ranking: Ranking, search: Search, rest: tuple[Condition, ...]) -> Answer:
+    def _ordered(self, ranking: Ranking, search: Search, rest: tuple[Condition, ...]) -> RankedDocuments:
         """Return the documents, best first: as many as are likely needed, the others unsorted."""
         scores = ranking.scores
         least = np.float32(-np.inf)
@@ -359,7 +361,7 @@ class ScopeIndex:
             parted = found[np.argpartition(-scores[found], most)]
             found, others = np.sort(parted[:most]), np.sort(parted[most:])
         order: list[int] = found[np.argsort(-scores[found], kind="stable")].tolist()
-        return Answer(order, scores, ranking, rest, others)
+        return RankedDocuments(order, scores, ranking, rest, others)
 
 
 class DuplicateFilter:

@@ -15,7 +15,7 @@ from msgspec import Struct
 from .document_table import CONTEXT, DocumentTable
 from .document_view import K1, WINDOW, DocumentView, bm25, rarity
 from .index_entry import TextFlags
-from .question import Date, Question
+from .question import AnalyzedQuestion, Date
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -156,7 +156,7 @@ def _evidence(
 def signals(
     table: DocumentTable,
     view: DocumentView,
-    question: Question,
+    question: AnalyzedQuestion,
     vectors: tuple[NDArray[np.int8], NDArray[np.int8]] | None,
     visible: Flags | None,
     strength: Floats | None,
@@ -222,7 +222,7 @@ def _best(values: Floats, visible: Flags | None) -> float:
 
 
 def _lexical(
-    table: DocumentTable, view: DocumentView, question: Question, visible: Flags | None
+    table: DocumentTable, view: DocumentView, question: AnalyzedQuestion, visible: Flags | None
 ) -> tuple[Floats | None, Floats | None, Flags, float]:
     """Return BM25 of each document with neighbors and of its session, and which documents contain a term.
 
@@ -353,7 +353,7 @@ def _cosines(table: DocumentTable, query: NDArray[np.int8]) -> tuple[Floats, boo
     return close, exact
 
 
-def _speaker(table: DocumentTable, view: DocumentView, question: Question, weights: Weights) -> Floats | None:
+def _speaker(table: DocumentTable, view: DocumentView, question: AnalyzedQuestion, weights: Weights) -> Floats | None:
     """Return a bonus for turns by the person whom the question is about."""
     if len(question.speakers) == 1:
         (speaker,) = question.speakers
@@ -395,7 +395,9 @@ def _holding(table: DocumentTable, view: DocumentView, term: int) -> NDArray[np.
     return documents if view.whole and not view.any_traffic else documents[view.counted[documents]]
 
 
-def _graph(table: DocumentTable, view: DocumentView, question: Question, visible: Flags | None) -> Floats | None:
+def _graph(
+    table: DocumentTable, view: DocumentView, question: AnalyzedQuestion, visible: Flags | None
+) -> Floats | None:
     """Return how much a document mentions entities that facts connect with those in the question."""
     if not len(view.links) or not question.terms:
         return None

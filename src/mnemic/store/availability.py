@@ -34,7 +34,7 @@ class Availability:
         """Log, at WARNING, that a call failed because the server cannot be reached; once until it answers."""
         since = time.monotonic()
         if self._lost.setdefault("since", since) is since:
-            name = name_of(error)
+            name = cause_name(error)
             log.warning("%s is unavailable (%s)", self._url, name, extra={"store": self._url, "error": name})
 
     def answered(self) -> None:
@@ -55,7 +55,7 @@ class Availability:
         self.answered()
 
 
-def name_of(error: BaseException) -> str:
+def cause_name(error: BaseException) -> str:
     """Return the name of the error's root cause; never its message, which may contain content or names."""
     for _ in range(MAX_CAUSES):  # some drivers' errors are their own cause
         if error.__cause__ is None or isinstance(error, TimeoutError):

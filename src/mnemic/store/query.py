@@ -194,7 +194,7 @@ class Write(Struct, frozen=True):
         if self.id is not None:
             check_name(self.id, "once, the id of a write,")
             if self.digest is None:
-                force_setattr(self, "digest", digest_of(list(filter(None, map(_said, self.ops)))).hex())
+                force_setattr(self, "digest", digest_of(list(filter(None, map(_repeatable_part, self.ops)))).hex())
 
 
 class Outcome(Struct, frozen=True, omit_defaults=True):
@@ -350,7 +350,7 @@ def place_of(op: Op) -> tuple[ScopePath, str, str | None]:
     return op.scope, op.kind, op.key if isinstance(op, Expect) else None
 
 
-def _said(op: Op) -> Any:
+def _repeatable_part(op: Op) -> Any:
     """Return the part of an operation that stays the same when its caller retries.
 
     Most callers generate a new key for a new record on each attempt, and recompute guards: expected versions, and

@@ -93,7 +93,7 @@ async def _write_some(store: Store, batch: Sequence[tuple[Op, ...]]) -> list[boo
 # ---------------------------------------------------------------- ids of writes
 
 ONCE_MICROSECONDS = ONCE_LASTS // MICROSECOND
-TRIES = 5
+ONCE_ATTEMPTS = 5
 """How often to retry a write whose id record disappears between the conflict and the read."""
 
 _decode = json.Decoder(list[Outcome]).decode
@@ -141,11 +141,11 @@ async def write_once(store: Store, write: Write, do: Callable[[Write], Awaitable
     ref = note_ref(write)
     if ref is None:
         return await do(write)
-    for _ in range(TRIES):
+    for _ in range(ONCE_ATTEMPTS):
         try:
             return await do(write)
         except DoneBeforeError:
             (note,) = await store.read([ref])
         if note is not None:
             return outcomes_in(note, write)
-    raise StoreBusyError(f"write {write.id!r} was noted and erased {TRIES} times while it was tried")
+    raise StoreBusyError(f"write {write.id!r} was noted and erased {ONCE_ATTEMPTS} times while it was tried")

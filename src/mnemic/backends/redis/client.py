@@ -22,7 +22,7 @@ from ...errors import (
     TooLargeError,
     UnreadableStoreError,
 )
-from ...store.availability import name_of
+from ...store.availability import cause_name
 from ...telemetry.calls import count
 from ..calls import Calls
 from .codec import WriteArguments
@@ -130,7 +130,7 @@ class RedisClient:
                 nonlocal failed
                 failed = True
                 count("retries", "connection")
-                log.debug("%s: failed attempt %d (%s)", self.url, failures, name_of(error))
+                log.debug("%s: failed attempt %d (%s)", self.url, failures, cause_name(error))
 
             def retryable(error: Exception) -> bool:
                 return is_refused(error) or (repeatable and is_broken(error))

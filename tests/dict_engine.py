@@ -94,7 +94,7 @@ class DictEngine:
 
     def _apply(self, change: StreamChange) -> None:
         if change.after is None or change.dropped:
-            del self.stored[change.name]
+            self.stored.pop(change.name, None)
         if change.after is None:
             return
         stream = self.stored.setdefault(change.name, StoredStream(change.after))

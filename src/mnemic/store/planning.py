@@ -264,11 +264,10 @@ class _Planner(Struct):
             return error
 
     def changes(self) -> list[StreamChange]:
-        changes: list[StreamChange] = []
-        for name, stream in sorted(self.streams.items()):
-            if (stream.changed or stream.derived) and not (stream.before is None and stream.state is None):
-                changes.append(stream.change(self.loaded.assumed.get(name, ())))
-        return changes
+        """Return the changes of all streams that the writes have used, unless all are unchanged."""
+        assumed = self.loaded.assumed
+        changes = [stream.change(assumed.get(name, ())) for name, stream in sorted(self.streams.items())]
+        return [] if all(change.only_checks for change in changes) else changes
 
     def _check_new(self, note: Ref) -> None:
         """Raise DoneBeforeError if the id of a write is recorded and has not expired."""

@@ -160,6 +160,11 @@ class StreamChange(Struct):
     absent: list[str] = field(default_factory=list)
     """Keys that were not looked up and must not exist."""
 
+    @property
+    def only_checks(self) -> bool:
+        """Whether the stream does not change, and must only still be as it was."""
+        return self.after is self.before and not self.derived
+
     def expand(self, stored: Iterable[RecordState | None]) -> None:
         """Name the records that a cleared stream loses, given all its stored ones."""
         if self.cleared:

@@ -13,7 +13,7 @@ import pytest
 from ..errors import ClosedError, ConflictError
 from ..records import Ref
 from ..store.protocol import Capability, Store
-from ..store.query import Condition, Put, Scan, Write
+from ..store.query import Condition, Expect, Put, Scan, Write
 from .harness import KIND, SCOPE, Case, Harness, needs, record
 
 
@@ -124,6 +124,26 @@ def test_writers_of_several_handles_lose_nothing(harness: Harness) -> None:
     assert found[0].data == 15
     stream = harness.stream()
     assert (stream.count, stream.weight, stream.version) == (16, 15, 31)
+
+
+@needs(Capability.SHARED, Capability.ATOMIC, loop=True)
+def test_an_expectation_holds_until_the_commit_though_its_stream_does_not_change(harness: Harness) -> None:
+    stores = [harness.store, harness.open()]
+    kinds = ("left", "right")
+    for kind in kinds:
+        harness.put("first", kind=kind)
+
+    async def put(store: Store, version: int, expected: str, changed: str) -> None:
+        await store.write(Write((Expect(SCOPE, expected, version), Put(record(f"{version}", kind=changed)))))
+
+    for _ in range(10):
+        versions = {kind: harness.stream(kind=kind).version for kind in kinds}
+        writes = (put(stores[0], versions["left"], "left", "right"), put(stores[1], versions["right"], "right", "left"))
+
+        async def both(writes: Any = writes) -> list[Any]:
+            return await asyncio.gather(*writes, return_exceptions=True)
+
+        assert [type(result) for result in harness.run(both())].count(ConflictError) == 1
 
 
 @needs(Capability.DURABLE)

@@ -277,8 +277,9 @@ class AgentCoreEngine(ForkAware):
         async with self._scope(changes[0].name[0], kinds & EVENT_KINDS, COMMIT_AGE) as scope:
             if not all(map(scope.is_current, changes)):
                 return False
-            events = list(scope.events_for([change for change in changes if change.name[1] in EVENT_KINDS]))
-            for change in changes:
+            changed = [change for change in changes if not change.only_checks]
+            events = list(scope.events_for([change for change in changed if change.name[1] in EVENT_KINDS]))
+            for change in changed:
                 if change.name[1] in RECORD_KINDS:
                     await self._store_memories(scope, change)
             await self._store_events(scope, events)

@@ -128,9 +128,10 @@ class DynamoEngine:
             if change.after is not None and change.name in transaction.states:
                 self._layout.cache(change.after, transaction.states[change.name])
         if bulk is not None:
-            await self._bulks.apply(bulk, {change.name: change.after is None for change in transaction.changes})
+            changed = (change for change in transaction.changes if not change.only_checks)
+            await self._bulks.apply(bulk, {change.name: change.after is None for change in changed})
         for change in transaction.changes:
-            if change.after is None:
+            if change.after is None and change.before is not None:
                 # Unless someone else has made it again.
                 absent = {"Key": self._layout.key(state_at(change.name)), **expected(None, self._layout)}
                 actions = await self._layout.unlisting(change.name)
@@ -230,7 +231,8 @@ class Transaction:
                     return False
                 self.states[change.name] = codec.encode_state(change.after) | more
             self._add(change)
-        self.listing = self._layout.listing(change.name for change in self.changes if change.before is None)
+        new = (change.name for change in self.changes if change.before is None and change.after is not None)
+        self.listing = self._layout.listing(new)
         return True
 
     def state_actions(self, bulk: str | None) -> list[Item]:
@@ -240,12 +242,13 @@ class Transaction:
         for change in self.changes:
             key = self._layout.key(state_at(change.name))
             condition = expected(change.before, self._layout)
-            if values := self.states.get(change.name, {}) | mark:
+            values = {} if change.only_checks else self.states.get(change.name, {}) | mark
+            if values:
                 # A stream that a bulk write drops keeps an item without a state until the write is applied.
                 removed = ["stream", "revision"] if change.after is None else []
                 actions.append(_update(key, values, removed, condition))
             else:
-                kind = "Delete" if change.after is None else "ConditionCheck"
+                kind = "Delete" if change.before is not change.after else "ConditionCheck"
                 actions.append({kind: {"Key": key, **condition}})
         return actions
 

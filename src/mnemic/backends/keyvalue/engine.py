@@ -77,7 +77,7 @@ class Engine(Protocol):
         """Apply all changes, of streams of one lane, durably and at once.
 
         Change nothing and return False if a stream has another revision than `before`, or has one of the `absent`
-        keys. Records that a cleared stream loses are listed in `removed`.
+        keys, also if the change `only_checks`. Records that a cleared stream loses are listed in `removed`.
         """
         ...
 

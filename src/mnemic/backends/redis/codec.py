@@ -142,6 +142,8 @@ class WriteArguments:
         # If all records that remain are put now, it does not matter whether the others have expired meanwhile.
         always_valid = not same and (after is None or after.count == put)
         self._streams.append((str(before.revision) if before else "", always_valid, lifetime, change.absent))
+        if change.only_checks:
+            return
         self.frees = self.frees and before is not None and not put and not change.derived
         numbers = range(first, first + len(keys))
         if after is None or change.dropped or after.count == 0:

@@ -67,8 +67,8 @@ class RedisEngine:
         call = WriteArguments()
         for change in changes:
             call.change(self.keys.stream(change.name), change, moment)
-        created = [change.name for change in changes if change.before is None]
-        dropped = [change.name for change in changes if change.after is None]
+        created = [change.name for change in changes if change.before is None and change.after is not None]
+        dropped = [change.name for change in changes if change.before is not None and change.after is None]
         if not self.client.cluster:
             if created:
                 self.list.add(call, created)

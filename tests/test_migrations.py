@@ -16,9 +16,9 @@ from alembic.migration import MigrationContext
 from sqlalchemy import create_engine
 
 import mnemic
-from mnemic.backends.postgres.opening import Options, PostgresDatabase
+from mnemic.backends.postgres.opening import Options, migrate_database
 from mnemic.backends.sql import migrate as migrating
-from mnemic.backends.sql.migrate import migrate, revisions
+from mnemic.backends.sql.migrate import revisions
 from mnemic.backends.sql.schema import HEAD, VERSION_TABLE, metadata
 from mnemic.backends.sqlite.client import SqliteFile
 from mnemic.store.registry import StoreURL
@@ -35,7 +35,7 @@ def test_the_newest_revision_is_the_one_that_the_code_expects() -> None:
 
 def test_the_migrations_give_the_schema_that_the_code_expects(tmp_path: Path) -> None:
     opened = file(tmp_path / "a.db")
-    migrate(opened)
+    opened.migrate()
     opened.close()
     engine = create_engine(f"sqlite:///{tmp_path / 'a.db'}")
     with engine.connect() as connection:
@@ -50,7 +50,7 @@ def test_the_migrations_give_the_schema_that_the_code_expects(tmp_path: Path) ->
 def test_a_file_of_any_earlier_schema_opens_with_all_its_data(tmp_path: Path, revision: str) -> None:
     path = tmp_path / "old.db"
     opened = file(path)
-    migrate(opened, revision)
+    opened.migrate(revision)
     opened.close()
     with closing(sqlite3.connect(path, isolation_level=None)) as old:
         old.execute(
@@ -96,12 +96,12 @@ def server_url(tmp_path: Path) -> Iterator[str]:
         yield url
 
 
-def database(url: str) -> PostgresDatabase:
-    return PostgresDatabase(Options.of(StoreURL.parse(url)))
+def options(url: str) -> Options:
+    return Options.of(StoreURL.parse(url))
 
 
 def test_postgresql_gets_the_schema_that_the_code_expects(server_url: str) -> None:
-    migrate(database(server_url))
+    migrate_database(options(server_url))
     engine = create_engine(server_url.replace("postgresql:", "postgresql+psycopg:"))
 
     def expected(_item: object, name: str | None, *_: object) -> bool:
@@ -117,7 +117,7 @@ def test_postgresql_gets_the_schema_that_the_code_expects(server_url: str) -> No
 
 @pytest.mark.parametrize("revision", revisions())
 def test_postgresql_of_any_earlier_schema_opens_with_all_its_data(server_url: str, revision: str) -> None:
-    migrate(database(server_url), revision)
+    migrate_database(options(server_url), revision)
     with closing(psycopg.connect(server_url, autocommit=True)) as old:
         old.execute(
             "INSERT INTO mnemic_streams (scope, kind, last_seq, version, count, weight, created, updated) "
@@ -143,7 +143,7 @@ def test_a_migration_of_postgresql_that_fails_leaves_it_as_it_was(
         memory.scope("x").remember("kept")
     monkeypatch.setattr(migrating, "SCRIPTS", scripts_with_one_that_fails(tmp_path))
     with pytest.raises(mnemic.StoreError, match="no_such_table"):
-        migrate(database(server_url), "9998")
+        migrate_database(options(server_url), "9998")
     monkeypatch.undo()
     with mnemic.open(server_url) as memory:
         assert [record.text for record in memory.scope("x").memories.list()] == ["kept"]
@@ -172,7 +172,7 @@ def test_a_migration_that_fails_leaves_the_file_as_it_was(tmp_path: Path, monkey
     monkeypatch.setattr(migrating, "SCRIPTS", scripts_with_one_that_fails(tmp_path))
     opened = file(path)
     with pytest.raises(mnemic.StoreError, match="no_such_table"):
-        migrate(opened, "9998")
+        opened.migrate("9998")
     opened.close()
     monkeypatch.undo()
     with mnemic.open(f"sqlite:///{path}") as memory:

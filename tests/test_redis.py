@@ -23,8 +23,7 @@ from redis.crc import key_slot
 
 from mnemic.backends.redis import client as redis_client
 from mnemic.backends.redis.client import NotSentError, explain
-from mnemic.backends.redis.codec import Keys
-from mnemic.backends.redis.scripts import WRITE
+from mnemic.backends.redis.codec import WRITE, Keys
 from mnemic.errors import (
     InvalidValueError,
     NewerSchemaError,

@@ -20,7 +20,7 @@ import pytest
 import mnemic
 from mnemic import MemoryItem, Message
 from mnemic.backends.memory import MemoryStore
-from mnemic.backends.sql.migrate import migrate, revisions
+from mnemic.backends.sql.migrate import revisions
 from mnemic.backends.sqlite.client import SqliteFile
 from mnemic.layers import store_embedder
 from mnemic.layers.index import IndexLayer
@@ -539,7 +539,7 @@ def test_reembed_does_not_block_the_event_loop(file_url: str) -> None:
 
 def old_file(path: Path, revision: str, count: int) -> None:
     opened = SqliteFile(StoreURL.parse(f"sqlite:///{path}"))
-    migrate(opened, revision)
+    opened.migrate(revision)
     opened.close()
     with closing(sqlite3.connect(path, isolation_level=None)) as old:
         old.execute(

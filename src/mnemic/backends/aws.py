@@ -131,7 +131,6 @@ class Requests:
         return answer
 
     async def close(self) -> None:
-        """Cancel running requests, and close the connections."""
         await self.calls.close()
 
 
@@ -189,7 +188,6 @@ def explain(error: Exception, url: StoreURL | str) -> Exception:
 
 
 def code_of(error: boto.ClientError) -> str:
-    """Return the error code of a service."""
     return str(error.response.get("Error", {}).get("Code", ""))
 
 

@@ -1,4 +1,4 @@
-"""Calls to a server: each has a deadline, all run on one event loop, and `close` ends them."""
+"""Calls to a server: each has a deadline, all run on one event loop, and `close` ends them; and common options."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ TIMEOUT = 10.0
 GRACE = 1.0
 """How many seconds `close` waits for running calls before it cancels them."""
 
+LARGE = 50_000
+"""Scopes with at least this many records are searched by a server that can, unless the option `recall` is set."""
+
 Client = TypeVar("Client")
 Result = TypeVar("Result")
 
@@ -28,8 +31,23 @@ def seconds(text: str) -> float:
     return value
 
 
+def number(least: int, most: int) -> Callable[[str], int]:
+    """Return a parser of an option that is a number within these bounds."""
+
+    def parse(text: str) -> int:
+        if not least <= int(text) <= most:
+            raise ValueError(text)
+        return int(text)
+
+    return parse
+
+
+def recall_size(text: str) -> int:
+    """Parse the option `recall` to the number of records from which the server searches a scope; raises KeyError."""
+    return {"server": 0, "auto": LARGE, "memory": 2**62}[text]
+
+
 def overdue(url: str, timeout: float) -> StoreUnavailableError:
-    """Return the error for a call that missed its deadline."""
     return StoreUnavailableError(
         f"{url}: there was no answer within {timeout:g} seconds (the option timeout); a read can be tried "
         "again, a write may or may not have been done, and can safely be retried if it has an id"

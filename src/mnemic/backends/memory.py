@@ -27,8 +27,6 @@ from ..store.stream_state import check_expected, check_limit, check_version, ove
 
 
 class _Stream:
-    """Records of one scope and kind, by seq, with totals."""
-
     def __init__(self, created: datetime) -> None:
         self.records: dict[int, Record] = {}
         self.seqs: list[int] = []

@@ -25,7 +25,6 @@ Result = list[Outcome] | Exception
 
 
 def scope_of(write: Write) -> str:
-    """Return the scope of a write."""
     return place_of(write.ops[0])[0].path if write.ops else ""
 
 

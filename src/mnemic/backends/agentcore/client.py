@@ -37,8 +37,6 @@ _CODES: dict[str, tuple[type[Exception], str]] = {
 
 
 class MemoryClient(ForkAware):
-    """One memory of the service."""
-
     def __init__(self, requests: aws.Requests, memory: str) -> None:
         self.url: str = str(requests.url)
         self.requests = requests
@@ -47,7 +45,6 @@ class MemoryClient(ForkAware):
         notify_on_fork(self)
 
     def after_fork(self) -> None:
-        """Reset in a child, for its own event loop."""
         self._gate = asyncio.Semaphore(AT_ONCE)
 
     async def close(self) -> None:
@@ -80,7 +77,6 @@ class MemoryClient(ForkAware):
         await self._call("delete_event", or_none=True, **place.arguments, eventId=id)
 
     async def places(self) -> list[Place]:
-        """Return all sessions with events."""
 
         async def of(actor: str) -> list[Place]:
             with_events = {"eventFilter": "HAS_EVENTS"}
@@ -91,7 +87,6 @@ class MemoryClient(ForkAware):
         return [place for places in await asyncio.gather(*map(of, actors)) for place in places]
 
     async def records(self, path: str) -> list[Item]:
-        """Return the memory records at and below a scope."""
         pages = self._pages("list_memory_records", "memoryRecordSummaries", namespacePath=namespace_of(path))
         return [one async for page in pages for one in page]
 

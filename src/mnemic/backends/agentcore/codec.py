@@ -49,7 +49,6 @@ class Place(NamedTuple):
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """Its names in a request."""
         return {"actorId": self.actor, "sessionId": self.session}
 
     @classmethod
@@ -108,8 +107,6 @@ class Event(Struct, omit_defaults=True):
 
 
 class StoredEvent(NamedTuple):
-    """An event with its id and its decoded records."""
-
     id: str
     event: Event
     new: list[Record]
@@ -122,7 +119,6 @@ class StoredEvent(NamedTuple):
 
     @property
     def order(self) -> tuple[int, str]:
-        """Sort key, oldest first."""
         return (self.event.n, self.id)
 
 

@@ -37,8 +37,6 @@ class Row(NamedTuple):
 
 
 class ScopeState:
-    """The cached records of a scope."""
-
     def __init__(self, path: str) -> None:
         self.path = path
         self.place: Place = Place.of(path)
@@ -58,7 +56,6 @@ class ScopeState:
         self.clear()
 
     def clear(self) -> None:
-        """Forget the events."""
         self.events: dict[str, StoredEvent] = {}
         self.stained: set[str] = set()
         """Events with records that another event has removed."""
@@ -136,7 +133,6 @@ class ScopeState:
             rows[record.key] = Row(record, id)
 
     def records(self, kind: str) -> list[Record]:
-        """Return the records of a kind, by seq."""
         return sorted((row.record for row in self.rows.get(kind, {}).values()), key=lambda record: record.seq)
 
     def load(self, needs: Needs) -> Loaded:

@@ -87,8 +87,6 @@ class AgentCoreStore(KeyValueStore):
 
 
 class AgentCoreEngine(ForkAware):
-    """Stores streams in an AgentCore memory."""
-
     capabilities: frozenset[Capability] = frozenset({Capability.DURABLE, Capability.SHARED})
 
     def __init__(self, client: MemoryClient) -> None:
@@ -265,7 +263,6 @@ class AgentCoreEngine(ForkAware):
         scope.refreshed = begun
 
     async def _memories(self, path: str) -> list[Row]:
-        """Return the memory records at and below a scope."""
         items = await self.client.records(path)
         return [Row(*found) for item in items if (found := decode_memory(item, self.url)) is not None]
 

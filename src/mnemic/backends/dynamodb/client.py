@@ -50,8 +50,6 @@ class Fields:
 
 
 class Table:
-    """One table."""
-
     def __init__(self, requests: aws.Requests, name: str) -> None:
         self.requests = requests
         self.name = name

@@ -55,22 +55,18 @@ class Address(NamedTuple):
 
 @lru_cache(maxsize=10_000)
 def stream_partition(name: StreamName) -> str:
-    """Return the partition of a stream, with its state and records."""
     return shortened(BREAK.join(("s", *name)), MAX_PARTITION)
 
 
 def state_at(name: StreamName) -> Address:
-    """Return the address of a stream's state."""
     return Address(stream_partition(name), "h")
 
 
 def record_at(name: StreamName, key: str) -> Address:
-    """Return the address of a record."""
     return Address(stream_partition(name), shortened(f"k{key}", MAX_SORT))
 
 
 def label_partition(name: StreamName, label: str, value: str) -> str:
-    """Return the partition of the records with a label."""
     return shortened(BREAK.join(("l", *name, label, value)), MAX_PARTITION)
 
 
@@ -87,7 +83,6 @@ def shortened(text: str, longest: int) -> str:
 
 
 def digest(text: str) -> str:
-    """Return the hash of a text."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -166,12 +161,10 @@ def decode_item(item: Item, name: StreamName, large: dict[str, bytes], derived: 
 
 
 def derived_attribute(name: str) -> str:
-    """Return the attribute of a derived value."""
     return f"derived:{name}"
 
 
 def encode_derived(version: int, value: bytes, chunks: Chunks, ttl: Item) -> Item:
-    """Return a derived value as an attribute."""
     stored = {"B": value} if len(value) <= WHOLE_DERIVED else {"S": chunks.add(value, ttl)}
     return {"L": [{"N": str(version)}, stored]}
 
@@ -188,7 +181,6 @@ def references(item: Item) -> dict[str, str]:
 
 
 def encode_state(state: StreamState) -> Item:
-    """Return the attributes of a stream's state."""
     return {"stream": {"S": json.encode(state).decode()}, "revision": {"N": str(state.revision)}}
 
 

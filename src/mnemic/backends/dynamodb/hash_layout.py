@@ -68,7 +68,6 @@ class HashLayout(Layout):
         return state, found
 
     async def _at(self, name: StreamName, seqs: Sequence[int], fields: Fields) -> StreamItems:
-        """Return the records of some seqs, in order."""
         addresses = (address for seq in seqs for address in self.pointers(name, seq, {}))
         pointers = await self.table.get([self.key(address) for address in addresses], POINTER)
         state, found = await self.find(name, [attribute(item, "key", "S") for item in pointers], fields)
@@ -173,7 +172,6 @@ class HashLayout(Layout):
         return path
 
     async def _whole_path(self, name: StreamName) -> list[str]:
-        """Return all parts that may list a stream."""
         while True:
             path = self._path(name)
             found = await self.table.get([self.key(_part(path[-1]))], LISTED)

@@ -98,7 +98,6 @@ class Layout(ABC):
         return state, [item for item in found if "record" in item]
 
     async def state(self, name: StreamName) -> Item | None:
-        """Return the state of a stream."""
         found = await self.table.get([self.key(state_at(name))], self.state_fields)
         return found[0] if found else None
 
@@ -132,7 +131,6 @@ class IndexedLayout(Layout):
         return await self.state(name), records[: span.limit]
 
     async def _at(self, name: StreamName, seqs: Sequence[int], fields: Fields) -> StreamItems:
-        """Return the records of some seqs, in order."""
         keys = [self._keys[name, seq] for seq in seqs if (name, seq) in self._keys]
         state, found = await self.find(name, keys, fields)
         by_seq = _by_seq(found)
@@ -231,13 +229,11 @@ def listed_as(name: StreamName) -> str:
 
 
 def list_part(scope: str) -> str:
-    """Return the partition of the list for a scope's streams."""
     tenant = scope.partition("/")[0]
     return f"d{BREAK}{int(digest(tenant)[:8], 16) % PARTS}"
 
 
 def list_parts(reach: StreamRange) -> list[str]:
-    """Return the partitions of the list for a range."""
     if reach.scope or not reach.below:
         return [list_part(reach.scope)]
     return [f"d{BREAK}{n}" for n in range(PARTS)]

@@ -126,7 +126,6 @@ def _schema(parts: list[tuple[str, str]]) -> list[Item]:
 
 
 async def _expire(table: Table, *, new: bool) -> None:
-    """Enable the TTL, unless it is enabled already."""
     if not new and await _expires(table):
         return
     try:
@@ -139,7 +138,6 @@ async def _expire(table: Table, *, new: bool) -> None:
 
 
 async def _expires(table: Table) -> bool:
-    """Return whether the TTL is enabled."""
     found = (await table.call("describe_time_to_live"))["TimeToLiveDescription"]
     if found.get("TimeToLiveStatus") not in ("ENABLED", "ENABLING"):
         return False

@@ -26,8 +26,6 @@ MOST_CACHED = 10_000
 
 
 class DynamoEngine:
-    """Stores streams in a table."""
-
     capabilities: frozenset[Capability] = frozenset({Capability.DURABLE, Capability.SHARED, Capability.ATOMIC})
 
     def __init__(self, layout: Layout) -> None:

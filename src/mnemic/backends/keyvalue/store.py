@@ -35,8 +35,6 @@ MOST_STREAMS = 500
 
 
 class KeyValueStore(ForkAware):
-    """Stores records in an engine."""
-
     def __init__(self, engine: Engine, clock: Callable[[], datetime] = now) -> None:
         self._engine = engine
         self.clock: Callable[[], datetime] = clock
@@ -216,7 +214,6 @@ class KeyValueStore(ForkAware):
         return [] if state is not None and state.ended(self._moment()) else records
 
     async def _states(self, reach: StreamRange) -> AsyncGenerator[StreamState, None]:
-        """Yield the streams in a range, in order."""
         while True:
             states = await self._engine.streams(reach)
             for state in states:

@@ -123,7 +123,6 @@ class Connection(psycopg.AsyncConnection[Any]):
         return await self.wait(self._pipelined(queries))
 
     async def insert(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        """Insert many rows."""
         async with self.cursor() as cursor, cursor.copy(f"COPY {table} ({', '.join(columns)}) FROM STDIN") as copy:
             for row in rows:
                 await copy.write_row(row)
@@ -185,7 +184,6 @@ class Connection(psycopg.AsyncConnection[Any]):
         yield True
 
     def _forget(self, keys: list[_StatementKey]) -> None:
-        """Mark statements as not prepared: an error may have come before them."""
         for key in keys:
             self._statement_names.pop(key, None)
 
@@ -258,7 +256,6 @@ class Pool:
         return self
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._pool.close(timeout=GRACE)
 
     async def use(self, work: Callable[[Connection], Awaitable[Result]]) -> Result:
@@ -363,7 +360,6 @@ class PostgresClient:
         return await self.run(attempt)
 
     async def close(self) -> None:
-        """Reject new calls, wait briefly for running ones, cancel the others, and disconnect."""
         await self._calls.close()
 
     async def _connect(self) -> Pool:

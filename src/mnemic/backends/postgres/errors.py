@@ -92,5 +92,4 @@ def state_of(error: BaseException) -> str:
 
 
 def _line(error: Exception) -> str:
-    """Return a driver's message on one line."""
     return " ".join(str(error).split()) or type(error).__name__

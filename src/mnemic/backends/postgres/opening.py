@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any
 
 import psycopg
 from msgspec import Struct
@@ -14,14 +14,12 @@ from psycopg.conninfo import conninfo_to_dict
 from ...errors import InvalidValueError
 from ...event_loop import off_loop
 from ...store.registry import Backend, StoreURL
-from ..calls import TIMEOUT, seconds
+from ..calls import LARGE, TIMEOUT, number, recall_size, seconds
 from ..sql.migrate import PARTITIONS, Engine, migrate
 from ..sql.schema import HEAD, VERSION_TABLE
 from .errors import explain
 from .statements import PostgresStatements
 from .store import PostgresStore
-
-Result = TypeVar("Result")
 
 CONNECT_SECONDS = (2, 5)
 """Bounds of the connect timeout, which is half of a request's unless the URL sets it; the driver's minimum is two."""
@@ -29,13 +27,9 @@ LOCK_SHARE = 0.8
 """Share of the timeout that a write waits for locks, so that the server can still report it."""
 MIGRATION_LOCK = 0x6D6E656D6963
 """Advisory lock of migrations: "mnemic" as a number."""
-LARGE = 50_000
-"""Scopes with at least this many records are searched by the database, unless the URL overrides it."""
 
 
 class Options(Struct, frozen=True):
-    """A database, and how to use it."""
-
     url: str
     """The URL, without its password."""
     parameters: dict[str, Any]
@@ -108,73 +102,49 @@ def _schema_name(text: str) -> str:
     return text
 
 
-def _number(text: str, least: int = 0) -> int:
-    number = int(text)
-    if not least <= number <= 1000:
-        raise ValueError(text)
-    return number
-
-
 _PARSERS: dict[str, Callable[[str], object]] = {
     "schema": _schema_name,
-    "pool_min": _number,
-    "pool_max": lambda text: _number(text, 1),
+    "pool_min": number(0, 1000),
+    "pool_max": number(1, 1000),
     "timeout": seconds,
     "statement_timeout": seconds,
     "lock_timeout": seconds,
     "prepare": lambda text: {"on": True, "off": False}[text],
-    "partitions": _number,
-    "recall": lambda text: {"server": 0, "auto": LARGE, "memory": 2**62}[text],
+    "partitions": number(0, 1000),
+    "recall": recall_size,
 }
 """Mnemic's own options, and their parsers."""
 
 
-class PostgresDatabase:
-    """The database for migrations: a connection for each, and an advisory lock."""
-
-    def __init__(self, options: Options) -> None:
-        self.url: str = options.url
-        self._parameters = options.parameters
-        begin = [f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})"]
-        if options.schema is not None:
-            begin.append(_create_schema(options.schema))
-        self.engine: Engine = Engine(
-            "postgresql+psycopg://",
-            f"SELECT 1 WHERE to_regclass('{VERSION_TABLE}') IS NOT NULL",
-            begin,
-            {PARTITIONS: options.partitions},
-        )
-
-    def use(self, work: Callable[[MigrationConnection], Result]) -> Result:
-        """Run `work` with a connection; maps driver errors."""
-        try:
-            with psycopg.connect(**self._parameters) as raw:
-                return work(MigrationConnection(raw))
-        except psycopg.Error as error:
-            raise explain(error, self.url) from error
-
-
-class MigrationConnection(Struct, frozen=True):
-    """A connection for a migration."""
-
-    raw: Any
-
-
-def _create_schema(name: str) -> str:
-    """Return SQL that creates a missing schema, and needs no privilege if it exists."""
-    return f'DO $$ BEGIN IF to_regnamespace(\'"{name}"\') IS NULL THEN CREATE SCHEMA "{name}"; END IF; END $$'
+def migrate_database(options: Options, target: str = HEAD) -> None:
+    """Migrate the database to a revision, under an advisory lock, on a connection of its own."""
+    begin = [f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})"]
+    if name := options.schema:
+        # Needs no privilege if the schema exists.
+        create = f'CREATE SCHEMA "{name}"'
+        begin.append(f"DO $$ BEGIN IF to_regnamespace('\"{name}\"') IS NULL THEN {create}; END IF; END $$")
+    engine = Engine(
+        "postgresql+psycopg://",
+        f"SELECT 1 WHERE to_regclass('{VERSION_TABLE}') IS NOT NULL",
+        begin,
+        {PARTITIONS: options.partitions},
+    )
+    try:
+        with psycopg.connect(**options.parameters) as raw:
+            migrate(raw, options.url, engine, target)
+    except psycopg.Error as error:
+        raise explain(error, options.url) from error
 
 
 _statements = cache(PostgresStatements)
 
 
 async def open_postgres(url: StoreURL) -> PostgresStore:
-    """Connect, and migrate the database to the newest schema."""
     options = Options.of(url)
     store = PostgresStore(options, _statements())
     try:
         if await store.revision() != HEAD:
-            await off_loop(lambda: migrate(PostgresDatabase(options)))
+            await off_loop(lambda: migrate_database(options))
         await store.find_vector_index()
     except BaseException:
         await store.close()

@@ -68,7 +68,6 @@ _TYPES = {column.name: column.type.compile(FLAVOR.dialect).partition(" COLLATE")
 
 
 def prepared(sql: str, *, keep_plan: bool = True) -> Prepared:
-    """Return a statement."""
     return Prepared(text(sql), FLAVOR.dialect, keep_plan=keep_plan)
 
 
@@ -83,8 +82,6 @@ def _insert(table: Table, conflict: str = "") -> Prepared:
 
 
 class PostgresStatements(Statements):
-    """All statements, for PostgreSQL."""
-
     def __init__(self) -> None:
         super().__init__(FLAVOR)
         self.revision: Prepared = prepared(f"SELECT version_num FROM {VERSION_TABLE}")

@@ -58,8 +58,6 @@ MAX_PLANNED = 10_000
 
 
 class PostgresStore(SqlReads):
-    """Stores records in a database."""
-
     _sql: PostgresStatements
     index: PostgresIndex
 
@@ -204,7 +202,6 @@ class PostgresStore(SqlReads):
         return await off_loop(lambda: plan_writes(loaded, writes, self._moment()))
 
     def _learn(self, stream: StreamName, plan: Plan) -> None:
-        """Remember whether the next append to a stream has to be planned, too."""
         if any(change.replaced or change.removed for change in plan.changes) or isinstance(plan.results[0], LimitError):
             if len(self._planned) < MAX_PLANNED:
                 self._planned[stream] = None
@@ -347,7 +344,6 @@ class Append(Struct, frozen=True):
 
     @property
     def stream(self) -> StreamName:
-        """The stream of the record."""
         return self.put.record.scope.path, self.put.record.kind
 
     async def run(self, connection: Connection, sql: PostgresStatements, moment: int) -> list[Outcome] | None:

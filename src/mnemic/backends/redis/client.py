@@ -25,8 +25,7 @@ from ...errors import (
 from ...store.availability import cause_name
 from ...telemetry.calls import count
 from ..calls import Calls
-from .codec import WriteArguments
-from .scripts import FREE, SCRIPTS, WRITE, Script
+from .codec import FREE, SCRIPTS, WRITE, Script, WriteArguments
 
 Command = tuple[Any, ...]
 
@@ -113,7 +112,6 @@ class RedisClient:
         return bool((await self._send([command], repeatable=repeatable))[0])
 
     async def close(self) -> None:
-        """Cancel running calls, and close all connections."""
         await self._calls.close()
 
     async def _send(self, commands: Sequence[Command], *, repeatable: bool) -> list[Any]:
@@ -145,7 +143,6 @@ class RedisClient:
 
 
 def evalsha(script: Script, keys: Sequence[bytes], argument: bytes) -> Command:
-    """Return the command that runs a cached script."""
     return ("EVALSHA", script.sha, len(keys), *keys, argument)
 
 

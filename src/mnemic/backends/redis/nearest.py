@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-LARGE = 50_000
-"""Scopes with at least this many records are searched by the server, unless the URL overrides it."""
 MOST_INSPECTED = 1_000_000
 """How many points a filter may inspect, so that it misses nothing."""
 MOST_COMMANDS = 500
@@ -42,7 +40,6 @@ class RedisStore(KeyValueStore):
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """The capabilities that the server enables."""
         found = {Capability.NEAREST} if hasattr(self, "index") else set()
         return super().capabilities | found
 
@@ -115,7 +112,8 @@ class RedisIndex:
         for stream, some in by_stream.items():
             await self._forget(name, stream, [record.key for record in some])
             tenant, points = _tenant(stream[0]), self._points(stream, name)
-            ancestors = [_hash("/".join(part)) for part in _prefixes(known_scope(stream[0]).segments)]
+            segments = known_scope(stream[0]).segments
+            ancestors = [_hash("/".join(segments[:n])) for n in range(len(segments) + 1)]
             for record in some:
                 vectors = unpack(record.derived[name]).vectors
                 if vectors is None:
@@ -198,7 +196,6 @@ class RedisIndex:
         return sorted({tenant for tenant, registered in await self._registered() if registered == name})
 
     async def _registered(self) -> list[tuple[str, str]]:
-        """Return all tenants and embedders in the index."""
         return [json.decode(pair) for pair in await self._client.read("SMEMBERS", self._all)]
 
     def _registration(self, tenant: str, name: str) -> list[Command]:
@@ -222,10 +219,6 @@ class RedisIndex:
 
 def _tenant(path: str) -> str:
     return _hash(path.partition("/")[0])
-
-
-def _prefixes(segments: Sequence[str]) -> list[Sequence[str]]:
-    return [segments[:n] for n in range(len(segments) + 1)]
 
 
 def _hash(text: str) -> str:

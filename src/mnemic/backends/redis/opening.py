@@ -1,21 +1,4 @@
-"""Opens stores on Redis 7.0 or newer, or Valkey.
-
-    redis://[user:password@]host[:port][/database]      a server
-    rediss://…                                          the same over TLS
-    redis+cluster://[user:password@]host[:port][,…]     a cluster, given by some of its nodes
-    rediss+cluster://…                                  the same over TLS
-
-Options: `prefix` of all keys (`mnemic`); `timeout`, the deadline of a call with its retries in seconds (10), and
-`connect_timeout`, the part of it for connecting; `max_connections` of this store, per node in a cluster. `recall`
-selects where to search, if the server has vector sets: `memory`, `server`, or `auto`, which uses the server for large
-scopes. With TLS also `ssl_ca_certs`, `ssl_certfile`, `ssl_keyfile` (files), and `ssl_cert_reqs` (`required` or `none`).
-
-Redis does not persist by default. Set `appendonly yes`, with `appendfsync always` if a power cut must lose nothing, or
-`everysec` if it may lose a second; and `maxmemory-policy noeviction`, or a full server deletes records instead of
-rejecting new ones. A user needs `+@read +@write +@scripting +@connection` and, in a cluster, `+cluster|slots`, on the
-keys `~PREFIX{*`. Replicas are for failover only: all reads and writes go to primaries. Writes that a failed primary
-acknowledged but did not replicate are lost; `min-replicas-to-write 1` and `min-replicas-max-lag` bound that.
-"""
+"""Opens stores on Redis 7.0 or newer, or Valkey, by their URL; docs/backends.md lists the options."""
 
 from __future__ import annotations
 
@@ -32,10 +15,10 @@ from redis.backoff import NoBackoff
 
 from ...errors import InvalidValueError, MnemicError, NewerSchemaError
 from ...store.registry import Backend, StoreURL
-from ..calls import TIMEOUT, seconds
+from ..calls import LARGE, TIMEOUT, number, recall_size, seconds
 from .client import Connection, RedisClient, SecureConnection, explain
 from .codec import Keys
-from .nearest import LARGE, RedisStore
+from .nearest import RedisStore
 from .store import RedisEngine
 
 FORMAT = b"1"
@@ -51,8 +34,8 @@ async def open_store(url: StoreURL) -> RedisStore:
         prefix=_prefix,
         timeout=seconds,
         connect_timeout=seconds,
-        max_connections=_connections,
-        recall=lambda text: {"server": 0, "auto": LARGE, "memory": 2**62}[text],
+        max_connections=number(1, 10_000),
+        recall=recall_size,
         **(_SSL if secure else {}),
     )
     keys = Keys(given.pop("prefix", "mnemic"))
@@ -119,7 +102,6 @@ def _cluster(url: StoreURL, connection_class: type[Connection], settings: dict[s
 
 
 def _hosts(url: StoreURL, most: int | None = None) -> list[tuple[str, int]]:
-    """Return the hosts and ports in a URL."""
     listed = url.split.netloc.rpartition("@")[2].split(",")
     try:
         parts = [urlsplit(f"//{host}") for host in listed]
@@ -150,13 +132,6 @@ def _file(text: str) -> str:
     if not os.path.isfile(text):  # noqa: PTH113 - which, unlike Path, never raises
         raise ValueError(text)
     return text
-
-
-def _connections(text: str) -> int:
-    number = int(text)
-    if not 1 <= number <= 10_000:
-        raise ValueError(text)
-    return number
 
 
 _SSL: dict[str, Callable[[str], object]] = {

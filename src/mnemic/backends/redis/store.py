@@ -22,8 +22,7 @@ from ...store.protocol import Capability
 from ...store.stream_state import Loaded, Needs, StreamChange, StreamState
 from ..keyvalue.engine import RecordRange, StreamRange
 from .client import Command, RedisClient, evalsha
-from .codec import PARTS, Keys, WriteArguments, decode_slot, decode_state, list_part_of, read_argument
-from .scripts import READ
+from .codec import PARTS, READ, Keys, WriteArguments, decode_slot, decode_state, list_part_of, read_argument
 
 UNLISTED_FOR = 3600_000
 """How long a removal from the list is remembered, in milliseconds: longer than a write takes."""

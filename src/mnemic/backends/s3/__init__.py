@@ -1,5 +1,5 @@
 """`s3://bucket/prefix`: records in objects of a bucket, as an archive."""
 
-from .opening import BACKEND, collect
+from .store import BACKEND, collect
 
 __all__ = ["BACKEND", "collect"]

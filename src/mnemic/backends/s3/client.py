@@ -29,15 +29,11 @@ Value = TypeVar("Value")
 
 
 class Found(Struct, frozen=True):
-    """An object that was read."""
-
     data: bytes
     etag: str
 
 
 class Listed(Struct, frozen=True):
-    """An object that was listed."""
-
     key: str
     etag: str
     modified: datetime
@@ -49,8 +45,6 @@ class UnchangedError(Exception):
 
 
 class Bucket:
-    """The objects of a bucket."""
-
     def __init__(self, requests: aws.Requests, name: str) -> None:
         self._requests = requests
         self._name = name
@@ -133,12 +127,10 @@ class Bucket:
         return supported
 
     async def now(self) -> datetime:
-        """Return the server's time."""
         answer = await self._send("list_objects_v2", MaxKeys=1)
         return parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
 
     async def close(self) -> None:
-        """Close connections."""
         await self._requests.close()
 
     async def _send(self, operation: str, *, accept: tuple[int, ...] = (), **parameters: Any) -> Any:
@@ -165,7 +157,6 @@ class Cache(Generic[Value]):
         self._values: OrderedDict[str, tuple[Value, int]] = OrderedDict()
 
     def get(self, key: str) -> Value | None:
-        """Return a cached value, or None."""
         if key not in self._values:
             return None
         self._values.move_to_end(key)
@@ -181,6 +172,5 @@ class Cache(Generic[Value]):
             self._size -= self._values.popitem(last=False)[1][1]
 
     def drop(self, key: str) -> None:
-        """Remove a value from the cache."""
         if key in self._values:
             self._size -= self._values.pop(key)[1]

@@ -93,7 +93,6 @@ class StoredRecord(RecordState, array_like=True, frozen=True):
 
     @property
     def size(self) -> int:
-        """Approximate size in bytes."""
         return 64 + len(self.body) + (_size_of(self.derived) if self.derived else 0)
 
 
@@ -147,7 +146,6 @@ class StreamEntry(Struct, array_like=True):
 
     @property
     def inline_size(self) -> int:
-        """Approximate size of the inline data in bytes."""
         return sum(record.size for record in self.inline.values()) + sum(map(_size_of, self.derived.values()))
 
 
@@ -168,7 +166,6 @@ class Manifest(Struct, array_like=True):
 
     @property
     def segments(self) -> list[Segment]:
-        """The segments of all streams."""
         return [segment for entry in self.streams.values() for segment in entry.segments]
 
     def stream(self, kind: str) -> StreamEntry:

@@ -144,7 +144,6 @@ class Commit:
         return [self.segments.get(segment.id) or next(stored) for segment in wanted]
 
     def _new(self, records: list[StoredRecord]) -> list[Segment]:
-        """Return new segments of sorted records."""
         found = []
         for part in split(records):
             id = secrets.token_hex(16)

@@ -8,16 +8,31 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Ite
 from contextlib import aclosing, suppress
 from datetime import timedelta
 from operator import attrgetter
-from typing import TypeVar
+from typing import Any, TypeVar
+from urllib.parse import unquote
 
-from ...errors import StoreError, StoreUnavailableError, UnreadableStoreError
+from ...checks import shown
+from ...errors import InvalidValueError, StoreError, StoreUnavailableError, UnreadableStoreError
 from ...records import Record, StreamName, known_scope
 from ...store.codec import decode_record
 from ...store.protocol import Capability
+from ...store.registry import Backend, StoreURL
 from ...store.stream_state import Loaded, Needs, RecordState, StreamChange, StreamState
+from .. import aws
 from ..keyvalue.engine import RecordRange, StreamRange, beyond
+from ..keyvalue.store import KeyValueStore
 from .client import Bucket, Cache, Listed, UnchangedError
-from .codec import Keys, Manifest, Segment, SegmentRecords, StoredRecord, StreamEntry, read_object, write_object
+from .codec import (
+    MAX_PREFIX,
+    Keys,
+    Manifest,
+    Segment,
+    SegmentRecords,
+    StoredRecord,
+    StreamEntry,
+    read_object,
+    write_object,
+)
 from .commit import MAX_COMMITS, Commit
 
 CACHE_SIZE = 64 * 1024 * 1024
@@ -29,6 +44,8 @@ DAY = timedelta(days=1)
 MAX_EMPTY = 4096
 """Size of an object beyond which it is not the manifest of an empty scope."""
 
+_MARK = b"This prefix holds a store of Mnemic.\n"
+
 Result = TypeVar("Result")
 _seq: Callable[[StoredRecord], int] = attrgetter("seq")
 
@@ -38,8 +55,6 @@ class _MissingError(Exception):
 
 
 class S3Engine:
-    """Stores the bytes of a store in a bucket."""
-
     capabilities: frozenset[Capability] = frozenset({Capability.DURABLE, Capability.SHARED})
 
     def __init__(self, bucket: Bucket, keys: Keys) -> None:
@@ -65,7 +80,7 @@ class S3Engine:
                 if name in needs.whole:
                     found |= {record.key: record for record in await self._all(entry, manifest)}
                 else:
-                    found |= {record.key: record for record in await self._by_key(entry, keys, manifest)}
+                    found |= {record.key: record for record in await self._by_key(keys, entry, manifest)}
                 loaded.records[name] = found
             return loaded
 
@@ -78,21 +93,33 @@ class S3Engine:
         return made is not None and await self._publish(key, *made)
 
     async def rows(self, name: StreamName, span: RecordRange) -> tuple[StreamState | None, list[Record]]:
-        async def work(manifest: Manifest) -> tuple[StreamState | None, list[Record]]:
-            entry = manifest.stream(name[1])
-            return entry.state, _decoded(name, entry, await self._in_span(entry, span, manifest), span.derived)
-
-        key = self._keys.manifest(name[0])
-        cached = self._manifests.get(key)
+        cached = self._manifests.get(self._keys.manifest(name[0]))
         state = None if cached is None else cached.stream(name[1]).state
-        return await self._read(key, work, fresh=state is None or state.revision != span.revision)
+        fresh = state is None or state.revision != span.revision
+        return await self._records(name, lambda *within: self._in_span(span, *within), span.derived, fresh=fresh)
 
     async def find(self, name: StreamName, keys: Sequence[str]) -> tuple[StreamState | None, list[Record]]:
-        async def work(manifest: Manifest) -> tuple[StreamState | None, list[Record]]:
-            entry = manifest.stream(name[1])
-            return entry.state, _decoded(name, entry, await self._by_key(entry, keys, manifest))
+        return await self._records(name, lambda *within: self._by_key(keys, *within))
 
-        return await self._read(self._keys.manifest(name[0]), work)
+    async def _records(
+        self,
+        name: StreamName,
+        find: Callable[[StreamEntry, Manifest], Awaitable[list[StoredRecord]]],
+        derived: Sequence[str] = (),
+        *,
+        fresh: bool = True,
+    ) -> tuple[StreamState | None, list[Record]]:
+        """Return the state of a stream and some records with their valid derived values."""
+
+        async def work(manifest: Manifest) -> tuple[StreamState | None, list[Record]]:
+            entry, found, scope = manifest.stream(name[1]), list[Record](), known_scope(name[0])
+            for each in await find(entry, manifest):
+                values = each.derived | entry.derived.get(each.seq, {}) if derived else {}
+                valid = {n: values[n][1] for n in derived if n in values and values[n][0] in (0, each.version)}
+                found.append(decode_record(scope, name[1], each.body, valid))
+            return entry.state, found
+
+        return await self._read(self._keys.manifest(name[0]), work, fresh=fresh)
 
     async def labeled(self, name: StreamName, label: str, values: Sequence[str]) -> list[int] | None:
         async def work(manifest: Manifest) -> list[int]:
@@ -181,7 +208,7 @@ class S3Engine:
             entry, before = manifest.stream(change.name[1]), change.before
             if (entry.state and entry.state.revision) != (before and before.revision):
                 return None
-            if await self._by_key(entry, change.absent, manifest):
+            if await self._by_key(change.absent, entry, manifest):
                 return None
         commit = Commit(scope, manifest, lambda segments: self._open(segments, manifest))
         return commit, await commit.make(changes)
@@ -230,7 +257,6 @@ class S3Engine:
         return False
 
     async def _delete_empty(self, item: Listed) -> bool:
-        """Delete a manifest without streams."""
         manifest = await self._fetch(item.key, self._manifests.get(item.key))
         if manifest.streams or manifest.etag != item.etag:
             return False
@@ -245,7 +271,7 @@ class S3Engine:
             found += content.records
         return found
 
-    async def _by_key(self, entry: StreamEntry, keys: Collection[str], manifest: Manifest) -> list[StoredRecord]:
+    async def _by_key(self, keys: Collection[str], entry: StreamEntry, manifest: Manifest) -> list[StoredRecord]:
         if not keys:
             return []
         inline = {record.key: record for record in entry.inline.values()}
@@ -255,7 +281,7 @@ class S3Engine:
             found += [content.by_key[key] for key in missing if key in content.by_key]
         return found
 
-    async def _in_span(self, entry: StreamEntry, span: RecordRange, manifest: Manifest) -> list[StoredRecord]:
+    async def _in_span(self, span: RecordRange, entry: StreamEntry, manifest: Manifest) -> list[StoredRecord]:
         if span.seqs is not None:
             found = [entry.inline[seq] for seq in span.seqs if seq in entry.inline]
             missing = {seq for seq in span.seqs if seq not in entry.inline}
@@ -345,18 +371,6 @@ class S3Engine:
         return sorted(found, key=attrgetter("name"), reverse=reach.reverse)
 
 
-def _decoded(
-    name: StreamName, entry: StreamEntry, stored: Iterable[StoredRecord], derived: Sequence[str] = ()
-) -> list[Record]:
-    """Return records with the valid derived values of these names."""
-    found = []
-    for each in stored:
-        values = each.derived | entry.derived.get(each.seq, {}) if derived else {}
-        valid = {n: values[n][1] for n in derived if n in values and values[n][0] in (0, each.version)}
-        found.append(decode_record(known_scope(name[0]), name[1], each.body, valid))
-    return found
-
-
 def _next(records: list[StoredRecord], span: RecordRange) -> list[StoredRecord]:
     """Return the next of some sorted records, in the requested order."""
     if span.reverse:
@@ -364,3 +378,52 @@ def _next(records: list[StoredRecord], span: RecordRange) -> list[StoredRecord]:
         return records[max(0, end - span.limit) : end][::-1]
     start = 0 if span.after is None else bisect_right(records, span.after, key=_seq)
     return records[start : start + span.limit]
+
+
+async def open_s3(url: StoreURL) -> KeyValueStore:
+    """Open a prefix of a bucket, `s3://bucket/prefix?region=…&endpoint=…`; raises StoreError."""
+    return KeyValueStore(await _open_engine(url))
+
+
+async def collect(url: str, *, older: timedelta = DAY) -> int:
+    """Delete objects that interrupted writes have left behind and that are `older`; return how many.
+
+    They are invisible in the store, and only occupy space. Raises StoreError.
+    """
+    engine = await _open_engine(StoreURL.parse(url))
+    try:
+        return await engine.collect(older)
+    finally:
+        await engine.close()
+
+
+async def _open_engine(url: StoreURL) -> S3Engine:
+    """Open the engine of a prefix, after checking that its endpoint supports conditional puts."""
+    options = url.take(**aws.OPTIONS)
+    prefix = unquote(url.split.path).strip("/")
+    name = url.split.netloc
+    if not name or "@" in name or ":" in name:
+        raise InvalidValueError(f"{url} names no bucket: use s3://bucket/prefix?region=…")
+    if name.endswith("--x-s3"):
+        raise InvalidValueError(f"{url}: a directory bucket does not list its objects in order; use another one")
+    if len(prefix.encode()) > MAX_PREFIX:
+        raise InvalidValueError(f"{url}: the prefix has more than {MAX_PREFIX} bytes: {shown(prefix)}")
+    settings: dict[str, Any] = {}
+    if "endpoint" in options:
+        # Other servers may lack virtual-hosted buckets and the newest checksums.
+        settings = {
+            "s3": {"addressing_style": "path"},
+            "request_checksum_calculation": "when_required",
+            "response_checksum_validation": "when_required",
+        }
+    bucket = Bucket(await aws.Requests.open("s3", url, **settings), name)
+    keys = Keys(prefix)
+    try:
+        await bucket.check(keys.marker, _MARK)
+    except BaseException:
+        await bucket.close()
+        raise
+    return S3Engine(bucket, keys)
+
+
+BACKEND = Backend(open=open_s3)

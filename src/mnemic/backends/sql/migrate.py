@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec import Struct, field
 
@@ -30,45 +30,20 @@ class Engine(Struct, frozen=True):
     """Attributes for the migration scripts."""
 
 
-class Lent(Protocol):
-    """A borrowed connection."""
-
-    raw: Any
-
-
-class Database(Protocol):
-    """A database that can be migrated."""
-
-    url: str
-
-    @property
-    def engine(self) -> Engine:
-        """The database specifics."""
-        ...
-
-    def use(self, work: Callable[[Any], None]) -> None:
-        """Call `work` with a borrowed connection; maps driver errors."""
-        ...
-
-
-def migrate(database: Database, target: str = HEAD) -> None:
-    """Migrate the database from any revision, or from none, to `target`, atomically.
+def migrate(raw: Any, url: str, engine: Engine, target: str = HEAD) -> None:
+    """Migrate a database from any revision, or from none, to `target`, atomically, on a connection of its driver.
 
     Raises NewerSchemaError if it was written by a newer version.
     """
-
-    def work(connection: Lent) -> None:
-        revision = _revision(connection.raw, database.engine)
-        if revision == target:
-            return
-        if revision is not None and revision not in revisions():
-            raise NewerSchemaError(
-                f"{database.url} has schema {revision}, written by a newer version of Mnemic than this one, "
-                f"which knows schemas up to {HEAD}: upgrade with pip install -U mnemic"
-            )
-        _upgrade(connection.raw, database.engine, target)
-
-    database.use(work)
+    revision = _revision(raw, engine)
+    if revision == target:
+        return
+    if revision is not None and revision not in revisions():
+        raise NewerSchemaError(
+            f"{url} has schema {revision}, written by a newer version of Mnemic than this one, "
+            f"which knows schemas up to {HEAD}: upgrade with pip install -U mnemic"
+        )
+    _upgrade(raw, engine, target)
 
 
 def revisions() -> list[str]:

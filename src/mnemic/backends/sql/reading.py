@@ -30,21 +30,15 @@ class Connection(Protocol):
     ahead: bool
     """Whether batching queries saves time, even if not all results are needed."""
 
-    async def all(self, statement: Prepared, parameters: Parameters) -> list[Any]:
-        """Run a statement and return its rows."""
-        ...
+    async def all(self, statement: Prepared, parameters: Parameters) -> list[Any]: ...
 
-    async def each(self, queries: Sequence[tuple[Prepared, Parameters]]) -> list[list[Any]]:
-        """Run several statements and return the rows of each."""
-        ...
+    async def each(self, queries: Sequence[tuple[Prepared, Parameters]]) -> list[list[Any]]: ...
 
 
 Work = Callable[[Connection], Coroutine[Any, Any, Result]]
 
 
 class SqlReads(ABC):
-    """Reads records from a database."""
-
     capabilities: frozenset[Capability] = frozenset(
         {Capability.DURABLE, Capability.SHARED, Capability.ATOMIC, Capability.RECORDS}
     )

@@ -128,7 +128,6 @@ def to_stream(row: Sequence[Any]) -> StreamRow:
 
 
 def stream_values(state: StreamState, id: int) -> dict[str, Any]:
-    """Return the row of a stream."""
     return {"id": id, **dict(zip(STREAM_COLUMNS, _stream_values(state), strict=True))}
 
 
@@ -143,5 +142,4 @@ def to_record_state(row: Sequence[Any]) -> RecordState:
 
 
 def to_row(record: Record, stream_id: int) -> dict[str, Any]:
-    """Return a record's row."""
     return {"stream_id": stream_id, **dict(zip(FIELDS, to_columns(record), strict=True))}

@@ -99,7 +99,6 @@ class Prepared:
 
 
 def same(column: ColumnElement[Any], name: str | None = None) -> ColumnElement[bool]:
-    """Return a comparison of a column with the parameter of its name."""
     return column == bindparam(name or column.key)
 
 
@@ -107,8 +106,6 @@ _FIELDS = [records.c[name] for name in FIELDS]
 
 
 class Statements:
-    """All fixed statements of one dialect."""
-
     def __init__(self, flavor: Flavor) -> None:
         self.flavor = flavor
         dialect = flavor.dialect
@@ -122,7 +119,6 @@ class Statements:
         self.find: Callable[[int], Prepared] = cache(self._find)
 
     def _find(self, count: int) -> Prepared:
-        """Select `count` keys of one stream, if they have not expired."""
         return Prepared(
             select(*_FIELDS).where(_live_stream(), _one_of(records.c.key, count), _live(records)), self.dialect
         )
@@ -171,7 +167,6 @@ def shape_of(scan: Scan, *, by_id: bool, inside: bool) -> Shape:
 
 
 def scan_values(scan: Scan, flavor: Flavor) -> dict[str, Any]:
-    """Return the parameters of a scan's conditions."""
     values: dict[str, Any] = {f"derived_{n}": name for n, name in enumerate(scan.derived)}
     if scan.lacking is not None:
         values["lacking"] = scan.lacking
@@ -185,7 +180,6 @@ def scan_values(scan: Scan, flavor: Flavor) -> dict[str, Any]:
 
 
 def scan_statement(shape: Shape, flavor: Flavor) -> Select[Any]:
-    """Return the statement that reads one stream."""
     by_id, reverse, bodies, inside, after_version, as_of, brought, lacking, where = shape
     here = records.alias("r")
     columns: list[ColumnElement[Any]] = [
@@ -264,7 +258,6 @@ def families(condition: Condition) -> tuple[str, ...]:
 
 
 def values_of(n: int, condition: Condition, flavor: Flavor) -> dict[str, Any]:
-    """Return the parameters of the condition with this number."""
     _, dot, name = condition.field.partition(".")
     values: dict[str, Any] = {f"name_{n}": name}
     for m, value in enumerate(_choices(condition)):
@@ -288,7 +281,6 @@ def filters(where: Sequence[tuple[str, Operator, tuple[str, ...]]]) -> bool:
 def test_of(
     here: FromClause, n: int, field: str, op: Operator, kinds: tuple[str, ...], flavor: Flavor
 ) -> ColumnElement[bool]:
-    """Return the condition with this number as SQL."""
     if op == "ne":
         return ~_compare(here, n, field, "eq", kinds[0], [0], flavor)
     by_family: dict[str, list[int]] = {}

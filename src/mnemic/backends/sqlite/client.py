@@ -27,8 +27,8 @@ from ...errors import (
 )
 from ...event_loop import running_calls
 from ...store.registry import StoreURL
-from ..sql.migrate import Engine
-from ..sql.schema import VERSION_TABLE
+from ..sql.migrate import Engine, migrate
+from ..sql.schema import HEAD, VERSION_TABLE
 from ..sql.statements import Flavor, Parameters, Prepared, each_of_json
 
 Result = TypeVar("Result")
@@ -82,14 +82,11 @@ class Connection:
         return [await self.all(one, values) for one, values in queries]
 
     def run(self, statement: Prepared, parameters: Parameters) -> sqlite3.Cursor:
-        """Run a statement."""
         return self.raw.execute(statement.text, statement.arguments(parameters))
 
 
 class SqliteFile:
     """The database file: a pool of connections, and error mapping."""
-
-    engine = ENGINE
 
     def __init__(self, url: StoreURL) -> None:
         """Raise InvalidValueError for a URL without a file, or with a bad option."""
@@ -117,6 +114,10 @@ class SqliteFile:
             return os.stat(self.path).st_size > 0  # noqa: PTH116
         except (OSError, ValueError):
             return False
+
+    def migrate(self, target: str = HEAD) -> None:
+        """Migrate the database, created if it does not exist, to a revision."""
+        self.use(lambda connection: migrate(connection.raw, self.url, ENGINE, target))
 
     def use(self, work: Callable[[Connection], Result]) -> Result:
         """Run `work` with a borrowed connection; maps driver errors.
@@ -152,7 +153,6 @@ class SqliteFile:
         self.let_go()
 
     def let_go(self) -> None:
-        """Close idle connections."""
         while self._idle:
             self._idle.pop().raw.close()
 

@@ -26,7 +26,6 @@ from ...store.registry import Backend, StoreURL
 from ...store.retry import write_once
 from ...store.stream_state import Needs, NeedsMoreError, StreamChange, StreamState
 from ...telemetry.calls import watch
-from ..sql.migrate import migrate
 from ..sql.reading import KEYS_AT_ONCE, SqlReads, Work
 from ..sql.schema import RECORD_STATE_COLUMNS, STREAM_COLUMNS, LoadedRows, to_record_state
 from ..sql.statements import Statements
@@ -214,8 +213,6 @@ def _change_labels(
 
 
 class PendingWrite(Struct, eq=False):
-    """One caller's write, its result, and the future for which a caller on an event loop waits."""
-
     write: Write
     future: Future[list[Outcome]] | None = None
     result: Result | None = None
@@ -299,7 +296,7 @@ async def open_sqlite(url: StoreURL) -> SqliteStore:
     """Open the file, created if it does not exist, and migrate it to the newest schema."""
     file = SqliteFile(url)
     try:
-        await off_loop(lambda: migrate(file))
+        await off_loop(file.migrate)
     except BaseException:
         file.close()
         raise

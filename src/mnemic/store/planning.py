@@ -265,9 +265,10 @@ class _Planner(Struct):
 
     def changes(self) -> list[StreamChange]:
         """Return the changes of all streams that the writes have used, unless all are unchanged."""
+        if not any(stream.changed or stream.derived for stream in self.streams.values()):
+            return []
         assumed = self.loaded.assumed
-        changes = [stream.change(assumed.get(name, ())) for name, stream in sorted(self.streams.items())]
-        return [] if all(change.only_checks for change in changes) else changes
+        return [stream.change(assumed.get(name, ())) for name, stream in sorted(self.streams.items())]
 
     def _check_new(self, note: Ref) -> None:
         """Raise DoneBeforeError if the id of a write is recorded and has not expired."""

@@ -26,7 +26,7 @@ NAMES = """
     BudgetError Notes Forgotten DecryptionError
     ClosedError CombinedEmbedder ConflictError Context Copied Embedder EmbedderError Note NoteInfo NoteSettings
     EventLoopError MemoryItem Faded FastEmbedEmbedder Facts Hit InvalidValueError LimitError Exported Fact
-    ImageInfo Imported Stats Memory
+    ImageInfo Imported Skipped Stats Memory
     Message Metrics MetricsPeriod MissingExtraError MnemicError Neighborhood NewerSchemaError NotFoundError
     OpenAIEmbedder Record Ref ScopePath SentenceTransformerEmbedder Session SessionInfo SessionSettings
     Scope StaticEmbedder

@@ -29,10 +29,11 @@ from .errors import (
     UnreadableStoreError,
 )
 from .features.context import Context
-from .features.export import Exported, FileOrPath, Imported
+from .features.export import Exported, FileOrPath
 from .features.facts import AsyncFacts, Fact, Neighborhood
 from .features.forgetting import Forgotten
 from .features.hits import Hit, Item, Reference
+from .features.importing import Imported, Skipped
 from .features.listing import AsyncSessions, SessionInfo, Stats
 from .features.memories import AsyncMemories
 from .features.memory_items import Duplicates, Faded, MemoryItem
@@ -87,8 +88,8 @@ __all__ = [
     "Metrics", "MetricsPeriod", "MissingExtraError", "MnemicError", "Neighborhood", "NewerSchemaError",
     "NotFoundError", "Note", "NoteInfo", "NoteSettings", "Notes", "OpenAIEmbedder", "OpenAIMessage", "Opening",
     "Overflow", "Record", "Ref", "Reference", "Retention", "Role", "Scope", "ScopePath",
-    "SentenceTransformerEmbedder", "Session", "SessionInfo", "SessionSettings", "Sessions", "StaticEmbedder",
-    "Stats", "Store", "StoreBusyError", "StoreError", "StoreFullError", "StorePermissionError",
+    "SentenceTransformerEmbedder", "Session", "SessionInfo", "SessionSettings", "Sessions", "Skipped",
+    "StaticEmbedder", "Stats", "Store", "StoreBusyError", "StoreError", "StoreFullError", "StorePermissionError",
     "StoreUnavailableError", "Summarize", "TokenCounter", "Tokens", "TooLargeError", "ToolCall",
     "TransformerEmbedder", "UnknownSchemeError", "UnreadableStoreError", "Vectors", "copy", "copy_async",
     "from_anthropic", "from_openai", "open", "open_async", "to_anthropic", "to_openai", "token_counter",

@@ -176,9 +176,7 @@ class _Copy:
             if page.cursor is None:
                 break
             scan = replace(scan, cursor=page.cursor)
-        if stream.ttl is not None or stream.settings is not None:
-            touch = Touch(stream.scope, stream.kind, stream.ttl, stream.settings)
-            await self.target.write(Write((touch,)))
+        await self.target.write(Write((Touch.of(stream),)))
         await self._verify(stream)
 
     async def _page(self, records: Sequence[Record], through: Store) -> None:
@@ -190,7 +188,7 @@ class _Copy:
                 continue
             # The entry belongs to this version of the record; the uses to none.
             entries = {name: value for name, value in record.derived.items() if name != USE}
-            ops.append(Put(replace(record, derived=entries)))
+            ops.append(Put(replace(record, derived=entries), updated=record.updated))
             if (use := record.derived.get(USE)) is not None:
                 ops.append(Derive(record.ref, USE, use))
             self.written += 1

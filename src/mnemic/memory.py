@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from .checks import check_callable, check_choice, check_count, check_several, check_time
 from .errors import InvalidValueError, NotFoundError
-from .features.export import Exported, FileOrPath, Imported, export_file, import_file
+from .features.export import Exported, FileOrPath, export_file
+from .features.importing import Imported
 from .features.listing import Stats, list_scopes, scope_stats
 from .layers.audit import OPERATIONS, Acting, Audit, AuditEntry, Auditing, AuditLayer, audit_of
 from .layers.cipher import EncryptionKeys, Keyring
@@ -113,10 +114,27 @@ class AsyncMemory:
         return await export_file(self._store, ScopePath(), path, progress)
 
     async def import_from(
-        self, path: FileOrPath, *, overwrite: bool = False, progress: Callable[[int, int], object] | None = None
+        self,
+        path: FileOrPath,
+        *,
+        format: str | None = None,
+        overwrite: bool = False,
+        dry_run: bool = False,
+        progress: Callable[[int, int], object] | None = None,
     ) -> Imported:
-        """Import a file that `export_to` wrote, into the original scopes, as a scope's `import_from` does."""
-        return await import_file(self._store, path, None, overwrite=overwrite, progress=progress)
+        """Import a file, into its original scopes or else into the root, as a scope's `import_from` does."""
+        from .transfer.importing import import_any
+
+        return await import_any(
+            self._store,
+            None,
+            self._tokens,
+            path,
+            format=format,
+            overwrite=overwrite,
+            dry_run=dry_run,
+            progress=progress,
+        )
 
     async def compact(self) -> int:
         """Delete expired records from the store, which reads already hide; return how many."""

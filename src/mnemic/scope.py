@@ -11,10 +11,11 @@ from msgspec import UNSET, UnsetType
 from .checks import check_count, check_names, check_several, check_time, shown
 from .errors import InvalidValueError, NotFoundError
 from .features.context import Context, build_context
-from .features.export import Exported, FileOrPath, Imported, export_file, import_file
+from .features.export import Exported, FileOrPath, export_file
 from .features.facts import AsyncFacts
 from .features.forgetting import Filters, Forgetting, Forgotten
 from .features.hits import Hit, Item, Reference, delete_refs, find_ref, to_hit, to_item_of
+from .features.importing import Imported
 from .features.listing import AsyncSessions, SessionInfo, Stats, list_scopes, scope_stats, session_path
 from .features.memories import AsyncMemories
 from .features.memory_items import Duplicates, MemoryItem
@@ -335,15 +336,34 @@ class AsyncScope:
         return await export_file(self._store, self.path, path, progress)
 
     async def import_from(
-        self, path: FileOrPath, *, overwrite: bool = False, progress: Callable[[int, int], object] | None = None
+        self,
+        path: FileOrPath,
+        *,
+        format: str | None = None,
+        overwrite: bool = False,
+        dry_run: bool = False,
+        progress: Callable[[int, int], object] | None = None,
     ) -> Imported:
-        """Import a file that `export_to` wrote into this scope; existing records are kept.
+        """Import a file into this scope; existing records are kept.
 
-        The whole file is validated before anything is written. `progress` is called with the number of records
-        done and the total. Raises InvalidValueError, with the line number, if the file is not a complete export,
-        ConflictError if a record exists with different content, unless `overwrite` is true.
+        The format is found from the content unless `format` names it: a file that `export_to` wrote ("mnemic"), or
+        an export of another tool, as the guide to import and export lists them. The whole file is validated before
+        anything is written; with `dry_run` nothing is. `progress` is called with how much is done and the total.
+        Raises InvalidValueError, which says where, if the file is not valid, ConflictError if a record exists with
+        different content, unless `overwrite` is true; of another tool's export it is reported as skipped instead.
         """
-        return await import_file(self._store, path, self.path, overwrite=overwrite, progress=progress)
+        from .transfer.importing import import_any
+
+        return await import_any(
+            self._store,
+            self.path,
+            self._tokens,
+            path,
+            format=format,
+            overwrite=overwrite,
+            dry_run=dry_run,
+            progress=progress,
+        )
 
     async def erase(self, *, dry_run: bool = False) -> int:
         """Delete everything here and below, of every kind, without a trace; return the number of records.

@@ -15,10 +15,11 @@ from .checks import JSON
 from .copying import Copied, copy_async
 from .event_loop import Driver, Inline, Portal
 from .features.context import Context
-from .features.export import Exported, FileOrPath, Imported
+from .features.export import Exported, FileOrPath
 from .features.facts import MAX_FACTS, AsyncFacts, Fact, Neighborhood
 from .features.forgetting import Forgotten
 from .features.hits import Hit, Item, Reference
+from .features.importing import Imported
 from .features.listing import AsyncSessions, SessionInfo, Stats
 from .features.memories import AsyncMemories
 from .features.memory_items import Duplicates, Faded, MemoryItem
@@ -582,10 +583,13 @@ class Memory:
         return self._driver.run(self._async.export_to(path, progress=progress))
 
     def import_from(
-        self, path: FileOrPath, *, overwrite: bool = False, progress: Callable[[int, int], object] | None = None,
+        self, path: FileOrPath, *, format: str | None = None, overwrite: bool = False, dry_run: bool = False,
+        progress: Callable[[int, int], object] | None = None,
     ) -> Imported:
-        """Import a file that `export_to` wrote, into the original scopes, as a scope's `import_from` does."""
-        return self._driver.run(self._async.import_from(path, overwrite=overwrite, progress=progress))
+        """Import a file, into its original scopes or else into the root, as a scope's `import_from` does."""
+        return self._driver.run(self._async.import_from(
+            path, format=format, overwrite=overwrite, dry_run=dry_run, progress=progress,
+        ))
 
     def compact(self) -> int:
         """Delete expired records from the store, which reads already hide; return how many."""
@@ -838,15 +842,20 @@ class Scope:
         return self._driver.run(self._async.export_to(path, progress=progress))
 
     def import_from(
-        self, path: FileOrPath, *, overwrite: bool = False, progress: Callable[[int, int], object] | None = None,
+        self, path: FileOrPath, *, format: str | None = None, overwrite: bool = False, dry_run: bool = False,
+        progress: Callable[[int, int], object] | None = None,
     ) -> Imported:
-        """Import a file that `export_to` wrote into this scope; existing records are kept.
+        """Import a file into this scope; existing records are kept.
 
-        The whole file is validated before anything is written. `progress` is called with the number of records
-        done and the total. Raises InvalidValueError, with the line number, if the file is not a complete export,
-        ConflictError if a record exists with different content, unless `overwrite` is true.
+        The format is found from the content unless `format` names it: a file that `export_to` wrote ("mnemic"), or
+        an export of another tool, as the guide to import and export lists them. The whole file is validated before
+        anything is written; with `dry_run` nothing is. `progress` is called with how much is done and the total.
+        Raises InvalidValueError, which says where, if the file is not valid, ConflictError if a record exists with
+        different content, unless `overwrite` is true; of another tool's export it is reported as skipped instead.
         """
-        return self._driver.run(self._async.import_from(path, overwrite=overwrite, progress=progress))
+        return self._driver.run(self._async.import_from(
+            path, format=format, overwrite=overwrite, dry_run=dry_run, progress=progress,
+        ))
 
     def erase(self, *, dry_run: bool = False) -> int:
         """Delete everything here and below, of every kind, without a trace; return the number of records.

@@ -130,7 +130,7 @@ class MemoryStore:
                         return outcomes_in(note, write)
                 outcomes = [change.apply(op) for op in write.ops]
                 if ref is not None:
-                    change.put(note_of(write, outcomes, change.moment), None)
+                    change.put(Put(note_of(write, outcomes, change.moment)))
             except BaseException:
                 change.undo()
                 raise
@@ -241,7 +241,7 @@ class _Change:
 
     def apply(self, op: Op) -> Outcome:
         if isinstance(op, Put):
-            return self.put(op.record, op.if_version)
+            return self.put(op)
         if isinstance(op, Delete):
             return self.delete(op)
         if isinstance(op, Derive):
@@ -251,7 +251,10 @@ class _Change:
         name = (op.scope.path, op.kind)
         before = self.data.streams.get(name)
         count = len(before.records) if before else 0
-        stream = self.stream(op.scope, op.kind, make=isinstance(op, Touch))
+        if isinstance(op, Touch):
+            self.note(self.stream(op.scope, op.kind, make=True, began=op.updated), op, op.updated)
+            return Outcome()
+        stream = self.stream(op.scope, op.kind, make=False)
         if isinstance(op, Expect):
             record = stream.get(op.key) if op.key is not None else None
             # As it was before this write: what has expired since is no change by another.
@@ -259,9 +262,6 @@ class _Change:
             version = unchanged if op.key is None else record.version if record else 0
             check_expected(op, version, stream.settings)
             return Outcome(version=version)
-        if isinstance(op, Touch):
-            self.note(stream, op)
-            return Outcome()
         if isinstance(op, Purge):
             if op.drop or not op.expired_only:
                 keep = set() if op.drop else set(op.keep)
@@ -278,11 +278,12 @@ class _Change:
         check_limit(op, len(stream.records), stream.weight)
         return Outcome(removed=tuple(removed), count=len(stream.records), weight=stream.weight)
 
-    def put(self, given: Record, if_version: int | None) -> Outcome:
-        stream = self.stream(given.scope, given.kind, make=True)
+    def put(self, op: Put) -> Outcome:
+        given = op.record
+        stream = self.stream(given.scope, given.kind, make=True, began=op.updated)
         old = stream.get(given.key)
-        check_version(given.ref, if_version, old.version if old else 0)
-        self.note(stream)
+        check_version(given.ref, op.if_version, old.version if old else 0)
+        self.note(stream, updated=op.updated)
         if old is None:
             stream.last_seq += 1
         stream.version += 1
@@ -291,7 +292,7 @@ class _Change:
             seq=stream.last_seq if old is None else old.seq,
             version=stream.version,
             created=given.created or (old.created if old else self.moment),
-            updated=self.moment,
+            updated=op.updated or self.moment,
             derived={},
         )
         stream.put(record)
@@ -328,15 +329,15 @@ class _Change:
                 removed.append(key)
         return tuple(removed)
 
-    def stream(self, scope: ScopePath, kind: str, *, make: bool) -> _Stream:
+    def stream(self, scope: ScopePath, kind: str, *, make: bool, began: datetime | None = None) -> _Stream:
         """Return the stream; on first use in a write, expired records are removed.
 
-        A new one is kept only if `make` is true.
+        A new one is kept only if `make` is true, and begins now unless `began` is given.
         """
         name = (scope.path, kind)
         stream = self.data.streams.get(name)
         if stream is None:
-            stream = _Stream(self.moment)
+            stream = _Stream(began or self.moment)
             self.entered[name] = 0
             if make:
                 self.data.streams[name] = stream
@@ -353,9 +354,9 @@ class _Change:
             self.entered[name] = len(gone)
         return stream
 
-    def note(self, stream: _Stream, touch: Touch | None = None) -> None:
-        """Record that the stream is written now, the effect of a Touch, and the state before."""
-        names = ("last_seq", "version", "updated", "expires", "ttl", "settings")
+    def note(self, stream: _Stream, touch: Touch | None = None, updated: datetime | None = None) -> None:
+        """Record that the stream is written, now or at `updated`, the effect of a Touch, and the state before."""
+        names = ("last_seq", "version", "created", "updated", "expires", "ttl", "settings")
         before = {name: getattr(stream, name) for name in names}
 
         def put_back() -> None:
@@ -363,9 +364,10 @@ class _Change:
                 setattr(stream, name, value)
 
         self.undone.append(put_back)
-        stream.updated = self.moment
+        stream.updated = self.moment if updated is None else max(stream.updated, updated)
         ttl = stream.ttl
         if touch is not None:
+            stream.created = min(stream.created, touch.created or stream.created)
             stream.ttl, stream.settings = touch.ttl, touch.settings
         if stream.ttl is None:
             stream.expires = None

@@ -261,17 +261,26 @@ def _key_in_variable(variable: str) -> str:
     return environ[variable]
 
 
+def exists(store: StoreChoice) -> bool:
+    """Return whether there is a store."""
+    from ..store import registry
+
+    try:
+        run(registry.find_existing(store.url))
+    except NotFoundError:
+        return False
+    return True
+
+
 @contextmanager
 def open_store(store: StoreChoice, *, create: bool = False, **options: Any) -> Iterator[Memory]:
     """Open a memory; raises NotFoundError if there is no store yet, which with `create` is made."""
     from ..api import open
     from ..store import registry
 
-    try:
+    if not create:
         run(registry.find_existing(store.url))
-    except NotFoundError:
-        if not create:
-            raise
+    elif not exists(store):
         click.echo(f"new store: {registry.StoreURL.parse(store.url)}", err=True)
     with open(store.url, encryption_key=store.keys, **options) as memory:
         yield memory

@@ -13,13 +13,14 @@ from .options import (
     STORE,
     StoreChoice,
     debug_option,
+    exists,
     filled_scope,
     json_option,
     key_options,
     open_store,
     store_options,
 )
-from .output import count, print_json, progress
+from .output import count, print_json, printable, progress
 
 if TYPE_CHECKING:
     from ..records import ScopePath
@@ -46,25 +47,48 @@ def export(store: StoreChoice, file: str, scope: ScopePath, as_json: bool) -> No
 
 @click.command("import")
 @click.argument("file")
+@click.option("--format", metavar="FORMAT", help="The format of the file, if its content does not tell.")
 @click.option("--scope", type=SCOPE, help="Import into this scope, in place of the one that was exported.")
 @click.option("--overwrite", is_flag=True, help="Replace records that are there with another content.")
+@click.option("--dry-run", is_flag=True, help="Check the file and count what it would write, and write nothing.")
 @json_option
 @store_options
-def import_(store: StoreChoice, file: str, scope: ScopePath | None, overwrite: bool, as_json: bool) -> None:
-    """Add everything from a file that export wrote.
+def import_(
+    store: StoreChoice,
+    file: str,
+    format: str | None,
+    scope: ScopePath | None,
+    overwrite: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Add everything from a file: an export, also of another tool.
 
-    As FILE, - is stdin. The file is checked as a whole before anything is written. What is there already is left
-    alone, and if it has another content, that is an error. A store that is not there yet is created.
+    FILE is a file, a folder, or - for stdin. The formats are mnemic, chatgpt, claude, claude-code, langchain, letta,
+    mcp-memory, mem0, markdown and openai. The file is checked as a whole before anything is written. What is there
+    already is left alone, and what differs is an error, or is reported as skipped if it comes from another tool. A
+    store that is not there yet is created.
     """
     source: Any = sys.stdin.buffer if file == "-" else file
-    if file != "-":
-        from ..features.export import check_export_file
+    options: dict[str, Any] = {"format": format, "overwrite": overwrite}
+    if not exists(store) and (dry_run or file != "-"):
+        # Nothing is created for a file that is not imported.
+        from ..api import open
 
-        check_export_file(file)
-    with open_store(store, create=True) as memory, progress("import") as show:
-        place = memory if scope is None else memory.scope(scope)
-        done = place.import_from(source, overwrite=overwrite, progress=show)
-    _print_on(done, f"{count(done.records, 'record')} read, {done.written:,} of them written", as_json)
+        with open("memory://", embedder=None) as memory, progress("check") as show:
+            place = memory if scope is None else memory.scope(scope)
+            done = place.import_from(source, **options, dry_run=True, progress=show)
+    if not (dry_run and not exists(store)):
+        with open_store(store, create=True) as memory, progress("import") as show:
+            place = memory if scope is None else memory.scope(scope)
+            done = place.import_from(source, **options, dry_run=dry_run, progress=show)
+    if as_json:
+        print_json(done)
+        return
+    would = "would be " if dry_run else ""
+    click.echo(f"{count(done.records, 'record')} read, {done.written:,} of them {would}written")
+    for one in done.skipped:
+        click.echo(f"skipped {one.count:,}: {one.reason}; the first is {printable(one.first)}")
 
 
 def _print_on(value: Any, text: str, as_json: bool, *, err: bool = False) -> None:

@@ -5,31 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import datetime, timedelta
-from os import PathLike
+from os import SEEK_END, PathLike
 from typing import IO, Any, TypeAlias
 
-from msgspec import DecodeError, Struct, ValidationError, field, json
+from msgspec import NODEFAULT, DecodeError, Struct, ValidationError, defstruct, field, json
+from msgspec.structs import FieldInfo, astuple, fields
 
-from ..checks import JSON, check_callable, check_text, shown
-from ..errors import ConflictError, InvalidValueError
+from ..checks import check_callable, check_text, shown
+from ..errors import InvalidValueError
 from ..event_loop import off_loop
 from ..files import check_path, read_file, reading, replace_file, replacing
 from ..messages import Message
 from ..recall.index_entry import USE
-from ..records import EMBEDDER_KIND, ENCRYPTION_KIND, LEASE, Record, ScopePath, Value, digest
+from ..records import Record, ScopePath, Stream, Value
 from ..store.protocol import Store, all_streams, scan_all
-from ..store.query import Derive, Op, Put, Scan, StreamScan, Touch, Write
+from ..store.query import Scan, StreamScan, Touch
+from .importing import INTERNAL, Arrival, Imported, Incoming, Progress, Source, import_records
 
 FORMAT = "mnemic.export/1"
-NOT_EXPORTED = (ENCRYPTION_KIND, EMBEDDER_KIND, LEASE)
-"""Internal kinds that are not exported."""
 PAGE = 200
-"""How many records are read, compared and written at once."""
+"""How many records are read at once."""
 MAX_LINE = 64 * 1024 * 1024
 """Maximum length of a line in bytes: larger than any record."""
 
-Progress: TypeAlias = Callable[[int, int], object]
-"""Called with the number of records done, and the total."""
 FileOrPath: TypeAlias = str | PathLike[str] | IO[bytes]
 """A path, or an open binary file."""
 
@@ -42,27 +40,27 @@ class Header(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     exported: datetime
 
 
-class Line(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A record; or, without a key, the time to live of a stream."""
+def _line_field(one: FieldInfo) -> Any:
+    if one.required:
+        return (one.name, str) if one.name != "key" else (one.name, str | None, None)
+    default = field(default_factory=one.default_factory) if one.default is NODEFAULT else one.default
+    return (one.name, one.type, default)
 
-    scope: str
-    kind: str
-    key: str | None = None
-    text: str | None = None
-    title: str | None = None
-    data: JSON = None
-    metadata: dict[str, Any] = field(default_factory=dict)
-    labels: dict[str, str] = field(default_factory=dict)
-    importance: float | None = None
-    weight: int = 0
-    pinned: bool = False
-    created: datetime | None = None
-    expires: datetime | None = None
-    valid_from: datetime | None = None
-    valid_to: datetime | None = None
-    uses: bytes | None = None
-    ttl: timedelta | None = None
-    settings: str | None = None
+
+_LAST = Record.__struct_fields__.index("derived")
+Line: Any = defstruct(
+    "Line",
+    [
+        *map(_line_field, fields(Record)[:_LAST]),
+        ("uses", bytes | None, None),
+        ("ttl", timedelta | None, None),
+        ("settings", str | None, None),
+    ],
+    rename={"meta": "metadata"},
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+)
+"""A record, with its stored uses; or, without a key, the time to live, settings and times of a stream."""
 
 
 class End(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -77,19 +75,9 @@ class Exported(Value, frozen=True, kw_only=True):
     records: int
 
 
-class Imported(Value, frozen=True, kw_only=True):
-    """Number of records in an import, and how many of them were new or changed."""
-
-    records: int
-    written: int
-
-
-_COPIED = [name for name in Line.__struct_fields__ if name in Record.__struct_fields__ and name != "scope"]
-"""Fields that a line and a record have in common."""
-
 _encode = json.Encoder().encode
 _header = json.Decoder(Header).decode
-_line = json.Decoder(Line).decode
+_line: Callable[[bytes], Any] = json.Decoder(Line).decode
 _end = json.Decoder(End).decode
 
 
@@ -100,7 +88,7 @@ async def export_file(store: Store, scope: ScopePath, path: FileOrPath, progress
     """
     _check_file(path, "write")
     check_callable(progress, "progress")
-    streams = [s async for s in all_streams(store, StreamScan(scope=scope)) if s.kind not in NOT_EXPORTED]
+    streams = [s async for s in all_streams(store, StreamScan(scope=scope)) if s.kind not in INTERNAL]
     done, total = 0, sum(stream.count for stream in streams)
     with replacing(path) if isinstance(path, str | PathLike) else nullcontext(path) as file:
 
@@ -111,9 +99,7 @@ async def export_file(store: Store, scope: ScopePath, path: FileOrPath, progress
 
         await write([Header(format=FORMAT, scope=scope.path, exported=store.clock())])
         for stream in streams:
-            if stream.ttl is not None or stream.settings is not None:
-                await write([Line(scope=stream.scope.path, kind=stream.kind, ttl=stream.ttl, settings=stream.settings)])
-            lines: list[Line] = []
+            lines = [_stream_line(stream)]
             scan = Scan(scope=stream.scope, kinds=(stream.kind,), limit=PAGE, derived=(USE,))
             async for record in scan_all(store, scan):
                 lines.append(_to_line(record))
@@ -128,31 +114,32 @@ async def export_file(store: Store, scope: ScopePath, path: FileOrPath, progress
 
 
 async def import_file(
-    store: Store, path: FileOrPath, into: ScopePath | None, *, overwrite: bool, progress: Progress | None
+    store: Store,
+    path: FileOrPath,
+    into: ScopePath | None,
+    *,
+    overwrite: bool = False,
+    dry_run: bool = False,
+    progress: Progress | None = None,
 ) -> Imported:
     """Validate an export, then write its records; existing records are kept.
 
-    They go to their original scopes, or below `into` instead of below the exported scope. Raises InvalidValueError,
-    with the line number, if it is not a complete export, ConflictError if a record exists with different content,
-    unless `overwrite` is true.
+    They go to their original scopes, or below `into` instead of below the exported scope. With `dry_run` nothing is
+    written. Raises InvalidValueError, with the line number, if it is not a complete export, ConflictError if a record
+    exists with different content, unless `overwrite` is true; then nothing is written.
     """
     check_callable(progress, "progress")
-    with _open_input(path) as file:
+    with open_input(path) as file:
         start = file.tell()
-        total = await off_loop(lambda: _check_export(file))
-        file.seek(start)
-        return await _import_lines(store, file, into, total, overwrite, progress)
 
+        def read() -> Iterator[Incoming]:
+            file.seek(start)
+            return _incoming(file, into)
 
-def check_export_file(path: str | PathLike[str]) -> None:
-    """Read an export through; raises as `import_file` does, and NotFoundError if there is no such file."""
-    with reading(path) as file:
-        _check_export(file)
-
-
-def _check_export(file: IO[bytes]) -> int:
-    """Validate an export from the current file position; return the number of records."""
-    return sum(line.key is not None for _, line in _parsed(file))
+        source = Source(read, lambda: file.tell() - start, file.seek(0, SEEK_END) - start)
+        return await import_records(
+            store, into or ScopePath(), source, overwrite=overwrite, dry_run=dry_run, progress=progress
+        )
 
 
 def _check_file(given: FileOrPath, method: str) -> None:
@@ -162,7 +149,7 @@ def _check_file(given: FileOrPath, method: str) -> None:
 
 
 @contextmanager
-def _open_input(path: FileOrPath) -> Iterator[IO[bytes]]:
+def open_input(path: FileOrPath) -> Iterator[IO[bytes]]:
     """Open the import file; input that cannot be read twice, such as a pipe, is copied to a temporary file."""
     _check_file(path, "read")
     if isinstance(path, str | PathLike):
@@ -180,64 +167,12 @@ def _open_input(path: FileOrPath) -> Iterator[IO[bytes]]:
             yield spooled
 
 
-async def _import_lines(
-    store: Store, file: IO[bytes], into: ScopePath | None, total: int, overwrite: bool, progress: Progress | None
-) -> Imported:
-    records = written = 0
-    batch: list[tuple[Record, bytes | None]] = []
-    settings: list[Touch] = []
-
-    async def flush() -> None:
-        nonlocal written
-        written += await _store_batch(store, batch, overwrite)
-        batch.clear()
-        if progress is not None:
-            progress(records, total)
-
-    for header, line in _parsed(file):
-        scope = ScopePath(line.scope) if into is None else _moved(line.scope, header.scope, into)
-        if line.key is None:
-            settings.append(Touch(scope, line.kind, line.ttl, line.settings))
-            continue
-        if batch and (len(batch) == PAGE or batch[0][0].scope != scope):
-            await flush()
-        batch.append((_to_record(line, scope), line.uses))
-        records += 1
-    await flush()
-    for op in settings:
-        await store.write(Write((op,)))
-    return Imported(records=records, written=written)
-
-
-async def _store_batch(store: Store, batch: list[tuple[Record, bytes | None]], overwrite: bool) -> int:
-    """Write the missing records of one scope; return how many."""
-    ops: list[Op] = []
-    count = 0
-    stored = await store.read([record.ref for record, _ in batch])
-    for (record, uses), old in zip(batch, stored, strict=True):
-        if old is not None and digest(old) == digest(record):
-            continue
-        if old is not None and not overwrite:
-            raise ConflictError(
-                f"{record.kind} {shown(record.key)} of scope {record.scope.path!r} exists with different content: "
-                "import with overwrite to replace it",
-                key=record.key,
-                current=old.version,
-            )
-        ops.append(Put(record, old.version if old is not None else 0))
-        if uses is not None:
-            ops.append(Derive(record.ref, USE, uses))
-        count += 1
-    if ops:
-        await store.write(Write(tuple(ops), lazy=True))
-    return count
-
-
-def _parsed(file: IO[bytes]) -> Iterator[tuple[Header, Line]]:
-    """Yield each line with the header; raises InvalidValueError with the number of an invalid line."""
+def _incoming(file: IO[bytes], into: ScopePath | None) -> Iterator[Incoming]:
+    """Yield what an export holds; raises InvalidValueError with the number of an invalid line."""
     header: Header | None = None
     count = 0
     ended = False
+    path, scope = "", ScopePath() if into is None else into
     for number, text in _lines(file):
         if ended:
             raise InvalidValueError(f"line {number:,}: an export ends with its count, but here it goes on")
@@ -246,6 +181,8 @@ def _parsed(file: IO[bytes]) -> Iterator[tuple[Header, Line]]:
                 header = _header(text)
                 if header.format != FORMAT:
                     raise InvalidValueError(f"the format is {shown(header.format)}, not {FORMAT!r}")
+                path = header.scope
+                scope = ScopePath(path) if into is None else into
                 continue
             if text.startswith(b'{"records":'):
                 ended = True
@@ -253,14 +190,21 @@ def _parsed(file: IO[bytes]) -> Iterator[tuple[Header, Line]]:
                     raise InvalidValueError(f"{expected:,} records were exported, {count:,} are here")
                 continue
             line = _line(text)
-            if line.key is not None:
-                count += 1
-                Put(_to_record(line, ScopePath(line.scope)))
+            if line.scope != path:
+                path = line.scope
+                scope = ScopePath(path) if into is None else _moved(path, header.scope, into)
+            touch = None
+            if line.key is None:
+                touch = Touch(scope, line.kind, line.ttl, line.settings, line.created, line.updated)
         except (DecodeError, ValidationError, UnicodeDecodeError, RecursionError) as error:
             raise InvalidValueError(f"line {number:,} is not a line of {FORMAT!r}: {error}") from None
         except InvalidValueError as error:
             raise InvalidValueError(f"line {number:,}: {error}") from None
-        yield header, line
+        if touch is not None:
+            yield touch
+        else:
+            count += 1
+            yield Arrival(Record(scope, *astuple(line)[1:_LAST]), line.uses, number)
     if not ended:
         raise InvalidValueError("the file is not a complete export: its last line, the count, is missing")
 
@@ -282,14 +226,21 @@ def _moved(path: str, exported: str, into: ScopePath) -> ScopePath:
     return ScopePath.of(into, *below[len(above) :])
 
 
-def _to_line(record: Record) -> Line:
-    fields: dict[str, Any] = {name: getattr(record, name) for name in _COPIED}
-    return Line(scope=record.scope.path, metadata=record.meta, uses=record.derived.get(USE), **fields)
+def _to_line(record: Record) -> Any:
+    # The position and version of a record belong to its store.
+    _, kind, key, _, _, *rest = astuple(record)[:_LAST]
+    return Line(record.scope.path, kind, key, 0, 0, *rest, uses=record.derived.get(USE))
 
 
-def _to_record(line: Line, scope: ScopePath) -> Record:
-    fields: dict[str, Any] = {name: getattr(line, name) for name in _COPIED}
-    return Record(scope=scope, meta=line.metadata, **fields)
+def _stream_line(stream: Stream) -> Any:
+    return Line(
+        stream.scope.path,
+        stream.kind,
+        created=stream.created,
+        updated=stream.updated,
+        ttl=stream.ttl,
+        settings=stream.settings,
+    )
 
 
 # ---------------------------------------------------------------- a session as JSON

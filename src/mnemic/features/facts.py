@@ -276,33 +276,16 @@ class AsyncFacts:
 
     def _put(self, fact: Fact, known: list[Record]) -> tuple[Fact, list[Op]]:
         """Write a fact in place of its earlier versions, and return it as stored."""
-        put = Put(self._record(fact))
+        put = Put(to_record(fact, self.scope))
         old = next((record for record in known if record.key == put.record.key), None)
         return to_fact(put.record), [Put(put.record, old.version if old is not None else 0)]
 
     def _close(self, record: Record, moment: datetime) -> list[Op]:
         """End a fact; open and ended facts have different keys."""
-        past = self._record(replace(to_fact(record), valid_to=moment))
+        past = to_record(replace(to_fact(record), valid_to=moment), self.scope)
         if past.key == record.key:
             return [Put(past, record.version)]
         return [Delete(record.ref, record.version), Put(past)]
-
-    def _record(self, fact: Fact) -> Record:
-        labels = {"subject": fact.subject, "predicate": fact.predicate, "object": fact.object}
-        labels |= {"pair": _key(fact.subject, fact.predicate), "fact": _key(*_names(fact))}
-        if fact.source is not None:
-            labels["source"] = fact.source
-        return Record(
-            scope=self.scope,
-            kind=FACT,
-            key=fact.id,
-            text=f"{fact.subject} {fact.predicate} {fact.object}",
-            data={"confidence": fact.confidence},
-            meta=fact.metadata,
-            labels=labels,
-            valid_from=fact.valid_from,
-            valid_to=fact.valid_to,
-        )
 
     def _moment(self, as_of: datetime | None) -> datetime:
         return self._store.clock() if as_of is None else check_time(as_of, "as_of")
@@ -317,6 +300,24 @@ class AsyncFacts:
 
     def _scan(self, where: tuple[Condition, ...], moment: datetime | None) -> AsyncIterator[Record]:
         return scan_all(self._store, self._question(where, moment))
+
+
+def to_record(fact: Fact, scope: ScopePath) -> Record:
+    labels = {"subject": fact.subject, "predicate": fact.predicate, "object": fact.object}
+    labels |= {"pair": _key(fact.subject, fact.predicate), "fact": _key(*_names(fact))}
+    if fact.source is not None:
+        labels["source"] = fact.source
+    return Record(
+        scope=scope,
+        kind=FACT,
+        key=fact.id,
+        text=f"{fact.subject} {fact.predicate} {fact.object}",
+        data={"confidence": fact.confidence},
+        meta=fact.metadata,
+        labels=labels,
+        valid_from=fact.valid_from,
+        valid_to=fact.valid_to,
+    )
 
 
 def to_fact(record: Record) -> Fact:

@@ -201,10 +201,7 @@ class AsyncNotes:
 
     async def _put(self, note: Record, if_version: int, old: Record | None, *before: Op) -> NoteInfo:
         """Write a note in place of the old one; one that is not larger is always accepted."""
-        value, _ = check_json(note.data, "value")
-        title = None if note.title is None else check_text(note.title, "description")
-        text = "\n".join(filter(None, [check_name(note.key, "key"), title, *texts_in(value)]))
-        put = Put(replace(note, data=value, text=text, weight=len(json.encode(value))), if_version)
+        put = Put(completed(note), if_version)
         limits = _settings(self._settings)
         ops: list[Op] = [Expect(self.scope, NOTE, settings=self._settings), *before, put]
         if limits != NoteSettings() and (old is None or put.record.weight > old.weight):
@@ -232,6 +229,14 @@ class AsyncNotes:
 
     def _scan(self, where: tuple[Condition, ...] = (), *, bodies: bool = False) -> AsyncIterator[Record]:
         return scan_all(self._store, Scan(scope=self.scope, kinds=(NOTE,), where=where, bodies=bodies))
+
+
+def completed(note: Record) -> Record:
+    """Return a note with its text and size; raises InvalidValueError if its key, title or value is invalid."""
+    value, _ = check_json(note.data, "value")
+    title = None if note.title is None else check_text(note.title, "description")
+    text = "\n".join(filter(None, [check_name(note.key, "key"), title, *texts_in(value)]))
+    return replace(note, data=value, text=text, weight=len(json.encode(value)))
 
 
 def to_info(record: Record) -> NoteInfo:

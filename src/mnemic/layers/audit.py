@@ -151,7 +151,7 @@ class AuditLayer(Layer):
                 self._unwritten += [self._entry(op, _key(write, n), time=self.clock(), unsure=True) for n, op in before]
             raise
         after = [
-            self._entry(op, _key(write, n), time=outcomes[n].updated or self.clock(), **_result(op, outcomes[n]))
+            self._entry(op, _key(write, n), time=_done_at(op, outcomes[n]) or self.clock(), **_result(op, outcomes[n]))
             for n, op in logged
             # With an id, the write may be a retry of one that had fewer operations.
             if (self.separate is not None or _needs_outcome(op)) and n < len(outcomes) and _changed(op, outcomes[n])
@@ -261,6 +261,11 @@ def _changed(op: Op, outcome: Outcome) -> bool:
     if isinstance(op, Delete | Limit):
         return bool(outcome.removed)
     return not isinstance(op, Purge) or bool(outcome.count) or op.drop
+
+
+def _done_at(op: Op, outcome: Outcome) -> datetime | None:
+    """Return when an operation was done, if its outcome tells; a copied record has the time of the original."""
+    return None if isinstance(op, Put) and op.updated is not None else outcome.updated
 
 
 def _result(op: Op, outcome: Outcome) -> dict[str, Any]:

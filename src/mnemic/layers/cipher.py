@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from msgspec import json
 from msgspec.structs import replace
 
-from ..checks import check_extra, from_microseconds, to_microseconds
+from ..checks import check_extra, to_microseconds
 from ..errors import DecryptionError, InvalidValueError
 from ..records import Record, Ref, ScopePath
 
@@ -95,13 +95,10 @@ class RecordCipher:
     def __init__(self, keys: Keyring) -> None:
         self.keys = keys
 
-    def seal(self, record: Record, labels: dict[str, str], updated: datetime | None = None) -> Record:
-        """Return a record encrypted for the store below, with `labels` in place of its own.
-
-        `updated` is the time of its last change, if that is not the coming write.
-        """
+    def seal(self, record: Record, labels: dict[str, str]) -> Record:
+        """Return a record encrypted for the store below, with `labels` in place of its own."""
         clear = _clear_fields(record)
-        head = self.keys.seal(_encode((record.title, record.meta, record.labels, _micros(updated))), b"head" + clear)
+        head = self.keys.seal(_encode((record.title, record.meta, record.labels)), b"head" + clear)
         body = self.keys.seal(_encode((record.text, record.data)), _bound_to(head, clear))
         return replace(
             record,
@@ -122,7 +119,7 @@ class RecordCipher:
         Derived values that cannot be decrypted are omitted, since they can be recomputed.
         """
         clear, head = _clear_fields(record), head_of(record)
-        title, meta, labels, updated = _decode(self.keys.open(head, b"head" + clear, record))
+        title, meta, labels = _decode(self.keys.open(head, b"head" + clear, record))
         text = data = None
         if bodies:
             text, data = _decode(self.keys.open(_unpacked(record.data, record), _bound_to(head, clear), record))
@@ -134,7 +131,6 @@ class RecordCipher:
             data=data,
             meta=meta,
             labels=labels,
-            updated=record.updated if updated is None else from_microseconds(updated),
             derived={name: value for name, value in derived.items() if value is not None},
         )
 

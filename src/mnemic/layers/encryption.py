@@ -258,8 +258,7 @@ def _split(scan: Scan, labels: LabelHasher | None) -> tuple[list[Condition], lis
     tenant = tenant_of(scan.scope) if scan.scope.path or not scan.below else None
     for test in scan.where:
         group, _, name = test.field.partition(".")
-        # A rotation changes the stored time of the last write; the original is in the envelope.
-        if test.field in FIELDS and test.field != "updated":
+        if test.field in FIELDS:
             below.append(test)
         elif group == "labels" and test.op in ("eq", "ne", "in") and labels is not None and tenant is not None:
             below.append(_hashed(test, labels, tenant, name))

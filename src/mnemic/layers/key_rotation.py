@@ -103,10 +103,8 @@ class KeyRotation:
         lasting = sorted(name for name in record.derived if stored.derived[name][:1] == LASTING)
         of_record = {name: value for name, value in record.derived.items() if name not in lasting}
         # It was accepted once, so it is accepted again, though it is longer now.
-        put = Put(Record(stored.scope, stored.kind, stored.key), stored.version)
-        force_setattr(
-            put, "record", self._cipher.seal(replace(record, derived=of_record), stored.labels, record.updated)
-        )
+        put = Put(Record(stored.scope, stored.kind, stored.key), stored.version, stored.updated)
+        force_setattr(put, "record", self._cipher.seal(replace(record, derived=of_record), stored.labels))
         return (put, *(self._derive(stored, name, record.derived[name]) for name in lasting))
 
     def _renewed_derived(self, stored: Record) -> tuple[Op, ...]:

@@ -132,9 +132,9 @@ class _PlannedStream(Struct):
             self.state = StreamState(*self.name, 0, 0, 0, 0, moment, moment)
         return self.state
 
-    def touch(self, moment: int) -> None:
-        state = self.state or self.made(moment)
-        state.updated = moment
+    def touch(self, moment: int, updated: int | None = None) -> None:
+        state = self.state or self.made(moment if updated is None else updated)
+        state.updated = moment if updated is None else max(state.updated, updated)
         # Never earlier than before: a slow clock does not shorten the time to live.
         state.expires = None if state.ttl is None else max(moment + state.ttl, state.expires or 0)
         self.changed = True
@@ -309,7 +309,8 @@ class _Planner(Struct):
         found = stream.find(record.key)
         if op.if_version is not None and op.if_version != (found.version if found else 0):
             check_version(record.ref, op.if_version, found.version if found else 0)
-        state = stream.state or stream.made(self.moment)
+        updated = None if op.updated is None else to_microseconds(op.updated)
+        state = stream.state or stream.made(self.moment if updated is None else updated)
         state.version += 1
         state.weight += record.weight
         if found is None:
@@ -329,15 +330,15 @@ class _Planner(Struct):
         expires = None if record.expires is None else to_microseconds(record.expires)
         if expires is not None and (state.soonest is None or expires < state.soonest):
             state.soonest = expires
-        put[seq] = replace(record, seq=seq, version=state.version, created=created, updated=self.now)
+        put[seq] = replace(record, seq=seq, version=state.version, created=created, updated=op.updated or self.now)
         moment = self.moment if created is self.now else to_microseconds(created)
         stream.planned[record.key] = RecordState(
             record.key, seq, state.version, moment, record.weight, record.labels, expires
         )
         for name, value in record.derived.items():
             stream.derived[seq, name] = Derived(record.key, seq, name, state.version, value)
-        stream.touch(self.moment)
-        return Outcome(seq, state.version, created, self.now, key=record.key)
+        stream.touch(self.moment, updated)
+        return Outcome(seq, state.version, created, op.updated or self.now, key=record.key)
 
     def _remember(self, note: Record) -> None:
         """Put the id record of a write; all ids of a scope expire together once no new ones are added."""
@@ -382,12 +383,15 @@ class _Planner(Struct):
 
     def _touch(self, op: Touch) -> Outcome:
         stream = self._stream(op.scope, op.kind)
-        state = stream.made(self.moment)
+        updated = None if op.updated is None else to_microseconds(op.updated)
+        state = stream.made(self.moment if updated is None else updated)
+        if op.created is not None:
+            state.created = min(state.created, to_microseconds(op.created))
         ttl = None if op.ttl is None else op.ttl // MICROSECOND
         if ttl != state.ttl:
             state.ttl, state.expires = ttl, None
         state.settings = op.settings
-        stream.touch(self.moment)
+        stream.touch(self.moment, updated)
         return Outcome()
 
     def _limit(self, op: Limit) -> Outcome:

@@ -25,7 +25,7 @@ from ..checks import (
     shown,
 )
 from ..errors import InvalidValueError, TooLargeError
-from ..records import Record, Ref, ScopePath, content, digest_of
+from ..records import Record, Ref, ScopePath, Stream, content, digest_of
 
 __all__ = [
     "FIELDS", "MAX_CHOICES", "ONCE_LASTS", "Condition", "CountUse", "Delete", "Derive", "Expect", "Limit", "Op",
@@ -51,17 +51,21 @@ class Put(Struct, frozen=True):
 
     `if_version` is the version that must be stored now: 0 for none, None for any. The record is validated and
     copied here, so later changes by the caller have no effect. Its own seq, version and updated are ignored;
-    created is kept from the first write unless given.
+    created is kept from the first write unless given. `updated` is the time of the change if that is not now, for
+    copies: a stream's last change is then that of its newest record.
     """
 
     record: Record
     if_version: int | None = None
+    updated: datetime | None = None
 
     def __post_init__(self) -> None:
         """Raise InvalidValueError or TooLargeError if the record cannot be stored."""
         force_setattr(self, "record", checked(self.record))
         if self.if_version is not None and (self.if_version or self.if_version.__class__ is not int):
             check_count(self.if_version, "if_version")
+        if self.updated is not None:
+            force_setattr(self, "updated", check_time(self.updated, "updated"))
 
 
 class Delete(Struct, frozen=True):
@@ -130,13 +134,16 @@ class Touch(Struct, frozen=True):
     """Set the time to live of a stream, counted from its last write; None for no expiry.
 
     Also sets the stream's `settings`, an opaque text for its writers that is deleted with the stream. Counts as a
-    write. An expired stream reads as empty.
+    write, now or at `updated`. `created` is when the stream began, if that is earlier than its first write here. An
+    expired stream reads as empty.
     """
 
     scope: ScopePath
     kind: str
     ttl: timedelta | None = None
     settings: str | None = None
+    created: datetime | None = None
+    updated: datetime | None = None
 
     def __post_init__(self) -> None:
         """Raise InvalidValueError for a time to live that is not positive, or settings that are not text."""
@@ -144,6 +151,14 @@ class Touch(Struct, frozen=True):
             check_ttl(self.ttl)
         if self.settings is not None:
             check_text(self.settings, "settings")
+        for name in ("created", "updated"):
+            if (time := getattr(self, name)) is not None:
+                force_setattr(self, name, check_time(time, name))
+
+    @classmethod
+    def of(cls, stream: Stream) -> Touch:
+        """Return the operation that gives another stream the settings and times of this one."""
+        return cls(stream.scope, stream.kind, stream.ttl, stream.settings, stream.created, stream.updated)
 
 
 class Expect(Struct, frozen=True):

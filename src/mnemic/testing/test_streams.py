@@ -82,6 +82,23 @@ def test_another_time_to_live_may_be_shorter(harness: Harness) -> None:
     assert stream.expires == stream.updated + timedelta(hours=1)
 
 
+def test_a_copy_keeps_the_times_of_the_original(harness: Harness) -> None:
+    made, changed, last = (datetime(2020, 1, day, tzinfo=UTC) for day in (1, 2, 3))
+    harness.write(Put(record("a", created=made), 0, changed), Put(record("b", created=made), 0, last))
+    harness.write(Touch(SCOPE, KIND, settings="{}", created=made, updated=changed))
+    stream = harness.stream()
+    assert stream is not None
+    assert (stream.created, stream.updated) == (made, last)
+    found = [harness.get("a"), harness.get("b")]
+    assert [(one.created, one.updated) for one in found if one is not None] == [(made, changed), (made, last)]
+    harness.put("a")
+    after, stream = harness.get("a"), harness.stream()
+    assert after is not None
+    assert after.updated is not None
+    assert stream is not None
+    assert after.updated == stream.updated > last
+
+
 def test_purge_may_remove_only_what_has_expired(harness: Harness) -> None:
     past = datetime.now(UTC) - timedelta(seconds=1)
     harness.write(Put(record("a", expires=past)), Put(record("b")))

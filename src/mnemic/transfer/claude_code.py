@@ -32,7 +32,7 @@ _UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
 
 
 class TranscriptLine(NamedTuple):
-    """What a line of a transcript holds: messages of a session, or why there are none."""
+    """Content of a line of a transcript: messages of a session, or why there are none."""
 
     session: str = ""
     messages: tuple[Message, ...] = ()
@@ -54,7 +54,7 @@ class TranscriptReader:
         self._time: datetime | None = None
 
     def read(self, line: bytes) -> TranscriptLine:
-        """Return what a line holds; it never raises for a line's content."""
+        """Return the content of a line; it never raises for a line's content."""
         entry = _decoded(line)
         if not isinstance(entry, dict):
             return TranscriptLine(skipped="not a JSON object")

@@ -334,7 +334,7 @@ class Append(Struct, frozen=True):
                 pass
             case _:
                 return None
-        if write.id is not None or put.if_version:
+        if write.id is not None or put.if_version or put.updated is not None:
             return None
         if any((op.scope, op.kind) != (put.record.scope, put.record.kind) for op in (expect, limit) if op is not None):
             return None

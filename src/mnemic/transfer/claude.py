@@ -1,0 +1,98 @@
+"""Reads the data export of Claude: conversations.json."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any
+
+from msgspec.structs import replace
+
+from ..formats import from_anthropic
+from ..messages import Message, texts_in
+from ..records import now
+from .items import Item, Left, Titled, fields_of, id_of, items_of, text_of, time_of
+from .trees import Node, branches
+
+SENDERS = {"human": "user", "assistant": "assistant"}
+BLOCKS = ("text", "tool_use", "tool_result")
+FIRST = "00000000-0000-4000-8000-000000000000"
+"""The parent of the first message, which is no message itself."""
+
+
+def is_conversation(value: Any) -> bool:
+    """Return whether a JSON value is a conversation of such an export."""
+    return isinstance(value, dict) and isinstance(value.get("chat_messages"), list)
+
+
+def read_conversation(value: Any) -> Iterator[Item]:
+    """Yield the messages of a conversation and its title; raises InvalidValueError if it is none."""
+    fields = fields_of(value, "a conversation")
+    session = id_of(fields.get("uuid"), "a conversation")
+    nodes: dict[str, Node] = {}
+    before: str | None = None
+    for given in items_of(fields.get("chat_messages"), "chat_messages"):
+        message = fields_of(given, "a message")
+        id = id_of(message.get("uuid"), "a message")
+        parent = message.get("parent_message_uuid", before)
+        timed = time_of(message.get("created_at"), "created_at") is not None
+        found = list(_messages(id, message))
+        for left in found:
+            if isinstance(left, Left):
+                yield left
+        kept: list[Message | None] = [one for one in found if isinstance(one, Message)]
+        kept = kept or [None]
+        for n, one in enumerate(kept, 1):
+            # Its parts are nodes one after another, and an answer is to the last of them.
+            name = id if n == len(kept) else f"{id}#{n}"
+            nodes[name] = Node(one, parent if parent != FIRST else None, timed)
+            parent = name
+        before = id
+    yield from branches(session, nodes)
+    if (title := text_of(fields.get("name"), "name")) is not None:
+        yield Titled(session, title, time_of(fields.get("created_at"), "created_at"))
+
+
+def _messages(id: str, fields: dict[str, Any]) -> Iterator[Message | Left]:
+    """Yield a message; one that used tools is several: calls, results, and what was said then."""
+    role = SENDERS.get(str(fields.get("sender")))
+    if role is None:
+        yield Left(f"a message of the sender {fields.get('sender')!r}", id)
+        return
+    blocks = []
+    for block in items_of(fields.get("content"), "content"):
+        kind = fields_of(block, "a content block").get("type")
+        if kind in BLOCKS:
+            blocks.append(_block(block))
+        else:
+            yield Left(f"a block of the type {kind!r} in a message", id)
+    if not any(block.get("text") for block in blocks) and (text := text_of(fields.get("text"), "text")):
+        blocks.append({"type": "text", "text": text})
+    for attached in items_of(fields.get("attachments"), "attachments"):
+        file = fields_of(attached, "an attachment")
+        if (text := text_of(file.get("extracted_content"), "extracted_content")) is not None:
+            blocks.append({"type": "text", "text": f"[{file.get('file_name') or 'attachment'}]\n{text}"})
+    blocks = [block for block in blocks if block["type"] != "text" or block["text"].strip()]
+    if not blocks:
+        yield Left("a message without text, such as an image alone", id)
+        return
+    time = time_of(fields.get("created_at"), "created_at") or now()
+    runs = [list(run) for _, run in groupby(blocks, key=lambda block: block["type"] == "tool_result")]
+    for n, message in enumerate(from_anthropic([{"role": role, "content": run} for run in runs])):
+        metadata = message.metadata | {"source": "claude"}
+        yield replace(message, id=f"{id}:{n}" if n else id, metadata=metadata, timestamp=time)
+
+
+def _block(block: dict[str, Any]) -> dict[str, Any]:
+    """Return a content block without what the web client adds to it."""
+    if block["type"] == "text":
+        return {"type": "text", "text": text_of(block.get("text"), "text") or ""}
+    if block["type"] == "tool_use":
+        return {"type": "tool_use", "id": _call(block, "id"), "name": block.get("name"), "input": block.get("input")}
+    said = "\n".join(texts_in(block.get("content")))
+    return {"type": "tool_result", "tool_use_id": _call(block, "tool_use_id"), "content": said}
+
+
+def _call(block: dict[str, Any], field: str) -> str:
+    """Return the id that links a call with its result; old exports have none, so that the name must do."""
+    return text_of(block.get(field), field) or text_of(block.get("name"), "name") or "tool"

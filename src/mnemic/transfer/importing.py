@@ -1,0 +1,136 @@
+"""Imports a foreign file into a scope: reads its items as records, and reports what was left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from msgspec.structs import replace
+
+from ..checks import check_callable
+from ..errors import MnemicError
+from ..features.export import FileOrPath, import_file
+from ..features.facts import to_record as fact_record
+from ..features.importing import Arrival, Imported, Progress, Skipped, Source, import_records
+from ..features.memory_items import MemoryItem
+from ..features.memory_items import to_record as memory_record
+from ..features.notes import completed
+from ..messages import encode
+from ..records import NOTE, TITLE, Record, ScopePath
+from ..store.protocol import Store
+from ..tokens import DEFAULT_ENCODING, TokenCounter, count_message
+from .formats import FORMATS, OURS, find_format
+from .inputs import opened_input
+from .items import Item, Left, Noted, Said, Stated, Titled
+
+
+async def import_any(
+    store: Store,
+    into: ScopePath | None,
+    tokens: TokenCounter,
+    path: FileOrPath,
+    *,
+    format: str | None = None,
+    overwrite: bool = False,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> Imported:
+    """Import a file of any known format into a scope, the root if it is None.
+
+    The whole file is read and checked before anything is written. What is stored already is left alone; if it has
+    other content, it is reported as skipped, unless `overwrite` is true. Raises InvalidValueError, which says where,
+    for a file that is not of the format.
+    """
+    check_callable(progress, "progress")
+    with opened_input(path) as whole:
+        name = find_format(whole, format)
+        if name == OURS:
+            whole.rewind()
+            given = path if whole.file is None else whole.file
+            return await import_file(store, given, into, overwrite=overwrite, dry_run=dry_run, progress=progress)
+        report = _Report()
+        records = _Records(into or ScopePath(), tokens)
+
+        def read() -> Iterator[Arrival]:
+            whole.rewind()
+            report.reasons.clear()
+            for item in FORMATS[name].read(whole):
+                if isinstance(item, Left):
+                    report.add(item.reason, item.which)
+                else:
+                    yield Arrival(records.of(item), place=partial(place_of, item))
+
+        done = await import_records(
+            store,
+            into or ScopePath(),
+            Source(read, lambda: whole.read, whole.size),
+            overwrite=overwrite,
+            dry_run=dry_run,
+            progress=progress,
+            differs=lambda stored, given: report.add(
+                f"a {given.kind} that is stored with other content (overwrite replaces it)", given.key
+            ),
+        )
+        return replace(done, format=name, skipped=report.skipped())
+
+
+class _Report:
+    """Counts what is left out, by reason."""
+
+    def __init__(self) -> None:
+        self.reasons: dict[str, Skipped] = {}
+
+    def add(self, reason: str, which: str) -> None:
+        known = self.reasons.get(reason)
+        self.reasons[reason] = Skipped(reason, known.count + 1, known.first) if known else Skipped(reason, 1, which)
+
+    def skipped(self) -> list[Skipped]:
+        return sorted(self.reasons.values(), key=lambda one: -one.count)
+
+
+class _Records:
+    """Makes records of items."""
+
+    def __init__(self, scope: ScopePath, tokens: TokenCounter) -> None:
+        self._scope = scope
+        self._count = partial(count_message, tokens=tokens)
+        self._encoding = None if tokens.name == DEFAULT_ENCODING else tokens.name
+
+    def of(self, item: Item) -> Record:
+        """Return the record of an item; raises InvalidValueError, which names it, if it cannot be stored."""
+        try:
+            return self._record(item)
+        except MnemicError as error:
+            raise type(error)(f"{place_of(item)}: {error}") from None
+
+    def _record(self, item: Item) -> Record:
+        if isinstance(item, Said):
+            record = encode(item.message, self._scope / item.session, self._count, self._encoding)
+            # The time of a copy is that of the original: a session was last active when its last message was said.
+            return replace(record, updated=record.created) if item.timed else replace(record, created=None)
+        if isinstance(item, Titled):
+            scope = self._scope / item.session
+            return Record(scope, TITLE, TITLE, title=item.title, created=item.created, updated=item.created)
+        if isinstance(item, Noted):
+            note = Record(
+                self._scope, NOTE, item.key, data=item.value, title=item.description, meta=dict(item.metadata)
+            )
+            return replace(completed(note), created=item.updated, updated=item.updated)
+        if isinstance(item, MemoryItem):
+            return replace(memory_record(item, self._scope, item.id), updated=item.updated or item.created)
+        assert isinstance(item, Stated)
+        record = fact_record(item.fact, self._scope)
+        return record if item.timed else replace(record, valid_from=None)
+
+
+def place_of(item: Item) -> str:
+    """Return the words for an item in an error."""
+    if isinstance(item, Said):
+        return f"message {item.message.id!r} of session {item.session!r}"
+    if isinstance(item, Titled):
+        return f"the title of session {item.session!r}"
+    if isinstance(item, Noted):
+        return f"note {item.key!r}"
+    if isinstance(item, MemoryItem):
+        return f"memory {item.id!r}"
+    return f"fact {item.fact.subject!r}" if isinstance(item, Stated) else ""

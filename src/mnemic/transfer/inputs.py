@@ -1,0 +1,191 @@
+"""Input of an import: a file, the chats in a .zip, or the files of a folder; each part can be read several times."""
+
+from __future__ import annotations
+
+import os
+import re
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from os import PathLike
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import IO, NamedTuple, cast
+
+from msgspec import Struct, field
+
+from ..checks import shown
+from ..errors import InvalidValueError, NotFoundError
+from ..features.export import FileOrPath, open_input
+from ..files import check_path, reading
+
+MOST_DENSE = 200
+"""How many times its compressed size a file in a .zip may have: text has 5 to 20."""
+SMALL = 16 * 1024 * 1024
+"""Up to this size a file in a .zip may be as dense as it likes."""
+CONVERSATIONS = re.compile(r"(.*/)?conversations(-\d+)?\.json")
+"""Where ChatGPT and Claude put conversations."""
+
+
+class Part(NamedTuple):
+    """A file to read: its name relative to what is imported, its size, and how it is opened from its beginning."""
+
+    name: str
+    size: int
+    open: Callable[[], IO[bytes]]
+    changed: float | None = None
+    """When the file was last changed, in seconds since 1970, if known."""
+
+
+class Input(Struct):
+    """Input of an import: its name, the parts to read, and the names of those that are left out."""
+
+    name: str
+    parts: list[Part]
+    left_out: list[str] = field(default_factory=list)
+    folder: bool = False
+    file: IO[bytes] | None = None
+    """The file itself, at its beginning, if it is one file."""
+    read: int = 0
+    """How many bytes were read since the last `rewind`."""
+    start: int = 0
+
+    @property
+    def size(self) -> int:
+        """Number of bytes of all parts."""
+        return sum(part.size for part in self.parts)
+
+    def rewind(self) -> None:
+        """Begin to count again what is read."""
+        self.read = 0
+        if self.file is not None:
+            self.file.seek(self.start)
+
+    @contextmanager
+    def opened(self, part: Part) -> Iterator[IO[bytes]]:
+        """Open a part; what is read from it is counted. Raises InvalidValueError if a .zip is damaged."""
+        try:
+            with part.open() as file:
+                yield cast("IO[bytes]", _Counted(file, self))
+        except (zipfile.BadZipFile, EOFError, RuntimeError, NotImplementedError) as error:
+            if isinstance(error, RecursionError):
+                raise
+            raise InvalidValueError(f"{part.name} cannot be read from the archive: {error}") from None
+
+
+class _Counted:
+    def __init__(self, file: IO[bytes], whole: Input) -> None:
+        self._file = file
+        self._whole = whole
+
+    def read(self, size: int = -1) -> bytes:
+        content = self._file.read(size)
+        self._whole.read += len(content)
+        return content
+
+    def readline(self, size: int = -1) -> bytes:
+        content = self._file.readline(size)
+        self._whole.read += len(content)
+        return content
+
+
+@contextmanager
+def opened_input(path: FileOrPath) -> Iterator[Input]:
+    """Open a file, a .zip, a folder, or an open binary file.
+
+    Raises NotFoundError, StorePermissionError, or InvalidValueError for an archive that could do harm.
+    """
+    if isinstance(path, str | PathLike) and check_path(path).is_dir():
+        yield _folder(Path(path))
+        return
+    with ExitStack() as stack:
+        file = stack.enter_context(open_input(path))
+        name = Path(path).stem if isinstance(path, str | PathLike) else "stdin"
+        start = file.tell()
+        begins = file.read(4)
+        size = file.seek(0, os.SEEK_END) - start
+        file.seek(start)
+        if begins == b"PK\x03\x04":
+            yield _archive(name, file)
+            return
+
+        def from_start() -> IO[bytes]:
+            file.seek(start)
+            return cast("IO[bytes]", _Borrowed(file))
+
+        yield Input(name, [Part(name, size, from_start)], file=file, start=start)
+
+
+class _Borrowed:
+    """A file that stays open."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.read = file.read
+        self.readline = file.readline
+
+    def __enter__(self) -> _Borrowed:
+        return self
+
+    def __exit__(self, *error: object) -> None: ...
+
+
+def _archive(name: str, file: IO[bytes]) -> Input:
+    try:
+        archive = zipfile.ZipFile(file)
+        members = archive.infolist()
+    except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError) as error:
+        raise InvalidValueError(f"the file is not a .zip that can be read: {error}") from None
+    for one in members:
+        _check_member(one)
+    wanted = sorted((m for m in members if CONVERSATIONS.fullmatch(m.filename)), key=lambda one: one.filename)
+    if not wanted:
+        raise NotFoundError("the archive has no conversations.json, as the exports of ChatGPT and Claude have")
+
+    def opening(member: zipfile.ZipInfo) -> Callable[[], IO[bytes]]:
+        return lambda: archive.open(member)
+
+    parts = [Part(one.filename, one.file_size, opening(one)) for one in wanted]
+    return Input(name, parts, [one.filename for one in members if one not in wanted and not one.is_dir()])
+
+
+def _check_member(member: zipfile.ZipInfo) -> None:
+    named = member.filename
+    parts = {*PurePosixPath(named).parts, *PureWindowsPath(named).parts}
+    if ".." in parts or PurePosixPath(named).is_absolute() or PureWindowsPath(named).anchor:
+        raise InvalidValueError(f"the archive names a file outside of itself: {shown(named)}")
+    if member.file_size > SMALL and member.file_size > MOST_DENSE * member.compress_size:
+        raise InvalidValueError(
+            f"{shown(named)} claims {member.file_size:,} bytes in {member.compress_size:,}: "
+            f"more than {MOST_DENSE} times its size is not unpacked"
+        )
+
+
+def _folder(folder: Path) -> Input:
+    """Return the files of a folder and those below; hidden ones and links are left out."""
+    parts: list[Part] = []
+    left_out: list[str] = []
+    for place, names, files in os.walk(folder):
+        names[:] = sorted(name for name in names if not name.startswith("."))
+        left_out += [_relative(Path(place, name), folder) for name in names if Path(place, name).is_symlink()]
+        for path in (Path(place, name) for name in sorted(files) if not name.startswith(".")):
+            named = _relative(path, folder)
+            if path.is_symlink():
+                left_out.append(named)
+            else:
+                status = path.stat()
+                parts.append(Part(named, status.st_size, _opening(path), status.st_mtime))
+    return Input(folder.resolve().name, parts, left_out, folder=True)
+
+
+def _opening(path: Path) -> Callable[[], IO[bytes]]:
+    return lambda: cast("IO[bytes]", reading(path))
+
+
+def _relative(path: Path, folder: Path) -> str:
+    return path.relative_to(folder).as_posix()
+
+
+def chosen(whole: Input, suffixes: Sequence[str]) -> Input:
+    """Return a folder with only the files that have one of these suffixes; the others are left out."""
+    wanted = [part for part in whole.parts if part.name.lower().endswith(tuple(suffixes))]
+    others = [part.name for part in whole.parts if part not in wanted]
+    return Input(whole.name, wanted, [*whole.left_out, *others], whole.folder)

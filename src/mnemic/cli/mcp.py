@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -11,7 +12,8 @@ from .options import SCOPE, StoreChoice, default_store_options, names_option
 if TYPE_CHECKING:
     from ..records import ScopePath
 
-PROFILES = "default"
+PROFILES = ("default", "graph", "chatgpt", "files")
+"""The profiles that the server has; it is not imported here, since that takes a second."""
 
 
 @click.command()
@@ -31,10 +33,18 @@ PROFILES = "default"
     show_default=True,
     callback=names_option,
     metavar="NAME,…",
-    help=f"The tools to offer: {PROFILES}.",
+    help=f"The tools to offer: {', '.join(PROFILES)}.",
+)
+@click.option(
+    "--file",
+    "graph_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    envvar="MEMORY_FILE_PATH",
+    show_envvar=True,
+    help="The memory.jsonl of the reference memory server, for the profile graph; by default it uses the scope.",
 )
 @default_store_options
-def mcp(store: StoreChoice, scope: ScopePath, profiles: tuple[str, ...]) -> None:
+def mcp(store: StoreChoice, scope: ScopePath, profiles: tuple[str, ...], graph_file: Path | None) -> None:
     """Serve a scope to an MCP client over stdin and stdout.
 
     A client starts it, and stops it by closing its input. A store that is not there yet is created.
@@ -43,12 +53,18 @@ def mcp(store: StoreChoice, scope: ScopePath, profiles: tuple[str, ...]) -> None
 
     check_extra("mcp", "an MCP server", "mcp")
     import asyncio
+    import signal
 
     from ..mcp import serve_stdio
     from ..memory import open_async
 
-    async def serve() -> None:
-        async with open_async(store.url, encryption_key=store.keys) as memory:
-            await serve_stdio(memory, scope, profiles)
+    # With a file, the profile graph has no use for a store.
+    url = "memory://" if graph_file is not None and profiles == ("graph",) else store.url
 
+    async def serve() -> None:
+        async with open_async(url, encryption_key=store.keys) as memory:
+            await serve_stdio(memory, scope, profiles, graph_file=graph_file)
+
+    # An interrupt ends the process at once: the thread that waits for input would keep it alive. All is stored by then.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     asyncio.run(serve())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import mcp_types as types
@@ -22,10 +23,11 @@ Schema: TypeAlias = dict[str, Any]
 
 
 class Call(NamedTuple):
-    """The scope that a call is about, and the name of the client that made it."""
+    """The scope of a call, the name of the client that made it, and the file of the profile graph, if it has one."""
 
     scope: AsyncScope
-    client: str | None
+    client: str | None = None
+    graph_file: Path | None = None
 
 
 class Answer(NamedTuple):
@@ -64,8 +66,7 @@ class Tool:
     async def call(self, call: Call, arguments: dict[str, Any]) -> types.CallToolResult:
         """Run the tool; an error becomes a result that the model can read, in one line."""
         try:
-            self._check(arguments)
-            answer = await self._run(call, **arguments)
+            answer = await self._run(call, **self._checked(arguments))
         except MnemicError as error:
             return _result(" ".join(str(error).split()), None)
         except Exception as error:
@@ -73,12 +74,13 @@ class Tool:
             return _result(f"the tool {self.name} failed: {type(error).__name__}; see the server's log", None)
         return _result(*answer)
 
-    def _check(self, arguments: dict[str, Any]) -> None:
-        """Raise InvalidValueError unless the arguments are as the schema says."""
+    def _checked(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments that the schema names; raises InvalidValueError unless it allows them."""
         if (error := best_match(self._validator.iter_errors(arguments))) is not None:
             where = "".join(f".{step}" if isinstance(step, str) else f"[{step}]" for step in error.absolute_path)
             reason = error.message if len(error.message) <= MAX_REASON else f"{error.message[:MAX_REASON]}…"
             raise InvalidValueError(f"{self.name}{where}: {reason}")
+        return {name: arguments[name] for name in self._input["properties"] if name in arguments}
 
     @cached_property
     def _validator(self) -> Draft202012Validator:

@@ -98,6 +98,7 @@ PUBLIC = [
     "mnemic.errors",
     "mnemic.evaluate",
     "mnemic.formats",
+    "mnemic.mcp",
     "mnemic.messages",
     "mnemic.models.embedder",
     "mnemic.recallset",

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from ..errors import MnemicError
+from .doctor import doctor
 from .edit import erase, forget, remember
 from .evaluate import evaluation
 from .inspect import ls, ping, recall, show, stats
@@ -21,7 +22,7 @@ SECTIONS: dict[str, list[click.Command]] = {
     "Change": [remember, forget, erase],
     "Connect": [mcp],
     "Move": [export, import_, copy],
-    "Maintain": [migrate, reembed, reindex, rotate],
+    "Maintain": [doctor, migrate, reembed, reindex, rotate],
     "Measure": [evaluation],
 }
 """The commands as the help lists them."""

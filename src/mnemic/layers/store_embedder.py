@@ -80,10 +80,10 @@ class StoreEmbedder:
         streams = [s async for s in all_streams(self._store, StreamScan(scope=ScopePath()))]
         total = sum(stream.count for stream in streams)
         done = built = 0
-        if _data(note).get("next") == name:
+        if embedder_data(note).get("next") == name:
             lacking = Scan(scope=ScopePath(), below=True, lacking=target.name, bodies=False)
             done = total - sum([1 async for _ in scan_all(self._store, lacking)])
-        version = await self._put({**_data(note), "next": name}, 0 if note is None else note.version)
+        version = await self._put({**embedder_data(note), "next": name}, 0 if note is None else note.version)
         for stream in streams:
             scan = Scan(scope=stream.scope, kinds=(stream.kind,), lacking=target.name, limit=TEXTS_AT_ONCE)
             async for records in scan_pages(self._store, scan):
@@ -145,15 +145,16 @@ class StoreEmbedder:
 
 def recorded_id(note: Record | None) -> str | None:
     """Return the embedder named in the record."""
-    return _data(note).get("id")
+    return embedder_data(note).get("id")
 
 
-def _data(note: Record | None) -> dict[str, Any]:
+def embedder_data(note: Record | None) -> dict[str, Any]:
+    """Return the content of the record that names the embedder, also of one that is being moved to."""
     data: Any = None if note is None else note.data
     return data if isinstance(data, dict) else {}
 
 
 def _former_ids(note: Record | None) -> list[str]:
     """Return former embedders whose vectors may still be stored."""
-    data = _data(note)
+    data = embedder_data(note)
     return [id for id in (data.get("id"), *data.get("old", ())) if id]

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
     from urllib.parse import SplitResult
 
+    from .diagnosis import Diagnosis
+
 __all__ = ["GROUP", "INDEX_GROUP", "Backend", "CompanionMaker", "StoreURL", "find", "found_in", "register", "schemes"]
 
 GROUP = "mnemic.backends"
@@ -102,13 +104,15 @@ class Backend(Struct, frozen=True, kw_only=True):
 
     An `inline` back-end never waits for an event loop when none is running, so the sync API calls it without a
     thread. `prepare` creates what a store needs before it can be opened, such as a table, and returns what it did.
-    `exists` tells whether there is a store at the URL, if opening one would create it.
+    `exists` tells whether there is a store at the URL, if opening one would create it. `diagnose` examines a store,
+    also a damaged one, and changes nothing; it is for `mnemic doctor`, which without it opens the store.
     """
 
     open: Callable[[StoreURL], Awaitable[Store]]
     inline: bool = False
     prepare: Callable[[StoreURL], Awaitable[str]] | None = None
     exists: Callable[[StoreURL], Awaitable[bool]] | None = None
+    diagnose: Callable[[StoreURL], Awaitable[Diagnosis]] | None = None
 
 
 class CompanionMaker(Struct, frozen=True, kw_only=True):

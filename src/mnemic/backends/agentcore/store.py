@@ -21,6 +21,7 @@ from ...checks import copy_json
 from ...errors import InvalidValueError, StoreError
 from ...event_loop import ForkAware, notify_on_fork
 from ...records import Record, StreamName
+from ...store.diagnosis import diagnosed_by
 from ...store.protocol import Capability
 from ...store.query import CountUse, Derive, Expect, Op, Outcome, Put, Touch, Write, place_of
 from ...store.registry import Backend, StoreURL
@@ -344,13 +345,7 @@ def _copied(record: Record) -> Record:
 
 async def open_store(url: StoreURL) -> AgentCoreStore:
     """Open the memory of a URL; raises a Mnemic error."""
-    url.take(**aws.OPTIONS)
-    memory = (url.split.netloc + url.split.path).rstrip("/")
-    if not _MEMORY.fullmatch(memory):
-        raise InvalidValueError(
-            f"{url} names no memory: its id is a name, '-' and ten letters or digits, as in "
-            "agentcore://support-a1B2c3D4e5?region=eu-central-1"
-        )
+    memory = memory_id(url)
     client = MemoryClient(await aws.Requests.open("bedrock-agentcore", url, before_send=as_stream), memory)
     try:
         await client.check()
@@ -360,4 +355,16 @@ async def open_store(url: StoreURL) -> AgentCoreStore:
     return AgentCoreStore(AgentCoreEngine(client))
 
 
-BACKEND = Backend(open=open_store)
+def memory_id(url: StoreURL) -> str:
+    """Return the id of the memory in a URL; raises InvalidValueError."""
+    url.take(**aws.OPTIONS)
+    memory = (url.split.netloc + url.split.path).rstrip("/")
+    if not _MEMORY.fullmatch(memory):
+        raise InvalidValueError(
+            f"{url} names no memory: its id is a name, '-' and ten letters or digits, as in "
+            "agentcore://support-a1B2c3D4e5?region=eu-central-1"
+        )
+    return memory
+
+
+BACKEND = Backend(open=open_store, diagnose=diagnosed_by(__package__))

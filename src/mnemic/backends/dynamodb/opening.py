@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 from ...errors import InvalidValueError, StoreBusyError, StoreError, UnreadableStoreError
+from ...store.diagnosis import diagnosed_by
 from ...store.protocol import Store
 from ...store.registry import Backend, StoreURL
 from .. import aws
@@ -38,7 +39,7 @@ async def open_store(url: StoreURL) -> Store:
     Raises InvalidValueError for a bad URL, UnreadableStoreError if the table is missing or unsuitable, or the
     errors of `aws.explain`.
     """
-    layout, _ = await _open(url, create=False)
+    layout, _ = await open_layout(url, create=False)
     return KeyValueStore(DynamoEngine(layout))
 
 
@@ -47,12 +48,12 @@ async def create(url: StoreURL) -> str:
 
     Raises as `open_store` does.
     """
-    layout, made = await _open(url, create=True)
+    layout, made = await open_layout(url, create=True)
     await layout.table.requests.close()
     return "has a new table" if made else "has its table"
 
 
-async def _open(url: StoreURL, *, create: bool) -> tuple[Layout, bool]:
+async def open_layout(url: StoreURL, *, create: bool) -> tuple[Layout, bool]:
     """Return the layout of a table, and whether it was created."""
     options = dict(url.take(**aws.OPTIONS, create=_flag, layout=_layout_name, key=_key_name))
     create = create or bool(options.get("create"))
@@ -126,18 +127,19 @@ def _schema(parts: list[tuple[str, str]]) -> list[Item]:
 
 
 async def _expire(table: Table, *, new: bool) -> None:
-    if not new and await _expires(table):
+    if not new and await expires(table):
         return
     try:
         specification = {"Enabled": True, "AttributeName": TTL}
         await table.call("update_time_to_live", TimeToLiveSpecification=specification)
     except StoreError:
         # Another process may have been faster.
-        if not await _expires(table):
+        if not await expires(table):
             raise
 
 
-async def _expires(table: Table) -> bool:
+async def expires(table: Table) -> bool:
+    """Return whether the TTL is enabled."""
     found = (await table.call("describe_time_to_live"))["TimeToLiveDescription"]
     if found.get("TimeToLiveStatus") not in ("ENABLED", "ENABLING"):
         return False
@@ -191,4 +193,4 @@ def _key_name(text: str) -> str:
     return text
 
 
-BACKEND = Backend(open=open_store, prepare=create)
+BACKEND = Backend(open=open_store, prepare=create, diagnose=diagnosed_by(__package__))

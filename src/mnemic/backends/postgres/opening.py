@@ -13,6 +13,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from ...errors import InvalidValueError
 from ...event_loop import off_loop
+from ...store.diagnosis import diagnosed_by
 from ...store.registry import Backend, StoreURL
 from ..calls import LARGE, TIMEOUT, number, recall_size, seconds
 from ..sql.migrate import PARTITIONS, Engine, migrate
@@ -139,9 +140,14 @@ def migrate_database(options: Options, target: str = HEAD) -> None:
 _statements = cache(PostgresStatements)
 
 
+def new_store(options: Options) -> PostgresStore:
+    """Return a store that is not migrated and does not use the database's own index."""
+    return PostgresStore(options, _statements())
+
+
 async def open_postgres(url: StoreURL) -> PostgresStore:
     options = Options.of(url)
-    store = PostgresStore(options, _statements())
+    store = new_store(options)
     try:
         if await store.revision() != HEAD:
             await off_loop(lambda: migrate_database(options))
@@ -153,11 +159,11 @@ async def open_postgres(url: StoreURL) -> PostgresStore:
 
 
 async def _exists(url: StoreURL) -> bool:
-    store = PostgresStore(Options.of(url), _statements())
+    store = new_store(Options.of(url))
     try:
         return await store.revision() is not None
     finally:
         await store.close()
 
 
-BACKEND = Backend(open=open_postgres, exists=_exists)
+BACKEND = Backend(open=open_postgres, exists=_exists, diagnose=diagnosed_by(__package__))

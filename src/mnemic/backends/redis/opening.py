@@ -14,6 +14,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from ...errors import InvalidValueError, MnemicError, NewerSchemaError
+from ...store.diagnosis import diagnosed_by
 from ...store.registry import Backend, StoreURL
 from ..calls import LARGE, TIMEOUT, number, recall_size, seconds
 from .client import Connection, RedisClient, SecureConnection, explain
@@ -29,6 +30,19 @@ _PREFIX = re.compile(r"[\w.:/-]{1,100}", re.ASCII)
 
 async def open_store(url: StoreURL) -> RedisStore:
     """Connect and return the store; raises InvalidValueError, or a StoreError."""
+    client, keys, large = connect(url)
+    store = RedisStore(RedisEngine(client, keys))
+    try:
+        await _check_format(client, keys)
+        await store.find_index(large)
+    except BaseException:
+        await client.close()
+        raise
+    return store
+
+
+def connect(url: StoreURL) -> tuple[RedisClient, Keys, int]:
+    """Return a client, the keys, and the size from which a scope is searched by the server."""
     secure = url.scheme.startswith("rediss")
     given: dict[str, Any] = url.take(
         prefix=_prefix,
@@ -56,7 +70,7 @@ async def open_store(url: StoreURL) -> RedisStore:
     }
     connection_class = SecureConnection if secure else Connection
 
-    def connect() -> Redis | RedisCluster:
+    def new_client() -> Redis | RedisCluster:
         try:
             return (_cluster if "cluster" in url.scheme else _single)(url, connection_class, settings)
         except MnemicError:
@@ -64,15 +78,7 @@ async def open_store(url: StoreURL) -> RedisStore:
         except Exception as error:  # such as a missing TLS file
             raise explain(str(url), error) from error
 
-    client = RedisClient(str(url), connect, connections, timeout)
-    store = RedisStore(RedisEngine(client, keys))
-    try:
-        await _check_format(client, keys)
-        await store.find_index(large)
-    except BaseException:
-        await client.close()
-        raise
-    return store
+    return RedisClient(str(url), new_client, connections, timeout), keys, large
 
 
 def _single(url: StoreURL, connection_class: type[Connection], settings: dict[str, Any]) -> Redis:
@@ -141,4 +147,4 @@ _SSL: dict[str, Callable[[str], object]] = {
     "ssl_cert_reqs": lambda text: {"required": "required", "none": "none"}[text],
 }
 
-BACKEND = Backend(open=open_store)
+BACKEND = Backend(open=open_store, diagnose=diagnosed_by(__package__))

@@ -56,14 +56,14 @@ class Bucket:
     async def get(self, key: str, *, unless: str | None = None) -> Found | None:
         """Return an object; None if it does not exist. Raises UnchangedError if its ETag is `unless`."""
         condition = {} if unless is None else {"IfNoneMatch": unless}
-        answer = await self._send("get_object", accept=(304, 404), Key=key, **condition)
+        answer = await self.send("get_object", accept=(304, 404), Key=key, **condition)
         if answer == 304:
             raise UnchangedError
         return None if answer == 404 else Found(answer["Body"], str(answer["ETag"]))
 
     async def put_unique(self, key: str, data: bytes) -> None:
         """Put an object whose key nobody else uses."""
-        await self._send("put_object", Key=key, Body=data)
+        await self.send("put_object", Key=key, Body=data)
 
     async def put(self, key: str, data: bytes, *, over: str | None) -> str | None:
         """Put an object over the one with the ETag `over` or, if that is None, only if it does not exist.
@@ -72,21 +72,19 @@ class Bucket:
         request whose answer was lost, which then fails because of its own first attempt.
         """
         condition = {"IfNoneMatch": "*"} if over is None else {"IfMatch": over}
-        answer = await self._send("put_object", accept=_FAILED_CONDITION, Key=key, Body=data, **condition)
+        answer = await self.send("put_object", accept=_FAILED_CONDITION, Key=key, Body=data, **condition)
         return None if answer in _FAILED_CONDITION else str(answer["ETag"])
 
     async def delete(self, key: str, *, only: str | None = None) -> bool:
         """Delete an object; with `only`, if it has that ETag. Returns False if the condition fails."""
         condition = {} if only is None else {"IfMatch": only}
-        return (
-            await self._send("delete_object", accept=_FAILED_CONDITION, Key=key, **condition) not in _FAILED_CONDITION
-        )
+        return await self.send("delete_object", accept=_FAILED_CONDITION, Key=key, **condition) not in _FAILED_CONDITION
 
     async def list(self, prefix: str, *, after: str = "") -> AsyncGenerator[Listed, None]:
         """Yield all objects whose keys start with `prefix`, in order, after one."""
         more: dict[str, Any] = {"StartAfter": start} if (start := _in_xml(after)) else {}
         while True:
-            page = await self._send("list_objects_v2", Prefix=_in_xml(prefix), MaxKeys=PAGE, **more)
+            page = await self.send("list_objects_v2", Prefix=_in_xml(prefix), MaxKeys=PAGE, **more)
             for item in page.get("Contents", ()):
                 if item["Key"].startswith(prefix) and item["Key"] > after:
                     yield Listed(item["Key"], item["ETag"], item["LastModified"], item["Size"])
@@ -127,13 +125,13 @@ class Bucket:
         return supported
 
     async def now(self) -> datetime:
-        answer = await self._send("list_objects_v2", MaxKeys=1)
+        answer = await self.send("list_objects_v2", MaxKeys=1)
         return parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
 
     async def close(self) -> None:
         await self._requests.close()
 
-    async def _send(self, operation: str, *, accept: tuple[int, ...] = (), **parameters: Any) -> Any:
+    async def send(self, operation: str, *, accept: tuple[int, ...] = (), **parameters: Any) -> Any:
         """Return the answer to a request, or only its HTTP status if S3 refuses it with one of `accept`."""
         try:
             return await self._requests.send(operation, Bucket=self._name, **parameters)

@@ -15,6 +15,7 @@ from ...checks import shown
 from ...errors import InvalidValueError, StoreError, StoreUnavailableError, UnreadableStoreError
 from ...records import Record, StreamName, known_scope
 from ...store.codec import decode_record
+from ...store.diagnosis import diagnosed_by
 from ...store.protocol import Capability
 from ...store.registry import Backend, StoreURL
 from ...store.stream_state import Loaded, Needs, RecordState, StreamChange, StreamState
@@ -44,7 +45,7 @@ DAY = timedelta(days=1)
 MAX_EMPTY = 4096
 """Size of an object beyond which it is not the manifest of an empty scope."""
 
-_MARK = b"This prefix holds a store of Mnemic.\n"
+MARK = b"This prefix holds a store of Mnemic.\n"
 
 Result = TypeVar("Result")
 _seq: Callable[[StoredRecord], int] = attrgetter("seq")
@@ -399,6 +400,17 @@ async def collect(url: str, *, older: timedelta = DAY) -> int:
 
 async def _open_engine(url: StoreURL) -> S3Engine:
     """Open the engine of a prefix, after checking that its endpoint supports conditional puts."""
+    bucket, keys = await open_bucket(url)
+    try:
+        await bucket.check(keys.marker, MARK)
+    except BaseException:
+        await bucket.close()
+        raise
+    return S3Engine(bucket, keys)
+
+
+async def open_bucket(url: StoreURL) -> tuple[Bucket, Keys]:
+    """Return the bucket of a URL, which is not checked, and the keys below its prefix."""
     options = url.take(**aws.OPTIONS)
     prefix = unquote(url.split.path).strip("/")
     name = url.split.netloc
@@ -416,14 +428,7 @@ async def _open_engine(url: StoreURL) -> S3Engine:
             "request_checksum_calculation": "when_required",
             "response_checksum_validation": "when_required",
         }
-    bucket = Bucket(await aws.Requests.open("s3", url, **settings), name)
-    keys = Keys(prefix)
-    try:
-        await bucket.check(keys.marker, _MARK)
-    except BaseException:
-        await bucket.close()
-        raise
-    return S3Engine(bucket, keys)
+    return Bucket(await aws.Requests.open("s3", url, **settings), name), Keys(prefix)
 
 
-BACKEND = Backend(open=open_s3)
+BACKEND = Backend(open=open_s3, diagnose=diagnosed_by(__package__))

@@ -1,0 +1,91 @@
+"""Diagnoses a PostgreSQL database, in read-only transactions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import NotFoundError
+from ...event_loop import off_loop
+from ...store.diagnosis import Diagnosis
+from ...store.registry import StoreURL
+from ..sql.diagnosis import TABLES, check_schema
+from ..sql.schema import VERSION_TABLE
+from .opening import Options, PostgresDatabase, new_store
+
+INDEXES = {
+    "mnemic_streams_scope_kind": "ALTER TABLE mnemic_streams "
+    "ADD CONSTRAINT mnemic_streams_scope_kind UNIQUE (scope, kind)",
+    "mnemic_records_key": "ALTER TABLE mnemic_records ADD CONSTRAINT mnemic_records_key UNIQUE (stream_id, key)",
+    "mnemic_records_meta": "CREATE INDEX mnemic_records_meta ON mnemic_records "
+    "USING gin ((meta::jsonb) jsonb_path_ops) WITH (fastupdate = off) WHERE meta IS NOT NULL",
+}
+"""The indexes that are not primary keys, and what creates each."""
+DEAD_ROWS = 10_000
+"""Number of dead rows from which a table is worth a vacuum, if they are more than half of the others."""
+
+_OURS = "relname LIKE 'mnemic\\_%%' AND relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = %s::regclass)"
+
+
+async def diagnose(url: StoreURL) -> Diagnosis:
+    """Return the diagnosis of a database; raises NotFoundError if it has no store, or a StoreError."""
+    options = Options.of(url)
+    found = Diagnosis()
+    if await off_loop(lambda: PostgresDatabase(options).use(lambda connection: _check(connection.raw, url, found))):
+        found.store = new_store(options)
+    return found
+
+
+def _check(raw: Any, url: StoreURL, found: Diagnosis) -> bool:
+    """Check settings, tables, indexes and extensions; return whether the store can be read."""
+
+    def rows(statement: str, *values: Any) -> list[Any]:
+        result: list[Any] = raw.execute(statement, values).fetchall()
+        return result
+
+    raw.read_only = True
+    ((version, fsync, commit, standby),) = rows(
+        "SELECT current_setting('server_version'), current_setting('fsync'), current_setting('synchronous_commit'), "
+        "pg_is_in_recovery()"
+    )
+    found.engine = f"PostgreSQL {version}"
+    tables = {name for name in TABLES if rows("SELECT to_regclass(%s)", name) != [(None,)]}
+    if not tables:
+        raise NotFoundError(f"there is no store at {url}")
+    revision = None
+    if VERSION_TABLE in tables:
+        revision = next((str(row[0]) for row in rows(f"SELECT version_num FROM {VERSION_TABLE}")), None)
+    some = next(iter(tables))
+    indexes = dict(
+        rows(f"SELECT relname, indisvalid FROM pg_class JOIN pg_index ON oid = indexrelid WHERE {_OURS}", some)
+    )
+    readable = check_schema(found, revision, tables, INDEXES, indexes)
+    for name in (name for name, valid in indexes.items() if not valid):
+        found.error("invalid_index", f"the index {name} is not valid", f"REINDEX INDEX CONCURRENTLY {name}")
+    sizes = rows(
+        f"SELECT sum(pg_total_relation_size(oid)), sum(pg_indexes_size(oid)) FROM pg_class WHERE {_OURS} "
+        "AND relkind = 'r'",
+        some,
+    )
+    found.facts |= {"bytes": int(sizes[0][0] or 0), "index_bytes": int(sizes[0][1] or 0)}
+    if fsync != "on":
+        found.error("not_durable", f"fsync is {fsync}: a power cut damages the database", "ALTER SYSTEM SET fsync = on")
+    if commit == "off":
+        found.warn(
+            "not_durable", "synchronous_commit is off: a crash loses the newest writes", "SET synchronous_commit = on"
+        )
+    if standby:
+        found.error("standby", "the server is a standby, which takes no writes", "name the primary in the URL")
+    vectors = rows("SELECT installed_version FROM pg_available_extensions WHERE name = 'vector'")
+    found.facts["pgvector"] = vectors[0][0] if vectors else None
+    if not vectors or vectors[0][0] is None:
+        found.warn(
+            "no_pgvector",
+            "pgvector is not installed: scopes of any size are searched in the memory of your programs",
+            "CREATE EXTENSION vector" if vectors else "install the package pgvector on the server",
+        )
+    for name, dead, live in rows(
+        "SELECT relname, n_dead_tup, n_live_tup FROM pg_stat_user_tables WHERE relname = ANY(%s)", list(tables)
+    ):
+        if dead > max(DEAD_ROWS, live / 2):
+            found.warn("bloat", f"{name} has {dead:,} dead rows beside {live:,} others", f"VACUUM (ANALYZE) {name}")
+    return readable

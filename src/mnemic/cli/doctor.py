@@ -1,0 +1,70 @@
+"""The command doctor: what a store is, what is wrong with it, and what repairs that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .options import StoreChoice, json_option, run, store_options
+from .output import count, print_json, printable
+
+if TYPE_CHECKING:
+    from ..doctor import Examination
+
+
+@click.command()
+@json_option
+@store_options
+@click.pass_context
+def doctor(ctx: click.Context, store: StoreChoice, as_json: bool) -> None:
+    """Examine a store: what it is, what is wrong with it, and what repairs that.
+
+    It changes nothing, and works with a store that cannot be opened. The exit code is 1 if there are errors; there may
+    be warnings with 0.
+    """
+    from ..doctor import examine
+
+    found = run(examine(store.url, store.keys))
+    if as_json:
+        print_json(found)
+    else:
+        click.echo("\n".join(map(printable, _lines(found))))
+    ctx.exit(0 if found.healthy else 1)
+
+
+def _lines(found: Examination) -> Iterator[str]:
+    yield found.url
+    rows: dict[str, Any] = {"engine": found.engine or None, "schema": found.schema}
+    rows |= {name: _yes(getattr(found, name)) for name in ("durable", "shared", "encrypted")}
+    rows["embedder"] = found.embedder
+    if found.without_vectors:
+        rows["embedder"] = (
+            f"{found.embedder}; {count(found.without_vectors, 'text')} without vectors until the next recall"
+        )
+    if found.records is not None:
+        kinds = ", ".join(f"{number:,} {kind}" for kind, number in found.records.items())
+        rows["records"] = f"{sum(found.records.values()):,} in {count(found.scopes or 0, 'scope')}: {kinds or 'none'}"
+    rows |= {name.replace("_", " "): _figure(name, value) for name, value in found.facts.items()}
+    width = max(map(len, rows))
+    for name, value in rows.items():
+        if value is not None:
+            yield f"  {name.ljust(width)}  {value}"
+    for problem in sorted(found.problems, key=lambda one: one.severity):
+        yield f"{problem.severity} {problem.code}: {problem.text}"
+        yield f"  repair: {problem.repair}"
+    if not found.problems:
+        yield "no problems found"
+
+
+def _yes(value: bool | None) -> str | None:
+    return None if value is None else "yes" if value else "no"
+
+
+def _figure(name: str, value: Any) -> str | None:
+    if isinstance(value, bool):
+        return _yes(value)
+    if name.endswith("bytes") and isinstance(value, int):
+        return f"{value:,}"
+    return None if value is None else str(value)

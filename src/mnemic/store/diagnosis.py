@@ -1,0 +1,65 @@
+"""The diagnosis of a store: facts about it, what is wrong with it, and what repairs that."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct, field
+
+from ..records import Value
+from .protocol import Store
+
+if TYPE_CHECKING:
+    from .registry import StoreURL
+
+__all__ = ["Diagnosis", "Problem", "diagnosed_by"]
+
+
+class Problem(Value, frozen=True):
+    """Something that is wrong with a store.
+
+    An error means that data is lost, may get lost, or cannot be used; a warning, that it works but not as well as it
+    could. `code` is stable, for programs. `repair` is what to type or to do.
+    """
+
+    code: str
+    text: str
+    repair: str
+    severity: Literal["error", "warning"] = "error"
+
+
+class Diagnosis(Struct, kw_only=True):
+    """The result of a back-end's `diagnose`.
+
+    `store` is open for reading, for the checks that are the same for all back-ends; None if it cannot be opened
+    without changing anything.
+    """
+
+    engine: str = ""
+    """Name and version of the database."""
+    schema: str | None = None
+    """Version of the stored form."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """Sizes in bytes, settings and the like, by name."""
+    problems: list[Problem] = field(default_factory=list)
+    store: Store | None = None
+
+    def error(self, code: str, text: str, repair: str) -> None:
+        """Add an error."""
+        self.problems.append(Problem(code, text, repair))
+
+    def warn(self, code: str, text: str, repair: str) -> None:
+        """Add a warning."""
+        self.problems.append(Problem(code, text, repair, "warning"))
+
+
+def diagnosed_by(package: str | None) -> Callable[[StoreURL], Awaitable[Diagnosis]]:
+    """Return the function `diagnose` of a package's module `diagnosis`, which is loaded when it is called."""
+
+    async def diagnose(url: StoreURL) -> Diagnosis:
+        found: Diagnosis = await import_module(".diagnosis", package).diagnose(url)
+        return found
+
+    return diagnose

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @store_options
 @click.pass_context
 def doctor(ctx: click.Context, store: StoreChoice, as_json: bool) -> None:
-    """Examine a store: what it is, what is wrong with it, and what repairs that.
+    """Find what is wrong with a store, and what repairs it.
 
     It changes nothing, and works with a store that cannot be opened. The exit code is 1 if there are errors; there may
     be warnings with 0.

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import psycopg
+
 from ...errors import NotFoundError
 from ...event_loop import off_loop
 from ...store.diagnosis import Diagnosis
 from ...store.registry import StoreURL
 from ..sql.diagnosis import TABLES, check_schema
 from ..sql.schema import VERSION_TABLE
-from .opening import Options, PostgresDatabase, new_store
+from .errors import explain
+from .opening import Options, new_store
 
 INDEXES = {
     "mnemic_streams_scope_kind": "ALTER TABLE mnemic_streams "
@@ -30,7 +33,15 @@ async def diagnose(url: StoreURL) -> Diagnosis:
     """Return the diagnosis of a database; raises NotFoundError if it has no store, or a StoreError."""
     options = Options.of(url)
     found = Diagnosis()
-    if await off_loop(lambda: PostgresDatabase(options).use(lambda connection: _check(connection.raw, url, found))):
+
+    def work() -> bool:
+        try:
+            with psycopg.connect(**options.parameters) as raw:
+                return _check(raw, url, found)
+        except psycopg.Error as error:
+            raise explain(error, options.url) from error
+
+    if await off_loop(work):
         found.store = new_store(options)
     return found
 

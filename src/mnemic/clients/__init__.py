@@ -1,0 +1,1 @@
+"""Coding agents and desktop clients: entries in their configuration, and what their hooks do."""

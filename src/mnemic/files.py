@@ -18,9 +18,12 @@ DATABASE = b"SQLite format 3\0"
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-def replace_file(path: str | PathLike[str], content: bytes) -> None:
-    """Replace a file atomically, as `replacing` does."""
+def replace_file(path: str | PathLike[str], content: bytes, *, keep_mode: bool = False) -> None:
+    """Replace a file atomically, as `replacing` does; with `keep_mode` an existing one keeps its permissions."""
     with replacing(path) as file:
+        if keep_mode and hasattr(os, "fchmod"):
+            with suppress(FileNotFoundError):
+                os.fchmod(file.fileno(), stat.S_IMODE(check_path(path).stat().st_mode))
         file.write(content)
 
 

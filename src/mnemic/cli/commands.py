@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from ..errors import MnemicError
+from .clients import hook, install
 from .doctor import doctor
 from .edit import erase, forget, remember
 from .evaluate import evaluation
@@ -20,7 +21,7 @@ from .transfer import copy, export, import_
 SECTIONS: dict[str, list[click.Command]] = {
     "Look": [ls, show, stats, recall, ping],
     "Change": [remember, forget, erase],
-    "Connect": [mcp],
+    "Connect": [install, mcp, hook],
     "Move": [export, import_, copy],
     "Maintain": [doctor, migrate, reembed, reindex, rotate],
     "Measure": [evaluation],

@@ -6,25 +6,30 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-from msgspec import Struct
+from typing import Any, NamedTuple
 
 from ..checks import check_choice
 
 SERVER = "mnemic"
 """The name of our entry."""
 
+BEFORE_TURN = ("UserPromptSubmit", "BeforeAgent")
+"""Events whose answer is added to the prompt."""
+AT_START = ("SessionStart",)
+AFTER_TURN = ("Stop", "PreCompact", "SessionEnd", "AfterAgent")
+"""Events after a turn, or before the client forgets one."""
+EVENTS = (*AT_START, *BEFORE_TURN, *AFTER_TURN)
 
-class Command(Struct, frozen=True):
+
+class Command(NamedTuple):
     """A program with its arguments and environment variables."""
 
     program: str
     arguments: list[str]
-    variables: dict[str, str] = {}
+    variables: Mapping[str, str] = {}
 
 
-class Hooks(Struct, frozen=True):
+class Hooks(NamedTuple):
     """How a client runs hooks: its files, its names of the events, and the unit of its timeouts."""
 
     user: str
@@ -36,7 +41,7 @@ class Hooks(Struct, frozen=True):
     """Time limits other than ten seconds, by event."""
 
 
-class Client(Struct, frozen=True):
+class Client(NamedTuple):
     """A client: its files for a user and for a project, and where in them its MCP servers are."""
 
     title: str
@@ -57,9 +62,9 @@ class Client(Struct, frozen=True):
         """Return the entry that starts a server."""
         if self.servers[0] == "mcp":
             found = {"type": "local", "command": [command.program, *command.arguments], "enabled": True}
-            return found | ({"environment": command.variables} if command.variables else {})
+            return found | ({"environment": dict(command.variables)} if command.variables else {})
         found = {**self.fields, "command": command.program, "args": command.arguments}
-        return found | ({"env": command.variables} if command.variables else {})
+        return found | ({"env": dict(command.variables)} if command.variables else {})
 
 
 _CODE = "Code/User/globalStorage/{}/settings/{}"
@@ -118,9 +123,7 @@ CLIENTS: dict[str, Client] = {
     "opencode": Client(
         "opencode", user="~/.config/opencode/opencode.json", project="opencode.json", servers=("mcp",), terminal=True
     ),
-    "qwen-code": Client(
-        "Qwen Code", user="~/.qwen/settings.json", project=".qwen/settings.json", terminal=True
-    ),
+    "qwen-code": Client("Qwen Code", user="~/.qwen/settings.json", project=".qwen/settings.json", terminal=True),
     "roo-code": Client(
         "Roo Code",
         user=f"$CONFIG/{_ROO}",

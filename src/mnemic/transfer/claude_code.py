@@ -54,8 +54,13 @@ class TranscriptReader:
         self._time: datetime | None = None
 
     def read(self, line: bytes) -> TranscriptLine:
+<<<<<<< HEAD
         """Return the content of a line; it never raises for a line's content."""
         entry = _decoded(line)
+=======
+        """Return the messages of a line; its content never raises an error."""
+        entry = decode_line(line)
+>>>>>>> ac28aaf (mnemic install and mnemic hook: clients' configuration files, and what hooks of coding agents need)
         if not isinstance(entry, dict):
             return TranscriptLine(skipped="not a JSON object")
         if (skipped := _reason(entry)) is not None:
@@ -95,7 +100,7 @@ class TranscriptReader:
             raise InvalidValueError("content block")
         kind = block.get("type")
         if kind == "text":
-            text = _clean(block.get("text"))
+            text = clean_text(block.get("text"))
             if role == "user":
                 text = _without_reminders(text)
                 if text.lstrip().startswith(_MARKERS):
@@ -110,7 +115,8 @@ class TranscriptReader:
         return None if self.text_only or kind not in ("tool_use", "tool_result", "image") else _clean_json(block)
 
 
-def _decoded(line: bytes) -> Any:
+def decode_line(line: bytes) -> Any:
+    """Return the value of a JSON line, also if it has lone surrogates; None if it is not JSON."""
     try:
         return fast_json.decode(line)
     except (DecodeError, UnicodeDecodeError, RecursionError):
@@ -155,7 +161,7 @@ def _without_reminders(text: str) -> str:
     return "".join([*kept, text[at:]])
 
 
-def _clean(text: Any) -> str:
+def clean_text(text: Any) -> str:
     """Return a text with U+FFFD for what cannot be stored; raises InvalidValueError if it is none."""
     if not isinstance(text, str):
         raise InvalidValueError("text")
@@ -164,7 +170,7 @@ def _clean(text: Any) -> str:
 
 def _clean_json(value: Any) -> Any:
     if isinstance(value, str):
-        return _clean(value)
+        return clean_text(value)
     if isinstance(value, list):
         return [_clean_json(item) for item in value]
-    return {_clean(key): _clean_json(item) for key, item in value.items()} if isinstance(value, dict) else value
+    return {clean_text(key): _clean_json(item) for key, item in value.items()} if isinstance(value, dict) else value

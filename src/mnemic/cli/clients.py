@@ -1,0 +1,217 @@
+"""Commands for coding agents and desktop clients: install, hook."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..clients.known import AFTER_TURN, BEFORE_TURN, CLIENTS, EVENTS
+from ..errors import MissingExtraError, NotFoundError, StoreError
+from .options import SCOPE, STORE, StoreChoice, debug_option, default_store, default_store_options, open_store
+from .output import printable
+
+if TYPE_CHECKING:
+    from ..clients.known import Command
+    from ..records import ScopePath
+
+READ_SECONDS = 5.0
+"""Time limit for reading the input and loading the library."""
+RECALL_SECONDS = 0.3
+STORE_SECONDS = 10.0
+MAX_INPUT = 64 * 1024 * 1024
+
+
+@click.command()
+@click.argument("client", type=click.Choice(sorted(CLIENTS)), metavar="CLIENT")
+@click.option(
+    "--project", is_flag=True, help="Change the configuration of this folder's project, not that of the user."
+)
+@click.option("--hooks", is_flag=True, help="Also recall for each prompt and store each turn, by the client's hooks.")
+@click.option("--store", "-s", type=STORE, envvar="MNEMIC_STORE", show_envvar=True, help="The store that it uses.")
+@click.option("--scope", type=SCOPE, help="The scope that it uses.")
+@click.option("--profile", metavar="NAME,…", help="The tools that it offers, as for mnemic mcp.")
+@click.option("--key-file", metavar="FILE", help="A file with the key of an encrypted store.")
+@click.option("--key-env", metavar="NAME", help="The same, in an environment variable that the client passes on.")
+@click.option("--remove", is_flag=True, help="Take back what an earlier install added.")
+@click.option("--dry-run", is_flag=True, help="Show the change, and make none.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+@debug_option
+def install(client: str, project: bool, hooks: bool, remove: bool, dry_run: bool, yes: bool, **options: Any) -> None:
+    """Connect a client to a memory, by its configuration file.
+
+    CLIENT is one of: {names}.
+
+    It shows the change as a diff, and asks before it makes it. Nothing else in the file changes, and a file that
+    cannot be read is an error and stays as it is.
+    """
+    from ..checks import check_extra
+    from ..clients.install import plan_install, plan_removal
+    from ..clients.known import find_client
+
+    known = find_client(client)
+    folder = Path.cwd() if project else None
+    if remove:
+        changes = plan_removal(known, folder)
+    else:
+        check_extra("mcp", "an MCP server", "mcp")
+        server, hook = _commands(known.terminal, folder, **options)
+        changes = plan_install(known, folder, server, hook if hooks else None)
+    for change in changes:
+        click.echo(printable(change.diff()), nl=False)
+    if not changes:
+        click.echo(f"nothing to change for {known.title}")
+    elif not dry_run:
+        if not yes:
+            click.confirm(f"Make {'this change' if len(changes) == 1 else 'these changes'}?", abort=True, err=True)
+        for change in changes:
+            change.make()
+        click.echo(f"{known.title} uses {'no memory' if remove else 'this memory'} when it is started again")
+
+
+install.help = (install.help or "").format(names=", ".join(sorted(CLIENTS)))
+
+
+def _commands(
+    terminal: bool,
+    folder: Path | None,
+    store: str | None,
+    scope: ScopePath | None,
+    profile: str | None,
+    key_file: str | None,
+    key_env: str | None,
+) -> tuple[Command, Command]:
+    """Return the commands of the server and of the hooks."""
+    from ..clients.install import find_program
+    from ..clients.known import Command
+    from ..clients.project import project_scope
+    from ..store.registry import StoreURL
+
+    program, *start = find_program(portable=terminal or folder is not None)
+    options: list[str] = []
+    variables: dict[str, str] = {}
+    if store is not None:
+        url = _absolute(store)
+        # Every user of the machine can see arguments, so a URL with secrets is no argument.
+        if str(StoreURL.parse(url)) == url:
+            options += ["--store", url]
+        else:
+            variables["MNEMIC_STORE"] = url
+    for name, value in (("--key-file", key_file and str(Path(key_file).absolute())), ("--key-env", key_env)):
+        options += [name, value] if value else []
+    fixed = ["--scope", str(scope)] if scope is not None else []
+    server = fixed or (["--project"] if terminal else ["--scope", str(project_scope(folder))] if folder else [])
+    tools = ["--profile", profile] if profile else []
+    return (
+        Command(program, [*start, "mcp", *options, *server, *tools], variables),
+        Command(program, [*start, "hook", *options, *fixed], variables),
+    )
+
+
+def _absolute(url: str) -> str:
+    """Return a URL whose SQLite file is absolute, since clients start commands in other folders."""
+    from urllib.parse import quote, unquote
+
+    scheme, slashes, rest = url.partition(":///")
+    if scheme.lower() != "sqlite" or not slashes or rest.startswith("/"):
+        return url
+    path, question, options = rest.partition("?")
+    return f"{scheme}:///{quote(str(Path(unquote(path)).absolute()), safe='/:')}{question}{options}"
+
+
+class HookUsageError(click.UsageError):
+    """An error of usage with exit code 1: agents take 2 as an order to stop."""
+
+    exit_code = 1
+
+
+class HookCommand(click.Command):
+    """A command whose errors of usage are a HookUsageError."""
+
+    def make_context(self, *arguments: Any, **extra: Any) -> click.Context:
+        """Parse the arguments."""
+        try:
+            return super().make_context(*arguments, **extra)
+        except click.UsageError as error:
+            raise HookUsageError(error.format_message(), error.ctx) from None
+
+
+@click.command(cls=HookCommand)
+@click.argument("event", type=click.Choice(EVENTS, case_sensitive=False), metavar="EVENT")
+@click.option("--scope", type=SCOPE, help="The scope to use; by default that of the project.")
+@click.option("--max-tokens", type=click.IntRange(1), default=800, show_default=True, help="The size of an answer.")
+@click.option("--min-score", type=float, default=0.3, show_default=True, help="Leave out what answers less well.")
+@click.option("--timeout", type=click.FloatRange(0.01, 600), metavar="SECONDS", help="When to give up.")
+@click.option("--log", type=click.Path(path_type=Path), metavar="FILE", help="Where failures are logged.")
+@default_store_options
+def hook(
+    store: StoreChoice,
+    event: str,
+    scope: ScopePath | None,
+    max_tokens: int,
+    min_score: float,
+    timeout: float | None,
+    log: Path | None,
+) -> None:
+    """Do what a coding agent's hook needs.
+
+    EVENT is one of: {events}. Before a turn it answers with what is remembered that may bear on the prompt; after
+    a turn it stores what was said. The input is the hook's JSON on stdin. It never stops the agent: whatever fails
+    is logged, and the exit code is 0.
+    """
+    from ..clients.watchdog import Watchdog
+
+    if sys.stdin.isatty():
+        raise HookUsageError("A coding agent runs this command, with JSON on stdin.")
+    watchdog = Watchdog(event, log or Path(default_store()).with_name("hooks.log"))
+    try:
+        watchdog.allow(READ_SECONDS, "reading the input")
+        given = sys.stdin.buffer.read(MAX_INPUT)
+        text = _done(event, given, store, scope, max_tokens, min_score, timeout, watchdog)
+        watchdog.answer(text)
+    except Exception as error:
+        # Texts of other errors may quote what was said.
+        said = isinstance(error, StoreError | MissingExtraError) and not isinstance(error, NotFoundError)
+        watchdog.report(f"{type(error).__name__}: {error}" if said else type(error).__name__)
+        watchdog.answer("")
+
+
+hook.help = (hook.help or "").format(events=", ".join(EVENTS))
+
+
+def _done(
+    event: str,
+    given: bytes,
+    store: StoreChoice,
+    scope: ScopePath | None,
+    max_tokens: int,
+    min_score: float,
+    timeout: float | None,
+    watchdog: Any,
+) -> str:
+    """Do what an event needs, and return the answer; raises whatever fails."""
+    from msgspec import json
+
+    from .. import api  # noqa: F401 - the time limit of the store begins when the library is loaded
+    from ..clients import hooks
+    from ..layers import index  # noqa: F401 - which loads numpy
+
+    found = hooks.Event.of(json.decode(given, type=dict[str, Any]))
+    after = event in AFTER_TURN
+    watchdog.allow(timeout or (STORE_SECONDS if after else RECALL_SECONDS), "the store")
+    try:
+        with open_store(store, create=after, tokens="o200k_base" if after else hooks.EstimatedTokens()) as memory:
+            place = memory.scope(scope or found.scope)
+            if after:
+                hooks.store_turns(memory, place, found)
+                return ""
+            ask = hooks.recall_for(place, found, max_tokens, min_score) if event in BEFORE_TURN else ""
+            text = ask if event in BEFORE_TURN else hooks.overview(place, max_tokens)
+    except NotFoundError:
+        if after:
+            raise
+        return ""  # nothing was stored yet
+    answer = {"hookSpecificOutput": {"hookEventName": event, "additionalContext": text}}
+    return json.encode(answer).decode() if text else ""

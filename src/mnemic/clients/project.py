@@ -1,0 +1,46 @@
+"""The scope of a project: which folder is the project, and the name of its scope."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+
+from ..records import ScopePath
+
+PROJECTS = "projects"
+"""The scope above those of all projects."""
+
+
+def project_scope(folder: Path) -> ScopePath:
+    """Return the scope of the project that a folder is in: its name, and a hash of its path.
+
+    The hash tells two projects of the same name apart.
+    """
+    root = project_folder(folder)
+    name = re.sub(r"[^\w.-]+", "-", root.name)[:80].strip("-") or "root"
+    digest = hashlib.sha256(str(root).encode(errors="surrogateescape")).hexdigest()[:10]
+    return ScopePath.of(PROJECTS, f"{name}-{digest}")
+
+
+def project_folder(folder: Path) -> Path:
+    """Return the repository that a folder is in, of a worktree its main repository; else the folder itself."""
+    start = folder.resolve()
+    for place in (start, *start.parents):
+        mark = place / ".git"
+        if mark.is_dir():
+            return place
+        if mark.is_file():
+            return _main_repository(mark) or place
+    return start
+
+
+def _main_repository(mark: Path) -> Path | None:
+    """Return the repository of a worktree, whose file `.git` names a folder in it; None for a submodule."""
+    try:
+        named = mark.read_text(errors="replace").removeprefix("gitdir:").strip()
+    except OSError:
+        return None
+    admin = (mark.parent / named).resolve()
+    is_worktree = admin.parent.name == "worktrees" and admin.parent.parent.name == ".git"
+    return admin.parent.parent.parent if is_worktree else None

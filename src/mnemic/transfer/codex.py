@@ -1,0 +1,35 @@
+"""Reads rollouts, the transcripts of Codex: from JSON lines to messages; no I/O."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..checks import MAX_SIZE
+from ..errors import InvalidValueError
+from ..messages import Message, Role
+from ..records import now, parse_time
+from .claude_code import clean_text, decode_line
+
+SOURCE = {"source": "codex"}
+_ROLES: dict[str, Role] = {"user_message": "user", "agent_message": "assistant"}
+
+
+def read_rollout_line(line: bytes, offset: int) -> Message | None:
+    """Return the message that was typed or shown, with the line's offset in the file as its id; None if there is none.
+
+    Tool calls, reasoning, instructions and subagents are left out.
+    """
+    entry = decode_line(line)
+    payload = entry.get("payload") if isinstance(entry, dict) and entry.get("type") == "event_msg" else None
+    role = _ROLES.get(str(payload.get("type"))) if isinstance(payload, dict) else None
+    if role is None or not isinstance(payload, dict):
+        return None
+    stamp: Any = entry.get("timestamp")
+    try:
+        text = clean_text(payload.get("message"))
+        time = parse_time(stamp, "timestamp") if isinstance(stamp, str) else now()
+    except InvalidValueError:
+        return None
+    if not text.strip() or len(text) > MAX_SIZE:
+        return None
+    return Message(role, text, f"{offset:012d}", metadata=SOURCE, timestamp=time)

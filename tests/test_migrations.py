@@ -42,7 +42,7 @@ def test_the_migrations_give_the_schema_that_the_code_expects(tmp_path: Path) ->
         context = MigrationContext.configure(
             connection, opts={"version_table": VERSION_TABLE, "compare_type": True, "include_name": lambda *_: True}
         )
-        assert compare_metadata(context, metadata) == []
+        assert compare_metadata(context, metadata()) == []
     engine.dispose()
 
 
@@ -111,7 +111,7 @@ def test_postgresql_gets_the_schema_that_the_code_expects(server_url: str) -> No
         context = MigrationContext.configure(
             connection, opts={"version_table": VERSION_TABLE, "compare_type": True, "include_object": expected}
         )
-        assert compare_metadata(context, metadata) == []
+        assert compare_metadata(context, metadata()) == []
     engine.dispose()
 
 

@@ -67,10 +67,7 @@ def test_a_new_field_of_a_record_touches_three_files(tmp_path: Path) -> None:
             "    derived: dict[str, bytes]",
             "    mood: str | None = None\n    derived: dict[str, bytes]",
         ),
-        sql / "schema.py": (
-            '    UniqueConstraint("stream_id", "key"',
-            '    Column("mood", Text),\n    UniqueConstraint("stream_id", "key"',
-        ),
+        sql / "schema.py": ('"valid_from": "BIGINT NULL", ', '"valid_from": "BIGINT NULL", "mood": "TEXT NULL", '),
     }
     for path, (before, after) in edits.items():
         text = path.read_text()

@@ -54,13 +54,8 @@ class TranscriptReader:
         self._time: datetime | None = None
 
     def read(self, line: bytes) -> TranscriptLine:
-<<<<<<< HEAD
-        """Return the content of a line; it never raises for a line's content."""
-        entry = _decoded(line)
-=======
         """Return the messages of a line; its content never raises an error."""
         entry = decode_line(line)
->>>>>>> ac28aaf (mnemic install and mnemic hook: clients' configuration files, and what hooks of coding agents need)
         if not isinstance(entry, dict):
             return TranscriptLine(skipped="not a JSON object")
         if (skipped := _reason(entry)) is not None:

@@ -7,15 +7,11 @@ from functools import cache
 from typing import Any
 
 from msgspec import json
-from sqlalchemy import ColumnElement, Table, Text, and_, bindparam, cast, false, func, literal_column, or_, text
-from sqlalchemy.dialects.postgresql import JSONB
-from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
-from sqlalchemy.sql.expression import FromClause
 
 from ...store.codec import FIELDS
 from ...store.query import Operator, Scalar
-from ..sql.schema import RECORD_STATE_COLUMNS, STREAM_COLUMNS, VERSION_TABLE, derived, labels, records
-from ..sql.statements import EQUAL, OPERATORS, Flavor, Prepared, Statements
+from ..sql.schema import DERIVED, LABELS, RECORD_STATE_COLUMNS, RECORDS, STREAM_COLUMNS, TABLES, VERSION_TABLE
+from ..sql.statements import EQUAL, Flavor, Prepared, Statements, compared
 
 _encode = json.Encoder().encode
 
@@ -25,63 +21,60 @@ def _json_value(value: Scalar) -> Any:
     return _encode(value).decode() if isinstance(value, bool | int | float) else value
 
 
-def _test_json(here: FromClause, group: str, n: int, op: Operator, kind: str, places: list[int]) -> ColumnElement[bool]:
+def _test_json(group: str, n: int, op: Operator, kind: str, places: list[int]) -> str:
     """Return a JSON test by value, which the metadata index can answer."""
-    object = cast(here.c[group], JSONB)
-    name = bindparam(f"name_{n}", type_=Text)
-    member: Any = object.op("->", return_type=JSONB())(name)
-    type = func.jsonb_typeof(member)
+    name = f"CAST(:name_{n} AS text)"
+    object = f"CAST(r.{group} AS jsonb)"
+    member = f"({object} -> {name})"
     if kind == "null":
-        return func.coalesce(type, literal_column("'null'")) == literal_column("'null'")
-    values: list[Any]
+        return f"coalesce(jsonb_typeof({member}), 'null') = 'null'"
     if kind == "text":
-        values = [bindparam(f"value_{n}_{m}", type_=Text) for m in places]
-        text = object.op("->>", return_type=Text())(name).collate("C")
-        test = and_(type == literal_column("'string'"), OPERATORS[op](text, values))
-        values = [func.to_jsonb(value) for value in values]
+        values = [f"CAST(:value_{n}_{m} AS text)" for m in places]
+        text = f'(({object} ->> {name}) COLLATE "C")'
+        test = f"jsonb_typeof({member}) = 'string' AND {compared(text, op, values)}"
+        values = [f"to_jsonb({value})" for value in values]
     else:
-        values = [bindparam(f"value_{n}_{m}", type_=JSONB) for m in places]
+        values = [f"CAST(:value_{n}_{m} AS jsonb)" for m in places]
         # JSON compares numbers exactly; other types are only tested for equality.
-        test = OPERATORS[op](member, values)
+        test = compared(member, op, values)
         if op not in EQUAL:
-            test = and_(type == literal_column("'number'"), test)
-    test = func.coalesce(test, false())
+            test = f"jsonb_typeof({member}) = 'number' AND {test}"
+    test = f"coalesce({test}, false)"
     if group == "meta" and op in EQUAL:
-        found = or_(*(object.op("@>")(func.jsonb_build_object(name, value)) for value in values))
-        test = and_(here.c.meta.is_not(None), found, test)
+        found = " OR ".join(f"({object} @> jsonb_build_object({name}, {value}))" for value in values)
+        test = f"r.meta IS NOT NULL AND ({found}) AND {test}"
     return test
 
 
-FLAVOR = Flavor(
-    PGDialect_psycopg(paramstyle="numeric_dollar"),  # type: ignore[no-untyped-call]
-    _test_json,
-    _json_value,
-    plans=True,
-)
+FLAVOR = Flavor("$", _test_json, _json_value, plans=True)
 
 _IS_LIVE = "({0}.expires IS NULL OR {0}.expires > :now)"
 _RECORD_STATES = (
     f"SELECT {', '.join(RECORD_STATE_COLUMNS)} FROM mnemic_records "
     "WHERE stream_id = (SELECT id FROM mnemic_streams WHERE scope = :scope AND kind = :kind)"
 )
-_TYPES = {column.name: column.type.compile(FLAVOR.dialect).partition(" COLLATE")[0] for column in records.columns}
+_SQL_TYPES = {"KEY": "BIGINT", "NAME": "TEXT"}
+_TYPES = {name: _SQL_TYPES.get(type, type.removesuffix(" NULL")) for name, type in TABLES[RECORDS].items()}
 
 
 def prepared(sql: str, *, keep_plan: bool = True) -> Prepared:
-    return Prepared(text(sql), FLAVOR.dialect, keep_plan=keep_plan)
+    """Return a statement."""
+    return Prepared(sql, FLAVOR, keep_plan=keep_plan)
 
 
 def _assignments(columns: Iterable[str]) -> str:
     return ", ".join(f"{name} = :{name}" for name in columns)
 
 
-def _insert(table: Table, conflict: str = "") -> Prepared:
-    names = [column.name for column in table.columns]
+def _insert(table: str, conflict: str = "") -> Prepared:
+    names = TABLES[table]
     values = ", ".join(f":{name}" for name in names)
     return prepared(f"INSERT INTO {table} ({', '.join(names)}) VALUES ({values}) {conflict}")
 
 
 class PostgresStatements(Statements):
+    """All statements, for PostgreSQL."""
+
     def __init__(self) -> None:
         super().__init__(FLAVOR)
         self.revision: Prepared = prepared(f"SELECT version_num FROM {VERSION_TABLE}")
@@ -106,9 +99,9 @@ class PostgresStatements(Statements):
             f"INSERT INTO mnemic_streams ({', '.join(STREAM_COLUMNS)}) "
             f"VALUES ({', '.join(f':{name}' for name in STREAM_COLUMNS)}) ON CONFLICT DO NOTHING RETURNING id"
         )
-        self.add, self.add_label = (_insert(table) for table in (records, labels))
+        self.add, self.add_label = (_insert(table) for table in (RECORDS, LABELS))
         self.put_derived: Prepared = _insert(
-            derived,
+            DERIVED,
             "ON CONFLICT (stream_id, seq, name) DO UPDATE SET version = excluded.version, value = excluded.value",
         )
         self.set: Prepared = prepared(
@@ -123,11 +116,11 @@ class PostgresStatements(Statements):
         )
         self.remove_seqs: list[Prepared] = [
             prepared(f"DELETE FROM {table} WHERE stream_id = :stream_id AND seq = ANY(CAST(:seqs AS bigint[]))")
-            for table in (records, derived)
+            for table in (RECORDS, DERIVED)
         ]
         self.clear: list[Prepared] = [
             prepared(f"DELETE FROM {table} WHERE stream_id = :stream_id AND seq <> ALL(CAST(:spared AS bigint[]))")
-            for table in (records, labels, derived)
+            for table in (RECORDS, LABELS, DERIVED)
         ]
         self.remove_labels: Prepared = prepared(
             "DELETE FROM mnemic_labels WHERE stream_id = :stream_id AND (name, value, seq) IN (SELECT * FROM "

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
 from msgspec import UNSET, Struct
-from sqlalchemy import Table
 
 from ...checks import from_microseconds
 from ...errors import LimitError, StoreBusyError, StoreError, StoreUnavailableError, UnreadableStoreError
@@ -29,7 +28,7 @@ from ...telemetry.calls import count
 from ..sql.reading import Connection as Reads
 from ..sql.reading import SqlReads
 from ..sql.reading import Work as ReadWork
-from ..sql.schema import LoadedRows, derived, labels, records, stream_values, to_record_state, to_row, to_stream
+from ..sql.schema import DERIVED, LABELS, RECORDS, TABLES, LoadedRows, stream_values, to_record_state, to_row, to_stream
 from ..write_queue import Result as WriteResult
 from ..write_queue import WriteQueue, scope_of
 from .client import Connection, LostConnectionError, Pool, PostgresClient, Query
@@ -256,7 +255,7 @@ async def apply(
         new_ids |= {name: rows[0][0] for name, rows in zip(new, answers, strict=True)}
         removals = []
     updates: list[Query] = []
-    inserts: dict[Table, list[Row]] = {records: [], labels: [], derived: []}
+    inserts: dict[str, list[Row]] = {RECORDS: [], LABELS: [], DERIVED: []}
     for change in changes:
         if change.before is not None:
             removals += _removals(sql, change, ids[change.name])
@@ -264,10 +263,10 @@ async def apply(
             continue
         id = new_ids[change.name]
         added = {record.seq for record in change.added}
-        inserts[records] += [to_row(record, id) for record in change.added]
+        inserts[RECORDS] += [to_row(record, id) for record in change.added]
         updates += [(sql.set, to_row(record, id)) for record in change.replaced]
         for record in (*change.added, *change.replaced):
-            inserts[labels] += [
+            inserts[LABELS] += [
                 {"stream_id": id, "name": name, "value": value, "seq": record.seq}
                 for name, value in record.labels.items()
             ]
@@ -276,22 +275,22 @@ async def apply(
             if item.value is None:
                 updates.append((sql.remove_derived, row))
             elif item.seq in added:
-                inserts[derived].append(row)
+                inserts[DERIVED].append(row)
             else:
                 updates.append((sql.put_derived, row))
         if change.after is not change.before and change.name not in new:
             updates.append((sql.set_stream, stream_values(change.after, id)))
     if sum(map(len, inserts.values())) < COPY_FROM:
-        statements = {records: sql.add, labels: sql.add_label, derived: sql.put_derived}
+        statements = {RECORDS: sql.add, LABELS: sql.add_label, DERIVED: sql.put_derived}
         removals += [(statements[table], row) for table, rows in inserts.items() for row in rows]
     else:
         if removals:
             await connection.each(removals)
             removals = []
         for table, rows in inserts.items():
-            columns = [column.name for column in table.columns]
+            columns = list(TABLES[table])
             if rows:
-                await connection.insert(table.name, columns, map(itemgetter(*columns), rows))
+                await connection.insert(table, columns, map(itemgetter(*columns), rows))
     connection.committing = True
     await connection.each([*removals, *updates, (sql.commit, {})])
 

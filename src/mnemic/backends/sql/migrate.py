@@ -54,7 +54,7 @@ def revisions() -> list[str]:
 def _revision(raw: Any, engine: Engine) -> str | None:
     if raw.execute(engine.find_table).fetchone() is None:
         return None
-    row = raw.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchone()  # noqa: S608
+    row = raw.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchone()
     if row is None:
         raise UnreadableStoreError(f"the table {VERSION_TABLE} is empty: it is not a Mnemic database")
     return str(row[0])

@@ -7,18 +7,6 @@ from operator import attrgetter
 from typing import Any
 
 from msgspec import field, json
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    Column,
-    Double,
-    Integer,
-    LargeBinary,
-    MetaData,
-    Table,
-    Text,
-    UniqueConstraint,
-)
 
 from ...checks import shown
 from ...errors import UnreadableStoreError
@@ -31,77 +19,61 @@ HEAD = "0001"
 VERSION_TABLE = "mnemic_schema"
 """Alembic's revision table; a name of its own, so that Mnemic can share a database."""
 
-metadata: MetaData = MetaData()
+STREAMS, RECORDS, LABELS, DERIVED = "mnemic_streams", "mnemic_records", "mnemic_labels", "mnemic_derived"
 
-Id: BigInteger = BigInteger().with_variant(Integer, "sqlite")
-"""SQLite numbers rows automatically only in an INTEGER column."""
+TABLES: dict[str, dict[str, str]] = {
+    STREAMS: {
+        "id": "ID", "scope": "NAME", "kind": "NAME", "last_seq": "BIGINT", "version": "BIGINT", "count": "BIGINT",
+        "weight": "BIGINT", "created": "BIGINT", "updated": "BIGINT", "ttl": "BIGINT NULL", "expires": "BIGINT NULL",
+        "soonest": "BIGINT NULL", "settings": "TEXT NULL",
+    },
+    RECORDS: {
+        "stream_id": "KEY", "seq": "KEY", "key": "NAME", "version": "BIGINT", "text": "TEXT NULL",
+        "title": "TEXT NULL", "data": "TEXT NULL", "meta": "TEXT NULL", "labels": "TEXT NULL",
+        "importance": "DOUBLE PRECISION NULL", "weight": "BIGINT", "pinned": "BOOLEAN", "created": "BIGINT",
+        "updated": "BIGINT", "expires": "BIGINT NULL", "valid_from": "BIGINT NULL", "valid_to": "BIGINT NULL",
+    },
+    LABELS: {"stream_id": "KEY", "name": "NAME KEY", "value": "NAME KEY", "seq": "KEY"},
+    DERIVED: {"stream_id": "KEY", "seq": "KEY", "name": "NAME KEY", "version": "BIGINT", "value": "BYTEA"},
+}  # fmt: skip
+"""Columns of each table. Streams have totals, and `soonest`, a lower bound of the first expiry. In records, times are
+microseconds since 1970; data, meta and labels are JSON, NULL if empty. Labels are an index. Derived values are valid
+while the record has `version`, or always if that is 0.
+"""
 
-Name: Text = Text().with_variant(Text(collation="C"), "postgresql")
-"""Text compared and sorted by code point, as in Python; SQLite's default."""
+
+def metadata() -> Any:
+    """Return the tables as SQLAlchemy knows them, which only migrations need: loading it takes long."""
+    import sqlalchemy as sa
+
+    name = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")  # sorted by code point, as in Python
+    types: dict[str, Any] = {
+        "ID": sa.BigInteger().with_variant(sa.Integer, "sqlite"),  # SQLite numbers only an INTEGER automatically
+        "NAME": name, "KEY": sa.BigInteger, "BIGINT": sa.BigInteger, "TEXT": sa.Text, "BOOLEAN": sa.Boolean,
+        "DOUBLE PRECISION": sa.Double, "BYTEA": sa.LargeBinary, "NAME KEY": name,
+    }  # fmt: skip
+    unique = {STREAMS: ("scope", "kind"), RECORDS: ("stream_id", "key")}
+    names = {STREAMS: f"{STREAMS}_scope_kind", RECORDS: f"{RECORDS}_key"}
+    found = sa.MetaData()
+    for table, columns in TABLES.items():
+        made = [
+            sa.Column(
+                column,
+                types[type.removesuffix(" NULL")],
+                primary_key=type == "ID" or type.endswith("KEY"),
+                nullable=type.endswith(" NULL"),
+                autoincrement=type == "ID" or "auto",
+            )
+            for column, type in columns.items()
+        ]
+        keys = [sa.UniqueConstraint(*unique[table], name=names[table])] if table in unique else []
+        sa.Table(table, found, *made, *keys)
+    return found
 
 
-def _columns(type: Any, *names: str, nullable: bool = False) -> list[Column[Any]]:
-    return [Column(name, type, nullable=nullable) for name in names]
-
-
-def _key(type: Any, *names: str) -> list[Column[Any]]:
-    return [Column(name, type, primary_key=True, autoincrement=False) for name in names]
-
-
-streams: Table[Any] = Table(
-    "mnemic_streams",
-    metadata,
-    Column("id", Id, primary_key=True),
-    *_columns(Name, "scope", "kind"),
-    *_columns(BigInteger, "last_seq", "version", "count", "weight", "created", "updated"),
-    *_columns(BigInteger, "ttl", "expires", "soonest", nullable=True),
-    Column("settings", Text),
-    UniqueConstraint("scope", "kind", name="mnemic_streams_scope_kind"),
-)
-"""Totals of each stream. `soonest` is a lower bound of the first expiry."""
-
-records: Table[Any] = Table(
-    "mnemic_records",
-    metadata,
-    *_key(BigInteger, "stream_id", "seq"),
-    Column("key", Name, nullable=False),
-    Column("version", BigInteger, nullable=False),
-    *_columns(Text, "text", "title", "data", "meta", "labels", nullable=True),
-    Column("importance", Double),
-    Column("weight", BigInteger, nullable=False),
-    Column("pinned", Boolean, nullable=False),
-    *_columns(BigInteger, "created", "updated"),
-    *_columns(BigInteger, "expires", "valid_from", "valid_to", nullable=True),
-    UniqueConstraint("stream_id", "key", name="mnemic_records_key"),
-)
-"""Times are microseconds since 1970; data, meta and labels are JSON, NULL if empty."""
-
-labels: Table[Any] = Table(
-    "mnemic_labels",
-    metadata,
-    *_key(BigInteger, "stream_id"),
-    *_key(Name, "name", "value"),
-    *_key(BigInteger, "seq"),
-    sqlite_with_rowid=False,
-)
-"""Label index of records."""
-
-derived: Table[Any] = Table(
-    "mnemic_derived",
-    metadata,
-    *_key(BigInteger, "stream_id", "seq"),
-    *_key(Name, "name"),
-    Column("version", BigInteger, nullable=False),
-    Column("value", LargeBinary, nullable=False),
-    sqlite_with_rowid=False,
-)
-"""Derived values, valid while the record has `version`, or always if that is 0."""
-
-COLUMNS = ("stream_id", *FIELDS)
-"""Columns of a record's row in the order of `record_row`."""
 RECORD_STATE_COLUMNS = ("key", "seq", "version", "created", "weight", "labels", "expires")
 """Columns of a record that the write path needs."""
-STREAM_COLUMNS = tuple(column.name for column in streams.columns if column.name != "id")
+STREAM_COLUMNS = tuple(TABLES[STREAMS])[1:]
 """Columns of a stream: the first fields of its state."""
 
 _stream_values: Callable[[StreamState], tuple[Any, ...]] = attrgetter(*STREAM_COLUMNS)

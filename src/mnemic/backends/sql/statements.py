@@ -1,48 +1,29 @@
-"""SQL statements and scan conditions: built with SQLAlchemy Core, compiled once per dialect, run by the driver.
-
-Building and compiling a statement costs more than running it in SQLite, so it is not done per call.
-"""
+"""SQL statements and scan conditions, as text: made once for each shape, run by the driver."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cache, lru_cache
 from operator import itemgetter
 from typing import Any, Literal
 
 from msgspec import Struct
-from sqlalchemy import (
-    BigInteger,
-    ColumnElement,
-    Dialect,
-    Select,
-    and_,
-    bindparam,
-    exists,
-    false,
-    func,
-    literal_column,
-    null,
-    or_,
-    select,
-)
-from sqlalchemy.sql.expression import Executable, FromClause
 
 from ...checks import to_microseconds
 from ...records import ONCE_KIND
 from ...store.codec import FIELDS
 from ...store.matching import family
 from ...store.query import Condition, Operator, Scalar, Scan
-from .schema import derived, labels, records, streams
+from .schema import STREAM_COLUMNS
 
 Parameters = Mapping[str, Any]
 Reach = Literal["here", "below", "everywhere"]
 """Range of streams: one scope, a scope and those below it, or all."""
 
-
-JsonTest = Callable[[FromClause, str, int, Operator, str, list[int]], ColumnElement[bool]]
-"""Makes a JSON test from a table, a JSON column, a condition's number, its operator, a type family, and the
+JsonTest = Callable[[str, int, Operator, str, list[int]], str]
+"""Makes a JSON test of the record `r` from a JSON column, a condition's number, its operator, a type family, and the
 positions of the values of that family. The name within the JSON is the parameter `name_<number>`, a value is
 `value_<number>_<position>`.
 """
@@ -51,7 +32,8 @@ positions of the values of that family. The name within the JSON is the paramete
 class Flavor(Struct, frozen=True):
     """SQL specifics of one database."""
 
-    dialect: Dialect
+    mark: Literal["?", "$"]
+    """How the driver marks parameters: each by ?, or numbered by $1, $2 and so on."""
     test_json: JsonTest
     json_value: Callable[[Scalar], Any]
     """Maps a value of a JSON condition to the parameter that `test_json` compares with; text is unchanged."""
@@ -61,90 +43,90 @@ class Flavor(Struct, frozen=True):
     """
 
 
-Operators = dict[str, Callable[[Any, list[Any]], ColumnElement[bool]]]
-
-OPERATORS: Operators = {
-    "eq": lambda a, b: a == b[0],
-    "in": lambda a, b: a.in_(b),
-    "lt": lambda a, b: a < b[0],
-    "le": lambda a, b: a <= b[0],
-    "gt": lambda a, b: a > b[0],
-    "ge": lambda a, b: a >= b[0],
-}
-"""Comparison operators as functions of a column and parameters."""
+_SIGNS = {"eq": "=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 EQUAL = ("eq", "in")
+NEVER = "0 = 1"
+"""A condition that nothing passes."""
 
 _COLUMN_FAMILY = {
     "key": "text", "importance": "number", "weight": "number", "pinned": "bool",
     "created": "time", "updated": "time", "valid_from": "time", "valid_to": "time",
 }  # fmt: skip
 _JSON_TYPES = {"number": ("integer", "real"), "text": ("text",), "bool": ("true", "false")}
+_PARAMETER = re.compile(r"(?<![:\w\\]):([a-z]\w*)")
 
 
 class Prepared:
-    """A statement compiled for one dialect, with its parameter order."""
+    """A statement as its driver takes it, with its parameter order."""
 
-    def __init__(self, statement: Executable, dialect: Dialect, *, keep_plan: bool = True) -> None:
-        """`keep_plan` allows the database to reuse a generic plan."""
+    def __init__(self, sql: str, flavor: Flavor, *, keep_plan: bool = True) -> None:
+        """Take a statement with parameters such as :name; a colon after a backslash is none.
+
+        `keep_plan` allows the database to reuse a generic plan.
+        """
         self.keep_plan = keep_plan
-        compiled = statement.compile(dialect=dialect)  # type: ignore[attr-defined]
-        self.text: str = str(compiled)
-        names = tuple(compiled.positiontup)
-        constants = {name: value for name, value in compiled.params.items() if value is not None}
-        self.arguments: Callable[[Parameters], Any]
-        if constants or len(names) < 2:
-            self.arguments = lambda values: tuple(values[name] if name in values else constants[name] for name in names)
-        else:
-            self.arguments = itemgetter(*names)
+        found = _PARAMETER.findall(sql)
+        names = found if flavor.mark == "?" else list(dict.fromkeys(found))
+        marks = {name: f"${n}" for n, name in enumerate(names, 1)}
+        text = _PARAMETER.sub(lambda one: "?" if flavor.mark == "?" else marks[one[1]], sql)
+        self.text: str = text.replace("\\:", ":")
+        self.arguments: Callable[[Parameters], Any] = (
+            itemgetter(*names) if len(names) > 1 else lambda values: tuple(values[name] for name in names)
+        )
 
 
-def same(column: ColumnElement[Any], name: str | None = None) -> ColumnElement[bool]:
-    return column == bindparam(name or column.key)
-
-
-_FIELDS = [records.c[name] for name in FIELDS]
+_FIELDS = ", ".join(f"r.{name}" for name in FIELDS)
+_LIVE = "({0}.expires IS NULL OR {0}.expires > :now)"
+_LIVE_STREAM = (
+    f"r.stream_id = (SELECT s.id FROM mnemic_streams s WHERE s.scope = :scope AND s.kind = :kind "
+    f"AND {_LIVE.format('s')})"
+)
+_DERIVED = (
+    "(SELECT d.value FROM mnemic_derived d WHERE d.stream_id = r.stream_id AND d.seq = r.seq "
+    "AND d.name = :{} AND (d.version = r.version OR d.version = 0))"
+)
+"""The current derived value named by a parameter; NULL if there is none."""
 
 
 class Statements:
+    """All fixed statements of one database."""
+
     def __init__(self, flavor: Flavor) -> None:
         self.flavor = flavor
-        dialect = flavor.dialect
-        self.dialect: Dialect = dialect
-        totals = select(func.count(), func.coalesce(func.sum(records.c.weight), 0), func.min(records.c.expires))
         self.expired_totals: Prepared = Prepared(
-            totals.where(same(records.c.stream_id), records.c.expires <= bindparam("now")), dialect
+            "SELECT count(*), coalesce(sum(weight), 0), min(expires) FROM mnemic_records "
+            "WHERE stream_id = :stream_id AND expires <= :now",
+            flavor,
         )
         self.reach: Callable[[Reach, int, bool, bool], Prepared] = cache(self._reach)
         self.scan: Callable[[Shape], Prepared] = lru_cache(maxsize=512)(self._scan)
         self.find: Callable[[int], Prepared] = cache(self._find)
 
     def _find(self, count: int) -> Prepared:
-        return Prepared(
-            select(*_FIELDS).where(_live_stream(), _one_of(records.c.key, count), _live(records)), self.dialect
-        )
+        """Select `count` keys of one stream, if they have not expired."""
+        where = _all([_LIVE_STREAM, _one_of("r.key", "key", count), _LIVE.format("r")])
+        return Prepared(f"SELECT {_FIELDS} FROM mnemic_records r WHERE {where}", self.flavor)
 
     def _reach(self, where: Reach, kinds: int, reverse: bool, onward: bool) -> Prepared:
         """List streams in order, forward or backward, `onward` from an inclusive position."""
-        scope, kind = streams.c.scope, streams.c.kind
-        query = select(streams)
-        if where == "here":
-            query = query.where(same(scope))
-        elif where == "below":
-            query = query.where(or_(same(scope), and_(scope >= bindparam("first"), scope < bindparam("beyond"))))
-        notes: ColumnElement[str] = literal_column(f"'{ONCE_KIND}'")
-        query = query.where(_one_of(kind, kinds) if kinds else kind != notes)
+        scopes = {
+            "here": ["scope = :scope"],
+            "below": ["(scope = :scope OR scope >= :first AND scope < :beyond)"],
+            "everywhere": [],
+        }
+        tests = [*scopes[where], _one_of("kind", "kind", kinds) if kinds else f"kind <> '{ONCE_KIND}'"]
+        past, order = ("<", "DESC") if reverse else (">", "ASC")
         if onward:
-            at_scope: Any = bindparam("at_scope")
-            at_kind: Any = bindparam("at_kind")
-            past = scope < at_scope if reverse else scope > at_scope
-            here = kind <= at_kind if reverse else kind >= at_kind
-            query = query.where(or_(past, and_(scope == at_scope, here)))
-        order = (column.desc() if reverse else column.asc() for column in (scope, kind))
-        return Prepared(query.order_by(*order).limit(bindparam("limit")), self.dialect)
+            tests.append(f"(scope {past} :at_scope OR scope = :at_scope AND kind {past}= :at_kind)")
+        return Prepared(
+            f"SELECT id, {', '.join(STREAM_COLUMNS)} FROM mnemic_streams WHERE {_all(tests)} "
+            f"ORDER BY scope {order}, kind {order} LIMIT :limit",
+            self.flavor,
+        )
 
     def _scan(self, shape: Shape) -> Prepared:
-        statement = scan_statement(shape, self.flavor)
-        return Prepared(statement, self.dialect, keep_plan=not (self.flavor.plans and filters(shape[-1])))
+        keep_plan = not (self.flavor.plans and filters(shape[-1]))
+        return Prepared(scan_statement(shape, self.flavor), self.flavor, keep_plan=keep_plan)
 
 
 Shape = tuple[Any, ...]
@@ -167,6 +149,7 @@ def shape_of(scan: Scan, *, by_id: bool, inside: bool) -> Shape:
 
 
 def scan_values(scan: Scan, flavor: Flavor) -> dict[str, Any]:
+    """Return the parameters of a scan's conditions."""
     values: dict[str, Any] = {f"derived_{n}": name for n, name in enumerate(scan.derived)}
     if scan.lacking is not None:
         values["lacking"] = scan.lacking
@@ -179,77 +162,34 @@ def scan_values(scan: Scan, flavor: Flavor) -> dict[str, Any]:
     return values
 
 
-def scan_statement(shape: Shape, flavor: Flavor) -> Select[Any]:
+def scan_statement(shape: Shape, flavor: Flavor) -> str:
+    """Return the statement that reads one stream."""
     by_id, reverse, bodies, inside, after_version, as_of, brought, lacking, where = shape
-    here = records.alias("r")
-    columns: list[ColumnElement[Any]] = [
-        here.c[name] if bodies or name not in ("text", "data") else null().label(name) for name in FIELDS
-    ]
-    columns += [_derived(here, f"derived_{n}") for n in range(brought)]
-    query = select(*columns)
-    if lacking:
-        query = query.where(_derived(here, "lacking").is_(None))
-    query = query.where(same(here.c.stream_id) if by_id else _live_stream(here))
-    query = query.where(_live(here))
+    columns = [f"r.{name}" if bodies or name not in ("text", "data") else "NULL" for name in FIELDS]
+    columns += [_DERIVED.format(f"derived_{n}") for n in range(brought)]
+    source = "mnemic_records r"
+    tests = [f"{_DERIVED.format('lacking')} IS NULL"] if lacking else []
+    tests += ["r.stream_id = :stream_id" if by_id else _LIVE_STREAM, _LIVE.format("r")]
     driver = next((n for n, (field, op, kinds) in enumerate(where) if drives(field, op, kinds)), None)
     for n, (field, op, kinds) in enumerate(where):
         if n == driver:
-            found = labels.alias(f"l{n}")
-            query = query.join_from(
-                found, here, and_(found.c.stream_id == here.c.stream_id, found.c.seq == here.c.seq)
-            ).where(found.c.name == bindparam(f"name_{n}"), _one_of(found.c.value, len(kinds), f"value_{n}"))
+            source = "mnemic_labels l JOIN mnemic_records r ON l.stream_id = r.stream_id AND l.seq = r.seq"
+            tests += [f"l.name = :name_{n}", _one_of("l.value", f"value_{n}", len(kinds))]
         else:
-            query = query.where(test_of(here, n, field, op, kinds, flavor))
+            tests.append(test_of(n, field, op, kinds, flavor))
     if inside:
-        query = query.where(here.c.seq < bindparam("at_seq") if reverse else here.c.seq > bindparam("at_seq"))
+        tests.append(f"r.seq {'<' if reverse else '>'} :at_seq")
     if after_version:
-        query = query.where(here.c.version > bindparam("after_version"))
+        tests.append("r.version > :after_version")
     if as_of:
-        query = query.where(
-            or_(here.c.valid_from.is_(None), here.c.valid_from <= bindparam("as_of")),
-            or_(here.c.valid_to.is_(None), here.c.valid_to > bindparam("as_of")),
-        )
-    order = here.c.seq.desc() if reverse else here.c.seq.asc()
-    limit, skip = bindparam("limit", type_=BigInteger), bindparam("skip", type_=BigInteger)
+        tests.append("(r.valid_from IS NULL OR r.valid_from <= :as_of)")
+        tests.append("(r.valid_to IS NULL OR r.valid_to > :as_of)")
+    limit = "LIMIT :limit OFFSET :skip"
     if flavor.plans and not filters(where):
-        return query.order_by(order).limit(_hidden(limit)).offset(_hidden(skip))
-    return query.order_by(order).limit(limit).offset(skip)
-
-
-def _hidden(value: ColumnElement[Any]) -> ColumnElement[Any]:
-    """Return a value hidden from the planner, so that it chooses a plan that returns rows at once."""
-    return select(value).scalar_subquery()
-
-
-def _derived(here: FromClause, parameter: str) -> ColumnElement[Any]:
-    """Return the current derived value named by the parameter; NULL if there is none."""
-    stored = derived.alias()
-    return (
-        select(stored.c.value)
-        .where(
-            stored.c.stream_id == here.c.stream_id,
-            stored.c.seq == here.c.seq,
-            stored.c.name == bindparam(parameter),
-            or_(stored.c.version == here.c.version, stored.c.version == literal_column("0")),
-        )
-        .scalar_subquery()
-    )
-
-
-def _one_of(column: ColumnElement[Any], count: int, name: str | None = None) -> ColumnElement[bool]:
-    if not count:
-        return false()
-    name = name or column.key
-    return column.in_([bindparam(f"{name}_{n}") for n in range(count)])
-
-
-def _live(table: FromClause) -> ColumnElement[bool]:
-    return or_(table.c.expires.is_(None), table.c.expires > bindparam("now"))
-
-
-def _live_stream(table: FromClause = records) -> ColumnElement[bool]:
-    found = select(streams.c.id).where(same(streams.c.scope), same(streams.c.kind), _live(streams))
-    return table.c.stream_id == found.scalar_subquery()
+        # Hidden from the planner, so that it chooses a plan that returns rows at once.
+        limit = "LIMIT (SELECT CAST(:limit AS bigint)) OFFSET (SELECT CAST(:skip AS bigint))"
+    order = "DESC" if reverse else "ASC"
+    return f"SELECT {', '.join(columns)} FROM {source} WHERE {_all(tests)} ORDER BY r.seq {order} {limit}"
 
 
 def families(condition: Condition) -> tuple[str, ...]:
@@ -258,6 +198,7 @@ def families(condition: Condition) -> tuple[str, ...]:
 
 
 def values_of(n: int, condition: Condition, flavor: Flavor) -> dict[str, Any]:
+    """Return the parameters of the condition with this number."""
     _, dot, name = condition.field.partition(".")
     values: dict[str, Any] = {f"name_{n}": name}
     for m, value in enumerate(_choices(condition)):
@@ -278,46 +219,52 @@ def filters(where: Sequence[tuple[str, Operator, tuple[str, ...]]]) -> bool:
     return any("." in test[0] and place != driver for place, test in enumerate(where))
 
 
-def test_of(
-    here: FromClause, n: int, field: str, op: Operator, kinds: tuple[str, ...], flavor: Flavor
-) -> ColumnElement[bool]:
+def test_of(n: int, field: str, op: Operator, kinds: tuple[str, ...], flavor: Flavor) -> str:
+    """Return the condition with this number as SQL."""
     if op == "ne":
-        return ~_compare(here, n, field, "eq", kinds[0], [0], flavor)
+        return f"NOT {_compare(n, field, 'eq', kinds[0], [0], flavor)}"
     by_family: dict[str, list[int]] = {}
     for m, kind in enumerate(kinds):
         by_family.setdefault(kind, []).append(m)
-    tests = (_compare(here, n, field, op, kind, places, flavor) for kind, places in by_family.items())
-    return or_(false(), *tests)
+    tests = [_compare(n, field, op, kind, places, flavor) for kind, places in by_family.items()]
+    return f"({' OR '.join(tests) or NEVER})"
 
 
-def _compare(
-    here: FromClause, n: int, field: str, op: Operator, kind: str, places: list[int], flavor: Flavor
-) -> ColumnElement[bool]:
-    """Return a comparison of a field with the values of one type family."""
+def _compare(n: int, field: str, op: Operator, kind: str, places: list[int], flavor: Flavor) -> str:
+    """Return a comparison of a field with the values of one type family, in parentheses."""
     group, dot, _ = field.partition(".")
     if kind == "bool" and op not in EQUAL:
-        return false()
+        return f"({NEVER})"
     if dot:
         comparable = kind in ("number", "text", "bool") or (kind == "null" and op in EQUAL)
-        return flavor.test_json(here, group, n, op, kind, places) if comparable else false()
-    column = here.c[field]
+        return f"({flavor.test_json(group, n, op, kind, places) if comparable else NEVER})"
     if kind == "null":
-        return column.is_(None) if op in EQUAL else false()
+        return f"(r.{field} IS NULL)" if op in EQUAL else f"({NEVER})"
     if _COLUMN_FAMILY[field] != kind:
-        return false()
-    return and_(column.is_not(None), OPERATORS[op](column, [bindparam(f"value_{n}_{m}") for m in places]))
+        return f"({NEVER})"
+    return f"(r.{field} IS NOT NULL AND {compared(f'r.{field}', op, [f':value_{n}_{m}' for m in places])})"
 
 
-def each_of_json(
-    here: FromClause, group: str, n: int, op: Operator, kind: str, places: list[int]
-) -> ColumnElement[bool]:
+def compared(value: str, op: Operator, others: Sequence[str]) -> str:
+    """Return a comparison of an expression with others."""
+    return f"{value} IN ({', '.join(others)})" if op == "in" else f"{value} {_SIGNS[op]} {others[0]}"
+
+
+def each_of_json(group: str, n: int, op: Operator, kind: str, places: list[int]) -> str:
     """Return a JSON test for SQLite, with json_each."""
-    entries = func.json_each(here.c[group]).table_valued("key", "value", "type", name=f"j{n}_{places[0]}")
-    named = exists().select_from(entries).where(entries.c.key == bindparam(f"name_{n}"))
+    entries = f"EXISTS (SELECT * FROM json_each(r.{group}) AS j WHERE j.key = :name_{n} AND "
     if kind == "null":
-        return ~named.where(entries.c.type != "null")
-    types = entries.c.type.in_([literal_column(f"'{name}'") for name in _JSON_TYPES[kind]])
-    return named.where(types, OPERATORS[op](entries.c.value, [bindparam(f"value_{n}_{m}") for m in places]))
+        return f"NOT {entries}j.type <> 'null')"
+    types = ", ".join(f"'{name}'" for name in _JSON_TYPES[kind])
+    return f"{entries}j.type IN ({types}) AND {compared('j.value', op, [f':value_{n}_{m}' for m in places])})"
+
+
+def _all(tests: Iterable[str]) -> str:
+    return " AND ".join(tests)
+
+
+def _one_of(column: str, name: str, count: int) -> str:
+    return f"{column} IN ({', '.join(f':{name}_{n}' for n in range(count))})" if count else NEVER
 
 
 def _choices(condition: Condition) -> tuple[Scalar, ...]:

@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote
 
-from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
-
 from ...errors import (
     ClosedError,
     InvalidValueError,
@@ -46,7 +44,7 @@ BUSY_SECONDS = 30.0
 BEGIN = "BEGIN IMMEDIATE"
 
 ENGINE = Engine("sqlite://", f"SELECT 1 FROM sqlite_master WHERE name = '{VERSION_TABLE}'", (BEGIN,))
-FLAVOR = Flavor(SQLiteDialect_pysqlite(paramstyle="qmark"), each_of_json, lambda value: value)
+FLAVOR = Flavor("?", each_of_json, lambda value: value)
 
 
 DRIVER_ERRORS = (sqlite3.Error, sqlite3.Warning, UnicodeDecodeError)

@@ -8,7 +8,7 @@ from mnemic.backends.sql.schema import VERSION_TABLE, metadata
 
 context.configure(
     connection=context.config.attributes["connection"],
-    target_metadata=metadata,
+    target_metadata=metadata(),
     version_table=VERSION_TABLE,
     transactional_ddl=True,
 )

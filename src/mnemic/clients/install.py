@@ -18,7 +18,7 @@ from ..errors import ConflictError, InvalidValueError
 from ..files import read_file, replace_file
 from . import toml_text
 from .json_text import JsonText
-from .known import SERVER, Client, Command, Hooks, config_path, hooks_path
+from .known import HOOK_SECONDS, SERVER, Client, Command, Hooks, config_path, hooks_path
 
 _OWN_HOOK = re.compile(r"""\bmnemic(?:\.exe)?["']?\s+hook\s""")
 """How the command of one of our hooks looks."""
@@ -98,7 +98,7 @@ def _changes(edits: list[tuple[Path, Callable[[str], str]]]) -> list[Change]:
                 after[path] = (before[path] or b"").decode()
             after[path] = edit(after[path])
         except (InvalidValueError, UnicodeDecodeError) as error:
-            raise InvalidValueError(f"{given} is left as it is, since it cannot be read: {error}") from None
+            raise InvalidValueError(f"{given} is left as it is: {error}") from None
     changes = [Change(path, before[path], text.encode()) for path, text in after.items()]
     return [change for change in changes if change.after != (change.before or b"")]
 
@@ -179,7 +179,7 @@ def _is_own(entry: Any) -> bool:
 def _group(event: str, known: Hooks, command: Command) -> Document:
     words = [command.program, *command.arguments[:1], event, *command.arguments[1:]]
     text = subprocess.list2cmdline(words) if sys.platform == "win32" else shlex.join(words)
-    return {"hooks": [{"type": "command", "command": text, "timeout": known.seconds.get(event, 10) * known.second}]}
+    return {"hooks": [{"type": "command", "command": text, "timeout": HOOK_SECONDS * known.second}]}
 
 
 def _checked(parse: Callable[[str], Document], before: str, after: str, change: Callable[[Document], None]) -> str:

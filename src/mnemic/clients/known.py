@@ -13,6 +13,8 @@ from ..checks import check_choice
 SERVER = "mnemic"
 """The name of our entry."""
 
+HOOK_SECONDS = 15
+"""After how long a client ends a hook, which ends itself before."""
 BEFORE_TURN = ("UserPromptSubmit", "BeforeAgent")
 """Events whose answer is added to the prompt."""
 AT_START = ("SessionStart",)
@@ -37,8 +39,6 @@ class Hooks(NamedTuple):
     events: tuple[str, ...]
     second: int = 1
     """How many of the client's units of time are a second."""
-    seconds: Mapping[str, int] = {}
-    """Time limits other than ten seconds, by event."""
 
 
 class Client(NamedTuple):

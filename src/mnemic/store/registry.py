@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
@@ -31,6 +32,8 @@ _CREDENTIALS = re.compile(r"[:@]")
 """Characters that mark a user, a password or a port in an authority."""
 
 _registered: dict[str, Backend] = {}
+_OWN = {"memory": "mnemic.backends.memory", "sqlite": "mnemic.backends.sqlite"}
+"""Back-ends that are always installed: found without reading the metadata of every package, which takes long."""
 
 
 class StoreURL(Struct, frozen=True):
@@ -135,6 +138,8 @@ def find(url: str) -> tuple[StoreURL, Backend]:
     parsed = StoreURL.parse(url)
     if (own := _registered.get(parsed.scheme)) is not None:
         return parsed, own
+    if (module := _OWN.get(parsed.scheme)) is not None:
+        return parsed, import_module(module).BACKEND
     parsed, backend = found_in(GROUP, url)
     return parsed, backend
 

@@ -350,8 +350,8 @@ def test_every_command_and_option_is_documented(command: click.Command) -> None:
 @pytest.mark.parametrize("command", main.commands.values(), ids=lambda command: command.name)
 def test_every_command_has_the_options_that_all_share(command: click.Command) -> None:
     options = {name for option in command.params for name in option.opts}
-    # The output of an MCP server is JSON in any case.
-    assert ({"--debug"} if command.name == "mcp" else {"--json", "--debug"}) <= options
+    # The output of an MCP server and of a hook is JSON in any case.
+    assert ({"--debug"} if command.name in ("mcp", "hook") else {"--json", "--debug"}) <= options
     if command.name == "copy":
         assert {"--source-key-file", "--source-key-env", "--target-key-file", "--target-key-env"} <= options
     else:

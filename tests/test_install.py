@@ -343,7 +343,7 @@ def test_a_killed_install_leaves_the_old_file_or_the_new_one(home: Path) -> None
     assert (now == before) is ("mnemic" not in JsonText(now.decode()).root.value.get("mcpServers", {}))
 
 
-names = st.text(st.characters(codec="utf-8", exclude_categories=("Cs",)), max_size=6)
+names = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=6)
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | names,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3),

@@ -10,8 +10,17 @@ import click
 
 from ..clients.known import AFTER_TURN, BEFORE_TURN, CLIENTS, EVENTS
 from ..errors import MissingExtraError, NotFoundError, StoreError
-from .options import SCOPE, STORE, StoreChoice, debug_option, default_store, default_store_options, open_store
-from .output import printable
+from .options import (
+    SCOPE,
+    STORE,
+    StoreChoice,
+    debug_option,
+    default_store,
+    default_store_options,
+    json_option,
+    open_store,
+)
+from .output import print_json, printable
 
 if TYPE_CHECKING:
     from ..clients.known import Command
@@ -38,8 +47,11 @@ MAX_INPUT = 64 * 1024 * 1024
 @click.option("--remove", is_flag=True, help="Take back what an earlier install added.")
 @click.option("--dry-run", is_flag=True, help="Show the change, and make none.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+@json_option
 @debug_option
-def install(client: str, project: bool, hooks: bool, remove: bool, dry_run: bool, yes: bool, **options: Any) -> None:
+def install(
+    client: str, project: bool, hooks: bool, remove: bool, dry_run: bool, yes: bool, as_json: bool, **options: Any
+) -> None:
     """Connect a client to a memory, by its configuration file.
 
     CLIENT is one of: {names}.
@@ -59,16 +71,19 @@ def install(client: str, project: bool, hooks: bool, remove: bool, dry_run: bool
         check_extra("mcp", "an MCP server", "mcp")
         server, hook = _commands(known.terminal, folder, **options)
         changes = plan_install(known, folder, server, hook if hooks else None)
-    for change in changes:
+    if as_json:
+        print_json([{"file": str(change.path), "diff": change.diff()} for change in changes])
+    for change in () if as_json else changes:
         click.echo(printable(change.diff()), nl=False)
-    if not changes:
-        click.echo(f"nothing to change for {known.title}")
-    elif not dry_run:
+    said = f"nothing to change for {known.title}"
+    if changes and not dry_run:
         if not yes:
             click.confirm(f"Make {'this change' if len(changes) == 1 else 'these changes'}?", abort=True, err=True)
         for change in changes:
             change.make()
-        click.echo(f"{known.title} uses {'no memory' if remove else 'this memory'} when it is started again")
+        said = f"{known.title} uses {'no memory' if remove else 'this memory'} when it is started again"
+    if not as_json and not (changes and dry_run):
+        click.echo(said)
 
 
 install.help = (install.help or "").format(names=", ".join(sorted(CLIENTS)))

@@ -26,6 +26,7 @@ PROFILES = ("default", "graph", "chatgpt", "files")
     show_envvar=True,
     help="The scope that the client sees; it cannot name another.",
 )
+@click.option("--project", is_flag=True, help="Serve the scope of the project folder that it is started in.")
 @click.option(
     "--profile",
     "profiles",
@@ -44,7 +45,9 @@ PROFILES = ("default", "graph", "chatgpt", "files")
     help="The memory.jsonl of the reference memory server, for the profile graph; by default it uses the scope.",
 )
 @default_store_options
-def mcp(store: StoreChoice, scope: ScopePath, profiles: tuple[str, ...], graph_file: Path | None) -> None:
+def mcp(
+    store: StoreChoice, scope: ScopePath, project: bool, profiles: tuple[str, ...], graph_file: Path | None
+) -> None:
     """Serve a scope to an MCP client over stdin and stdout.
 
     A client starts it, and stops it by closing its input. A store that is not there yet is created.
@@ -60,6 +63,10 @@ def mcp(store: StoreChoice, scope: ScopePath, profiles: tuple[str, ...], graph_f
 
     # With a file, the profile graph has no use for a store.
     url = "memory://" if graph_file is not None and profiles == ("graph",) else store.url
+    if project:
+        from ..clients.project import current_scope
+
+        scope = current_scope()
 
     async def serve() -> None:
         async with open_async(url, encryption_key=store.keys) as memory:

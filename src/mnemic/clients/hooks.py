@@ -1,11 +1,10 @@
-"""What the hooks of coding agents do: recall for a prompt, and store what was said."""
+"""Hooks of coding agents: recall for a prompt, and store what was said."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -17,7 +16,7 @@ from ..messages import Message
 from ..records import ScopePath, now, parse_time
 from ..transfer.claude_code import TranscriptReader, clean_text
 from ..transfer.codex import read_rollout_line
-from .project import project_scope
+from .project import current_scope
 
 if TYPE_CHECKING:
     from ..sync import Memory, Scope
@@ -34,7 +33,7 @@ _PIECES = re.compile(r"[A-Za-z]+|[0-9]+|\n+|[^\sA-Za-z0-9]")
 
 
 class Event(Struct, frozen=True):
-    """What a client tells a hook; fields that are missing, or not text, are empty."""
+    """The input of a hook; fields that are missing, or not text, are empty."""
 
     session_id: str = ""
     transcript_path: str = ""
@@ -51,7 +50,7 @@ class Event(Struct, frozen=True):
     @property
     def scope(self) -> ScopePath:
         """The scope of the project that the client works in."""
-        return project_scope(Path(os.environ.get("CLAUDE_PROJECT_DIR") or self.cwd or "."))
+        return current_scope(self.cwd)
 
 
 class EstimatedTokens:
@@ -74,7 +73,7 @@ class EstimatedTokens:
 
 
 def recall_for(scope: Scope, event: Event, max_tokens: int, min_score: float) -> str:
-    """Return what is remembered that may bear on the prompt, quoted, within the budget; empty if nothing is.
+    """Recall for the prompt; return the hits, quoted, within the budget, or an empty text if there are none.
 
     Messages of the same session are left out, since the model sees them. It only reads.
     """

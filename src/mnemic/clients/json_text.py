@@ -14,7 +14,7 @@ from ..errors import InvalidValueError
 _SPACE = re.compile(r"(?:[ \t\r\n]+|//[^\r\n]*|/\*.*?\*/)*", re.DOTALL)
 """White space and comments."""
 _REST_OF_LINE = re.compile(r"(?:[ \t]+|/\*[^\r\n]*?\*/)*(?://[^\r\n]*)?(?=\r?\n|$)")
-"""What may follow a value on its line: a comment that belongs to it."""
+"""The rest of a value's line, if it is only a comment, which belongs to the value."""
 _STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"')
 _ATOM = re.compile(r"true|false|null|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
 _INDENT = re.compile(r"^([ \t]+)\S", re.MULTILINE)

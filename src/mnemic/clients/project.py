@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from pathlib import Path
 
@@ -10,6 +11,11 @@ from ..records import ScopePath
 
 PROJECTS = "projects"
 """The scope above those of all projects."""
+
+
+def current_scope(folder: str = ".") -> ScopePath:
+    """Return the scope of the project that a coding agent works in, which a folder is in unless the agent says it."""
+    return project_scope(Path(os.environ.get("CLAUDE_PROJECT_DIR") or folder or "."))
 
 
 def project_scope(folder: Path) -> ScopePath:

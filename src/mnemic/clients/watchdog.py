@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 MAX_LOG = 1_000_000
-"""Size from which a log file begins anew, in bytes."""
+"""Size in bytes above which a log file is emptied first."""
 
 
 class Watchdog:
@@ -23,7 +23,7 @@ class Watchdog:
         self._timer: threading.Timer | None = None
 
     def allow(self, seconds: float, doing: str) -> None:
-        """Start the time limit anew, for what is done now."""
+        """Restart the time limit, for what is done now."""
         self.stop()
         self._timer = threading.Timer(seconds, self._end, (f"{doing} took longer than {seconds:g} seconds",))
         self._timer.daemon = True

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import mnemic
 from mnemic import Message
-from mnemic.backends.sql.schema import RECORDS, TABLES
+from mnemic.backends.sql.schema import COLUMNS, RECORDS
 from mnemic.checks import new_id
 
 from .measuring import Result, in_turns, rate_share, time_ratio
@@ -62,7 +62,7 @@ class Bare:
         self.raw.execute("CREATE VIRTUAL TABLE words USING fts5(text, content='', tokenize='porter')")
         self.full_text = full_text
         self.numbers = count(1)
-        self.insert = f"INSERT INTO records VALUES ({', '.join('?' * len(TABLES[RECORDS]))})"
+        self.insert = f"INSERT INTO records VALUES ({', '.join('?' * len(COLUMNS[RECORDS]))})"
 
     def row(self, n: int) -> tuple[object, ...]:
         """Return the row that Mnemic writes for the same message."""
@@ -130,7 +130,7 @@ def last_ten(folder: Path, messages: int = 1_000_000) -> list[Result]:
         for start in range(0, messages, 10_000):
             chat.add_many([Message("user", text(n)) for n in range(start, start + 10_000)])
         raw = sqlite3.connect(path)
-        columns = ", ".join(TABLES[RECORDS])
+        columns = ", ".join(COLUMNS[RECORDS])
         (stream,) = raw.execute("SELECT id FROM mnemic_streams ORDER BY count DESC").fetchone()
         select = f"SELECT {columns} FROM mnemic_records WHERE stream_id = {stream} ORDER BY seq DESC LIMIT 10"
         ours, bare = in_turns(lambda: chat.recent(10), lambda: raw.execute(select).fetchall(), calls=500, rounds=21)

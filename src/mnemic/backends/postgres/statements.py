@@ -10,7 +10,7 @@ from msgspec import json
 
 from ...store.codec import FIELDS
 from ...store.query import Operator, Scalar
-from ..sql.schema import DERIVED, LABELS, RECORD_STATE_COLUMNS, RECORDS, STREAM_COLUMNS, TABLES, VERSION_TABLE
+from ..sql.schema import COLUMNS, DERIVED, LABELS, RECORD_STATE_COLUMNS, RECORDS, STREAM_COLUMNS, VERSION_TABLE
 from ..sql.statements import EQUAL, Flavor, Prepared, Statements, compared
 
 _encode = json.Encoder().encode
@@ -54,7 +54,7 @@ _RECORD_STATES = (
     "WHERE stream_id = (SELECT id FROM mnemic_streams WHERE scope = :scope AND kind = :kind)"
 )
 _SQL_TYPES = {"KEY": "BIGINT", "NAME": "TEXT"}
-_TYPES = {name: _SQL_TYPES.get(type, type.removesuffix(" NULL")) for name, type in TABLES[RECORDS].items()}
+_TYPES = {name: _SQL_TYPES.get(type, type.removesuffix(" NULL")) for name, type in COLUMNS[RECORDS].items()}
 
 
 def prepared(sql: str, *, keep_plan: bool = True) -> Prepared:
@@ -67,7 +67,7 @@ def _assignments(columns: Iterable[str]) -> str:
 
 
 def _insert(table: str, conflict: str = "") -> Prepared:
-    names = TABLES[table]
+    names = COLUMNS[table]
     values = ", ".join(f":{name}" for name in names)
     return prepared(f"INSERT INTO {table} ({', '.join(names)}) VALUES ({values}) {conflict}")
 

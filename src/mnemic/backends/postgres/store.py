@@ -28,7 +28,17 @@ from ...telemetry.calls import count
 from ..sql.reading import Connection as Reads
 from ..sql.reading import SqlReads
 from ..sql.reading import Work as ReadWork
-from ..sql.schema import DERIVED, LABELS, RECORDS, TABLES, LoadedRows, stream_values, to_record_state, to_row, to_stream
+from ..sql.schema import (
+    COLUMNS,
+    DERIVED,
+    LABELS,
+    RECORDS,
+    LoadedRows,
+    stream_values,
+    to_record_state,
+    to_row,
+    to_stream,
+)
 from ..write_queue import Result as WriteResult
 from ..write_queue import WriteQueue, scope_of
 from .client import Connection, LostConnectionError, Pool, PostgresClient, Query
@@ -288,7 +298,7 @@ async def apply(
             await connection.each(removals)
             removals = []
         for table, rows in inserts.items():
-            columns = list(TABLES[table])
+            columns = list(COLUMNS[table])
             if rows:
                 await connection.insert(table, columns, map(itemgetter(*columns), rows))
     connection.committing = True

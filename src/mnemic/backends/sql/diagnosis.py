@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping
 
 from ...store.diagnosis import Diagnosis
 from .migrate import revisions
-from .schema import HEAD, VERSION_TABLE, metadata
+from .schema import COLUMNS, HEAD, VERSION_TABLE
 
-TABLES = (*metadata.tables, VERSION_TABLE)
+TABLES = (*COLUMNS, VERSION_TABLE)
 
 
 def check_schema(

@@ -21,7 +21,7 @@ VERSION_TABLE = "mnemic_schema"
 
 STREAMS, RECORDS, LABELS, DERIVED = "mnemic_streams", "mnemic_records", "mnemic_labels", "mnemic_derived"
 
-TABLES: dict[str, dict[str, str]] = {
+COLUMNS: dict[str, dict[str, str]] = {
     STREAMS: {
         "id": "ID", "scope": "NAME", "kind": "NAME", "last_seq": "BIGINT", "version": "BIGINT", "count": "BIGINT",
         "weight": "BIGINT", "created": "BIGINT", "updated": "BIGINT", "ttl": "BIGINT NULL", "expires": "BIGINT NULL",
@@ -55,7 +55,7 @@ def metadata() -> Any:
     unique = {STREAMS: ("scope", "kind"), RECORDS: ("stream_id", "key")}
     names = {STREAMS: f"{STREAMS}_scope_kind", RECORDS: f"{RECORDS}_key"}
     found = sa.MetaData()
-    for table, columns in TABLES.items():
+    for table, columns in COLUMNS.items():
         made = [
             sa.Column(
                 column,
@@ -73,7 +73,7 @@ def metadata() -> Any:
 
 RECORD_STATE_COLUMNS = ("key", "seq", "version", "created", "weight", "labels", "expires")
 """Columns of a record that the write path needs."""
-STREAM_COLUMNS = tuple(TABLES[STREAMS])[1:]
+STREAM_COLUMNS = tuple(COLUMNS[STREAMS])[1:]
 """Columns of a stream: the first fields of its state."""
 
 _stream_values: Callable[[StreamState], tuple[Any, ...]] = attrgetter(*STREAM_COLUMNS)

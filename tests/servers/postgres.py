@@ -132,16 +132,17 @@ def empty_database(_folder: Path | None = None, *, extensions: bool = True) -> I
     admin = own or server().url()
     name = f"mnemic_trial_{uuid4().hex[:12]}"
     fast = "" if own else " STRATEGY file_copy"  # unknown before PostgreSQL 15
-    _execute(admin, f"CREATE DATABASE {name} TEMPLATE template0{fast}")
+    execute(admin, f"CREATE DATABASE {name} TEMPLATE template0{fast}")
     try:
         if not extensions:  # as on a machine without pgvector's files; needs PostgreSQL 18
-            _execute(admin, f"ALTER DATABASE {name} SET extension_control_path = '/nonexistent'")
+            execute(admin, f"ALTER DATABASE {name} SET extension_control_path = '/nonexistent'")
         yield urlunsplit(urlsplit(admin)._replace(path=f"/{name}"))
     finally:
-        _execute(admin, f"DROP DATABASE {name} WITH (FORCE)")
+        execute(admin, f"DROP DATABASE {name} WITH (FORCE)")
 
 
-def _execute(url: str, statement: str) -> None:
+def execute(url: str, statement: str) -> None:
+    """Run a statement."""
     with closing(_connect(url)) as connection:
         connection.execute(statement)
 

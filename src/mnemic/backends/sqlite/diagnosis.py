@@ -139,6 +139,10 @@ def _check_content(raw: sqlite3.Connection, file: SqliteFile, found: Diagnosis) 
     names = {kind: set[str]() for kind in ("table", "index")}
     for kind, name in raw.execute("SELECT type, name FROM sqlite_master"):
         names.setdefault(kind, set()).add(name)
+    if not names["table"]:
+        text = "the database is empty: it was interrupted before its tables were created, and nothing was stored"
+        found.error("half_migrated", text, "mnemic migrate")
+        return False
     if not names["table"] & set(TABLES):
         found.error("not_a_store", "the database has no tables of Mnemic", "name another file")
         return False

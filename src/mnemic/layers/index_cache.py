@@ -9,7 +9,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
@@ -43,6 +44,25 @@ FEW = 8
 """Up to how many texts a fast embedder runs inline instead of in a thread."""
 
 
+class KeyedLock:
+    """A lock for each key, for any number of threads and event loops."""
+
+    def __init__(self) -> None:
+        self._owners: dict[Hashable, object] = {}
+
+    @asynccontextmanager
+    async def hold(self, key: Hashable) -> AsyncIterator[bool]:
+        """Wait until nobody else holds the key, and hold it; gives whether somebody did."""
+        me, waited = object(), False
+        while self._owners.setdefault(key, me) is not me:
+            waited = True
+            await pause()
+        try:
+            yield waited
+        finally:
+            del self._owners[key]
+
+
 class IndexCache:
     """Provides up-to-date indexes of scopes."""
 
@@ -61,6 +81,8 @@ class IndexCache:
     def after_fork(self) -> None:
         """Start empty, in a child whose parent may hold the lock and writes the buffered entries."""
         self._lock = threading.Lock()
+        self.updating = KeyedLock()
+        """Held while a stream is indexed."""
         self.clear()
 
     def clear(self) -> None:
@@ -103,9 +125,9 @@ class IndexCache:
                 continue  # without text, and as many records as there were changes
             listed.add(stream.name)
             index.set_expiry(stream)
-            while not await self._update(index, stream, builder):
-                # Another search has indexed part of it meanwhile.
-                continue
+            if not _is_current(index, stream):
+                async with self.updating.hold((index, stream.name)):
+                    await self._update(index, stream, builder)
         # Streams found by another search since the listing are not gone.
         index.forget(known - listed)
         if index.table.without_vectors and builder.embedder is not None:
@@ -134,28 +156,21 @@ class IndexCache:
                 oldest, _ = self._indexes.popitem(last=False)
                 self.nbytes -= self._sizes.pop(oldest, 0)
 
-    async def _update(self, index: ScopeIndex, stream: Stream, builder: EntryBuilder) -> bool:
-        """Bring the index up to date with a stream; return False if another search is doing it."""
+    async def _update(self, index: ScopeIndex, stream: Stream, builder: EntryBuilder) -> None:
+        """Bring the index up to date with a stream, unless another search has done it meanwhile."""
+        if _is_current(index, stream):
+            return
         since = index.table.indexed_version(stream)
-        if since and since >= stream.version:
-            return True
-        if not index.claim(stream):
-            await pause()
-            return False
-        try:
-            everything = Scan(scope=stream.scope, kinds=(stream.kind,), bodies=False, limit=PAGE)
-            changed = replace(everything, after_version=since, derived=(builder.name, USE))
-            page = await self._below.scan(changed)
-            await self._add(index, stream, page, builder, first=not since)
-            while page.cursor is not None:
-                page = await self._below.scan(replace(changed, cursor=page.cursor))
-                await self._add(index, stream, page, builder, first=False)
-            if index.count(stream) != stream.count:
-                index.retain(stream, [record.seq async for record in scan_all(self._below, everything)])
-            index.set_version(stream)
-            return True
-        finally:
-            index.release(stream)
+        everything = Scan(scope=stream.scope, kinds=(stream.kind,), bodies=False, limit=PAGE)
+        changed = replace(everything, after_version=since, derived=(builder.name, USE))
+        page = await self._below.scan(changed)
+        await self._add(index, stream, page, builder, first=not since)
+        while page.cursor is not None:
+            page = await self._below.scan(replace(changed, cursor=page.cursor))
+            await self._add(index, stream, page, builder, first=False)
+        if index.count(stream) != stream.count:
+            index.retain(stream, [record.seq async for record in scan_all(self._below, everything)])
+        index.set_version(stream)
 
     async def _add(
         self, index: ScopeIndex, stream: Stream, page: Page[Record], builder: EntryBuilder, *, first: bool
@@ -240,6 +255,11 @@ class IndexCache:
                     if entry is not None and vectors is not None and index.attach(n, vectors):
                         ops.append(Derive(record.ref, builder.name, entry, record.version))
             await self.store_entries(ops)
+
+
+def _is_current(index: ScopeIndex, stream: Stream) -> bool:
+    since = index.table.indexed_version(stream)
+    return bool(since) and since >= stream.version
 
 
 async def in_thread(builder: EntryBuilder, size: int, work: Callable[[], Result]) -> Result:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, cast
 from msgspec.structs import replace
 
 from ..checks import check_callable, from_microseconds
-from ..event_loop import pause
 from ..recall.index_entry import USE, EntryBuilder, intact, unpack
 from ..recall.question import analyze_question
 from ..records import AUDIT_KIND, Record, ScopePath, Stream, StreamName, known_scope
@@ -40,8 +39,6 @@ class RemoteIndex:
         self._own: OwnIndex | None = cast("Nearest", below).index if companion is None else None
         self._companion: Companion = companion or cast("Nearest", below).index
         self._cache = cache
-        self._claimed: set[StreamName] = set()
-        """Streams being indexed."""
 
     @property
     def large(self) -> int:
@@ -114,18 +111,12 @@ class RemoteIndex:
 
     async def _update(self, stream: Stream, mark: Mark | None, builder: EntryBuilder) -> int:
         """Index what is new in a stream, unless another search is doing it; return how many records."""
-        name = stream.name
-        if name in self._claimed:
-            while name in self._claimed:
-                await pause()
-            mark = (await self._companion.marks(builder.name, stream.scope)).get(name)
-            if mark is not None and mark.version >= stream.version:
-                return 0
-        self._claimed.add(name)
-        try:
+        async with self._cache.updating.hold((self, stream.name)) as waited:
+            if waited:
+                mark = (await self._companion.marks(builder.name, stream.scope)).get(stream.name)
+                if mark is not None and mark.version >= stream.version:
+                    return 0
             return await self._index(stream, mark, builder)
-        finally:
-            self._claimed.discard(name)
 
     async def _index(self, stream: Stream, mark: Mark | None, builder: EntryBuilder) -> int:
         name, companion = stream.name, self._companion

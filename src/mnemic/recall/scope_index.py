@@ -81,7 +81,6 @@ class ScopeIndex:
         self.table: DocumentTable = DocumentTable(sparse=sparse)
         self.texts: dict[Ref, Record] = {}
         """Records that are already loaded."""
-        self._claimed: set[StreamName] = set()
         self._view: DocumentView | None = None
         self._size_cache: tuple[DocumentView, int] | None = None
         self._strengths_cache: tuple[DocumentView, int, NDArray[np.float32]] | None = None
@@ -95,20 +94,6 @@ class ScopeIndex:
             if self._size_cache is None or self._size_cache[0] is not self._view:
                 self._size_cache = (self._view, EMPTY_BYTES + self.table.nbytes + self._view.nbytes)
             return self._size_cache[1]
-
-    def claim(self, stream: Stream) -> bool:
-        """Start indexing new records of a stream; return False if another search is already doing it."""
-        name = stream.name
-        with self.lock:
-            if name in self._claimed:
-                return False
-            self._claimed.add(name)
-            return True
-
-    def release(self, stream: Stream) -> None:
-        """Allow others to index the stream; unfinished work is repeated."""
-        with self.lock:
-            self._claimed.discard(stream.name)
 
     def set_version(self, stream: Stream) -> None:
         """Record that the stream is indexed up to its listed version."""

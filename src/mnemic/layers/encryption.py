@@ -15,9 +15,8 @@ from __future__ import annotations
 import os
 import time
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from copy import copy
-from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
@@ -33,7 +32,7 @@ from ..store.query import FIELDS, Condition, Derive, Op, Outcome, Put, Scan, Str
 from ..store.registry import Backend, StoreURL
 from ..store.retry import note_ref
 from .cipher import LASTING, OF_RECORD, EncryptionKeys, Keyring, LabelHasher, RecordCipher, key_of, tenant_of
-from .layer import Layer, beside, filtered_scan
+from .layer import Layer, filtered_scan
 
 METADATA_REF = Ref(ScopePath(), ENCRYPTION_KIND, "current")
 """Ref of the metadata record; hidden from callers above."""
@@ -212,9 +211,6 @@ class EncryptLayer(Layer):
         visible = (s for s in page.items if (s.scope, s.kind) != (METADATA_REF.scope, METADATA_REF.kind))
         return Page(tuple(visible), page.cursor)
 
-    def beside(self, other: Store) -> Store:
-        return EncryptLayer(other, self._cipher.keys)
-
     async def rotate(self, progress: Callable[[int, int], object] | None = None) -> int:
         """Re-encrypt with the first key everything that has another; return how many records changed.
 
@@ -294,32 +290,29 @@ async def open_beside(store: Store, url: str) -> Store:
     parsed, backend = registry.find(url)
     # Inline there is no event loop on which a remote store could wait.
     alone = running_loop() is None and not backend.inline
-    opened = _PortalStore(backend, parsed, store.clock) if alone else await _open(backend, parsed, store.clock)
+    opened: Store = _PortalStore(backend, parsed) if alone else await backend.open(parsed)
+    opened.clock = store.clock
+    while isinstance(store, Layer) and not isinstance(store, EncryptLayer):
+        store = store._below
     try:
-        other = beside(store, opened)
-        if isinstance(other, EncryptLayer):
-            await other.prepare()
-        else:
-            await check_plain(other, str(parsed))
+        if not isinstance(store, EncryptLayer):
+            await check_plain(opened, str(parsed))
+            return opened
+        encrypted = EncryptLayer(opened, store._cipher.keys)
+        await encrypted.prepare()
+        return encrypted
     except BaseException:
         await opened.close()
         raise
-    return other
-
-
-async def _open(backend: Backend, url: StoreURL, clock: Callable[[], datetime]) -> Store:
-    opened = await backend.open(url)
-    opened.clock = clock
-    return opened
 
 
 class _PortalStore(Layer):
     """Runs a store on a background event loop, for callers without a loop of their own."""
 
-    def __init__(self, backend: Backend, url: StoreURL, clock: Callable[[], datetime]) -> None:
+    def __init__(self, backend: Backend, url: StoreURL) -> None:
         self._portal = Portal()
         try:
-            super().__init__(self._portal.run(_open(backend, url, clock)))
+            super().__init__(self._portal.run(_awaited(backend.open(url))))
         except BaseException:
             self._portal.close()
             raise
@@ -342,3 +335,7 @@ class _PortalStore(Layer):
     async def close(self) -> None:
         self._portal.run(self._below.close())
         self._portal.close()
+
+
+async def _awaited(opening: Awaitable[Store]) -> Store:
+    return await opening

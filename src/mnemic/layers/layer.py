@@ -54,15 +54,6 @@ class Layer:
     async def close(self) -> None:
         await self._below.close()
 
-    def beside(self, other: Store) -> Store:
-        """Return another store, protected like this one, for records that are moved out of it."""
-        return beside(self._below, other)
-
-
-def beside(store: Store, other: Store) -> Store:
-    """Return `other` wrapped in those layers of `store` that its data must not leave without, such as encryption."""
-    return store.beside(other) if isinstance(store, Layer) else other
-
 
 LEAST, MOST = 64, 1000
 """How many records are read from below at once."""

@@ -34,12 +34,10 @@ Tokens: TypeAlias = str | TokenCounter | Callable[[str], int]
 """A token counter: an encoding's name, a counter, or a function from a text to a number."""
 
 
-def in_clear() -> InvalidValueError:
-    """Return the error for a companion index together with encryption."""
-    return InvalidValueError(
-        "a companion index cannot be used with an encrypted store, since it would hold plain text: pass index or "
-        "encryption_key, not both"
-    )
+PLAIN_INDEX = (
+    "a companion index cannot be used with an encrypted store, since it would hold plain text: pass index or "
+    "encryption_key, not both"
+)
 
 
 @observed
@@ -66,7 +64,7 @@ class AsyncMemory:
         index with an encrypted store.
         """
         if encryption_key is not None and companion is not None:
-            raise in_clear()
+            raise InvalidValueError(PLAIN_INDEX)
         trail = None if audit is None else audit.store
         if isinstance(trail, str):
             raise InvalidValueError("a URL of an audit trail is opened by open_async, not by AsyncMemory")
@@ -310,12 +308,13 @@ def open_async(
         found = embedder if embedder == AUTO else find_embedder(embedder)
         keys = None if encryption_key is None else Keyring(encryption_key)
         if keys is not None and index is not None:
-            raise in_clear()
+            raise InvalidValueError(PLAIN_INDEX)
         logged = audit_of(audit)
         companion: Companion | None = None
         async with AsyncExitStack() as stack:
             if index is not None:
-                companion = await open_companion(index)
+                index_url, maker = registry.found_in(INDEX_GROUP, index)
+                companion = await maker.open(index_url)
                 stack.push_async_callback(companion.close)
             store = await backend.open(parsed)
             stack.push_async_callback(store.close)
@@ -331,13 +330,6 @@ def open_async(
         return memory
 
     return Opening(opened)
-
-
-async def open_companion(url: str) -> Companion:
-    """Open the companion index at a URL; raises as `registry.find` does, or a StoreError."""
-    parsed, maker = registry.found_in(INDEX_GROUP, url)
-    companion: Companion = await maker.open(parsed)
-    return companion
 
 
 def audits_inline(audit: Auditing) -> bool:

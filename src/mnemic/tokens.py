@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from math import ceil
 from typing import Any, Protocol, runtime_checkable
@@ -138,8 +138,10 @@ def count_message(message: Message, tokens: TokenCounter) -> int:
         total += tokens.count(message.content)
     elif isinstance(message.content, list):
         total += sum(_count_block(block, tokens) for block in message.content)
-    else:
-        total += sum(tokens.count(part) for part in _sent(message))
+    elif message.content or message.structured_data is not None:
+        total += tokens.count(_compact(message.content or message.structured_data))
+    elif message.agent_calls and not message.tool_calls:
+        total += tokens.count(_compact(message.agent_calls))
     if message.name:
         total += 1 + tokens.count(message.name)
     for call in message.tool_calls:
@@ -147,16 +149,6 @@ def count_message(message: Message, tokens: TokenCounter) -> int:
     for image in message.images:
         total += _count_image(image_info(image), tokens)
     return total
-
-
-def _sent(message: Message) -> Iterator[str]:
-    """Yield the texts that chat formats send for content that is neither text nor blocks."""
-    if message.content:
-        yield _compact(message.content)
-    elif message.structured_data is not None:
-        yield _compact(message.structured_data)
-    elif message.agent_calls and not message.tool_calls:
-        yield _compact(message.agent_calls)
 
 
 def _count_block(block: Any, tokens: TokenCounter) -> int:

@@ -22,7 +22,7 @@ from ..store.matching import Position, from_cursor, in_reach, seen, to_cursor
 from ..store.protocol import Capability, Page
 from ..store.query import CountUse, Delete, Derive, Expect, Op, Outcome, Purge, Put, Scan, StreamScan, Touch, Write
 from ..store.registry import Backend, StoreURL
-from ..store.retry import note_of, note_ref, outcomes_in
+from ..store.retry import once_record, once_ref, recorded_outcomes
 from ..store.stream_state import check_expected, check_limit, check_version, over_limit
 
 
@@ -124,13 +124,13 @@ class MemoryStore:
         with self._open() as data:
             change = _Change(data, self.clock())
             try:
-                if (ref := note_ref(write)) is not None:
-                    note = change.stream(ref.scope, ref.kind, make=False).get(ref.key)
-                    if note is not None:
-                        return outcomes_in(note, write)
+                if (ref := once_ref(write)) is not None:
+                    recorded = change.stream(ref.scope, ref.kind, make=False).get(ref.key)
+                    if recorded is not None:
+                        return recorded_outcomes(recorded, write)
                 outcomes = [change.apply(op) for op in write.ops]
                 if ref is not None:
-                    change.put(Put(note_of(write, outcomes, change.moment)))
+                    change.put(Put(once_record(write, outcomes, change.moment)))
             except BaseException:
                 change.undo()
                 raise

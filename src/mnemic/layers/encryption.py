@@ -30,7 +30,7 @@ from ..store.matching import matches
 from ..store.protocol import Capability, Page, Store
 from ..store.query import FIELDS, Condition, Derive, Op, Outcome, Put, Scan, StreamScan, Write, place_of
 from ..store.registry import Backend, StoreURL
-from ..store.retry import note_ref
+from ..store.retry import once_ref
 from .cipher import LASTING, OF_RECORD, EncryptionKeys, Keyring, LabelHasher, RecordCipher, key_of, tenant_of
 from .layer import Layer, filtered_scan
 
@@ -181,9 +181,9 @@ class EncryptLayer(Layer):
 
         ops = await off_loop(encrypt) if count > MANY_RECORDS or size > MANY_CHARACTERS else encrypt()
         digest = write.digest
-        if digest is not None and (note := note_ref(write)) is not None:
+        if digest is not None and (once := once_ref(write)) is not None:
             # In clear, it would let an attacker confirm a guess of the content.
-            digest = labels.value(tenant_of(note.scope), note.kind, digest)
+            digest = labels.value(tenant_of(once.scope), once.kind, digest)
         return await self._below.write(replace(write, ops=ops, digest=digest))
 
     async def read(self, refs: Sequence[Ref]) -> list[Record | None]:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from ..checks import MICROSECOND, from_microseconds, to_microseconds
 from ..records import ONCE_KIND, Record, Ref, ScopePath, StreamName
 from .query import CountUse, Delete, Derive, Expect, Limit, Outcome, Purge, Put, Touch, Write
-from .retry import ONCE_MICROSECONDS, DoneBeforeError, note_of, note_ref
+from .retry import ONCE_MICROSECONDS, DoneBeforeError, once_record, once_ref
 from .stream_state import (
     Derived,
     Loaded,
@@ -44,9 +44,9 @@ def needs_of(writes: Iterable[Write]) -> Needs:
     """Return the needs of these writes, as far as known in advance."""
     needs = Needs()
     for write in writes:
-        if write.id is not None and (note := note_ref(write)) is not None:
-            needs.streams.add((note.scope.path, note.kind))
-            needs.keys.setdefault((note.scope.path, note.kind), set()).add(note.key)
+        if write.id is not None and (once := once_ref(write)) is not None:
+            needs.streams.add((once.scope.path, once.kind))
+            needs.keys.setdefault((once.scope.path, once.kind), set()).add(once.key)
         for op in write.ops:
             keys: tuple[str, ...] = ()
             if isinstance(op, Put):
@@ -245,13 +245,13 @@ class _Planner(Struct):
     def run(self, write: Write) -> list[Outcome] | Exception:
         """Plan a write; return its outcomes, or the error that rejects it and leaves the plan unchanged."""
         self.entered = {}
-        note = None if write.id is None else note_ref(write)
+        once = None if write.id is None else once_ref(write)
         try:
-            if note is not None:
-                self._check_new(note)
+            if once is not None:
+                self._check_new(once)
             outcomes: list[Outcome] = [_PLANS[type(op)](self, op) for op in write.ops]
-            if note is not None:
-                self._remember(note_of(write, outcomes, self.now))
+            if once is not None:
+                self._put_once(once_record(write, outcomes, self.now))
             return outcomes
         except NeedsMoreError:
             raise
@@ -270,11 +270,11 @@ class _Planner(Struct):
         assumed = self.loaded.assumed
         return [stream.change(assumed.get(name, ())) for name, stream in sorted(self.streams.items())]
 
-    def _check_new(self, note: Ref) -> None:
+    def _check_new(self, once: Ref) -> None:
         """Raise DoneBeforeError if the id of a write is recorded and has not expired."""
-        found = self._stream(note.scope, note.kind).find(note.key)
+        found = self._stream(once.scope, once.kind).find(once.key)
         if found is not None and (found.expires is None or found.expires > self.moment):
-            raise DoneBeforeError(f"{note.key!r} is noted")
+            raise DoneBeforeError(f"{once.key!r} is recorded")
 
     def _stream(self, scope: ScopePath, kind: str) -> _PlannedStream:
         """Return a stream; on its first use in a write, expired records are removed from it."""
@@ -340,13 +340,13 @@ class _Planner(Struct):
         stream.touch(self.moment, updated)
         return Outcome(seq, state.version, created, op.updated or self.now, key=record.key)
 
-    def _remember(self, note: Record) -> None:
+    def _put_once(self, once: Record) -> None:
         """Put the id record of a write; all ids of a scope expire together once no new ones are added."""
-        stream = self._stream(note.scope, note.kind)
+        stream = self._stream(once.scope, once.kind)
         state = stream.made(self.moment)
         # Expired id records are collected once a day, not on every write.
         soonest = state.soonest or self.moment + 2 * ONCE_MICROSECONDS
-        self._put(Put(note))
+        self._put(Put(once))
         state.soonest = soonest
         state.ttl = 2 * ONCE_MICROSECONDS
         stream.touch(self.moment)

@@ -104,31 +104,31 @@ class DoneBeforeError(MnemicError):
     """The id of the write exists already; internal."""
 
 
-def note_ref(write: Write) -> Ref | None:
+def once_ref(write: Write) -> Ref | None:
     """Return the ref of the id record of a write; None if the write has no id."""
     if write.id is None or not write.ops:
         return None
     return Ref(place_of(write.ops[0])[0], ONCE_KIND, write.id)
 
 
-def note_of(write: Write, outcomes: Sequence[Outcome], moment: datetime) -> Record:
+def once_record(write: Write, outcomes: Sequence[Outcome], moment: datetime) -> Record:
     """Return the id record of a write."""
-    ref = note_ref(write)
+    ref = once_ref(write)
     assert ref is not None
     data: Any = [write.digest, _encode(outcomes).decode()]
     return Record(ref.scope, ref.kind, ref.key, data=data, expires=moment + ONCE_LASTS)
 
 
-def outcomes_in(note: Record, write: Write) -> list[Outcome]:
+def recorded_outcomes(recorded: Record, write: Write) -> list[Outcome]:
     """Return the recorded outcomes; raises ConflictError if the write differs from the recorded one."""
-    data: Any = note.data
+    data: Any = recorded.data
     digest, outcomes = data
     if digest != write.digest:
         raise ConflictError(
-            f"the id {write.id!r} was already used for a different write in scope {note.scope.path!r}; "
+            f"the id {write.id!r} was already used for a different write in scope {recorded.scope.path!r}; "
             "nothing was stored",
             key=write.id,
-            current=note.version,
+            current=recorded.version,
         )
     return _decode(outcomes)
 
@@ -138,14 +138,14 @@ async def write_once(store: Store, write: Write, do: Callable[[Write], Awaitable
 
     Raises ConflictError if a different write has the same id.
     """
-    ref = note_ref(write)
+    ref = once_ref(write)
     if ref is None:
         return await do(write)
     for _ in range(ONCE_ATTEMPTS):
         try:
             return await do(write)
         except DoneBeforeError:
-            (note,) = await store.read([ref])
-        if note is not None:
-            return outcomes_in(note, write)
-    raise StoreBusyError(f"write {write.id!r} was noted and erased {ONCE_ATTEMPTS} times while it was tried")
+            (recorded,) = await store.read([ref])
+        if recorded is not None:
+            return recorded_outcomes(recorded, write)
+    raise StoreBusyError(f"write {write.id!r} was recorded and erased {ONCE_ATTEMPTS} times while it was tried")

@@ -20,7 +20,7 @@ from ...store.matching import Position, from_cursor, of_kinds, seen, to_cursor
 from ...store.planning import Plan, needs_of, plan_writes
 from ...store.protocol import Capability, Page
 from ...store.query import Condition, Outcome, Put, Scan, StreamScan, Write
-from ...store.retry import note_ref, retried, write_once
+from ...store.retry import once_ref, retried, write_once
 from ...store.stream_state import Loaded, Needs, NeedsMoreError, StreamChange, StreamState
 from ..calls import GRACE
 from ..write_queue import WriteQueue, scope_of
@@ -301,8 +301,8 @@ class Committer:
         loaded = Loaded()
         for write in writes:
             new = [op.record.ref for op in write.ops if isinstance(op, Put) and op.if_version == 0]
-            if (note := note_ref(write)) is not None:
-                new.append(note)
+            if (once := once_ref(write)) is not None:
+                new.append(once)
             for ref in new:
                 name = (ref.scope.path, ref.kind)
                 if (state := self._cache.get(name)) is not None:

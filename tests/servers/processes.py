@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -92,8 +93,17 @@ class Process:
         self._finish(self._end)
 
     def kill(self) -> None:
-        """Kill the server, as a power cut would."""
+        """Kill the server and its child processes, as a power cut would."""
+        if self._running is None:
+            return
+        self._running.send_signal(signal.SIGSTOP)  # so that it starts no more
+        children = _children(self._running.pid)
         self._finish(signal.SIGKILL)
+        for child in children:
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+        while any(map(_is_alive, children)):
+            time.sleep(0.001)
 
     @property
     def log(self) -> Path:
@@ -112,6 +122,24 @@ class Process:
         _tell("drop", self._running.pid, how)
         _running.remove(self)
         self._running = None
+
+
+def _children(parent: int) -> list[int]:
+    """Return the child processes of a process, on Linux; elsewhere none."""
+    pids = [int(entry.name) for entry in Path("/proc").glob("[0-9]*")]
+    return [pid for pid in pids if _state(pid)[1:] == [str(parent)]]
+
+
+def _is_alive(pid: int) -> bool:
+    return _state(pid)[:1] not in ([], ["Z"])
+
+
+def _state(pid: int) -> list[str]:
+    """Return the state and the parent of a process; nothing if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:2]
+    except OSError:
+        return []
 
 
 def call(argv: Sequence[str | Path], *, user: int | None = None) -> None:

@@ -77,6 +77,8 @@ class FaultyProxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.host = "127.0.0.1"
         self.port: int = self._listener.getsockname()[1]
+        self.stalled: threading.Event = threading.Event()
+        """Set once an answer is held back."""
         self.accepted = 0
         """How many connections were made so far."""
         self._open: set[socket.socket] = set()
@@ -175,6 +177,8 @@ class FaultyProxy:
                     if not (data := server.recv(CHUNK)):
                         return
                     held.append(data)
+                    if isinstance(mode, Stall):
+                        self.stalled.set()
                 if held and not isinstance(mode, Stall):
                     answer, held = b"".join(held), []
                     if not self._answer(client, answer, mode, passed):

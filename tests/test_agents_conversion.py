@@ -108,7 +108,11 @@ def test_a_turn_with_tools_comes_back_as_it_was() -> None:
 def test_what_a_user_shows_is_kept_as_data(item: Any) -> None:
     (back,) = there_and_back(ModelRequest([UserPromptPart(["Look:", item], timestamp=AT)], timestamp=AT))
     found = parts([back])[0].content
-    assert found == ["Look:", item] or (found[0] == "Look:" and found[1].data == item.data)
+    assert found[0] == "Look:"
+    if isinstance(item, BinaryContent):  # some versions return a subclass
+        assert (found[1].data, found[1].media_type) == (item.data, item.media_type)
+    else:
+        assert found[1:] == [item]
 
 
 def test_files_cost_no_tokens_and_images_suit_other_models() -> None:

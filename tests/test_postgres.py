@@ -354,6 +354,14 @@ def connections(url: str) -> int:
         return int(row[0])
 
 
+def waiting(url: str) -> int:
+    """Return how many connections wait for a lock."""
+    with admin(url) as connection:
+        row = connection.execute(f"SELECT count(*) {OURS} AND wait_event_type = 'Lock'").fetchone()
+        assert row is not None
+        return int(row[0])
+
+
 def test_a_connection_that_was_ended_while_idle_is_replaced(harness: Harness, url: str) -> None:
     harness.put("a")
     for n in range(3):
@@ -453,7 +461,8 @@ def test_a_cancelled_read_leaves_the_connection_fit_for_the_next(url: str) -> No
             with psycopg.connect(url) as other:
                 other.execute("LOCK TABLE mnemic_records")
                 task = asyncio.ensure_future(harness.store.scan(Scan(scope=SCOPE, kinds=(KIND,))))
-                await asyncio.sleep(0.1)
+                while not waiting(url):  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
                 task.cancel()
                 with pytest.raises(asyncio.CancelledError):
                     await task

@@ -114,7 +114,8 @@ def test_scans_use_their_index(
 ) -> None:
     told = plans(large, monkeypatch, lambda: large.page(**asked))
     assert index in told, told
-    assert "Sort" not in told or "where" in asked, told
+    if "where" not in asked:
+        assert "Sort" not in told, told
     assert "Seq Scan on mnemic_records" not in told
 
 

@@ -255,7 +255,8 @@ def test_a_connection_lost_during_a_write(harness: Harness) -> None:
         server.ask("CLIENT", "PAUSE", "20000", "WRITE")
         try:
             writing = asyncio.create_task(harness.store.write(Write((Put(record("b"), 0),), id="once")))
-            await asyncio.sleep(0.2)
+            while "flags=b" not in server.ask("CLIENT", "LIST"):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
             server.ask("CLIENT", "KILL", "TYPE", "normal")
         finally:
             server.ask("CLIENT", "UNPAUSE")
@@ -438,11 +439,12 @@ def test_a_server_that_does_not_answer_in_time(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(redis_client, "RETRIES", 1)
     with own_server() as server, Harness(f"{server.url}?timeout=0.2", on_loop=True) as harness:
         harness.put("a")
-        server.ask("CLIENT", "PAUSE", "1500", "ALL")
+        assert server.process.pid is not None
+        os.kill(server.process.pid, signal.SIGSTOP)
         for call in (lambda: harness.put("b", if_version=0), lambda: harness.keys()):
             with pytest.raises(StoreUnavailableError, match="no answer within"):
                 call()
-        time.sleep(1.5)
+        os.kill(server.process.pid, signal.SIGCONT)
         assert harness.keys()[0] == "a"
 
 

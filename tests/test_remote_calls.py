@@ -125,7 +125,7 @@ def test_close_breaks_off_what_other_threads_wait_for(proxied: tuple[FaultyProxy
     threads = [threading.Thread(target=run, args=(call,), daemon=True) for call in calls]
     for thread in threads:
         thread.start()
-    time.sleep(0.3)
+    assert proxy.stalled.wait(10)
     assert not ended
     memory.close()
     for thread in threads:

@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from copy import copy
+from itertools import islice
 
 from msgspec.structs import replace
 
@@ -334,8 +335,7 @@ def _within(records: list[Record], span: RecordRange) -> list[Record]:
         by_seq = {record.seq: record for record in records}
         return [_copied(by_seq[seq]) for seq in span.seqs if seq in by_seq]
     ordered = reversed(records) if span.reverse else records
-    found = [record for record in ordered if span.includes(record.seq)]
-    return list(map(_copied, found[: span.limit]))
+    return list(map(_copied, islice((record for record in ordered if span.includes(record.seq)), span.limit)))
 
 
 def _copied(record: Record) -> Record:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Callable
 from typing import Any
 
 from ...errors import InvalidValueError, StoreBusyError, StoreError, UnreadableStoreError
@@ -55,8 +56,8 @@ async def create(url: StoreURL) -> str:
 
 async def open_layout(url: StoreURL, *, create: bool) -> tuple[Layout, bool]:
     """Return the layout of a table, and whether it was created."""
-    options = dict(url.take(**aws.OPTIONS, create=_flag, layout=_layout_name, key=_key_name))
-    create = create or bool(options.get("create"))
+    options: dict[str, Any] = url.take(**aws.OPTIONS, **_OPTIONS)
+    create = create or options.get("create", False)
     name = url.split.netloc
     if not _NAME.fullmatch(name) or url.split.path.strip("/"):
         raise InvalidValueError(
@@ -73,8 +74,13 @@ async def open_layout(url: StoreURL, *, create: bool) -> tuple[Layout, bool]:
             made = await _make(table, options)
             found = await _ready(table)
         layout = _layout(table, found, options)
-        if create:
-            await _expire(table, new=made)
+        if create and not await expires(table):
+            try:
+                await table.call("update_time_to_live", TimeToLiveSpecification={"Enabled": True, "AttributeName": TTL})
+            except StoreError:
+                # Another process may have been faster.
+                if not await expires(table):
+                    raise
         return layout, made
     except BaseException:
         await table.requests.close()
@@ -97,45 +103,27 @@ async def _ready(table: Table) -> Item:
 
 async def _make(table: Table, options: dict[str, Any]) -> bool:
     """Create a table; return False if someone else has just done so."""
-    key, types = [("pk", "HASH"), ("sk", "RANGE")], {"pk": "S", "sk": "S", INDEX: "N"}
-    index = {
-        "IndexName": INDEX,
-        "KeySchema": _schema([("pk", "HASH"), (INDEX, "RANGE")]),
-        "Projection": {"ProjectionType": "ALL"},
-    }
-    more: Item = {"LocalSecondaryIndexes": [index]}
+
+    def schema(hash: str, range: str) -> list[Item]:
+        return [{"AttributeName": hash, "KeyType": "HASH"}, {"AttributeName": range, "KeyType": "RANGE"}]
+
     if options.get("layout") == "hash":
         name = options.get("key", HASH_KEY)
-        key, types, more = [(name, "HASH")], {name: "S"}, {}
+        types, key, more = {name: "S"}, schema(name, "")[:1], {}
     elif "key" in options:
         raise InvalidValueError(f"{table.url}: the option key goes with layout=hash")
+    else:
+        projection = {"ProjectionType": "ALL"}
+        index = {"IndexName": INDEX, "KeySchema": schema("pk", INDEX), "Projection": projection}
+        types, key, more = {"pk": "S", "sk": "S", INDEX: "N"}, schema("pk", "sk"), {"LocalSecondaryIndexes": [index]}
+    attributes = [{"AttributeName": name, "AttributeType": kind} for name, kind in types.items()]
     try:
         await table.call(
-            "create_table",
-            AttributeDefinitions=[{"AttributeName": n, "AttributeType": kind} for n, kind in types.items()],
-            KeySchema=_schema(key),
-            BillingMode="PAY_PER_REQUEST",
-            **more,
+            "create_table", AttributeDefinitions=attributes, KeySchema=key, BillingMode="PAY_PER_REQUEST", **more
         )
     except StoreBusyError:  # such as ResourceInUseException
         return False
     return True
-
-
-def _schema(parts: list[tuple[str, str]]) -> list[Item]:
-    return [{"AttributeName": name, "KeyType": kind} for name, kind in parts]
-
-
-async def _expire(table: Table, *, new: bool) -> None:
-    if not new and await expires(table):
-        return
-    try:
-        specification = {"Enabled": True, "AttributeName": TTL}
-        await table.call("update_time_to_live", TimeToLiveSpecification=specification)
-    except StoreError:
-        # Another process may have been faster.
-        if not await expires(table):
-            raise
 
 
 async def expires(table: Table) -> bool:
@@ -179,18 +167,16 @@ def _layout(table: Table, found: Item, options: dict[str, Any]) -> Layout:
     )
 
 
-def _flag(text: str) -> bool:
-    return {"1": True, "0": False, "true": True, "false": False}[text]
-
-
-def _layout_name(text: str) -> str:
-    return {"own": "own", "hash": "hash"}[text]
-
-
 def _key_name(text: str) -> str:
     if not text or len(text) > 255 or text in RESERVED:
         raise ValueError(text)
     return text
 
+
+_OPTIONS: dict[str, Callable[[str], object]] = {
+    "create": lambda text: {"1": True, "0": False, "true": True, "false": False}[text],
+    "layout": lambda text: {"own": "own", "hash": "hash"}[text],
+    "key": _key_name,
+}
 
 BACKEND = Backend(open=open_store, prepare=create, diagnose=diagnosed_by(__package__))

@@ -18,7 +18,7 @@ from ..checks import copy_json
 from ..errors import ClosedError
 from ..event_loop import running_calls
 from ..records import Record, Ref, ScopePath, Stream, known_scope, now
-from ..store.matching import Position, from_cursor, in_reach, seen, to_cursor
+from ..store.matching import Position, from_cursor, in_reach, page_of, seen
 from ..store.protocol import Capability, Page
 from ..store.query import CountUse, Delete, Derive, Expect, Op, Outcome, Purge, Put, Scan, StreamScan, Touch, Write
 from ..store.registry import Backend, StoreURL
@@ -143,8 +143,7 @@ class MemoryStore:
             for ref in refs:
                 stream = _live(data.streams.get((ref.scope.path, ref.kind)), moment)
                 record = stream.get(ref.key) if stream else None
-                gone = record is None or (record.expires is not None and record.expires <= moment)
-                found.append(None if record is None or gone else _copy(record))
+                found.append(None if record is None or _expired(record, moment) else _copy(record))
             return found
 
     async def scan(self, scan: Scan) -> Page[Record]:
@@ -162,8 +161,7 @@ class MemoryStore:
                 if skip:
                     skip -= 1
                 elif len(items) == scan.limit:
-                    last = items[-1] if items else None
-                    return Page(tuple(items), to_cursor(_position(last)) if last else None)
+                    return page_of(items, more=True)
                 else:
                     items.append(_copy(record, scan.bodies, stream.derived_of(record, scan.derived)))
         return Page(tuple(items))
@@ -183,8 +181,7 @@ class MemoryStore:
                 if len(gone) == len(stream.records) and not scan.empty:
                     continue
                 if len(items) == scan.limit:
-                    last = items[-1] if items else None
-                    return Page(tuple(items), to_cursor((last.scope.path, last.kind, 0)) if last else None)
+                    return page_of(items, more=True)
                 items.append(
                     Stream(
                         scope=ScopePath(path),
@@ -415,10 +412,6 @@ def _live(stream: _Stream | None, moment: datetime) -> _Stream | None:
 
 def _expired(record: Record, moment: datetime) -> bool:
     return record.expires is not None and record.expires <= moment
-
-
-def _position(record: Record) -> Position:
-    return (record.scope.path, record.kind, record.seq)
 
 
 def _copy(record: Record, bodies: bool = True, derived: dict[str, bytes] | None = None) -> Record:

@@ -5,15 +5,18 @@ from __future__ import annotations
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import DecodeError, ValidationError, json
 
 from ..checks import check_name, check_names, check_number, check_time, shown
 from ..errors import InvalidValueError
 from ..messages import ROLES, Role
-from ..records import ARCHIVED, MESSAGE, ONCE_KIND, RECALLED, Record, ScopePath
+from ..records import ARCHIVED, MESSAGE, ONCE_KIND, RECALLED, Record, ScopePath, Stream
+from .protocol import Page
 from .query import Condition, Scalar, Scan
+
+Item = TypeVar("Item", Record, Stream)
 
 Position = tuple[str, str, int]
 """Sort position of a record: scope, kind, seq."""
@@ -70,6 +73,14 @@ def in_reach(scope: ScopePath, kind: str, requested: ScopePath, kinds: tuple[str
 def of_kinds(kind: str, kinds: tuple[str, ...]) -> bool:
     """Return whether a kind is requested; without names, every kind is except the store's internal ones."""
     return kind in kinds if kinds else kind != ONCE_KIND
+
+
+def page_of(found: Sequence[Item], *, more: bool) -> Page[Item]:
+    """Return a page of records or streams; if there are more, its cursor is the position of the last one."""
+    if not more or not found:
+        return Page(tuple(found))
+    last = found[-1]
+    return Page(tuple(found), to_cursor((last.scope.path, last.kind, last.seq if isinstance(last, Record) else 0)))
 
 
 def to_cursor(position: Position) -> str:

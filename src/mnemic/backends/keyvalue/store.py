@@ -16,7 +16,7 @@ from ...checks import to_microseconds
 from ...errors import ClosedError, ConflictError, StoreBusyError
 from ...event_loop import ForkAware, notify_on_fork
 from ...records import Record, Ref, Stream, StreamName, now
-from ...store.matching import Position, from_cursor, of_kinds, seen, to_cursor
+from ...store.matching import Position, from_cursor, of_kinds, page_of, seen
 from ...store.planning import Plan, needs_of, plan_writes
 from ...store.protocol import Capability, Page
 from ...store.query import Condition, Outcome, Put, Scan, StreamScan, Write
@@ -73,7 +73,7 @@ class KeyValueStore(ForkAware):
             if skip:
                 skip -= 1
             elif len(found) == scan.limit:
-                return Page(tuple(found), to_cursor(_position(found[-1])) if found else None)
+                return page_of(found, more=True)
             else:
                 found.append(record)
         return Page(tuple(found))
@@ -97,8 +97,7 @@ class KeyValueStore(ForkAware):
             if not count and not scan.empty:
                 continue
             if len(found) == scan.limit:
-                last = found[-1] if found else None
-                return Page(tuple(found), to_cursor((last.scope.path, last.kind, 0)) if last else None)
+                return page_of(found, more=True)
             found.append(state.stream(count, weight))
         return Page(tuple(found))
 
@@ -222,10 +221,6 @@ class KeyValueStore(ForkAware):
             if len(states) < reach.limit:
                 return
             reach = replace(reach, after=states[-1].name, limit=MOST_STREAMS)
-
-
-def _position(record: Record) -> Position:
-    return (record.scope.path, record.kind, record.seq)
 
 
 def _lives(record: Record, now: datetime) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 from ...checks import to_microseconds
 from ...records import Record, Ref, ScopePath, Stream, known_scope, now
 from ...store.codec import from_columns
-from ...store.matching import Position, from_cursor, to_cursor
+from ...store.matching import Position, from_cursor, page_of
 from ...store.protocol import Capability, Page
 from ...store.query import Scan, StreamScan
 from .schema import StreamRow, to_stream
@@ -100,8 +100,7 @@ class SqlReads(ABC):
         shape = shape_of(scan, by_id=False, inside=start is not None)
         rows = await connection.all(self._sql.scan(shape), values)
         found = [from_columns(scan.scope, kind, row, scan.derived) for row in rows[: scan.limit]]
-        more = len(rows) > scan.limit and found
-        return Page(tuple(found), to_cursor(_position(found[-1])) if more else None)
+        return page_of(found, more=len(rows) > scan.limit)
 
     async def _scan_many(
         self, connection: Connection, scan: Scan, start: Position | None, values: dict[str, Any]
@@ -134,7 +133,7 @@ class SqlReads(ABC):
                 break
             at, past = (streams[-1].scope, streams[-1].kind), True
         del found[: scan.skip]
-        return Page(tuple(found), to_cursor(_position(found[-1])) if more and found else None)
+        return page_of(found, more=more)
 
     def _part(
         self, scan: Scan, stream: StreamRow, start: Position | None, room: int, values: dict[str, Any]
@@ -156,8 +155,7 @@ class SqlReads(ABC):
                 if not count and not scan.empty:
                     continue
                 if len(found) == scan.limit:
-                    last = found[-1] if found else None
-                    return Page(tuple(found), to_cursor((last.scope.path, last.kind, 0)) if last else None)
+                    return page_of(found, more=True)
                 found.append(stream.stream(count, weight))
             if at_end:
                 return Page(tuple(found))
@@ -214,7 +212,3 @@ def _reaching(streams: list[StreamRow], records: int) -> list[StreamRow]:
         if total > records:
             return streams[:n]
     return streams
-
-
-def _position(record: Record) -> Position:
-    return (record.scope.path, record.kind, record.seq)

@@ -524,6 +524,19 @@ def test_memories_are_memory_records(bench: Bench) -> None:
     assert bench.found(store, kind="memory") == []
 
 
+@pytest.mark.parametrize("below", [False, True])
+@pytest.mark.parametrize("kind", ["memory", "message"])
+def test_a_scan_of_what_is_new_finds_a_changed_record(bench: Bench, kind: str, below: bool) -> None:
+    store = bench.open()
+    for key in ("a", "b", "c"):
+        bench.put(store, key, kind=kind, text=key)
+    (stream,) = bench.run(store.streams(StreamScan(scope=SCOPE, kinds=(kind,)))).items
+    bench.put(store, "a", kind=kind, text="changed")
+    for one in (store, bench.open()):
+        new = Scan(scope=SCOPE, kinds=(kind,), below=below, after_version=stream.version)
+        assert [found.text for found in bench.run(one.scan(new)).items] == ["changed"]
+
+
 def test_many_memories_are_written_at_once_and_listed_below(bench: Bench) -> None:
     store = bench.open()
     bench.run(store.write(Write(tuple(Put(record(f"k{n}", kind="memory", text=f"note {n}")) for n in range(230)))))

@@ -102,16 +102,18 @@ class ScopeState:
         for kind in event.dropped:
             self.streams.pop(kind, None)
         self.events[stored.id] = stored
-        before = {kind: (state.last_seq, state.version, state.revision) for kind, state in self.streams.items()}
+        nothing = StreamState(self.path, "", 0, 0, 0, 0, 0, 0)
+        before = {kind: copy(state) for kind, state in self.streams.items()}
         for state in event.streams:
-            seq, version, revision = before.get(state.kind, (0, 0, 0))
-            if state.version >= version:
+            old = before.get(state.kind, nothing)
+            if state.version >= old.version:
                 # A plan that knows nothing of another process's event must not be committed.
-                current = state.revision if own else max(state.revision, revision) + 1
-                self.streams[state.kind] = replace(state, last_seq=max(state.last_seq, seq), revision=current)
+                revision = state.revision if own else max(state.revision, old.revision) + 1
+                last_seq, edited = max(state.last_seq, old.last_seq), max(state.edited, old.edited)
+                self.streams[state.kind] = replace(state, last_seq=last_seq, edited=edited, revision=revision)
         for record in stored.new:
-            seq, version, _ = before.get(record.kind, (0, 0, 0))
-            concurrent = record.seq <= seq or record.version <= version
+            old = before.get(record.kind, nothing)
+            concurrent = record.seq <= old.last_seq or record.version <= old.version
             self._put(record, stored.id, last=concurrent and (record.kind, record.key) not in known)
         for record in stored.moved:
             self._put(record, stored.id, last=False)
@@ -143,7 +145,8 @@ class ScopeState:
             state, rows = copy(self.streams.get(kind)), self.rows.get(kind, {})
             if kind in RECORD_KINDS:
                 state = state or StreamState(path, kind, 0, 0, 0, 0, moment, moment)
-                state.last_seq, state.version = max(state.last_seq, moment), max(state.version, moment)
+                state.last_seq = max(state.last_seq, moment)
+                state.version = state.edited = max(state.version, moment)
             loaded.streams[name] = state
             keys = rows if name in needs.whole else needs.keys.get(name, ())
             loaded.records[name] = {key: _state_of(rows[key].record) if key in rows else None for key in keys}
@@ -219,7 +222,7 @@ class ScopeState:
                 weight, version = sum(record.weight for record in records), max(record.version for record in records)
                 self.streams[kind] = StreamState(
                     self.path, kind, records[-1].seq, version, len(records), weight, min(times), max(times),
-                    soonest=min(ends, default=None),
+                    soonest=min(ends, default=None), edited=version,
                 )  # fmt: skip
 
     def wrote_memories(self, change: StreamChange, rows: list[Row]) -> None:

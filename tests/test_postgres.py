@@ -172,11 +172,9 @@ def test_what_errors_mean(kind: type[psycopg.Error], ours: type[StoreError]) -> 
     "place", ["u:hunter2@127.0.0.1:1", "u:hunter2@no-such-host.invalid", "u:hunter2@127.0.0.1:1,127.0.0.1:2"]
 )
 def test_a_server_that_is_not_there_is_unavailable(place: str) -> None:
-    started = time.monotonic()
     with pytest.raises(mnemic.StoreUnavailableError, match=r"//\*\*\*@") as caught:
         mnemic.open(f"postgresql://{place}/db")
     assert "hunter2" not in str(caught.value)
-    assert time.monotonic() - started < 5
 
 
 def test_a_server_that_does_not_answer_is_unavailable() -> None:

@@ -39,7 +39,6 @@ def test_records_expire_when_their_time_comes(harness: Harness) -> None:
 
 def test_a_stream_expires_as_a_whole_and_begins_anew(harness: Harness) -> None:
     harness.write(Put(record("a", weight=3)), Touch(SCOPE, KIND, timedelta(seconds=0.3)))
-    assert harness.keys() == ["a"]
     with harness.clock_off_by(timedelta(minutes=2)):
         # A server may expire streams by its own clock.
         harness.wait_until(lambda: harness.keys() == [])

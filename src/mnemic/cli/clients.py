@@ -207,11 +207,12 @@ def _done(
     watchdog: Any,
 ) -> str:
     """Do what an event needs, and return the answer; raises whatever fails."""
+    # The time limit of the store begins when the library is loaded.
+    import numpy  # noqa: F401
     from msgspec import json
 
-    from .. import api  # noqa: F401 - the time limit of the store begins when the library is loaded
+    from .. import api  # noqa: F401
     from ..clients import hooks
-    from ..layers import index  # noqa: F401 - which loads numpy
 
     found = hooks.Event.of(json.decode(given, type=dict[str, Any]))
     after = event in AFTER_TURN

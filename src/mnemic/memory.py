@@ -145,7 +145,7 @@ class AsyncMemory:
         `progress` is called with the number of records done and the total. Other processes must then reopen the
         store: their calls raise EmbedderError. Raises EmbedderError if the embedder fails.
         """
-        return await self._index.move(embedder, progress)
+        return await self._index.reembed(embedder, progress)
 
     async def warm(self, *segments: ScopePath | str) -> int:
         """Compute and load the index of a scope, so that the first recall is fast.

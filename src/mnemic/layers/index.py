@@ -185,12 +185,14 @@ class IndexLayer(Layer, ForkAware):
         await self._companion.reset()
         return await self._remote.catch_up(ScopePath(), await self._embedder.builder(writing=True), progress)
 
-    async def move(self, embedder: Embedder | str | None, progress: Callable[[int, int], object] | None = None) -> int:
+    async def reembed(
+        self, embedder: Embedder | str | None, progress: Callable[[int, int], object] | None = None
+    ) -> int:
         """Compute all entries with another embedder, then switch to it; return how many were computed.
 
         Until then, searches use the old one. If interrupted, it resumes when called again.
         """
-        count = await self._embedder.move(embedder, progress)
+        count = await self._embedder.reembed(embedder, progress)
         self._cache.clear()
         if self._remote is not None:
             await self._remote.reset()

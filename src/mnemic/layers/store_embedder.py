@@ -68,22 +68,22 @@ class StoreEmbedder:
             log.warning("recall compares words alone: %s", why)
         return embedder
 
-    async def move(self, embedder: Embedder | str | None, progress: Callable[[int, int], object] | None) -> int:
+    async def reembed(self, embedder: Embedder | str | None, progress: Callable[[int, int], object] | None) -> int:
         """Compute all entries with another embedder, beside the old ones, then switch to it."""
         check_callable(progress, "progress")
         target = EntryBuilder(find_embedder(embedder))
         if target.embedder is None:
             raise EmbedderError("reembed needs an embedder: without one there are no vectors")
-        (note,) = await self._store.read([EMBEDDER_REF])
+        (record,) = await self._store.read([EMBEDDER_REF])
         name = target.embedder.id
-        before = _former_ids(note)
+        data = embedder_data(record)
         streams = [s async for s in all_streams(self._store, StreamScan(scope=ScopePath()))]
         total = sum(stream.count for stream in streams)
         done = built = 0
-        if embedder_data(note).get("next") == name:
+        if data.get("next") == name:
             lacking = Scan(scope=ScopePath(), below=True, lacking=target.name, bodies=False)
             done = total - sum([1 async for _ in scan_all(self._store, lacking)])
-        version = await self._put({**embedder_data(note), "next": name}, 0 if note is None else note.version)
+        version = await self._put({**data, "next": name}, 0 if record is None else record.version)
         for stream in streams:
             scan = Scan(scope=stream.scope, kinds=(stream.kind,), lacking=target.name, limit=TEXTS_AT_ONCE)
             async for records in scan_pages(self._store, scan):
@@ -91,7 +91,7 @@ class StoreEmbedder:
                 done += len(records)
                 if progress is not None:
                     progress(min(done, total), total)
-        old = [id for id in before if id != name]
+        old = [id for id in (data.get("id"), *data.get("old", ())) if id and id != name]
         version = await self._put({"id": name, "old": old}, version)
         self._requested, self._builder, self._recorded = target.embedder, target, name
         for id in old:
@@ -126,8 +126,8 @@ class StoreEmbedder:
                     await self._store.write(Write(ops))
 
     async def _read(self) -> str | None:
-        (note,) = await self._store.read([EMBEDDER_REF])
-        return recorded_id(note)
+        (record,) = await self._store.read([EMBEDDER_REF])
+        return recorded_id(record)
 
     async def _record(self, id: str) -> str:
         """Record the embedder if none is recorded; return the recorded one."""
@@ -143,18 +143,12 @@ class StoreEmbedder:
         return did.version
 
 
-def recorded_id(note: Record | None) -> str | None:
+def recorded_id(record: Record | None) -> str | None:
     """Return the embedder named in the record."""
-    return embedder_data(note).get("id")
+    return embedder_data(record).get("id")
 
 
-def embedder_data(note: Record | None) -> dict[str, Any]:
+def embedder_data(record: Record | None) -> dict[str, Any]:
     """Return the content of the record that names the embedder, also of one that is being moved to."""
-    data: Any = None if note is None else note.data
+    data: Any = None if record is None else record.data
     return data if isinstance(data, dict) else {}
-
-
-def _former_ids(note: Record | None) -> list[str]:
-    """Return former embedders whose vectors may still be stored."""
-    data = embedder_data(note)
-    return [id for id in (data.get("id"), *data.get("old", ())) if id]

@@ -202,11 +202,13 @@ class Portal(ForkAware):
         Raises ClosedError after `close` or if it is closed meanwhile, and EventLoopError on the portal's own
         loop, which would deadlock.
         """
+        from concurrent.futures import CancelledError
+
         with running_calls:
             future = self._submit(coroutine)
             try:
                 return future.result()
-            except _cancelled():
+            except CancelledError:
                 if not self._closed:
                     raise
                 raise ClosedError("this memory was closed while the call was under way") from None
@@ -327,12 +329,6 @@ def _drop(loop: AbstractEventLoop, last: list[Callable[[], Coroutine[Any, Any, o
 
 
 _ending: set[Any] = set()
-
-
-def _cancelled() -> type[BaseException]:
-    from concurrent.futures import CancelledError
-
-    return CancelledError
 
 
 async def call(function: Callable[..., Any], *arguments: Any) -> Any:

@@ -21,7 +21,7 @@ from msgspec import Struct
 from ..errors import EmbedderError
 from ..messages import ROLES, Role, texts_in
 from ..models.embedder import Embedder
-from ..records import Record
+from ..records import ARCHIVED, MESSAGE, Record
 from ..store.availability import cause_name
 from .text_analysis import DAYS, MONTHS, terms, words
 
@@ -33,7 +33,7 @@ FORMAT = "2"
 """Entry format; raise it to recompute the entries of older versions."""
 RECALL = "recall"
 """Name by which callers of the index layer address entries, whatever the embedder."""
-TURNS = ("message", "archived")
+TURNS = (MESSAGE, ARCHIVED)
 """Kinds whose records are conversation turns."""
 SPEAKING: tuple[Role, ...] = ("user", "assistant")
 """Roles whose messages are turns; messages of other roles are found only on request."""
@@ -47,6 +47,12 @@ MAX_QUESTION = 10_000
 """How many characters of a question are used."""
 MAX_CHUNKS = 64
 """Maximum number of vectors per text, spread evenly over it."""
+TEXTS_AT_ONCE = 256
+"""How many texts an embedder gets at once."""
+TRUST = 1.6
+"""Weight of an embedder's vectors relative to the static ones, unless it defines its own."""
+
+log: logging.Logger = logging.getLogger("mnemic.recall")
 
 _CHECKSUM = struct.Struct("<I")
 _HEAD = struct.Struct("<BBHII")
@@ -86,17 +92,19 @@ class IndexEntry(Struct):
     vectors: NDArray[np.int8] | None
 
 
+_MAX_HASHES = 200_000
+
+
 class _Hashes(dict[str, int]):
     """Cache of term hashes."""
 
     def __missing__(self, term: str) -> int:
-        if len(self) >= _HASHES_KEPT:
+        if len(self) >= _MAX_HASHES:
             self.clear()
         number = self[term] = crc32(term.encode("utf-8", "surrogatepass"))
         return number
 
 
-_HASHES_KEPT = 200_000
 _hashes = _Hashes()
 
 
@@ -138,6 +146,13 @@ def chunks(text: str) -> list[str]:
     if len(found) > MAX_CHUNKS:
         found = [found[n * len(found) // MAX_CHUNKS] for n in range(MAX_CHUNKS)]
     return found or [text[:CHUNK]]
+
+
+def _pieces(text: str) -> Iterator[str]:
+    for sentence in _SENTENCE.split(text):
+        for start in range(0, len(sentence), CHUNK):
+            if piece := sentence[start : start + CHUNK].strip():
+                yield piece
 
 
 def pack(record: Record, vectors: NDArray[np.int8] | None) -> bytes:
@@ -198,22 +213,6 @@ def quantized(vectors: NDArray[np.float32]) -> NDArray[np.int8]:
     scaled = vectors * (np.float32(127) / np.maximum(largest, np.float32(1e-30)))
     whole: NDArray[np.int8] = np.rint(scaled, out=scaled).astype(np.int8)
     return whole
-
-
-def _pieces(text: str) -> Iterator[str]:
-    for sentence in _SENTENCE.split(text):
-        for start in range(0, len(sentence), CHUNK):
-            if piece := sentence[start : start + CHUNK].strip():
-                yield piece
-
-
-TEXTS_AT_ONCE = 256
-"""How many texts an embedder gets at once."""
-
-TRUST = 1.6
-"""Weight of an embedder's vectors relative to the static ones, unless it defines its own."""
-
-log: logging.Logger = logging.getLogger("mnemic.recall")
 
 
 def entry_name(id: str | None) -> str:

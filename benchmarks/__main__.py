@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from . import agents, embedded, footprint, hook, million, quality, recalling, servers
+from . import agents, embedded, footprint, hook, mcp_stdio, million, quality, recalling, servers
 from .measuring import Result, table
 from .peers import comparison
 
@@ -36,6 +36,7 @@ BENCHMARKS: dict[str, Callable[[Path], tuple[str, bool]]] = {
     "recall": measured(recalling.run),
     "agents": measured(agents.run),
     "hook": measured(hook.run),
+    "mcp": measured(mcp_stdio.run),
     "servers": measured(servers.run),
     "million": measured(million.run),
     "footprint": footprint.run,

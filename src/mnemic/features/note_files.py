@@ -164,7 +164,7 @@ class AsyncNoteFiles:
                 if place == ROOT or any(_within(file, place) for file in await self._sizes()):
                     raise InvalidValueError(f"The path {path} is not a file.") from None
                 raise _absent(path) from None
-            text, answer = change(_text(note.value))
+            text, answer = change(as_text(note.value))
             await self._write(place, text, note.version)
             return answer
 
@@ -176,7 +176,7 @@ class AsyncNoteFiles:
 
     async def _text(self, place: str) -> str | None:
         found = await self._notes.read_many([place])
-        return _text(found[place]) if place in found else None
+        return as_text(found[place]) if place in found else None
 
     async def _sizes(self) -> dict[str, int]:
         """Return the sizes of all files in bytes, by path, in order of their names."""
@@ -229,7 +229,8 @@ def _absent(path: str) -> NotFoundError:
     return NotFoundError(f"The path {path} does not exist. Please provide a valid path.")
 
 
-def _text(value: Any) -> str:
+def as_text(value: Any) -> str:
+    """Return the value of a note as text: a text as it is, anything else as JSON."""
     return value if isinstance(value, str) else json.encode(value).decode()
 
 

@@ -12,17 +12,17 @@ from ..errors import InvalidValueError, NotFoundError
 from ..features.facts import Fact
 from ..features.hits import Hit, Item
 from ..features.memory_items import MemoryItem
+from ..features.note_files import as_text
 from ..features.notes import Note
 from ..features.summary import QUOTED
 from ..messages import Message
 from ..records import Ref, ScopePath
-from .tools import Answer, Call, Schema, Tool, object_schema
+from .tools import TEXT, Answer, Call, Tool, object_schema
 
 RESULTS = 10
 """How many results a search returns."""
 TITLE = 80
 """Maximum length of a title, in characters."""
-TEXT: Schema = {"type": "string"}
 
 
 async def search(call: Call, query: str) -> Answer:
@@ -47,8 +47,7 @@ async def fetch(call: Call, id: str) -> Answer:
 
 
 def _id(call: Call, hit: Hit) -> str:
-    below = hit.scope.path.removeprefix(call.scope.path.path).strip("/")
-    return "/".join(quote(part, safe="") for part in (hit.ref.kind, below, hit.id) if part)
+    return "/".join(quote(part, safe="") for part in (hit.ref.kind, call.below(hit.scope), hit.id) if part)
 
 
 def _url(id: str) -> str:
@@ -68,8 +67,7 @@ def _described(item: Item) -> tuple[str, dict[str, str]]:
     if isinstance(item, Message):
         text, more = item.text or "", {"said_by": item.name or item.role, "created": item.timestamp}
     elif isinstance(item, Note):
-        text = item.value if isinstance(item.value, str) else json.encode(item.value).decode()
-        more = {"key": item.key, "description": item.description, "updated": item.updated}
+        text, more = as_text(item.value), {"key": item.key, "description": item.description, "updated": item.updated}
     elif isinstance(item, Fact):
         text, more = f"{item.subject} {item.predicate} {item.object}", {"since": item.valid_from, "source": item.source}
     else:

@@ -5,18 +5,16 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from msgspec import json
-
 from ..checks import shown
 from ..errors import InvalidValueError, NotFoundError
 from ..features.facts import Fact
 from ..features.hits import Hit
+from ..features.note_files import as_text
 from ..features.summary import QUOTED, quoted
-from .tools import Answer, Call, Schema, Tool, object_schema
+from .tools import TEXT, Answer, Call, Schema, Tool, object_schema
 
 MAX_FACTS = 100
 """Maximum number of facts in one answer."""
-TEXT: Schema = {"type": "string"}
 COUNT: Schema = {"type": "integer"}
 
 
@@ -72,8 +70,9 @@ async def note(
     key = _given(key, "key", action)
     if action == "read":
         found = await notes.get(key)
-        text = found.value if isinstance(found.value, str) else json.encode(found.value).decode()
-        return Answer(quoted([text]), {"value": found.value, "version": found.version, "notice": QUOTED})
+        return Answer(
+            quoted([as_text(found.value)]), {"value": found.value, "version": found.version, "notice": QUOTED}
+        )
     if action == "delete":
         if not await notes.delete(key):
             raise NotFoundError(f"there is no note {shown(key)}")
@@ -143,7 +142,7 @@ def _hit(hit: Hit, call: Call) -> dict[str, Any]:
     optional = {
         "created": None if hit.created is None else hit.created.isoformat(timespec="seconds"),
         "said_by": None if message is None else message.name or message.role,
-        "scope": hit.scope.path.removeprefix(call.scope.path.path).strip("/") or None,
+        "scope": call.below(hit.scope) or None,
         "source": hit.source,
     }
     return found | {name: value for name, value in optional.items() if value is not None}

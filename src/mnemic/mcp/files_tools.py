@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..features.note_files import COMMANDS, AsyncNoteFiles
-from .tools import Answer, Call, Schema, Tool, object_schema
-
-TEXT: Schema = {"type": "string"}
+from .tools import TEXT, Answer, Call, Tool, object_schema
 
 
 async def memory(call: Call, **command: Any) -> Answer:

@@ -8,10 +8,9 @@ from typing import Any
 
 from .graph_file import RELATION, Graph, GraphFile, Item
 from .graph_in_scope import GraphInScope
-from .tools import Answer, Call, Schema, Tool
+from .tools import TEXT, Answer, Call, Schema, Tool
 
 ENTITY = ("name", "entityType", "observations")
-TEXT: Schema = {"type": "string"}
 
 
 def graph_of(call: Call) -> GraphFile | GraphInScope:

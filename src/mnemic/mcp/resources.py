@@ -8,8 +8,8 @@ import mcp_types as types
 from msgspec import json
 
 from ..errors import NotFoundError
+from ..features.note_files import as_text
 from ..features.summary import quoted
-from ..records import ScopePath
 from .graph_tools import graph_json, graph_of
 from .tools import Call
 
@@ -58,7 +58,7 @@ async def list_resources(call: Call, start: int) -> tuple[list[types.Resource], 
         for note in await call.scope.notes.list()
     ]
     for session in await call.scope.sessions.list():
-        name = _relative(call, session.scope)
+        name = call.below(session.scope)
         found.append(
             types.Resource(
                 uri=SESSIONS + quote(name, safe=""),
@@ -77,7 +77,7 @@ async def complete(call: Call, ref: object, begun: str) -> list[str]:
     if template.startswith(NOTES):
         found = [note.key for note in await call.scope.notes.list()]
     elif template.startswith(SESSIONS):
-        found = [_relative(call, session.scope) for session in await call.scope.sessions.list()]
+        found = [call.below(session.scope) for session in await call.scope.sessions.list()]
     return [name for name in found if name.startswith(begun)][:PAGE]
 
 
@@ -87,7 +87,7 @@ async def read_resource(call: Call, uri: str) -> tuple[str, str]:
         return json.format(json.encode(graph_json(await graph_of(call).read())), indent=2).decode(), "application/json"
     if uri.startswith(NOTES):
         value = await call.scope.notes.read(unquote(uri.removeprefix(NOTES)))
-        return (value, "text/plain") if isinstance(value, str) else (json.encode(value).decode(), "application/json")
+        return as_text(value), "text/plain" if isinstance(value, str) else "application/json"
     if not uri.startswith(SESSIONS):
         raise NotFoundError(f"there is no resource {uri!r}")
     *above, name = unquote(uri.removeprefix(SESSIONS)).split("/")
@@ -102,7 +102,3 @@ async def prompt_text(call: Call, name: str, topic: str) -> str:
     if name == "remember":
         return REMEMBER
     return (await call.scope.context(topic)).text or f"Nothing is remembered about {topic!r}."
-
-
-def _relative(call: Call, scope: ScopePath) -> str:
-    return scope.path.removeprefix(call.scope.path.path).strip("/")

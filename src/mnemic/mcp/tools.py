@@ -13,6 +13,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 
 from ..errors import InvalidValueError, MnemicError
+from ..records import ScopePath
 from ..scope import AsyncScope
 
 LOG = logging.getLogger("mnemic.mcp")
@@ -20,6 +21,7 @@ MAX_REASON = 300
 """Maximum length of the reason why arguments are invalid, which may quote them."""
 
 Schema: TypeAlias = dict[str, Any]
+TEXT: Schema = {"type": "string"}
 
 
 class Call(NamedTuple):
@@ -28,6 +30,10 @@ class Call(NamedTuple):
     scope: AsyncScope
     client: str | None = None
     graph_file: Path | None = None
+
+    def below(self, scope: ScopePath) -> str:
+        """Return the path of a scope below that of the call, relative to it."""
+        return scope.path.removeprefix(self.scope.path.path).strip("/")
 
 
 class Answer(NamedTuple):

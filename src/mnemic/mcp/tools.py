@@ -65,7 +65,7 @@ class Tool:
         hints = types.ToolAnnotations(
             read_only_hint=read_only, destructive_hint=destructive, idempotent_hint=idempotent, open_world_hint=False
         )
-        self.definition = types.Tool(
+        self.definition: types.Tool = types.Tool(
             name=name, title=title, description=description, input_schema=input, output_schema=output, annotations=hints
         )
 

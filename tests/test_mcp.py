@@ -316,6 +316,7 @@ def test_profiles_are_combined_or_refused() -> None:
         (["--profile", "all"], "profile must be one of"),
         (["--store", "nothing://x"], "nothing"),
         (["--scope", "a//b"], "scope"),
+        (["--file", "memory.jsonl"], "--file is for --profile graph"),
     ):
         shown = CliRunner().invoke(main, ["mcp", *arguments])
         assert shown.exit_code in (1, 2)

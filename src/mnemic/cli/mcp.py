@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
-from .options import SCOPE, StoreChoice, default_store_options, names_option
+from .options import SCOPE, StoreChoice, announce_new, default_store_options, names_option
 
 if TYPE_CHECKING:
     from ..records import ScopePath
@@ -61,15 +62,21 @@ def mcp(
     from ..mcp import serve_stdio
     from ..memory import open_async
 
-    # With a file, the profile graph has no use for a store.
-    url = "memory://" if graph_file is not None and profiles == ("graph",) else store.url
+    source = click.get_current_context().get_parameter_source("graph_file")
+    if "graph" not in profiles and source is ParameterSource.COMMANDLINE:
+        raise click.UsageError("--file is for --profile graph.")
+    if graph_file is not None and profiles == ("graph",):
+        # With a file, the profile graph has no use for a store.
+        store = StoreChoice("memory://", None)
     if project:
         from ..clients.project import current_scope
 
         scope = current_scope()
 
+    announce_new(store)
+
     async def serve() -> None:
-        async with open_async(url, encryption_key=store.keys) as memory:
+        async with open_async(store.url, encryption_key=store.keys) as memory:
             await serve_stdio(memory, scope, profiles, graph_file=graph_file)
 
     # An interrupt ends the process at once: the thread that waits for input would keep it alive. All is stored by then.

@@ -272,6 +272,14 @@ def exists(store: StoreChoice) -> bool:
     return True
 
 
+def announce_new(store: StoreChoice) -> None:
+    """Say on stderr that a store will be created, if there is none yet."""
+    from ..store import registry
+
+    if not exists(store):
+        click.echo(f"new store: {registry.StoreURL.parse(store.url)}", err=True)
+
+
 @contextmanager
 def open_store(store: StoreChoice, *, create: bool = False, **options: Any) -> Iterator[Memory]:
     """Open a memory; raises NotFoundError if there is no store yet, which with `create` is made."""
@@ -280,8 +288,8 @@ def open_store(store: StoreChoice, *, create: bool = False, **options: Any) -> I
 
     if not create:
         run(registry.find_existing(store.url))
-    elif not exists(store):
-        click.echo(f"new store: {registry.StoreURL.parse(store.url)}", err=True)
+    else:
+        announce_new(store)
     with open(store.url, encryption_key=store.keys, **options) as memory:
         yield memory
 

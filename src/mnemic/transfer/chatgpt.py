@@ -7,6 +7,7 @@ from typing import Any
 
 from ..messages import Message, Role
 from ..records import now
+from .inputs import Input, each_value
 from .items import Item, Left, Titled, fields_of, id_of, items_of, text_of, time_of
 from .trees import Node, branches
 
@@ -14,13 +15,18 @@ ROLES: dict[str, Role] = {"system": "system", "user": "user", "assistant": "assi
 THINKING = ("thoughts", "reasoning_recap")
 
 
-def is_conversation(value: Any) -> bool:
+def is_chatgpt(value: Any) -> bool:
     """Return whether a JSON value is a conversation of such an export."""
     return isinstance(value, dict) and isinstance(value.get("mapping"), dict)
 
 
-def read_conversation(value: Any) -> Iterator[Item]:
-    """Yield the messages of a conversation and its title; raises InvalidValueError if it is none."""
+def read_chatgpt(whole: Input) -> Iterator[Item]:
+    """Yield the messages and titles of all conversations; raises InvalidValueError for what is none."""
+    for _, _, value in each_value(whole):
+        yield from _conversation(value)
+
+
+def _conversation(value: Any) -> Iterator[Item]:
     fields = fields_of(value, "a conversation")
     session = id_of(fields.get("conversation_id") or fields.get("id"), "a conversation")
     nodes: dict[str, Node] = {}

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from ..formats import from_anthropic
 from ..messages import Message, texts_in
 from ..records import now
+from .inputs import Input, each_value
 from .items import Item, Left, Titled, fields_of, id_of, items_of, text_of, time_of
 from .trees import Node, branches
 
@@ -20,13 +21,18 @@ FIRST = "00000000-0000-4000-8000-000000000000"
 """The parent of the first message, which is no message itself."""
 
 
-def is_conversation(value: Any) -> bool:
+def is_claude(value: Any) -> bool:
     """Return whether a JSON value is a conversation of such an export."""
     return isinstance(value, dict) and isinstance(value.get("chat_messages"), list)
 
 
-def read_conversation(value: Any) -> Iterator[Item]:
-    """Yield the messages of a conversation and its title; raises InvalidValueError if it is none."""
+def read_claude(whole: Input) -> Iterator[Item]:
+    """Yield the messages and titles of all conversations; raises InvalidValueError for what is none."""
+    for _, _, value in each_value(whole):
+        yield from _conversation(value)
+
+
+def _conversation(value: Any) -> Iterator[Item]:
     fields = fields_of(value, "a conversation")
     session = id_of(fields.get("uuid"), "a conversation")
     nodes: dict[str, Node] = {}

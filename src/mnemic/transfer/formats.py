@@ -2,71 +2,51 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple
 
 from ..checks import check_choice, shown
-from ..errors import InvalidValueError, MnemicError
+from ..errors import InvalidValueError
 from ..features.export import FORMAT
-from . import chatgpt, claude
-from .inputs import CONVERSATIONS, Input, Part
-from .items import Item, Left
+from .chatgpt import is_chatgpt, read_chatgpt
+from .chats import is_langchain, is_openai, read_langchain, read_openai
+from .claude import is_claude, read_claude
+from .inputs import CONVERSATIONS, Input
+from .items import Item
 from .json_stream import JsonStream
+from .letta import is_letta, read_letta
+from .lines import is_claude_code, is_graph, read_claude_code, read_graph
+from .markdown import SUFFIXES, read_markdown
+from .mem0 import is_mem0, read_mem0
 
 OURS = "mnemic"
-LOOKED_AT = 20
+LOOKED_AT = 50
 """How many members of an object are looked at to recognize a format."""
+JSON_LINES = re.compile(r".*\.jsonl")
+MARKDOWN = re.compile(r".*\.(md|markdown)", re.IGNORECASE)
+ANY = re.compile(r".*")
 
 
 class Format(NamedTuple):
-    """A format: whether a JSON value at the top level, or in the array there, belongs to it, and how it is read."""
+    """A format: whether it has a JSON value, how it is read, and which files of a folder it has."""
 
-    title: str
     fits: Callable[[Any], bool]
     read: Callable[[Input], Iterator[Item]]
-    suffixes: tuple[str, ...] = ()
-    """Names of files in a folder that are read."""
-
-
-def each_value(whole: Input, read: Callable[[Any], Iterator[Item]]) -> Iterator[Item]:
-    """Yield the items of every element of an array, or of every value, in all parts; errors say where."""
-    for part in whole.parts:
-        with whole.opened(part) as file:
-            stream = JsonStream(file)
-            for n, value in enumerate(_elements(stream), 1):
-                try:
-                    yield from read(value)
-                except MnemicError as error:
-                    raise type(error)(f"{_where(whole, part)}item {n:,}: {error}") from None
-    yield from (Left("a file without conversations", name) for name in whole.left_out)
-
-
-def _elements(stream: JsonStream) -> Iterator[Any]:
-    if stream.begins_array:
-        for _, value in stream.elements():
-            yield value
-    else:
-        yield from stream.values()
-
-
-def _where(whole: Input, part: Part) -> str:
-    return f"{part.name}: " if len(whole.parts) > 1 or whole.folder else ""
+    files: re.Pattern[str] = ANY
 
 
 FORMATS: dict[str, Format] = {
-    "chatgpt": Format(
-        "data export of ChatGPT",
-        chatgpt.is_conversation,
-        lambda whole: each_value(whole, chatgpt.read_conversation),
-        ("conversations.json",),
-    ),
-    "claude": Format(
-        "data export of Claude",
-        claude.is_conversation,
-        lambda whole: each_value(whole, claude.read_conversation),
-        ("conversations.json",),
-    ),
+    "chatgpt": Format(is_chatgpt, read_chatgpt, CONVERSATIONS),
+    "claude": Format(is_claude, read_claude, CONVERSATIONS),
+    "letta": Format(is_letta, read_letta),
+    "mem0": Format(is_mem0, read_mem0),
+    "mcp-memory": Format(is_graph, read_graph),
+    "claude-code": Format(is_claude_code, read_claude_code, JSON_LINES),
+    "langchain": Format(is_langchain, read_langchain),
+    "openai": Format(is_openai, read_openai),
+    "markdown": Format(lambda value: False, read_markdown, MARKDOWN),
 }
 """Foreign formats by name; the first that fits is taken."""
 NAMES: tuple[str, ...] = (OURS, *FORMATS)
@@ -76,30 +56,36 @@ def find_format(whole: Input, given: str | None) -> str:
     """Return the given format, or else the one that the content has; raises InvalidValueError if it has none."""
     if given is not None:
         return check_choice(given, "format", NAMES)
-    for part in whole.parts:
-        if whole.folder and not CONVERSATIONS.fullmatch(part.name):
-            continue
-        with whole.opened(part) as file:
-            value = _first(JsonStream(file))
-        if isinstance(value, dict) and str(value.get("format", "")).startswith(FORMAT.partition("/")[0]):
-            return OURS
-        for name, format in FORMATS.items():
-            if format.fits(value):
-                return name
+    for wanted in (CONVERSATIONS, JSON_LINES, MARKDOWN) if whole.folder else (ANY,):
+        for part in whole.parts:
+            if wanted.fullmatch(part.name):
+                if part.name.lower().endswith(SUFFIXES):
+                    return "markdown"
+                with whole.opened(part) as file:
+                    return _format_of(part.name, _first(JsonStream(file)))
+    raise InvalidValueError(f"{shown(whole.name)} has nothing to import: no conversations.json, no .jsonl and no .md")
+
+
+def _format_of(name: str, value: Any) -> str:
+    if isinstance(value, dict) and str(value.get("format", "")).startswith(FORMAT.partition("/")[0]):
+        return OURS
+    found = next((name for name, format in FORMATS.items() if format.fits(value)), None)
+    if found is None:
         raise InvalidValueError(
-            f"the format of {part.name} is not known: it begins with {shown(value)}; "
-            f"name it with format: {', '.join(NAMES)}"
+            f"the format of {name} is not known: it begins with {shown(value)}; name it with format: {', '.join(NAMES)}"
         )
-    raise InvalidValueError(f"there is nothing to import in {whole.name}")
+    return found
 
 
 def _first(stream: JsonStream) -> Any:
-    """Return the first element of an array, or an object with its first members, arrays with their first element."""
+    """Return the first element of an array, or an object with its first members, and the first of each array."""
     if stream.begins_array:
         return next((value for _, value in stream.elements()), None)
     found: dict[str, Any] = {}
-    for key, value in islice(stream.elements(), LOOKED_AT):
-        if key in found:
-            break
-        found[key] = value
+    try:
+        for key, value in islice(stream.elements(), LOOKED_AT):
+            found.setdefault(key, value)
+    except InvalidValueError:
+        if not found:
+            raise  # else the reader of the format says what is wrong with the rest
     return found

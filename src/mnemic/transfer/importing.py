@@ -20,7 +20,7 @@ from ..records import NOTE, TITLE, Record, ScopePath
 from ..store.protocol import Store
 from ..tokens import DEFAULT_ENCODING, TokenCounter, count_message
 from .formats import FORMATS, OURS, find_format
-from .inputs import opened_input
+from .inputs import chosen, opened_input
 from .items import Item, Left, Noted, Said, Stated, Titled
 
 
@@ -48,17 +48,24 @@ async def import_any(
             whole.rewind()
             given = path if whole.file is None else whole.file
             return await import_file(store, given, into, overwrite=overwrite, dry_run=dry_run, progress=progress)
+        chosen(whole, FORMATS[name].files)
         report = _Report()
         records = _Records(into or ScopePath(), tokens)
 
         def read() -> Iterator[Arrival]:
             whole.rewind()
+            whole.place = ""
             report.reasons.clear()
-            for item in FORMATS[name].read(whole):
-                if isinstance(item, Left):
-                    report.add(item.reason, item.which)
-                else:
-                    yield Arrival(records.of(item), place=partial(place_of, item))
+            try:
+                for item in FORMATS[name].read(whole):
+                    if isinstance(item, Left):
+                        report.add(item.reason, item.which)
+                    else:
+                        yield Arrival(records.of(item), place=partial(place_of, item))
+            except MnemicError as error:
+                raise type(error)(f"{whole.place}{error}") from None
+            for left_out in whole.left_out:
+                report.add("a file that is not of the format, or a link", left_out)
 
         done = await import_records(
             store,

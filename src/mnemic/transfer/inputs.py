@@ -5,19 +5,22 @@ from __future__ import annotations
 import os
 import re
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from os import PathLike
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import IO, NamedTuple, cast
+from typing import IO, Any, NamedTuple, cast
 
 from msgspec import Struct, field
 
 from ..checks import shown
 from ..errors import InvalidValueError, NotFoundError
-from ..features.export import FileOrPath, open_input
+from ..features.export import MAX_LINE, FileOrPath, open_input
 from ..files import check_path, reading
+from .json_stream import JsonStream
 
+MAX_NAME = 100
+"""How many characters of a file's name are the name of a session."""
 MOST_DENSE = 200
 """How many times its compressed size a file in a .zip may have: text has 5 to 20."""
 SMALL = 16 * 1024 * 1024
@@ -48,6 +51,8 @@ class Input(Struct):
     read: int = 0
     """How many bytes were read since the last `rewind`."""
     start: int = 0
+    place: str = ""
+    """Where the reader is, in words that begin an error."""
 
     @property
     def size(self) -> int:
@@ -59,6 +64,14 @@ class Input(Struct):
         self.read = 0
         if self.file is not None:
             self.file.seek(self.start)
+
+    @contextmanager
+    def at(self, part: Part, place: str) -> Iterator[None]:
+        """Say where the reader is meanwhile."""
+        before = self.place
+        self.place = f"{part.name}: {place}" if len(self.parts) > 1 else place
+        yield
+        self.place = before
 
     @contextmanager
     def opened(self, part: Part) -> Iterator[IO[bytes]]:
@@ -99,7 +112,7 @@ def opened_input(path: FileOrPath) -> Iterator[Input]:
         return
     with ExitStack() as stack:
         file = stack.enter_context(open_input(path))
-        name = Path(path).stem if isinstance(path, str | PathLike) else "stdin"
+        name = Path(path).name if isinstance(path, str | PathLike) else "stdin"
         start = file.tell()
         begins = file.read(4)
         size = file.seek(0, os.SEEK_END) - start
@@ -184,8 +197,46 @@ def _relative(path: Path, folder: Path) -> str:
     return path.relative_to(folder).as_posix()
 
 
-def chosen(whole: Input, suffixes: Sequence[str]) -> Input:
-    """Return a folder with only the files that have one of these suffixes; the others are left out."""
-    wanted = [part for part in whole.parts if part.name.lower().endswith(tuple(suffixes))]
-    others = [part.name for part in whole.parts if part not in wanted]
-    return Input(whole.name, wanted, [*whole.left_out, *others], whole.folder)
+def chosen(whole: Input, wanted: re.Pattern[str]) -> None:
+    """Leave out of a folder the files whose names do not match."""
+    if whole.folder:
+        others = [part.name for part in whole.parts if not wanted.fullmatch(part.name)]
+        whole.parts = [part for part in whole.parts if wanted.fullmatch(part.name)]
+        whole.left_out += others
+
+
+def each_value(whole: Input) -> Iterator[tuple[str, int, Any]]:
+    """Yield the elements of an array, or the values, of all parts; each with the name of its part and its number."""
+    for part, file in _files(whole):
+        stream = JsonStream(file)
+        found = (value for _, value in stream.elements()) if stream.begins_array else stream.values()
+        for n, value in enumerate(found, 1):
+            with whole.at(part, f"item {n:,}: "):
+                yield Path(part.name).stem[:MAX_NAME], n, value
+
+
+def each_member(whole: Input) -> Iterator[tuple[str, Any]]:
+    """Yield the elements of the arrays, and the members of the objects, at the top level, each with its key."""
+    for part, file in _files(whole):
+        for n, (key, value) in enumerate(JsonStream(file).elements(), 1):
+            with whole.at(part, f"item {n:,}: "):
+                yield key, value
+
+
+def each_line(whole: Input) -> Iterator[tuple[str, int, bytes]]:
+    """Yield the lines of all parts that are not empty, each with the name of its part and its number."""
+    for part, file in _files(whole):
+        n = 0
+        while line := file.readline(MAX_LINE + 1):
+            n += 1
+            if len(line) > MAX_LINE:
+                raise InvalidValueError(f"line {n:,} is longer than {MAX_LINE:,} bytes")
+            if line.strip():
+                with whole.at(part, f"line {n:,}: "):
+                    yield part.name, n, line
+
+
+def _files(whole: Input) -> Iterator[tuple[Part, IO[bytes]]]:
+    for part in whole.parts:
+        with whole.opened(part) as file, whole.at(part, ""):
+            yield part, file

@@ -1,0 +1,122 @@
+"""Reads agent files of Letta (.af), of both versions: memory blocks become notes, messages a session."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec.structs import replace
+
+from ..formats import from_openai
+from ..records import digest_of
+from .inputs import Input, each_value
+from .items import Item, Left, Noted, Said, fields_of, items_of, text_of, time_of
+
+SPEAKING = "send_message"
+"""Name of the tool with which agents of Letta speak to the user."""
+
+
+def is_letta(value: Any) -> bool:
+    """Return whether a JSON value is an agent file."""
+    return isinstance(value, dict) and (
+        {"agents", "blocks"} <= value.keys() or {"agent_type", "core_memory"} <= value.keys()
+    )
+
+
+def read_letta(whole: Input) -> Iterator[Item]:
+    """Yield the blocks and messages of the agents of a file."""
+    for name, _, value in each_value(whole):
+        fields = fields_of(value, "an agent file")
+        agents = [fields_of(one, "an agent") for one in items_of(fields.get("agents", [fields]), "agents")]
+        blocks = [
+            fields_of(one, "a block") for one in items_of(fields.get("blocks", fields.get("core_memory")), "blocks")
+        ]
+        labels = Counter(block.get("label") for block in blocks)
+        for block in blocks:
+            yield _note(block, labels)
+        names = Counter(agent.get("name") for agent in agents)
+        for agent in agents:
+            called = text_of(agent.get("name"), "name") or name
+            session = called if names[called] < 2 else f"{called} {agent.get('id')}"
+            yield from _messages(session, items_of(agent.get("messages"), "messages"))
+        for kind in ("tools", "files", "sources", "groups"):
+            for one in items_of(fields.get(kind), kind):
+                yield Left(
+                    f"one of the agent's {kind}", str(one.get("name") or one.get("id")) if isinstance(one, dict) else ""
+                )
+
+
+def _note(block: dict[str, Any], labels: Counter[Any]) -> Item:
+    label = text_of(block.get("label"), "label") or text_of(block.get("id"), "id")
+    value = text_of(block.get("value"), "value")
+    if label is None or value is None:
+        return Left("an empty block", label or "")
+    key = label if labels[label] < 2 else f"{label} {block.get('id')}"
+    changed = time_of(block.get("updated_at"), "updated_at")
+    return Noted(key, value, text_of(block.get("description"), "description"), {"source": "letta"}, changed)
+
+
+def _messages(session: str, given: list[Any]) -> Iterator[Item]:
+    spoken: set[str] = set()
+    for value in given:
+        fields = fields_of(value, "a message")
+        # The ids in a file are only its own.
+        id = digest_of([fields.get(key) for key in ("created_at", "role", "content", "tool_calls")]).hex()
+        role = fields.get("role")
+        text = (
+            "\n".join(
+                part["text"]
+                for part in items_of(fields.get("content"), "content")
+                if isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)
+            )
+            if not isinstance(fields.get("content"), str)
+            else fields["content"]
+        )
+        calls = []
+        for call in items_of(fields.get("tool_calls"), "tool_calls"):
+            function = fields_of(fields_of(call, "a tool call").get("function"), "the function of a tool call")
+            if function.get("name") == SPEAKING and (said := _unwrapped(function.get("arguments"))) is not None:
+                text = said
+                spoken.add(str(call.get("id")))
+            else:
+                calls.append(call)
+        if role == "system":
+            yield Left("a system prompt", id)
+            continue
+        if role == "tool" and str(fields.get("tool_call_id")) in spoken:
+            yield Left(f"the result of {SPEAKING}", id)
+            continue
+        if role == "user" and (event := _event(text)) is not None:
+            if event.get("type") != "user_message" or not isinstance(event.get("message"), str):
+                yield Left("an event that is no message of the user", id)
+                continue
+            text = event["message"]
+        if role not in ("user", "assistant", "tool", "function") or not (text.strip() or calls):
+            yield Left("a message without text" if role != "approval" else "an approval", id)
+            continue
+        message: dict[str, Any] = {"role": role, "content": text or None, "tool_calls": calls}
+        message |= {key: fields[key] for key in ("name", "tool_call_id") if fields.get(key)}
+        (found,) = from_openai([message])
+        time = time_of(fields.get("created_at"), "created_at")
+        found = replace(found, id=id, metadata={"source": "letta"}, timestamp=time or found.timestamp)
+        yield Said(session, found, time is not None)
+
+
+def _event(text: str) -> dict[str, Any] | None:
+    """Return the object in which Letta wraps what the user said, and events; None for plain text."""
+    try:
+        found = json.loads(text) if text.startswith("{") else None
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) and isinstance(found.get("type"), str) else None
+
+
+def _unwrapped(arguments: Any) -> str | None:
+    try:
+        found = json.loads(arguments) if isinstance(arguments, str) else None
+    except (ValueError, RecursionError):
+        return None
+    said = found.get("message") if isinstance(found, dict) else None
+    return said if isinstance(said, str) else None

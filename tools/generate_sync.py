@@ -173,7 +173,7 @@ def generate(made: Module) -> str:
     }
     if made.target != TARGET:
         needed |= {"Memory": (".sync", "Memory"), "Scope": (".sync", "Scope")}
-    typing_only = {"networkx"} & names
+    typing_only = sorted({"networkx", "pandas"} & names)
     for name in sorted(names & needed.keys()):
         module, original = needed[name]
         module = _seen_from(made.target.parent, module)
@@ -181,7 +181,9 @@ def generate(made: Module) -> str:
     if typing_only:
         imports.setdefault("typing", set()).add("TYPE_CHECKING")
     lines = [f"from {module} import {', '.join(sorted(found))}" for module, found in sorted(imports.items())]
-    guarded = "\nif TYPE_CHECKING:\n    import networkx\n" if typing_only else ""
+    guarded = (
+        "".join(["\nif TYPE_CHECKING:\n", *(f"    import {name}\n" for name in typing_only)]) if typing_only else ""
+    )
     defined = [node.name for node in ast.parse(body).body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
     exported = f"\n__all__ = {json.dumps(sorted(defined))}\n"
     return made.header + "\n".join(lines) + "\n" + guarded + exported + "\n\n" + body

@@ -61,6 +61,35 @@ def replacing(path: str | PathLike[str]) -> Iterator[IO[bytes]]:
     _sync_folder(target.parent)
 
 
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """Create a folder atomically: an error leaves none. Only its owner can read it.
+
+    Raises NotFoundError if there is no folder to create it in, InvalidValueError if it is there and not empty,
+    StoreFullError or StorePermissionError if it cannot be written.
+    """
+    import shutil
+    import tempfile
+
+    if not path.parent.is_dir():
+        raise NotFoundError(f"{path} cannot be written: there is no folder {path.parent}")
+    try:
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise InvalidValueError(f"{path} is not an empty folder: name a new one")
+        working = Path(tempfile.mkdtemp(dir=path.parent, prefix=".mnemic-"))
+        try:
+            yield working
+            if path.exists():
+                path.rmdir()
+            working.replace(path)
+        except BaseException:
+            shutil.rmtree(working, ignore_errors=True)
+            raise
+    except OSError as error:
+        raise _explained(error, path) from error
+    _sync_folder(path.parent)
+
+
 def read_file(path: str | PathLike[str], most: int = -1) -> bytes:
     """Return a file's bytes, or the first `most`; raises as `reading` does."""
     with reading(path) as file:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from .checks import check_callable, check_choice, check_count, check_several, check_time
 from .errors import InvalidValueError, NotFoundError
-from .features.export import Exported, FileOrPath, export_file
+from .features.export import Exported, FileOrPath
 from .features.importing import Imported
 from .features.listing import Stats, list_scopes, scope_stats
 from .layers.audit import OPERATIONS, Acting, Audit, AuditEntry, Auditing, AuditLayer, audit_of
@@ -107,9 +107,13 @@ class AsyncMemory:
         """
         return await list_scopes(self._store, ScopePath(), limit)
 
-    async def export_to(self, path: FileOrPath, *, progress: Callable[[int, int], object] | None = None) -> Exported:
-        """Export everything to a JSON Lines file, as a scope's `export_to` does."""
-        return await export_file(self._store, ScopePath(), path, progress)
+    async def export_to(
+        self, path: FileOrPath, *, format: str = "jsonl", progress: Callable[[int, int], object] | None = None
+    ) -> Exported:
+        """Export everything to a file or folder, as a scope's `export_to` does."""
+        from .transfer.exporting import export_any
+
+        return await export_any(self._store, ScopePath(), path, format, progress)
 
     async def import_from(
         self,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, UnsetType
 
 from .checks import check_count, check_names, check_several, check_time, shown
 from .errors import InvalidValueError, NotFoundError
 from .features.context import Context, build_context
-from .features.export import Exported, FileOrPath, export_file
+from .features.export import Exported, FileOrPath
 from .features.facts import AsyncFacts
 from .features.forgetting import Filters, Forgetting, Forgotten
 from .features.hits import Hit, Item, Reference, delete_refs, find_ref, to_hit, to_item_of
@@ -30,6 +30,9 @@ from .store.protocol import SearchableStore, all_streams, scrub
 from .store.query import Purge, Search, StreamScan, Write
 from .telemetry.calls import observed
 from .tokens import TokenCounter
+
+if TYPE_CHECKING:
+    import pandas
 
 
 @observed
@@ -326,14 +329,29 @@ class AsyncScope:
         """
         return await list_scopes(self._store, self.path, limit)
 
-    async def export_to(self, path: FileOrPath, *, progress: Callable[[int, int], object] | None = None) -> Exported:
-        """Export everything here and below to a JSON Lines file, which is replaced atomically.
+    async def export_to(
+        self, path: FileOrPath, *, format: str = "jsonl", progress: Callable[[int, int], object] | None = None
+    ) -> Exported:
+        """Export everything here and below to a file, which is replaced atomically, or a new folder.
 
-        Vectors are not exported, since they can be recomputed. The file is not encrypted, even if the store is.
-        `progress` is called with the number of records done and the total. Raises StorePermissionError or
+        The format is "jsonl" (lossless, for `import_from`), "markdown" (a folder to read) or "csv" (a table). Vectors
+        are not exported, since they can be recomputed. The file is not encrypted, even if the store is. `progress` is
+        called with the number of records done and the total. Raises StorePermissionError or
         StoreFullError if the file cannot be written.
         """
-        return await export_file(self._store, self.path, path, progress)
+        from .transfer.exporting import export_any
+
+        return await export_any(self._store, self.path, path, format, progress)
+
+    async def to_pandas(self, kinds: Sequence[str] | str | None = None) -> pandas.DataFrame:
+        """Return messages, memories, notes, facts, summaries and titles here and below as a table, a row each.
+
+        `kinds` restricts it. Raises MissingExtraError if pandas is not installed, InvalidValueError for an unknown
+        kind.
+        """
+        from .transfer.exporting import to_pandas
+
+        return await to_pandas(self._store, self.path, kinds)
 
     async def import_from(
         self,

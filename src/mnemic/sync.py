@@ -41,6 +41,7 @@ from .tokens import DEFAULT_ENCODING
 
 if TYPE_CHECKING:
     import networkx
+    import pandas
 
 __all__ = ["Facts", "Memories", "Memory", "Notes", "Scope", "Session", "Sessions", "copy", "open"]
 
@@ -578,9 +579,11 @@ class Memory:
         """
         return self._driver.run(self._async.scopes(limit=limit))
 
-    def export_to(self, path: FileOrPath, *, progress: Callable[[int, int], object] | None = None) -> Exported:
-        """Export everything to a JSON Lines file, as a scope's `export_to` does."""
-        return self._driver.run(self._async.export_to(path, progress=progress))
+    def export_to(
+        self, path: FileOrPath, *, format: str = "jsonl", progress: Callable[[int, int], object] | None = None,
+    ) -> Exported:
+        """Export everything to a file or folder, as a scope's `export_to` does."""
+        return self._driver.run(self._async.export_to(path, format=format, progress=progress))
 
     def import_from(
         self, path: FileOrPath, *, format: str | None = None, overwrite: bool = False, dry_run: bool = False,
@@ -832,14 +835,25 @@ class Scope:
         """
         return self._driver.run(self._async.scopes(limit=limit))
 
-    def export_to(self, path: FileOrPath, *, progress: Callable[[int, int], object] | None = None) -> Exported:
-        """Export everything here and below to a JSON Lines file, which is replaced atomically.
+    def export_to(
+        self, path: FileOrPath, *, format: str = "jsonl", progress: Callable[[int, int], object] | None = None,
+    ) -> Exported:
+        """Export everything here and below to a file, which is replaced atomically, or a new folder.
 
-        Vectors are not exported, since they can be recomputed. The file is not encrypted, even if the store is.
-        `progress` is called with the number of records done and the total. Raises StorePermissionError or
+        The format is "jsonl" (lossless, for `import_from`), "markdown" (a folder to read) or "csv" (a table). Vectors
+        are not exported, since they can be recomputed. The file is not encrypted, even if the store is. `progress` is
+        called with the number of records done and the total. Raises StorePermissionError or
         StoreFullError if the file cannot be written.
         """
-        return self._driver.run(self._async.export_to(path, progress=progress))
+        return self._driver.run(self._async.export_to(path, format=format, progress=progress))
+
+    def to_pandas(self, kinds: Sequence[str] | str | None = None) -> pandas.DataFrame:
+        """Return messages, memories, notes, facts, summaries and titles here and below as a table, a row each.
+
+        `kinds` restricts it. Raises MissingExtraError if pandas is not installed, InvalidValueError for an unknown
+        kind.
+        """
+        return self._driver.run(self._async.to_pandas(kinds))
 
     def import_from(
         self, path: FileOrPath, *, format: str | None = None, overwrite: bool = False, dry_run: bool = False,

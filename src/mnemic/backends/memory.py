@@ -288,7 +288,7 @@ class _Change:
             given,
             seq=stream.last_seq if old is None else old.seq,
             version=stream.version,
-            created=given.created or (old.created if old else self.moment),
+            created=given.created or (old.created if old else op.updated or self.moment),
             updated=op.updated or self.moment,
             derived={},
         )

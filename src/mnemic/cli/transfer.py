@@ -27,21 +27,24 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("file")
+@click.argument("file", metavar="FILE|FOLDER")
+@click.option("--format", type=click.Choice(["jsonl", "markdown", "csv"]), default="jsonl", help="The format to write.")
 @click.option("--scope", type=SCOPE, default="/", help="Export only this scope and those below it.")
 @json_option
 @store_options
-def export(store: StoreChoice, file: str, scope: ScopePath, as_json: bool) -> None:
-    """Write everything to a file of JSON lines.
+def export(store: StoreChoice, file: str, format: str, scope: ScopePath, as_json: bool) -> None:
+    """Write everything to a file, or to a folder of Markdown.
 
-    As FILE, - is stdout. The file is replaced whole or not at all, and is not encrypted. An empty store is an error.
+    JSON lines can be imported again, and nothing is lost. Markdown is for reading, in a new folder: a file for each
+    session, and one with the memories, notes and facts of a scope. CSV is a table with a row for each of them. As
+    FILE, - is stdout. What is written is replaced whole or not at all, and is not encrypted. An empty store is an error.
     """
     target: Any = sys.stdout.buffer if file == "-" else file
     with open_store(store) as memory, progress("export") as show:
         place = filled_scope(memory, scope)
         if not place.erase(dry_run=True):
             raise NotFoundError(f"there is nothing to export: {memory.url} is empty")
-        done = place.export_to(target, progress=show)
+        done = place.export_to(target, format=format, progress=show)
     _print_on(done, f"{count(done.records, 'record')} exported", as_json, err=file == "-")
 
 

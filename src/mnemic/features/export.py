@@ -88,7 +88,7 @@ async def export_file(store: Store, scope: ScopePath, path: FileOrPath, progress
     """
     _check_file(path, "write")
     check_callable(progress, "progress")
-    streams = [s async for s in all_streams(store, StreamScan(scope=scope)) if s.kind not in INTERNAL]
+    streams = [s async for s in all_streams(store, StreamScan(scope=scope, empty=True)) if _exported(s, store.clock())]
     done, total = 0, sum(stream.count for stream in streams)
     with replacing(path) if isinstance(path, str | PathLike) else nullcontext(path) as file:
 
@@ -230,6 +230,12 @@ def _to_line(record: Record) -> Any:
     # The position and version of a record belong to its store.
     _, kind, key, _, _, *rest = astuple(record)[:_LAST]
     return Line(record.scope.path, kind, key, 0, 0, *rest, uses=record.derived.get(USE))
+
+
+def _exported(stream: Stream, moment: datetime) -> bool:
+    """Return whether a stream has records, or settings that its next records will have."""
+    lasting = stream.settings is not None and (stream.expires is None or stream.expires > moment)
+    return stream.kind not in INTERNAL and (stream.count > 0 or lasting)
 
 
 def _stream_line(stream: Stream) -> Any:

@@ -317,7 +317,7 @@ class _Planner(Struct):
             state.count += 1
             state.last_seq += 1
             seq = state.last_seq
-            created = record.created or self.now
+            created = record.created or op.updated or self.now
             put = stream.added
         else:
             state.edited = state.version

@@ -122,7 +122,7 @@ class _Records:
             note = Record(
                 self._scope, NOTE, item.key, data=item.value, title=item.description, meta=dict(item.metadata)
             )
-            return replace(completed(note), created=item.updated, updated=item.updated)
+            return replace(completed(note), updated=item.updated)
         if isinstance(item, MemoryItem):
             return replace(memory_record(item, self._scope, item.id), updated=item.updated or item.created)
         assert isinstance(item, Stated)

@@ -1,0 +1,436 @@
+"""Files of other tools: each format is read; again changes nothing, a newer one adds what is new, a bad one nothing."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import zipfile
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import mnemic
+from mnemic.cli import main
+from mnemic.transfer import inputs
+from mnemic.transfer.formats import FORMATS
+from mnemic.transfer.json_stream import CHUNK, JsonStream
+
+AT = "2025-01-01T10:00:0{}+00:00"
+
+
+def node(id: str, role: str, text: str | None, parent: str | None, *children: str, **about: Any) -> dict[str, Any]:
+    content = {"content_type": "text", "parts": [] if text is None else [text]}
+    message = {
+        "id": id,
+        "author": {"role": role},
+        "create_time": 1_735_725_600.5,
+        "content": content,
+        "metadata": about,
+    }
+    return {"id": id, "message": message if text is not None else None, "parent": parent, "children": list(children)}
+
+
+def chatgpt(*more: dict[str, Any]) -> list[dict[str, Any]]:
+    nodes = [
+        node("root", "system", None, None, "hidden"),
+        node("hidden", "system", "rules", "root", "q", is_visually_hidden_from_conversation=True),
+        node("q", "user", "Where to go?", "hidden", "a1", "a2"),
+        node("a1", "assistant", "Lisbon", "q", "thanks", model_slug="gpt-4o"),
+        node("a2", "assistant", "Porto", "q"),
+        node("thanks", "user", "Thanks", "a1"),
+        *more,
+    ]
+    mapping = {one["id"]: one for one in nodes}
+    return [{"title": "Travel", "create_time": 1_735_725_600, "conversation_id": "c1", "mapping": mapping}]
+
+
+def claude() -> list[dict[str, Any]]:
+    used = [
+        {"type": "thinking", "thinking": "hm"},
+        {"type": "text", "text": "I look."},
+        {"type": "tool_use", "id": "t1", "name": "search", "input": {"q": "tea"}},
+        {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "found"}]},
+        {"type": "text", "text": "Here."},
+    ]
+    asked = {"uuid": "m1", "sender": "human", "text": "Find tea", "content": [], "created_at": AT.format(1)}
+    answered = {"uuid": "m2", "sender": "assistant", "text": "", "content": used, "created_at": AT.format(2)}
+    return [{"uuid": "c2", "name": "Tea", "created_at": AT.format(0), "chat_messages": [asked, answered]}]
+
+
+LETTA = {
+    "agents": [
+        {
+            "id": "agent-0",
+            "name": "Sam",
+            "messages": [
+                {"role": "system", "content": [{"type": "text", "text": "rules"}], "created_at": AT.format(0)},
+                {"role": "user", "content": '{"type": "user_message", "message": "hello"}', "created_at": AT.format(1)},
+                {
+                    "role": "assistant",
+                    "content": [],
+                    "created_at": AT.format(2),
+                    "tool_calls": [
+                        {"id": "s1", "function": {"name": "send_message", "arguments": '{"message": "Hi!"}'}}
+                    ],
+                },
+                {"role": "tool", "content": [], "tool_call_id": "s1", "created_at": AT.format(3)},
+            ],
+        }
+    ],
+    "blocks": [{"id": "block-0", "label": "human", "value": "Likes tea", "description": "The user"}],
+    "tools": [{"id": "tool-0", "name": "send_message"}],
+}
+LANGCHAIN = [
+    {"type": "human", "data": {"content": "Weather?", "id": "h1", "type": "human"}},
+    {"type": "ai", "data": {"content": "", "tool_calls": [{"name": "look", "args": {"a": 1}, "id": "k"}]}},
+    {"lc": 1, "type": "constructor", "id": ["langchain", "schema", "messages", "ToolMessage"],
+     "kwargs": {"content": "rain", "tool_call_id": "k"}},
+]  # fmt: skip
+MEM0 = {
+    "results": [
+        {"id": "m1", "memory": "Likes tea", "user_id": "alice", "created_at": AT.format(1), "metadata": {"a": 1}}
+    ],
+    "relations": [{"source": "alice", "relationship": "likes", "destination": "tea"}],
+    "history": [
+        {"id": "h1", "memory_id": "m1", "old_memory": None, "new_memory": "Likes coffee", "event": "ADD"},
+        {"id": "h2", "memory_id": "m1", "old_memory": "Likes coffee", "event": "UPDATE", "updated_at": AT.format(1)},
+    ],
+}
+LINES = {
+    "mcp-memory": [
+        '{"type":"entity","name":"Alice","entityType":"person","observations":["likes tea"]}',
+        '{"type":"relation","from":"Alice","to":"Oslo","relationType":"lives_in"}',
+        '{"type":"ent',
+    ],
+    "openai": [
+        '{"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":"yo"}]}',
+        '{"id":"x","messages":[{"role":"user","content":"hey","timestamp":1735725600}]}',
+    ],
+    "claude-code": [
+        '{"type":"summary","summary":"…","leafUuid":"1"}',
+        '{"type":"user","sessionId":"s1","uuid":"u1","timestamp":"2025-01-01T10:00:00Z",'
+        '"message":{"role":"user","content":"fix it"}}',
+    ],
+}
+JSONS = {"chatgpt": chatgpt(), "claude": claude(), "letta": LETTA, "langchain": LANGCHAIN, "mem0": MEM0}
+
+
+@pytest.fixture
+def scope() -> Iterator[mnemic.Scope]:
+    with mnemic.open("memory://", embedder=None) as memory:
+        yield memory.scope("acme", "alice")
+
+
+@pytest.fixture(params=FORMATS)
+def example(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Path]:
+    """Return a format, and a file or folder of it."""
+    name = request.param
+    if name == "markdown":
+        (tmp_path / "notes" / "deep").mkdir(parents=True)
+        (tmp_path / "notes" / "plan.md").write_text("# The plan\n\nBook a train.")
+        (tmp_path / "notes" / "deep" / "idea.md").write_text("Take a boat.")
+        (tmp_path / "notes" / "picture.png").write_bytes(b"\x89PNG")
+        return name, tmp_path / "notes"
+    path = tmp_path / f"file.{'jsonl' if name in LINES else 'json'}"
+    path.write_text("\n".join(LINES[name]) if name in LINES else json.dumps(JSONS[name], indent=1))
+    return name, path
+
+
+def stored(scope: mnemic.Scope) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        info.name: [message.text for message in scope.session(info).messages()] for info in scope.sessions.list()
+    }
+    found |= {f"note {key}": value for key, value in scope.notes.read_all().items()}
+    found |= {f"memory {item.id}": item.text for item in scope.memories.list()}
+    return found | {f"fact {fact.predicate}": [fact.subject, fact.object] for fact in scope.facts.ask()}
+
+
+EXPECTED: dict[str, dict[str, Any]] = {
+    "chatgpt": {"c1": ["Where to go?", "Lisbon", "Thanks"], "c1.a2": ["Where to go?", "Porto"]},
+    "claude": {"c2": ["Find tea", "I look.", "found", "Here."]},
+    "letta": {"Sam": ["hello", "Hi!"], "note human": "Likes tea"},
+    "langchain": {"file": ["Weather?", "", "rain"]},
+    "mem0": {"memory m1": "Likes tea", "memory h2": "Likes coffee", "fact likes": ["alice", "tea"]},
+    "mcp-memory": {
+        "note Alice": {"entityType": "person", "observations": ["likes tea"]},
+        "fact lives_in": ["Alice", "Oslo"],
+    },
+    "openai": {"file-1": ["hi", "yo"], "x": ["hey"]},
+    "claude-code": {"s1": ["fix it"]},
+    "markdown": {"note plan": "# The plan\n\nBook a train.", "note deep/idea": "Take a boat."},
+}
+SKIPPED = {
+    "chatgpt": ["a message that ChatGPT hides, such as its instructions"],
+    "claude": ["a block of the type 'thinking' in a message"],
+    "letta": ["a system prompt", "one of the agent's tools", "the result of send_message"],
+    "langchain": [],
+    "mem0": ["an entry of the history without an earlier text"],
+    "mcp-memory": ["a damaged line, or neither an entity nor a relation"],
+    "openai": [],
+    "claude-code": ["not a message"],
+    "markdown": ["a file that is not of the format, or a link"],
+}
+
+
+def test_each_format_is_recognized_and_read_and_again_changes_nothing(
+    scope: mnemic.Scope, example: tuple[str, Path]
+) -> None:
+    name, path = example
+    tried = scope.import_from(path, dry_run=True)
+    assert stored(scope) == {}
+    done = scope.import_from(path)
+    assert (done.format, stored(scope)) == (name, EXPECTED[name])
+    assert sorted(one.reason for one in done.skipped) == SKIPPED[name]
+    assert done == tried
+    again = scope.import_from(path, format=name)
+    assert (again.records, again.written, again.skipped) == (done.records, 0, done.skipped)
+    assert stored(scope) == EXPECTED[name]
+
+
+def test_a_newer_file_adds_only_what_is_new_in_the_branch_where_it_belongs(scope: mnemic.Scope) -> None:
+    def given(conversations: Any) -> io.BytesIO:
+        return io.BytesIO(json.dumps(conversations).encode())
+
+    scope.import_from(given(chatgpt()))
+    newer = chatgpt(node("more", "user", "And then?", "a2"), node("q2", "user", "Elsewhere?", "hidden"))
+    newer[0]["mapping"]["a2"]["children"].append("more")
+    newer[0]["mapping"]["hidden"]["children"].append("q2")
+    done = scope.import_from(given(newer))
+    assert done.written == 2
+    assert stored(scope) == {
+        "c1": ["Where to go?", "Lisbon", "Thanks"],
+        "c1.a2": ["Where to go?", "Porto", "And then?"],
+        "c1.q2": ["Elsewhere?"],
+    }
+
+
+def test_the_times_of_the_source_are_kept(scope: mnemic.Scope) -> None:
+    scope.import_from(io.BytesIO(json.dumps([*claude()]).encode()))
+    (info,) = scope.sessions.list()
+    assert (info.started, info.last_activity) == (
+        datetime(2025, 1, 1, 10, 0, 1, tzinfo=UTC),
+        datetime(2025, 1, 1, 10, 0, 2, tzinfo=UTC),
+    )
+    call = scope.session("c2").messages()[1]
+    assert [one.name for one in call.tool_calls] == ["search"]
+
+
+def test_what_differs_is_left_alone_and_reported_unless_it_may_be_overwritten(
+    scope: mnemic.Scope, tmp_path: Path
+) -> None:
+    (tmp_path / "plan.md").write_text("one")
+    scope.import_from(tmp_path)
+    (tmp_path / "plan.md").write_text("two")
+    done = scope.import_from(tmp_path)
+    assert [(one.count, one.first) for one in done.skipped] == [(1, "plan")]
+    assert scope.notes.read("plan") == "one"
+    assert scope.import_from(tmp_path, overwrite=True).written == 1
+    assert scope.notes.read("plan") == "two"
+
+
+def test_chats_are_read_from_the_archive_in_which_they_come(scope: mnemic.Scope, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "export.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("conversations.json", json.dumps(chatgpt()))
+        archive.writestr("chat.html", "<html>")
+    done = scope.import_from(tmp_path / "export.zip")
+    assert (done.format, done.written) == ("chatgpt", 6)
+    assert ("a file that is not of the format, or a link", "chat.html") in [(s.reason, s.first) for s in done.skipped]
+
+
+def test_a_link_in_a_folder_is_not_followed(scope: mnemic.Scope, tmp_path: Path) -> None:
+    (tmp_path / "secret.md").write_text("secret")
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.md").write_text("mine")
+    (tmp_path / "notes" / "link.md").symlink_to(tmp_path / "secret.md")
+    scope.import_from(tmp_path / "notes")
+    assert stored(scope) == {"note a": "mine"}
+
+
+def named(name: str) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr(name, json.dumps(chatgpt()))
+    return file.getvalue()
+
+
+def bomb() -> bytes:
+    """Return an archive of a few hundred bytes whose file claims ten gigabytes."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("conversations.json", "[" + " " * 1000)
+    content = bytearray(file.getvalue())
+    at = content.rindex(b"PK\x01\x02")
+    content[at + 24 : at + 28] = (0xFFFFFFF0).to_bytes(4, "little")
+    return bytes(content)
+
+
+def spoiled(change: Any) -> bytes:
+    conversations = chatgpt()
+    change(conversations[0])
+    return json.dumps(conversations).encode()
+
+
+GOOD = json.dumps(chatgpt()[0])
+HOSTILE: dict[str, tuple[bytes, str]] = {
+    "a bomb": (bomb(), "claims 4,294,967,280 bytes"),
+    "a path in the archive": (named("../conversations.json"), "outside of itself: '../conversations.json'"),
+    "a path of Windows": (named("C:\\conversations.json"), "outside of itself"),
+    "no conversations": (named("other.json"), "no conversations.json"),
+    "half an archive": (named("conversations.json")[:60], "not a .zip that can be read"),
+    "a million levels": (b'[{"mapping":' + b"[" * 1_000_000, "nested too deeply"),
+    "a million levels later": (f"[{GOOD},".encode() + b"[" * 1_000_000 + b"]", "nested too deeply"),
+    "Latin 1": (f"[{GOOD},".encode() + b'{"title": "caf\xe9"}]', "line 1: the text is not UTF-8"),
+    "UTF-16": (GOOD.encode("utf-16"), "not UTF-8"),
+    "NaN": (f'[{GOOD},{{"mapping": {{}}, "id": "b", "create_time": NaN}}]'.encode(), "NaN is not JSON"),
+    "duplicate keys": (f'[{GOOD},{{"mapping": {{}}, "id": "a", "id": "b"}}]'.encode(), "the key 'id' twice"),
+    "a huge number": (f'[{GOOD},{{"create_time": {"9" * 5000}}}]'.encode(), "too many digits"),
+    "a huge float": (f'[{GOOD},{{"create_time": 1e999}}]'.encode(), "too large: '1e999'"),
+    "a number that is no time": (spoiled(lambda c: c.update(create_time=1e300)), "create_time is not a time"),
+    "cut": (f"[{GOOD},{GOOD[:100]}".encode(), "invalid JSON"),
+    "another array": (f"[{GOOD}, 7]".encode(), "item 2: a conversation must be an object"),
+    "a path as an id": (spoiled(lambda c: c.update(conversation_id="../up")), "holds '/': '../up'"),
+    "NUL": (spoiled(lambda c: c["mapping"]["a1"]["message"]["content"].update(parts=["a\0b"])), "a NUL character"),
+    "a circle": (spoiled(lambda c: c["mapping"]["q"].update(parent="thanks")), "'c1' is not a tree"),
+    "nothing": (b"", "format of stdin is not known"),
+    "text": (b"hello", "line 1: invalid JSON"),
+}
+
+
+@pytest.mark.parametrize(("content", "said"), HOSTILE.values(), ids=HOSTILE)
+def test_a_hostile_file_is_one_clear_error_and_nothing_is_imported(
+    scope: mnemic.Scope, content: bytes, said: str
+) -> None:
+    with pytest.raises((mnemic.InvalidValueError, mnemic.NotFoundError)) as raised:
+        scope.import_from(io.BytesIO(content))
+    assert said in str(raised.value)
+    assert stored(scope) == {}
+
+
+def test_branches_may_not_repeat_without_end(scope: mnemic.Scope, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mnemic.transfer.trees.MAX_COPIES", 4)
+    with pytest.raises(mnemic.InvalidValueError, match="repeat too many messages"):
+        scope.import_from(io.BytesIO(json.dumps(chatgpt()).encode()))
+
+
+def test_values_are_read_across_the_chunks_of_a_file() -> None:
+    values = [{"a": ["é" * n, n, -n / 8]} for n in range(0, 3 * CHUNK, CHUNK // 3)]
+    whole = json.dumps(values).encode()
+    assert [value for _, value in JsonStream(io.BytesIO(whole)).elements()] == values
+    lines = "\n".join(json.dumps(value, ensure_ascii=False) for value in values).encode()
+    assert list(JsonStream(io.BytesIO(lines)).values()) == values
+    assert list(JsonStream(io.BytesIO(json.dumps({"a": [1, 2], "b": {}}).encode())).elements()) == [
+        ("a", 1),
+        ("a", 2),
+        ("b", {}),
+    ]
+
+
+def test_a_value_may_not_be_longer_than_any_conversation(scope: mnemic.Scope, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mnemic.transfer.json_stream.MAX_VALUE", CHUNK)
+    with pytest.raises(mnemic.InvalidValueError, match="a value is longer than"):
+        scope.import_from(io.BytesIO(b'[{"mapping": {"a": "' + b"x" * 4 * CHUNK))
+
+
+def test_the_sizes_that_an_archive_may_claim_are_those_of_text() -> None:
+    assert inputs.MOST_DENSE * 1024 < 10 * 2**30
+
+
+# The command line
+
+
+def test_import_from_the_command_line_reports_what_it_skips(tmp_path: Path) -> None:
+    path, store = tmp_path / "conversations.json", tmp_path / "new.db"
+    path.write_text(json.dumps(chatgpt()))
+
+    def run(*options: str, code: int = 0) -> str:
+        ran = CliRunner().invoke(main, ["import", str(path), "--scope", "me", "--store", str(store), *options])
+        assert ran.exit_code == code, ran.output
+        return ran.stdout
+
+    skipped = "skipped 1: a message that ChatGPT hides, such as its instructions; the first is hidden\n"
+    assert run("--dry-run") == f"6 records read, 6 of them would be written\n{skipped}"
+    assert not store.exists()
+    assert run() == f"6 records read, 6 of them written\n{skipped}"
+    assert json.loads(run("--json"))["written"] == 0
+    assert (
+        "format must be one of"
+        in CliRunner().invoke(main, ["import", str(path), "--store", str(store), "--format", "word"]).stderr
+    )
+    path.write_text("[1")
+    store.unlink()
+    run(code=1)
+    assert not store.exists()
+
+
+# Exports to read
+
+
+@pytest.fixture
+def filled(scope: mnemic.Scope) -> mnemic.Scope:
+    scope.session("monday").add("user", "=HYPERLINK(1)", name="Alice", metadata={"n": 1})
+    call = mnemic.ToolCall("k", "look", '{"fence": "```"}')
+    scope.session("monday").add("assistant", tool_calls=[call])
+    scope.session("Monday").add("user", "hi")
+    scope.session("..what?").add("user", "hi")
+    scope.session("con").add("user", "hi")
+    scope.remember("Likes tea\nand cake", id="tea", importance=2, source="monday")
+    scope.notes.write("plan", {"steps": [1]}, description="What to do")
+    scope.facts.add("Alice", "lives_in", "Oslo")
+    return scope
+
+
+def test_markdown_is_a_readable_folder_with_safe_names(filled: mnemic.Scope, tmp_path: Path) -> None:
+    assert filled.export_to(tmp_path / "out", format="markdown").records == 8
+    files = {path.relative_to(tmp_path / "out").as_posix(): path.read_text() for path in (tmp_path / "out").rglob("*")}
+    assert len({name.lower() for name in files}) == len(files) == 5
+    assert not [name for name in files if {"/", "?"} & set(name) or name.startswith(".")]
+    assert "- Likes tea\n  and cake *(importance 2, source monday, " in files["memory.md"]
+    assert '### plan\n\n*What to do*\n\n```json\n{\n  "steps"' in files["memory.md"]
+    assert "- Alice lives_in Oslo *(from " in files["memory.md"]
+    (chat,) = (text for text in files.values() if "HYPERLINK" in text)
+    assert chat.startswith("# monday\n\n## user (Alice), ")
+    assert 'look({"fence": "```"})' in chat
+    with pytest.raises(mnemic.InvalidValueError, match="not an empty folder"):
+        filled.export_to(tmp_path / "out", format="markdown")
+    with pytest.raises(mnemic.InvalidValueError, match="to a folder"):
+        filled.export_to(io.BytesIO(), format="markdown")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_csv_has_a_row_for_everything_and_no_formulas(filled: mnemic.Scope, tmp_path: Path) -> None:
+    filled.export_to(tmp_path / "all.csv", format="csv")
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "all.csv").read_text(), newline="")))
+    assert len(rows) == 8
+    chat = [row for row in rows if row["scope"] == "acme/alice/monday"]
+    assert [chat[0][name] for name in ("role", "name", "text", "metadata")] == [
+        "user",
+        "Alice",
+        "'=HYPERLINK(1)",
+        '{"n":1}',
+    ]
+    assert not [cell for row in rows for cell in row.values() if cell.startswith(("=", "+", "-", "@"))]
+    (note,) = (row for row in rows if row["kind"] == "note")
+    assert (note["id"], note["text"], note["value"]) == ("plan", "What to do", '{"steps":[1]}')
+
+
+def test_pandas_has_the_same_rows_with_their_types(filled: mnemic.Scope) -> None:
+    frame = filled.to_pandas()
+    assert len(frame) == 8
+    assert str(frame["created"].dtype).startswith("datetime64[")
+    memories = filled.to_pandas("memory")
+    assert memories[["id", "importance", "source"]].to_dict("records") == [
+        {"id": "tea", "importance": 2.0, "source": "monday"}
+    ]
+    assert len(filled.to_pandas([])) == 0
+    with pytest.raises(mnemic.InvalidValueError, match="kind must be one of"):
+        filled.to_pandas("nothing")
+
+
+def test_an_unknown_format_is_an_error(filled: mnemic.Scope, tmp_path: Path) -> None:
+    with pytest.raises(mnemic.InvalidValueError, match="format must be one of jsonl, markdown, csv: 'word'"):
+        filled.export_to(tmp_path / "x", format="word")

@@ -37,7 +37,7 @@ def export(store: StoreChoice, file: str, format: str, scope: ScopePath, as_json
 
     JSON lines can be imported again, and nothing is lost. Markdown is for reading, in a new folder: a file for each
     session, and one with the memories, notes and facts of a scope. CSV is a table with a row for each of them. As
-    FILE, - is stdout. What is written is replaced whole or not at all, and is not encrypted. An empty store is an error.
+    FILE, - is stdout. A file is replaced whole or not at all, and is not encrypted. An empty store is an error.
     """
     target: Any = sys.stdout.buffer if file == "-" else file
     with open_store(store) as memory, progress("export") as show:

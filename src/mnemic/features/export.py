@@ -132,7 +132,7 @@ async def import_file(
     with open_input(path) as file:
         start = file.tell()
 
-        def read() -> Iterator[Incoming]:
+        def read(weighed: bool) -> Iterator[Incoming]:
             file.seek(start)
             return _incoming(file, into)
 

@@ -61,7 +61,8 @@ Differs: TypeAlias = Callable[[Record, Record], None]
 class Source(NamedTuple):
     """Where records come from: it can be read again from its beginning."""
 
-    read: Callable[[], Iterator[Incoming]]
+    read: Callable[[bool], Iterator[Incoming]]
+    """Return what there is, from the beginning; weights are needed only if the argument is true."""
     position: Callable[[], int]
     """Return how much has been read, of `size`."""
     size: int
@@ -96,7 +97,7 @@ async def import_records(
     found = _Import(store, overwrite, differs)
     for writing in (False,) if dry_run else (False, True):
         found.records = found.written = 0
-        batches = _batches(source.read())
+        batches = _batches(source.read(writing or not empty))
         while batch := await off_loop(lambda batches=batches: next(batches, None)):  # type: ignore[misc]
             if writing or not empty:
                 await found.take(batch, write=writing)

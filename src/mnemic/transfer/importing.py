@@ -15,7 +15,7 @@ from ..features.importing import Arrival, Imported, Progress, Skipped, Source, i
 from ..features.memory_items import MemoryItem
 from ..features.memory_items import to_record as memory_record
 from ..features.notes import completed
-from ..messages import encode
+from ..messages import Message, encode
 from ..records import NOTE, TITLE, Record, ScopePath
 from ..store.protocol import Store
 from ..tokens import DEFAULT_ENCODING, TokenCounter, count_message
@@ -52,8 +52,9 @@ async def import_any(
         report = _Report()
         records = _Records(into or ScopePath(), tokens)
 
-        def read() -> Iterator[Arrival]:
+        def read(weighed: bool) -> Iterator[Arrival]:
             whole.rewind()
+            records.weighed = weighed
             whole.place = ""
             report.reasons.clear()
             try:
@@ -100,6 +101,9 @@ class _Records:
 
     def __init__(self, scope: ScopePath, tokens: TokenCounter) -> None:
         self._scope = scope
+        self._session = ("", scope)
+        self.weighed = True
+        """Whether tokens are counted."""
         self._count = partial(count_message, tokens=tokens)
         self._encoding = None if tokens.name == DEFAULT_ENCODING else tokens.name
 
@@ -112,7 +116,10 @@ class _Records:
 
     def _record(self, item: Item) -> Record:
         if isinstance(item, Said):
-            record = encode(item.message, self._scope / item.session, self._count, self._encoding)
+            if item.session != self._session[0]:
+                self._session = (item.session, self._scope / item.session)
+            count = self._count if self.weighed else _unweighed
+            record = encode(item.message, self._session[1], count, self._encoding)
             # The time of a copy is that of the original: a session was last active when its last message was said.
             return replace(record, updated=record.created) if item.timed else replace(record, created=None)
         if isinstance(item, Titled):
@@ -128,6 +135,10 @@ class _Records:
         assert isinstance(item, Stated)
         record = fact_record(item.fact, self._scope)
         return record if item.timed else replace(record, valid_from=None)
+
+
+def _unweighed(message: Message) -> int:
+    return 0
 
 
 def place_of(item: Item) -> str:

@@ -61,7 +61,7 @@ generated: $(READY) ## check that what is generated is up to date
 	@$(BIN)/python -m benchmarks.capacity --check
 
 tests: $(READY) ## run the tests, the contract suite and the README's examples
-	@MNEMIC_TEST_ALL=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+	@MNEMIC_TEST_ALL=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal
 
 soak: $(READY) ## attack for long: kills, a faulty network, hostile names, histories, fuzzed calls
 	@MNEMIC_TEST_ALL=1 MNEMIC_ATTACK_ROUNDS=$(or $(ROUNDS),20) $(BIN)/python -m pytest -n 2 tests/test_attack_*.py

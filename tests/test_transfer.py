@@ -242,6 +242,12 @@ def test_chats_are_read_from_the_archive_in_which_they_come(scope: mnemic.Scope,
     assert ("a file that is not of the format, or a link", "chat.html") in [(s.reason, s.first) for s in done.skipped]
 
 
+def test_one_conversation_alone_and_an_agent_file_in_a_json_text_are_read(scope: mnemic.Scope) -> None:
+    for value in (claude()[0], chatgpt()[0], json.dumps(LETTA)):
+        scope.import_from(io.BytesIO(json.dumps(value).encode()))
+    assert stored(scope).keys() == {"c1", "c1.a2", "c2", "Sam", "note human"}
+
+
 def test_a_link_in_a_folder_is_not_followed(scope: mnemic.Scope, tmp_path: Path) -> None:
     (tmp_path / "secret.md").write_text("secret")
     (tmp_path / "notes").mkdir()
@@ -296,7 +302,7 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     "a path as an id": (spoiled(lambda c: c.update(conversation_id="../up")), "holds '/': '../up'"),
     "NUL": (spoiled(lambda c: c["mapping"]["a1"]["message"]["content"].update(parts=["a\0b"])), "a NUL character"),
     "a circle": (spoiled(lambda c: c["mapping"]["q"].update(parent="thanks")), "'c1' is not a tree"),
-    "nothing": (b"", "format of stdin is not known"),
+    "nothing": (b"", "stdin is empty"),
     "text": (b"hello", "line 1: invalid JSON"),
 }
 

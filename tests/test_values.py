@@ -77,7 +77,11 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         made += [alice.facts.neighbors("ann"), memory.metrics(), *memory.metrics().periods]
         made += alice.memories.fading()
         made += [*memory.audit_trail(), alice.export_to(folder / "all.jsonl")]
-        made += [alice.import_from(folder / "all.jsonl"), alice.forget(item)]
+        made += [
+            alice.import_from(folder / "all.jsonl"),
+            alice.forget(item),
+            mnemic.Skipped("an empty file", 2, "a.md"),
+        ]
     return {type(value).__name__: value for value in made}
 
 

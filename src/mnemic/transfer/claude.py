@@ -23,7 +23,7 @@ FIRST = "00000000-0000-4000-8000-000000000000"
 
 def is_claude(value: Any) -> bool:
     """Return whether a JSON value is a conversation of such an export."""
-    return isinstance(value, dict) and isinstance(value.get("chat_messages"), list)
+    return isinstance(value, dict) and isinstance(value.get("chat_messages"), list | dict)
 
 
 def read_claude(whole: Input) -> Iterator[Item]:

@@ -69,6 +69,8 @@ def find_format(whole: Input, given: str | None) -> str:
 def _format_of(name: str, value: Any) -> str:
     if isinstance(value, dict) and str(value.get("format", "")).startswith(FORMAT.partition("/")[0]):
         return OURS
+    if value is None or value == {}:
+        raise InvalidValueError(f"{name} is empty")
     found = next((name for name, format in FORMATS.items() if format.fits(value)), None)
     if found is None:
         raise InvalidValueError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
+from io import BytesIO
 from typing import Any
 
 from msgspec.structs import replace
@@ -13,6 +14,7 @@ from ..formats import from_openai
 from ..records import digest_of
 from .inputs import Input, each_value
 from .items import Item, Left, Noted, Said, fields_of, items_of, text_of, time_of
+from .json_stream import JsonStream
 
 SPEAKING = "send_message"
 """Name of the tool with which agents of Letta speak to the user."""
@@ -20,15 +22,22 @@ SPEAKING = "send_message"
 
 def is_letta(value: Any) -> bool:
     """Return whether a JSON value is an agent file."""
-    return isinstance(value, dict) and (
-        {"agents", "blocks"} <= value.keys() or {"agent_type", "core_memory"} <= value.keys()
-    )
+    if not isinstance(value, dict):
+        return False
+    if isinstance(value.get(""), str):
+        return is_letta(_unquoted(value[""]))
+    return {"agents", "blocks"} <= value.keys() or {"agent_type", "core_memory"} <= value.keys()
+
+
+def _unquoted(value: Any) -> Any:
+    """Return an agent file; some are written as JSON in a JSON text."""
+    return next(JsonStream(BytesIO(value.encode())).values(), None) if isinstance(value, str) else value
 
 
 def read_letta(whole: Input) -> Iterator[Item]:
     """Yield the blocks and messages of the agents of a file."""
     for name, _, value in each_value(whole):
-        fields = fields_of(value, "an agent file")
+        fields = fields_of(_unquoted(value), "an agent file")
         agents = [fields_of(one, "an agent") for one in items_of(fields.get("agents", [fields]), "agents")]
         blocks = [
             fields_of(one, "a block") for one in items_of(fields.get("blocks", fields.get("core_memory")), "blocks")

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from . import agents, embedded, footprint, hook, mcp_stdio, million, quality, recalling, servers, transfer
+from . import agents, embedded, footprint, hook, mcp_stdio, million, quality, recalling, servers, telemetry, transfer
 from .measuring import Result, table
 from .peers import comparison
 
@@ -40,6 +40,7 @@ BENCHMARKS: dict[str, Callable[[Path], tuple[str, bool]]] = {
     "servers": measured(servers.run),
     "million": measured(million.run),
     "transfer": measured(transfer.run),
+    "telemetry": measured(telemetry.run),
     "footprint": footprint.run,
     "quality": quality.run,
     "peers": lambda folder: (comparison.as_markdown(comparison.run(folder)), True),

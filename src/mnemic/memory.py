@@ -27,7 +27,7 @@ from .scope import AsyncScope, purge_all
 from .store import registry
 from .store.protocol import Companion, SearchableStore, Store
 from .store.registry import INDEX_GROUP, StoreURL
-from .telemetry.calls import name_store, observed
+from .telemetry.calls import Origin, observed
 from .tokens import DEFAULT_ENCODING, TokenCounter, counter
 
 Tokens: TypeAlias = str | TokenCounter | Callable[[str], int]
@@ -74,8 +74,9 @@ class AsyncMemory:
         self._encryption = None if encryption_key is None else EncryptLayer(store, encryption_key, url)
         self._index = IndexLayer(self._encryption or store, embedder, companion, index_bytes)
         self._audit = None if audit is None else AuditLayer(self._index, audit, trail)
-        self._store: SearchableStore = self._audit or self._index
-        name_store(self._store, url)
+        outermost = self._audit or self._index
+        outermost.origin = Origin(url)
+        self._store: SearchableStore = outermost
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} at {self.url or 'a store'}>"

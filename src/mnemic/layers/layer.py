@@ -12,10 +12,14 @@ from ..records import Match, Record, Ref, Stream
 from ..store.matching import to_cursor
 from ..store.protocol import Capability, Page, SearchableStore, Store, scrub
 from ..store.query import Outcome, Scan, Search, StreamScan, Write
+from ..telemetry.calls import UNKNOWN, Origin
 
 
 class Layer:
     """Passes every call to the store below."""
+
+    origin: Origin = UNKNOWN
+    """The URL of the store, for telemetry; known to the outermost layer."""
 
     def __init__(self, below: Store) -> None:
         self._below = below

@@ -77,10 +77,10 @@ UNKNOWN = Origin()
 class Call:
     """One call of the public API; listeners get it when it begins and when it has ended."""
 
-    __slots__ = ("arguments", "error", "id", "name", "operation", "origin", "result", "scope", "seconds")
+    __slots__ = ("_id", "arguments", "error", "name", "operation", "origin", "result", "scope", "seconds")
 
     def __init__(self, name: str, operation: str, origin: Origin, scope: str | None, arguments: Callable[[], Any]):
-        self.id: str = os.urandom(8).hex()
+        self._id = ""
         self.name = name
         self.operation = operation
         self.origin = origin
@@ -90,6 +90,12 @@ class Call:
         self.result: Any = None
         self.error: str | None = None
         """Name of the error's class; never its message, which may quote content."""
+
+    @property
+    def id(self) -> str:
+        """A random id of the call."""
+        self._id = self._id or os.urandom(8).hex()
+        return self._id
 
     def count(self) -> int | None:
         """Return how many records the call wrote, deleted or returned; None if that cannot be told."""
@@ -141,8 +147,9 @@ class Watched(Protocol):
 _current: ContextVar[Call | None] = ContextVar("mnemic-call", default=None)
 _listeners: list[Listener] = []
 _found: list[Listener] = []
-"""The listeners that need no registration: OpenTelemetry, if it is loaded."""
-_origins: weakref.WeakKeyDictionary[Any, Origin] = weakref.WeakKeyDictionary()
+"""The listener that needs no registration: OpenTelemetry's, if it has a provider."""
+_otel: Any = None
+"""The module, once it is needed."""
 _watched: dict[int, weakref.ref[Any]] = {}
 _content: bool | None = None
 
@@ -161,10 +168,11 @@ def observed(cls: type[Class]) -> type[Class]:
 def _reporting(method: Callable[..., Any], name: str, operation: str) -> Callable[..., Any]:
     @functools.wraps(method)
     async def call(self: Any, /, *arguments: Any, **options: Any) -> Any:
-        # OpenTelemetry has a provider only in a program that has imported it.
-        if not (_listeners or _TRACING in sys.modules or log.isEnabledFor(logging.DEBUG)) or _current.get() is not None:
+        # OpenTelemetry can have a provider only in a program that has imported it.
+        tracing = _TRACING in sys.modules and _is_tracing()
+        if not (tracing or _listeners or log.isEnabledFor(logging.DEBUG)) or _current.get() is not None:
             return await method(self, *arguments, **options)
-        origin = _origins.get(getattr(self, "_store", None), UNKNOWN)
+        origin = getattr(getattr(self, "_store", None), "origin", UNKNOWN)
         seen = Call(name, operation, origin, _scope_of(self), lambda: _named(method, arguments, options))
         return await _report(seen, method(self, *arguments, **options))
 
@@ -201,11 +209,18 @@ async def _report(call: Call, work: Any) -> Any:
             listener.end(call, state)
 
 
-def _all_listeners() -> Sequence[Listener]:
-    if not _found and _TRACING in sys.modules:
-        from .otel import SpanListener
+def _is_tracing() -> bool:
+    """Return whether OpenTelemetry has a provider, and listen for it from then on."""
+    global _otel
+    if not _found:
+        if _otel is None:
+            from . import otel as _otel
+        if _otel.has_provider():
+            _found.append(_otel.SpanListener())
+    return bool(_found)
 
-        _found.append(SpanListener())
+
+def _all_listeners() -> Sequence[Listener]:
     if log.isEnabledFor(logging.DEBUG):
         from .logs import LogListener
 
@@ -227,11 +242,6 @@ def count(event: str, label: str = "") -> None:
     """Count an event, such as a retry, for every listener."""
     for listener in (*_found, *_listeners):
         listener.count(event, label)
-
-
-def name_store(store: Any, url: str) -> None:
-    """Record the URL of a store, without secrets, for the calls on it."""
-    _origins[store] = Origin(url)
 
 
 def watch(thing: Watched) -> None:

@@ -66,19 +66,19 @@ def run(folder: Path) -> list[Result]:
                 "append one message": (
                     lambda: chat.add("user", f"text {next(numbers)}"),
                     lambda: plain_chat.add("user", f"text {next(numbers)}"),
-                    50,
+                    10,
                 ),
                 "recall among 1,000 memories": (
                     lambda: scope.recall("What does she drink?"),
                     lambda: plain.recall("What does she drink?"),
-                    5,
+                    2,
                 ),
             }
             return [
                 time_ratio(
                     f"{what}, {name}",
                     most,
-                    *in_turns(listening(ours, **state), theirs, calls=many, rounds=100, clock=time.process_time),
+                    *in_turns(listening(ours, **state), theirs, calls=many, rounds=400, clock=time.process_time),
                 )
                 for what, (ours, theirs, many) in works.items()
                 for name, (most, state) in states.items()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import HealthCheck, settings
 import mnemic
 from clock import Clock
 from layered import KEY
+from servers.stores import empty_file
 
 # A busy machine is slow, which says nothing about the code.
 settings.register_profile("mnemic", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -31,11 +33,11 @@ def clock() -> Clock:
 
 
 @pytest.fixture(params=["memory", "sqlite", "layered"])
-def memory(request: pytest.FixtureRequest, file_url: str, clock: Clock) -> Iterator[mnemic.Memory]:
+def memory(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[mnemic.Memory]:
     """An empty memory, over each embedded back-end, and under all layers."""
-    url = file_url if request.param == "sqlite" else "memory://"
     layers: dict[str, Any] = {"encryption_key": KEY, "audit": True} if request.param == "layered" else {}
-    with mnemic.open(url, clock=clock, **layers) as opened:
+    empty = empty_file(tmp_path) if request.param == "sqlite" else nullcontext("memory://")
+    with empty as url, mnemic.open(url, clock=clock, **layers) as opened:
         yield opened
 
 

@@ -31,19 +31,19 @@ def start(program: str, *arguments: object) -> subprocess.Popen[str]:
 
 def test_eight_processes_append_to_one_session(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'a.db'}?synchronous=normal"
-    writers = [start(APPEND, url, writer, 250) for writer in range(8)]
+    writers = [start(APPEND, url, writer, 100) for writer in range(8)]
     for writer in writers:
         _, errors = writer.communicate(timeout=120)
         assert writer.returncode == 0, errors
     with mnemic.open(url) as memory:
         texts = [message.text or "" for message in memory.scope("acme").session("shared").messages()]
         info = memory.scope("acme").session("shared").info()
-    assert len(texts) == 8 * 250
+    assert len(texts) == 8 * 100
     for writer_number in range(8):
         own = [text for text in texts if text.startswith(f"{writer_number}-")]
-        assert own == [f"{writer_number}-{n}" for n in range(250)]
+        assert own == [f"{writer_number}-{n}" for n in range(100)]
     assert info is not None
-    assert info.messages == 2000
+    assert info.messages == 800
 
 
 def test_many_processes_open_a_new_file_at_once(tmp_path: Path) -> None:

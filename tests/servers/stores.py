@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import mnemic
 from mnemic.store.protocol import Capability
 from mnemic.testing.harness import Empty, Target
 
@@ -28,6 +29,23 @@ def _file(scheme: str, name: str) -> Empty:
     return lambda folder: nullcontext(f"{scheme}:///{folder}/{name}")
 
 
+def empty_file(folder: Path) -> AbstractContextManager[str]:
+    """Provide the URL of an empty SQLite store, a copy of one that was created once."""
+    path = folder / "memory.db"
+    path.write_bytes(_empty_file())
+    path.chmod(0o600)
+    return nullcontext(f"sqlite:///{path}?synchronous=normal")
+
+
+@cache
+def _empty_file() -> bytes:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "memory.db"
+        mnemic.open(f"sqlite:///{path}").close()
+        assert [file.name for file in path.parent.iterdir()] == [path.name]
+        return path.read_bytes()
+
+
 @contextmanager
 def _qdrant(folder: Path) -> Iterator[str]:
     # Each point is a transaction of its own, which takes milliseconds on disk.
@@ -40,7 +58,7 @@ STORES: dict[str, Target] = {
     target.name: target
     for target in [
         Target("memory", _memory, frozenset({Capability.ATOMIC, Capability.RECORDS}), inline=True),
-        Target("sqlite", _file("sqlite", "trial.db?synchronous=normal"), _SERVER, inline=True),
+        Target("sqlite", empty_file, _SERVER, inline=True),
         Target("postgresql", postgres.empty_database, _WITH_INDEX),
         Target("postgresql-plain", partial(postgres.empty_database, extensions=False), _SERVER),
         Target("redis7", redis.empty_keyspace, _SERVER),

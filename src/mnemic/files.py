@@ -71,7 +71,7 @@ def new_folder(path: Path) -> Iterator[Path]:
     import shutil
     import tempfile
 
-    if not path.parent.is_dir():
+    if not is_folder(path.parent):
         raise NotFoundError(f"{path} cannot be written: there is no folder {path.parent}")
     try:
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
@@ -85,7 +85,9 @@ def new_folder(path: Path) -> Iterator[Path]:
         except BaseException:
             shutil.rmtree(working, ignore_errors=True)
             raise
-    except OSError as error:
+    except (OSError, ValueError) as error:
+        if isinstance(error, MnemicError):
+            raise
         raise _explained(error, path) from error
     _sync_folder(path.parent)
 
@@ -115,6 +117,29 @@ def reading(path: str | PathLike[str]) -> Iterator[IO[bytes]]:
         raise
     except (OSError, ValueError) as error:
         raise _explained(error, path) from error
+
+
+def is_folder(path: Path) -> bool:
+    """Return whether there is a folder; also for a path that cannot exist."""
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
+        return False
+
+
+def files_below(folder: Path) -> Iterator[Path]:
+    """Yield the files in a folder and below, in order, and links to folders; not those whose names begin with a dot.
+
+    Raises StorePermissionError if a folder cannot be read.
+    """
+
+    def failed(error: OSError) -> None:
+        raise _explained(error, folder) from error
+
+    for place, names, files in os.walk(folder, onerror=failed):
+        names[:] = sorted(name for name in names if not name.startswith("."))
+        yield from (Path(place, name) for name in names if Path(place, name).is_symlink())
+        yield from (Path(place, name) for name in sorted(files) if not name.startswith("."))
 
 
 def check_path(path: object) -> Path:

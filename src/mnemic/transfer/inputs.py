@@ -16,7 +16,7 @@ from msgspec import Struct, field
 from ..checks import shown
 from ..errors import InvalidValueError, NotFoundError
 from ..features.export import MAX_LINE, FileOrPath, open_input
-from ..files import check_path, reading
+from ..files import check_path, files_below, is_folder, reading
 from .json_stream import JsonStream
 
 MAX_NAME = 100
@@ -107,7 +107,9 @@ def opened_input(path: FileOrPath) -> Iterator[Input]:
 
     Raises NotFoundError, StorePermissionError, or InvalidValueError for an archive that could do harm.
     """
-    if isinstance(path, str | PathLike) and check_path(path).is_dir():
+    if path == "":
+        raise InvalidValueError("the path of what is imported is empty")
+    if isinstance(path, str | PathLike) and is_folder(check_path(path)):
         yield _folder(Path(path))
         return
     with ExitStack() as stack:
@@ -176,25 +178,19 @@ def _folder(folder: Path) -> Input:
     """Return the files of a folder and those below; hidden ones and links are left out."""
     parts: list[Part] = []
     left_out: list[str] = []
-    for place, names, files in os.walk(folder):
-        names[:] = sorted(name for name in names if not name.startswith("."))
-        left_out += [_relative(Path(place, name), folder) for name in names if Path(place, name).is_symlink()]
-        for path in (Path(place, name) for name in sorted(files) if not name.startswith(".")):
-            named = _relative(path, folder)
-            if path.is_symlink():
-                left_out.append(named)
-            else:
-                status = path.stat()
-                parts.append(Part(named, status.st_size, _opening(path), status.st_mtime))
+    for path in files_below(folder):
+        named = path.relative_to(folder).as_posix()
+        if path.is_symlink():
+            left_out.append(named)
+        else:
+            with reading(path) as file:
+                status = os.fstat(file.fileno())
+            parts.append(Part(named, status.st_size, _opening(path), status.st_mtime))
     return Input(folder.resolve().name, parts, left_out, folder=True)
 
 
 def _opening(path: Path) -> Callable[[], IO[bytes]]:
     return lambda: cast("IO[bytes]", reading(path))
-
-
-def _relative(path: Path, folder: Path) -> str:
-    return path.relative_to(folder).as_posix()
 
 
 def chosen(whole: Input, wanted: re.Pattern[str]) -> None:

@@ -62,7 +62,7 @@ class Source(NamedTuple):
     """Where records come from: it can be read again from its beginning."""
 
     read: Callable[[bool], Iterator[Incoming]]
-    """Return what there is, from the beginning; weights are needed only if the argument is true."""
+    """Return the records from the beginning; weights are needed only if the argument is true."""
     position: Callable[[], int]
     """Return how much has been read, of `size`."""
     size: int

@@ -95,7 +95,7 @@ def _add_content(span: trace.Span, call: Call) -> None:
 
 
 def _records(result: Any) -> list[dict[str, Any]]:
-    """Return what a call stored or found, in the form of the conventions' schema."""
+    """Return the records that a call stored or found, in the form of the conventions' schema."""
     several = getattr(result, "hits", result)
     found = []
     for one in several if isinstance(several, list) else [several]:

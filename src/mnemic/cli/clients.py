@@ -226,8 +226,6 @@ def _done(
             ask = hooks.recall_for(place, found, max_tokens, min_score) if event in BEFORE_TURN else ""
             text = ask if event in BEFORE_TURN else hooks.overview(place, max_tokens)
     except NotFoundError:
-        if after:
-            raise
-        return ""  # nothing was stored yet
+        return ""  # nothing was stored yet, or nothing said: there is no transcript
     answer = {"hookSpecificOutput": {"hookEventName": event, "additionalContext": text}}
     return json.encode(answer).decode() if text else ""

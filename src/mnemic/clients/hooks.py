@@ -26,7 +26,7 @@ MAX_CHARACTERS = 9_500
 MAX_LINE = 64 * 1024 * 1024
 MESSAGES_AT_ONCE = 200
 CHARACTERS_AT_ONCE = 2_000_000
-HITS = 40
+HITS = 24
 """How many hits compete for the budget."""
 
 _PIECES = re.compile(r"[A-Za-z]+|[0-9]+|\n+|[^\sA-Za-z0-9]")

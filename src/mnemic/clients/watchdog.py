@@ -8,7 +8,6 @@ import threading
 from datetime import UTC, datetime
 from pathlib import Path
 
-EXIT_SECONDS = 1.0
 MAX_LOG = 1_000_000
 """Size in bytes above which a log file is emptied first."""
 
@@ -36,18 +35,16 @@ class Watchdog:
             self._timer.cancel()
 
     def answer(self, text: str) -> None:
-        """Write the answer to stdout, unless the time is over, and let the process end within a second.
+        """Write the answer to stdout, unless the time is over, and end the process.
 
-        A driver's thread that hangs would otherwise keep it alive.
+        It ends at once: a driver's thread that hangs would keep it alive, and tidying up takes time.
         """
         with self._lock:
             self.stop()
             sys.stdout.write(text)
             sys.stdout.flush()
-        if sys.stdout is sys.__stdout__:  # not within another program, such as a test
-            self._timer = threading.Timer(EXIT_SECONDS, os._exit, (0,))
-            self._timer.daemon = True
-            self._timer.start()
+            if sys.stdout is sys.__stdout__:  # not within another program, such as a test
+                os._exit(0)
 
     def report(self, reason: str) -> None:
         """Write one line on why there is no answer to stderr and to the log file; it never raises."""

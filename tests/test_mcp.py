@@ -122,7 +122,7 @@ def speak(process: subprocess.Popen[str], method: str, **params: Any) -> Any:
     return json.loads(process.stdout.readline())["result"]
 
 
-@pytest.mark.parametrize("stop", ["close", "interrupt"])
+@pytest.mark.parametrize("stop", ["close", "interrupt", "vanish"])
 def test_only_the_protocol_is_printed_and_the_end_is_clean(tmp_path: Path, stop: str) -> None:
     """Without options, the store is in the user's data folder; a line that is no JSON does not stop the server."""
     environment = {**os.environ, "XDG_DATA_HOME": str(tmp_path), "HOME": str(tmp_path)}
@@ -142,8 +142,14 @@ def test_only_the_protocol_is_printed_and_the_end_is_clean(tmp_path: Path, stop:
         if stop == "interrupt":
             process.send_signal(signal.SIGINT)
             process.wait(30)
+        if stop == "vanish":
+            assert process.stdout is not None
+            process.stdout.close()
+            process.stdin.write(json.dumps({"jsonrpc": "2.0", "id": 2, "method": "tools/list"}) + "\n")
+            process.stdin.close()
+            process.stdin = process.stdout = None
         rest, errors = process.communicate(timeout=30)
-        assert [line for line in rest.splitlines() if not line.startswith("{")] == []
+        assert [line for line in (rest or "").splitlines() if not line.startswith("{")] == []
         assert "Traceback" not in errors
     folder = tmp_path / ("Library/Application Support" if sys.platform == "darwin" else "") / "mnemic"
     assert (folder / "memory.db").is_file()

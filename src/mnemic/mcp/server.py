@@ -175,14 +175,18 @@ class _Output:
 
     def __init__(self) -> None:
         sys.stdout.flush()
-        self._lines = os.fdopen(os.dup(1), "wb")
+        self._descriptor = os.dup(1)
         os.dup2(2, 1)
 
     async def write(self, line: str) -> None:
-        self._lines.write(line.encode())
+        left = line.encode()
+        # A client that is gone closes the input too, which ends the server.
+        with suppress(BrokenPipeError):
+            while left:
+                left = left[os.write(self._descriptor, left) :]
 
     async def flush(self) -> None:
-        self._lines.flush()
+        """Nothing is buffered."""
 
 
 async def _warm(memory: AsyncMemory, scope: ScopePath) -> None:

@@ -129,6 +129,16 @@ def test_a_broken_postgresql_database(name: str, tmp_path: Path) -> None:
             assert codes(url) == SETTINGS
 
 
+def test_dead_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mnemic.backends.postgres.diagnosis.DEAD_ROWS", 5)
+    with empty_store("postgresql", tmp_path) as url:
+        filled(url)
+        execute(url, "ALTER TABLE mnemic_records SET (autovacuum_enabled = off)")
+        execute(url, "DELETE FROM mnemic_records; SELECT pg_stat_force_next_flush()")
+        (problem,) = [problem for problem in examined(url).problems if problem.code not in SETTINGS]
+        assert (problem.code, problem.repair) == ("bloat", "VACUUM (ANALYZE) mnemic_records")
+
+
 def test_a_dynamodb_table(tmp_path: Path) -> None:
     with empty_store("dynamodb", tmp_path) as url:
         assert codes(url) == ["missing_table"]
@@ -160,7 +170,7 @@ def test_a_bucket(tmp_path: Path) -> None:
             s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Suspended"})
 
 
-def test_a_bucket_that_ignores_conditions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bucket_that_ignores_conditions_or_refuses_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("ACCESS_KEY_ID", "test"), ("SECRET_ACCESS_KEY", "test"), ("EC2_METADATA_DISABLED", "true")):
         monkeypatch.setenv(f"AWS_{name}", value)
 
@@ -171,11 +181,14 @@ def test_a_bucket_that_ignores_conditions(monkeypatch: pytest.MonkeyPatch) -> No
             async with mnemic.open_async(server.url) as memory:
                 await memory.scope("acme").remember("a text")
             server.conditions = ()
-            return [problem.code for problem in (await examine(server.url)).problems]
+            ignoring = await examine(server.url)
+            server.refused = {"PUT": (403, "AccessDenied")}
+            refusing = await examine(server.url)
+            return [problem.code for found in (ignoring, refusing) for problem in found.problems]
         finally:
             await server.stop()
 
-    assert asyncio.run(work()) == ["no_conditional_writes"]
+    assert asyncio.run(work()) == ["no_conditional_writes", "read_only"]
 
 
 def test_an_agentcore_memory(tmp_path: Path) -> None:

@@ -242,6 +242,37 @@ def test_a_provider_that_is_set_later_gets_spans_also_of_an_open_memory() -> Non
     assert printed.splitlines() == ["search_memory"]
 
 
+def test_threads_that_begin_at_once_make_one_span_each() -> None:
+    printed = run_program("""
+        import threading
+        import mnemic
+        from opentelemetry import trace
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+        from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+        exporter, provider = InMemorySpanExporter(), TracerProvider()
+        provider.add_span_processor(SimpleSpanProcessor(exporter))
+        trace.set_tracer_provider(provider)
+        start = threading.Barrier(8)
+
+        def work(number):
+            start.wait()
+            for n in range(10):
+                memory.scope("acme", str(number)).notes.write(str(n), n)
+
+        with mnemic.open("memory://") as memory:
+            threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        spans = exporter.get_finished_spans()
+        print(len(spans), {span.name for span in spans}, {span.parent for span in spans})
+    """)
+    assert printed == "80 {'upsert_memory'} {None}"
+
+
 def test_nothing_is_imported_for_it_and_nothing_needed() -> None:
     printed = run_program("""
         import sys

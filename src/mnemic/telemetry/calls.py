@@ -216,7 +216,7 @@ def _is_tracing() -> bool:
         if _otel is None:
             from . import otel as _otel
         if _otel.has_provider():
-            _found.append(_otel.SpanListener())
+            _found[:] = [_otel.SpanListener()]  # one, also if two threads come here at once
     return bool(_found)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib import metadata
 from typing import Any
 
 from msgspec import json
@@ -39,8 +40,9 @@ class SpanListener:
         self, tracers: trace.TracerProvider | None = None, meters: metrics.MeterProvider | None = None
     ) -> None:
         """Take the providers, by default the global ones."""
-        self._tracer = trace.get_tracer("mnemic", tracer_provider=tracers)
-        self._durations = metrics.get_meter("mnemic", meter_provider=meters).create_histogram(
+        version = metadata.version("mnemic")
+        self._tracer = trace.get_tracer("mnemic", version, tracers)
+        self._durations = metrics.get_meter("mnemic", version, meters).create_histogram(
             "gen_ai.client.operation.duration",
             "s",
             "GenAI operation duration.",
@@ -73,7 +75,8 @@ class SpanListener:
             if call.error is not None:
                 span.set_attribute("error.type", call.error)
                 span.set_status(Status(StatusCode.ERROR))
-            span.set_attribute("gen_ai.memory.store.id", call.origin.id)
+            if call.origin.id:
+                span.set_attribute("gen_ai.memory.store.id", call.origin.id)
             if (id := call.record_id()) is not None:
                 span.set_attribute("gen_ai.memory.record.id", id)
             if (number := call.count()) is not None:

@@ -155,6 +155,8 @@ def _check_content(raw: sqlite3.Connection, file: SqliteFile, found: Diagnosis) 
     if wrong != ["ok"]:
         _corrupt(found, file, wrong[0] if len(wrong) == 1 else f"{wrong[0]}, and {len(wrong) - 1} more")
         readable = False
+    if readable:
+        found.facts["index_bytes"] = raw.execute("SELECT total(length(value)) FROM mnemic_derived").fetchone()[0]
     pages = {name: raw.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_size", "freelist_count")}
     found.facts["free_bytes"] = pages["page_size"] * pages["freelist_count"]
     return readable

@@ -97,9 +97,6 @@ def _check_place(file: SqliteFile, found: Diagnosis) -> None:
             "another program has changed the journal mode, so that readers and writers block each other",
             f"sqlite3 {path} 'PRAGMA journal_mode = WAL'",
         )
-    if sys.platform != "win32" and status.st_mode & 0o077:
-        text = f"other users of this machine can read or change the file (mode {status.st_mode & 0o777:o})"
-        found.warn("permissions", text, f"chmod 600 {path}")
     for place, flags in ((path, os.R_OK | os.W_OK), (path.parent, os.W_OK)):
         if not os.access(place, flags):
             found.error(
@@ -146,6 +143,10 @@ def _check_content(raw: sqlite3.Connection, file: SqliteFile, found: Diagnosis) 
     if not names["table"] & set(TABLES):
         found.error("not_a_store", "the database has no tables of Mnemic", "name another file")
         return False
+    mode = file.path.stat().st_mode & 0o777
+    if sys.platform != "win32" and mode & 0o077:
+        text = f"other users of this machine can read or change the file (mode {mode:o})"
+        found.warn("permissions", text, f"chmod 600 {file.path}")
     revision = None
     if VERSION_TABLE in names["table"]:
         revision = next((str(row[0]) for row in raw.execute(f"SELECT version_num FROM {VERSION_TABLE}")), None)
@@ -156,9 +157,9 @@ def _check_content(raw: sqlite3.Connection, file: SqliteFile, found: Diagnosis) 
         _corrupt(found, file, wrong[0] if len(wrong) == 1 else f"{wrong[0]}, and {len(wrong) - 1} more")
         readable = False
     if readable:
-        found.facts["index_bytes"] = raw.execute("SELECT total(length(value)) FROM mnemic_derived").fetchone()[0]
+        found.facts["index_bytes"] = int(raw.execute("SELECT total(length(value)) FROM mnemic_derived").fetchone()[0])
     pages = {name: raw.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_size", "freelist_count")}
-    found.facts["free_bytes"] = pages["page_size"] * pages["freelist_count"]
+    found.facts["unused_bytes"] = pages["page_size"] * pages["freelist_count"]
     return readable
 
 

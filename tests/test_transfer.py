@@ -5,6 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import signal
+import subprocess
+import sys
 import zipfile
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -344,6 +347,60 @@ def test_a_value_may_not_be_longer_than_any_conversation(scope: mnemic.Scope, mo
 
 def test_the_sizes_that_an_archive_may_claim_are_those_of_text() -> None:
     assert inputs.MOST_DENSE * 1024 < 10 * 2**30
+
+
+# Crashes, and two at once
+
+IMPORTS = """
+import os, signal, sys
+import mnemic
+
+def stop(done, total):
+    if sys.argv[3] == "stop" and done > 0.7 * total:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+with mnemic.open(sys.argv[2], embedder=None) as memory:
+    print(memory.scope("me").import_from(sys.argv[1], progress=stop).written)
+"""
+
+
+def chats(path: Path) -> dict[str, list[str]]:
+    said = {f"c{n}": [f"{n} {m}" for m in range(40)] for n in range(30)}
+    path.write_text(
+        "\n".join(
+            json.dumps({"id": name, "messages": [{"role": "user", "content": text} for text in texts]})
+            for name, texts in said.items()
+        )
+    )
+    return said
+
+
+def started(path: Path, store: str, how: str) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", IMPORTS, str(path), store, how], stdout=subprocess.PIPE, text=True)
+
+
+def test_an_import_that_was_killed_completes_when_it_is_run_again(tmp_path: Path) -> None:
+    path, store = tmp_path / "chats.jsonl", f"sqlite:///{tmp_path}/agent.db"
+    said = chats(path)
+    killed = started(path, store, "stop")
+    killed.communicate()
+    assert killed.returncode == -signal.SIGKILL
+    with mnemic.open(store, embedder=None) as memory:
+        scope = memory.scope("me")
+        before = sum(len(texts) for texts in stored(scope).values())
+        assert 0 < before < 1200
+        assert scope.import_from(path).written == 1200 - before
+        assert stored(scope) == said
+
+
+def test_two_processes_import_one_file_at_once(tmp_path: Path) -> None:
+    path, store = tmp_path / "chats.jsonl", f"sqlite:///{tmp_path}/agent.db"
+    said = chats(path)
+    both = [started(path, store, "go") for _ in range(2)]
+    written = [int(one.communicate()[0]) for one in both]
+    assert sum(written) == 1200
+    with mnemic.open(store, embedder=None) as memory:
+        assert stored(memory.scope("me")) == said
 
 
 # The command line

@@ -24,6 +24,9 @@ WRITTEN_AT_ONCE = 1000
 SIZE_AT_ONCE = 4 * 1024 * 1024
 """Approximate number of characters from which a write takes no more records."""
 
+ATTEMPTS = 10
+"""Maximum number of attempts to write records that others write at the same time."""
+
 Progress: TypeAlias = Callable[[int, int], object]
 """Called with how much is done, and the total."""
 
@@ -159,22 +162,27 @@ class _Import:
 
     async def take(self, batch: list[Op], *, write: bool) -> None:
         """Compare records with the stored ones, and write what is missing."""
-        if write:
-            try:
-                await self.store.write(Write(tuple(map(self._complete, batch)), lazy=True))
-            except ConflictError:
-                pass  # some are stored already
-            else:
-                return self.count(batch)
         puts = [op for op in batch if isinstance(op, Put)]
-        ops = await self._missing(puts)
+        new = await self._write(batch, puts) if write else await self._missing(puts)
         self.records += len(puts)
-        self.written += len(ops)
-        missing = {op.record.ref for op in ops}
-        rest = [op for op in batch if isinstance(op, Touch) or (isinstance(op, Derive) and op.ref in missing)]
-        if write and (ops or rest):
-            await self.store.write(Write((*map(self._complete, ops), *rest), lazy=True))
-        return None
+        self.written += len(new)
+
+    async def _write(self, batch: list[Op], puts: list[Put]) -> list[Put]:
+        """Write the records that are missing, at first taking all for new; return them."""
+        ops, new = batch, puts
+        for last in [False] * ATTEMPTS + [True]:
+            try:
+                if ops:
+                    await self.store.write(Write(tuple(map(self._complete, ops)), lazy=True))
+                break
+            except ConflictError:  # some are stored already, or another writer was faster
+                if last:
+                    raise
+            new = await self._missing(puts)
+            refs = {put.record.ref for put in new}
+            rest = [op for op in batch if isinstance(op, Touch) or (isinstance(op, Derive) and op.ref in refs)]
+            ops = [*new, *rest]
+        return new
 
     async def _missing(self, puts: list[Put]) -> list[Put]:
         known = {r.ref: r for r in await self.store.read([put.record.ref for put in puts]) if r is not None}

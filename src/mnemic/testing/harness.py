@@ -171,13 +171,15 @@ class Target(Struct, frozen=True):
     """A store or index to test.
 
     Tests that need more than its `capabilities` are not collected, and one test compares these with what the store
-    declares. A store whose back-end is `inline` is also tested without an event loop.
+    declares. A store whose back-end is `inline` is also tested without an event loop. An index that `searches_words`
+    finds records by their words as well as by their vectors.
     """
 
     name: str
     empty: Empty
     capabilities: frozenset[Capability] = frozenset()
     inline: bool = False
+    searches_words: bool = True
 
 
 class Case(Struct, frozen=True):

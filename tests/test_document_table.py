@@ -140,7 +140,7 @@ def same(steps: list[tuple[str, ...]]) -> None:
                     assert ours[ref][2:] == (before, after)
 
 
-@settings(max_examples=80, report_multiple_bugs=False)
+@settings(max_examples=40, report_multiple_bugs=False)
 @given(st.lists(SIMPLE, max_size=25))
 def test_an_index_follows_its_store(steps: list[tuple[str, ...]]) -> None:
     same(steps)

@@ -202,11 +202,18 @@ def test_a_rollout_of_codex_is_read(agent: Agent) -> None:
     )
     agent.transcript.write_bytes(first + rollout("event_msg", type="agent_message", message="5433"))
     agent.hook("Stop", turn_id="t1", last_assistant_message="5433")
+
+    def item(kind: str, text: str) -> bytes:
+        return rollout(
+            "event_msg", type="item_completed", item={"type": kind, "content": [{"type": "Text", "text": text}]}
+        )
+
     with agent.transcript.open("ab") as file:
-        file.write(rollout("event_msg", type="user_message", message="Thanks."))
+        file.write(item("UserMessage", "Thanks.") + rollout("event_msg", type="user_message", message="Thanks."))
+        file.write(item("Reasoning", "hm") + item("AgentMessage", "Gladly."))
     agent.hook("Stop")
     agent.hook("Stop")
-    assert agent.stored() == ["Which port?", "5433", "Thanks."]
+    assert agent.stored() == ["Which port?", "5433", "Thanks.", "Gladly."]
 
 
 # Time limits

@@ -134,9 +134,13 @@ def _new_messages(scope: Scope, event: Event) -> Iterator[tuple[str, Message]]:
     with reading(os.path.expanduser(event.transcript_path)) as file:  # noqa: PTH111 - reading checks the path
         file.seek(_offset_after(file, last[0].id) if last else 0)
         reader = TranscriptReader()
+        said = ("", "")
         for offset, line in _whole_lines(file):
             if b'"payload"' in line and (message := read_rollout_line(line, offset)) is not None:
-                yield session, message
+                # Some versions of Codex write a message twice, in an old and a new form.
+                if (message.role, message.text) != said:
+                    yield session, message
+                said = (message.role, message.text or "")
                 continue
             found = reader.read(line)
             for message in found.messages:

@@ -11,7 +11,10 @@ from ..records import now, parse_time
 from .claude_code import clean_text, decode_line
 
 SOURCE = {"source": "codex"}
-_ROLES: dict[str, Role] = {"user_message": "user", "agent_message": "assistant"}
+_ROLES: dict[str, Role] = {
+    "user_message": "user", "agent_message": "assistant",
+    "UserMessage": "user", "AgentMessage": "assistant",  # since 2026 within a completed item
+}  # fmt: skip
 
 
 def read_rollout_line(line: bytes, offset: int) -> Message | None:
@@ -21,15 +24,23 @@ def read_rollout_line(line: bytes, offset: int) -> Message | None:
     """
     entry = decode_line(line)
     payload = entry.get("payload") if isinstance(entry, dict) and entry.get("type") == "event_msg" else None
-    role = _ROLES.get(str(payload.get("type"))) if isinstance(payload, dict) else None
-    if role is None or not isinstance(payload, dict):
+    item = payload.get("item") if isinstance(payload, dict) and payload.get("type") == "item_completed" else payload
+    if not isinstance(item, dict) or (role := _ROLES.get(str(item.get("type")))) is None:
         return None
     stamp: Any = entry.get("timestamp")
     try:
-        text = clean_text(payload.get("message"))
+        text = clean_text(item["message"] if "message" in item else _joined(item.get("content")))
         time = parse_time(stamp, "timestamp") if isinstance(stamp, str) else now()
     except InvalidValueError:
         return None
     if not text.strip() or len(text) > MAX_SIZE:
         return None
     return Message(role, text, f"{offset:012d}", metadata=SOURCE, timestamp=time)
+
+
+def _joined(content: Any) -> str | None:
+    """Return the texts of a list of content blocks."""
+    if not isinstance(content, list):
+        return None
+    texts = (block.get("text") for block in content if isinstance(block, dict))
+    return "\n".join(text for text in texts if isinstance(text, str))

@@ -7,9 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from opentelemetry import trace
 from sybil import Sybil
 from sybil.example import Example
 from sybil.parsers.markdown import PythonCodeBlockParser
+
+from mnemic.telemetry import calls
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -20,20 +23,26 @@ def examples(path: Path) -> list[Example]:
 
 
 @pytest.fixture
-def levels() -> Iterator[None]:
-    """Restore the levels of our loggers: examples set some."""
+def restored(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Restore what examples set for the whole process: loggers, and providers and listeners of telemetry."""
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", None)
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER_SET_ONCE", type(trace._TRACER_PROVIDER_SET_ONCE)())
+    for name in ("_found", "_listeners"):
+        monkeypatch.setattr(calls, name, [])
+    monkeypatch.setattr(calls, "_content", None)
 
     def loggers() -> list[logging.Logger]:
         return [logging.getLogger(name) for name in logging.root.manager.loggerDict if name.startswith("mnemic")]
 
-    before = {logger.name: logger.level for logger in loggers()}
+    before = {logger.name: (logger.level, list(logger.handlers)) for logger in loggers()}
     yield
     for logger in loggers():
-        logger.setLevel(before.get(logger.name, logging.NOTSET))
+        level, logger.handlers = before.get(logger.name, (logging.NOTSET, []))
+        logger.setLevel(level)
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
-@pytest.mark.usefixtures("levels", "capsys")
+@pytest.mark.usefixtures("restored", "capsys")
 def test_the_examples_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for example in examples(path):

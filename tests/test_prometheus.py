@@ -92,6 +92,19 @@ def test_the_application_names_its_stores(registry: CollectorRegistry, scrape: S
     assert scrape()[f"mnemic_operations_total{{{written}}}"] == 1
 
 
+def test_telemetry_that_fails_breaks_no_call(
+    registry: CollectorRegistry, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls, "_complaints", set())
+    telemetry.register_prometheus(registry, store=lambda url: os.environ[f"NO {url}"])
+    with mnemic.open("memory://") as memory:
+        for n in range(3):
+            memory.scope("acme").notes.write("plan", n)
+        assert memory.scope("acme").notes.read("plan") == 2
+    found = [record.getMessage() for record in caplog.records if record.name == "mnemic.calls"]
+    assert found == ["telemetry failed, and is incomplete (KeyError)"]
+
+
 def test_a_lost_server_and_retries(registry: CollectorRegistry, scrape: Scrape) -> None:
     telemetry.register_prometheus(registry)
     server = KeyServer(valkey.program())

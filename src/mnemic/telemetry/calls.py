@@ -13,6 +13,7 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from types import FunctionType
 from typing import Any, Protocol, TypeVar
@@ -121,7 +122,7 @@ class Call:
 
 
 class Listener(Protocol):
-    """Receives calls, and counts events within them; must never raise."""
+    """Receives calls, and counts events within them."""
 
     def begin(self, call: Call) -> Any:
         """Take a call that begins; what is returned is given to `end`."""
@@ -152,6 +153,8 @@ _otel: Any = None
 """The module, once it is needed."""
 _watched: dict[int, weakref.ref[Any]] = {}
 _content: bool | None = None
+_complaints: set[str] = set()
+"""Errors of listeners that were logged."""
 
 
 def observed(cls: type[Class]) -> type[Class]:
@@ -193,7 +196,10 @@ def _named(method: Callable[..., Any], arguments: Sequence[Any], options: Mappin
 
 
 async def _report(call: Call, work: Any) -> Any:
-    begun = [(listener, listener.begin(call)) for listener in _all_listeners()]
+    begun = []
+    for listener in _all_listeners():
+        with _harmless():
+            begun.append((listener, listener.begin(call)))
     token = _current.set(call)
     start = time.perf_counter()
     try:
@@ -206,7 +212,19 @@ async def _report(call: Call, work: Any) -> Any:
         call.seconds = time.perf_counter() - start
         _current.reset(token)
         for listener, state in reversed(begun):
-            listener.end(call, state)
+            with _harmless():
+                listener.end(call, state)
+
+
+@contextmanager
+def _harmless() -> Iterator[None]:
+    """Log an error of a listener, once of each class, instead of raising it: telemetry must not break a call."""
+    try:
+        yield
+    except Exception as error:
+        if (name := type(error).__qualname__) not in _complaints:
+            _complaints.add(name)
+            log.warning("telemetry failed, and is incomplete (%s)", name)
 
 
 def _is_tracing() -> bool:
@@ -241,7 +259,8 @@ def current() -> Call | None:
 def count(event: str, label: str = "") -> None:
     """Count an event, such as a retry, for every listener."""
     for listener in (*_found, *_listeners):
-        listener.count(event, label)
+        with _harmless():
+            listener.count(event, label)
 
 
 def watch(thing: Watched) -> None:

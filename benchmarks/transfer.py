@@ -1,4 +1,4 @@
-"""Imports: our JSON lines against `add_many`, and the memory that a large export of ChatGPT takes.
+"""Imports: our JSON lines against `add_many`, and the memory that a large export of ChatGPT takes, on Linux.
 
 `python -m benchmarks.transfer MEGABYTES` imports one file of that size, and prints its time and peak memory.
 """
@@ -9,7 +9,6 @@ import json
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -22,12 +21,13 @@ from .measuring import Result, in_turns, rate_share
 MESSAGES = 10_000
 AT_ONCE = 1000
 RUN_IMPORT = textwrap.dedent("""
-    import resource, sys, time
+    import re, sys, time
     import mnemic
     start = time.perf_counter()
     with mnemic.open(sys.argv[2]) as memory:
         done = memory.scope("me").import_from(sys.argv[1])
-    print(done.records, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024, time.perf_counter() - start)
+    peak = re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())  # of this program alone
+    print(done.records, int(peak[1]) // 1024, time.perf_counter() - start)
 """)
 
 
@@ -100,6 +100,5 @@ def _node(n: int, m: int) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    began = time.perf_counter()
     found = import_conversations(Path(sys.argv[2] if len(sys.argv) > 2 else "."), int(sys.argv[1]))
     print(f"{found[0]:,} records, peak memory {found[1]:,} MB, {found[2]:,.0f} s")

@@ -293,6 +293,13 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     "half an archive": (named("conversations.json")[:60], "not a .zip that can be read"),
     "a million levels": (b'[{"mapping":' + b"[" * 1_000_000, "nested too deeply"),
     "a million levels later": (f"[{GOOD},".encode() + b"[" * 1_000_000 + b"]", "nested too deeply"),
+    "many levels of messages": (b'{"messages":' * 900 + b"1" + b"}" * 900, "format of stdin is not known"),
+    "many levels of a content": (
+        json.dumps({"agents": [{"name": "Sam", "messages": [{"role": "user", "content": []}]}], "blocks": []})
+        .replace('"content": []', f'"content": {"[" * 900}{"]" * 900}')
+        .encode(),
+        "item 1: ",
+    ),
     "Latin 1": (f"[{GOOD},".encode() + b'{"title": "caf\xe9"}]', "line 1: the text is not UTF-8"),
     "UTF-16": (GOOD.encode("utf-16"), "not UTF-8"),
     "NaN": (f'[{GOOD},{{"mapping": {{}}, "id": "b", "create_time": NaN}}]'.encode(), "NaN is not JSON"),
@@ -332,10 +339,11 @@ def test_values_are_read_across_the_chunks_of_a_file() -> None:
     assert [value for _, value in JsonStream(io.BytesIO(whole)).elements()] == values
     lines = "\n".join(json.dumps(value, ensure_ascii=False) for value in values).encode()
     assert list(JsonStream(io.BytesIO(lines)).values()) == values
-    assert list(JsonStream(io.BytesIO(json.dumps({"a": [1, 2], "b": {}}).encode())).elements()) == [
+    assert list(JsonStream(io.BytesIO(json.dumps({"a": [1, 2], "b": {}, "c": []}).encode())).elements()) == [
         ("a", 1),
         ("a", 2),
         ("b", {}),
+        ("c", []),
     ]
 
 

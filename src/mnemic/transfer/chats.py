@@ -25,12 +25,12 @@ ROLES = {
 
 def is_openai(value: Any) -> bool:
     """Return whether a JSON value is a conversation, or a message, of OpenAI's format."""
-    if isinstance(value, dict) and isinstance(value.get("messages"), list | dict):
-        first = value["messages"][:1] if isinstance(value["messages"], list) else [value["messages"]]
-        return all(is_openai(one) for one in first)
-    return (
-        isinstance(value, dict) and isinstance(value.get("role"), str) and not {"chat_messages", "agents"} & set(value)
-    )
+    if not isinstance(value, dict):
+        return False
+    first = value.get("messages", value)
+    if isinstance(first, list):
+        first = first[0] if first else {"role": ""}
+    return isinstance(first, dict) and isinstance(first.get("role"), str)
 
 
 def read_openai(whole: Input) -> Iterator[Item]:

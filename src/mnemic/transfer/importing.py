@@ -8,7 +8,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from ..checks import check_callable
-from ..errors import MnemicError
+from ..errors import InvalidValueError, MnemicError
 from ..features.export import FileOrPath, import_file
 from ..features.facts import to_record as fact_record
 from ..features.importing import Arrival, Imported, Progress, Skipped, Source, import_records
@@ -65,6 +65,8 @@ async def import_any(
                         yield Arrival(records.of(item), place=partial(place_of, item))
             except MnemicError as error:
                 raise type(error)(f"{whole.place}{error}") from None
+            except RecursionError:
+                raise InvalidValueError(f"{whole.place}a value is nested too deeply") from None
             for left_out in whole.left_out:
                 report.add("a file that is not of the format, or a link", left_out)
 

@@ -73,7 +73,8 @@ class JsonStream:
     def elements(self) -> Iterator[tuple[str, Any]]:
         """Yield the elements of the values at the top level: those of an array, and the members of an object.
 
-        Each comes with its key, which is empty in an array; an array in an object is yielded element by element.
+        Each comes with its key, which is empty in an array; an array in an object is yielded element by element, if it
+        has any.
         """
         while first := self._peek():
             if first == "[":
@@ -93,10 +94,15 @@ class JsonStream:
                 raise self._error(f"an object has the key {shown(key)} twice")
             keys.add(key)
             self._at += 1
-            if self._peek() == "[":
-                yield from ((key, value) for value in self._array())
-            else:
+            if self._peek() != "[":
                 yield key, self._value()
+                continue
+            empty = True
+            for value in self._array():
+                empty = False
+                yield key, value
+            if empty:
+                yield key, []
 
     def _array(self) -> Iterator[Any]:
         for _ in self._separated("]"):

@@ -11,6 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ..formats import from_openai
+from ..messages import Message
 from ..records import digest_of
 from .inputs import Input, each_value
 from .items import Item, Left, Noted, Said, fields_of, items_of, text_of, time_of
@@ -25,7 +26,11 @@ def is_letta(value: Any) -> bool:
     if not isinstance(value, dict):
         return False
     if isinstance(value.get(""), str):
-        return is_letta(_unquoted(value[""]))
+        value = _unquoted(value[""])
+    return isinstance(value, dict) and _is_agents(value)
+
+
+def _is_agents(value: dict[str, Any]) -> bool:
     return {"agents", "blocks"} <= value.keys() or {"agent_type", "core_memory"} <= value.keys()
 
 
@@ -73,59 +78,55 @@ def _messages(session: str, given: list[Any]) -> Iterator[Item]:
         fields = fields_of(value, "a message")
         # The ids in a file are only its own.
         id = digest_of([fields.get(key) for key in ("created_at", "role", "content", "tool_calls")]).hex()
-        role = fields.get("role")
-        text = (
-            "\n".join(
-                part["text"]
-                for part in items_of(fields.get("content"), "content")
-                if isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)
-            )
-            if not isinstance(fields.get("content"), str)
-            else fields["content"]
-        )
-        calls = []
-        for call in items_of(fields.get("tool_calls"), "tool_calls"):
-            function = fields_of(fields_of(call, "a tool call").get("function"), "the function of a tool call")
-            if function.get("name") == SPEAKING and (said := _unwrapped(function.get("arguments"))) is not None:
-                text = said
-                spoken.add(str(call.get("id")))
-            else:
-                calls.append(call)
-        if role == "system":
-            yield Left("a system prompt", id)
+        found = _message(fields, spoken)
+        if isinstance(found, str):
+            yield Left(found, id)
             continue
-        if role == "tool" and str(fields.get("tool_call_id")) in spoken:
-            yield Left(f"the result of {SPEAKING}", id)
-            continue
-        if role == "user" and (event := _event(text)) is not None:
-            if event.get("type") != "user_message" or not isinstance(event.get("message"), str):
-                yield Left("an event that is no message of the user", id)
-                continue
-            text = event["message"]
-        if role not in ("user", "assistant", "tool", "function") or not (text.strip() or calls):
-            yield Left("a message without text" if role != "approval" else "an approval", id)
-            continue
-        message: dict[str, Any] = {"role": role, "content": text or None, "tool_calls": calls}
-        message |= {key: fields[key] for key in ("name", "tool_call_id") if fields.get(key)}
-        (found,) = from_openai([message])
         time = time_of(fields.get("created_at"), "created_at")
         found = replace(found, id=id, metadata={"source": "letta"}, timestamp=time or found.timestamp)
         yield Said(session, found, time is not None)
 
 
-def _event(text: str) -> dict[str, Any] | None:
-    """Return the object in which Letta wraps what the user said, and events; None for plain text."""
-    try:
-        found = json.loads(text) if text.startswith("{") else None
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) and isinstance(found.get("type"), str) else None
+def _message(fields: dict[str, Any], spoken: set[str]) -> Message | str:
+    """Return a message, or why it is left out; `spoken` collects the ids of calls that are what the agent said."""
+    role, text = fields.get("role"), _text(fields.get("content"))
+    calls = []
+    for call in items_of(fields.get("tool_calls"), "tool_calls"):
+        function = fields_of(fields_of(call, "a tool call").get("function"), "the function of a tool call")
+        said = _object_in(function.get("arguments")).get("message")
+        if function.get("name") == SPEAKING and isinstance(said, str):
+            text = said
+            spoken.add(str(call.get("id")))
+        else:
+            calls.append(call)
+    if role == "system":
+        return "a system prompt"
+    if role == "tool" and str(fields.get("tool_call_id")) in spoken:
+        return f"the result of {SPEAKING}"
+    if role == "user" and isinstance((event := _object_in(text)).get("type"), str):
+        # Letta wraps what the user says, and what happens, in objects.
+        if event["type"] != "user_message" or not isinstance(event.get("message"), str):
+            return "an event that is no message of the user"
+        text = event["message"]
+    if role not in ("user", "assistant", "tool", "function") or not (text.strip() or calls):
+        return "a message without text"
+    message: dict[str, Any] = {"role": role, "content": text or None, "tool_calls": calls}
+    message |= {key: fields[key] for key in ("name", "tool_call_id") if fields.get(key)}
+    return from_openai([message])[0]
 
 
-def _unwrapped(arguments: Any) -> str | None:
+def _text(content: Any) -> str:
+    """Return the text of a content, without the model's reasoning."""
+    if isinstance(content, str):
+        return content
+    parts = [fields_of(part, "a part of a message") for part in items_of(content, "content")]
+    return "\n".join(part["text"] for part in parts if part.get("type") == "text" and isinstance(part.get("text"), str))
+
+
+def _object_in(text: Any) -> dict[str, Any]:
+    """Return the JSON object that a text is; an empty one if it is something else."""
     try:
-        found = json.loads(arguments) if isinstance(arguments, str) else None
+        found = json.loads(text) if isinstance(text, str) and text.startswith("{") else None
     except (ValueError, RecursionError):
-        return None
-    said = found.get("message") if isinstance(found, dict) else None
-    return said if isinstance(said, str) else None
+        found = None
+    return found if isinstance(found, dict) else {}

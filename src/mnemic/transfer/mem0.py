@@ -19,14 +19,18 @@ def is_mem0(value: Any) -> bool:
     """Return whether a JSON value is a memory, or holds some."""
     if not isinstance(value, dict):
         return False
-    if any(is_mem0(value.get(key)) for key in ("results", "memories", "history")):
-        return True
-    return "id" in value and ("memory" in value or {"memory_id", "event"} <= value.keys())
+    held = [value.get(key) for key in ("results", "memories", "history")]
+    return value.get("results") == [] or any(
+        isinstance(one, dict) and "id" in one and ("memory" in one or {"memory_id", "event"} <= one.keys())
+        for one in (value, *held)
+    )
 
 
 def read_mem0(whole: Input) -> Iterator[Item]:
     """Yield memories, facts, and earlier texts of memories that were true until they changed."""
     for key, value in each_member(whole):
+        if value == []:
+            continue
         if not isinstance(value, dict):
             yield Left("a value that is no memory", key)
         elif key == "relations" or ("relationship" in value and "source" in value):

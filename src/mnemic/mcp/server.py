@@ -168,7 +168,7 @@ async def serve_stdio(
 
 
 class _Output:
-    """Standard output without the threads that the SDK takes for each line, which double the time of a call.
+    """Standard output without the two changes of thread that the SDK takes for each line.
 
     Whatever else the process prints goes to stderr, so that it does not mix with the protocol.
     """

@@ -167,12 +167,10 @@ def _one_of(*values: str) -> Schema:
     return {**TEXT, "enum": list(values)}
 
 
-def _several(**properties: Schema) -> Schema:
-    return {"type": "array", "items": {"type": "object", "properties": properties}}
+def _several(fields: str) -> Schema:
+    """Return the schema of a list of objects; their fields are only described, since clients check every result."""
+    return {"type": "array", "items": {"type": "object"}, "description": fields}
 
-
-_FACTS = _several(subject=TEXT, predicate=TEXT, object=TEXT, since=TEXT, until=TEXT)
-_HITS = _several(id=TEXT, kind=TEXT, text=TEXT, score={"type": "number"}, created=TEXT, said_by=TEXT, source=TEXT)
 
 DEFAULT_TOOLS = [
     Tool(
@@ -200,7 +198,7 @@ DEFAULT_TOOLS = [
             since=_described(TEXT, "ISO date or time"),
             until=TEXT,
         ),
-        object_schema("hits notice", hits=_HITS, notice=TEXT),
+        object_schema("hits notice", hits=_several("id, kind, text, score, created, said_by, source"), notice=TEXT),
         read_only=True,
     ),
     Tool(
@@ -236,12 +234,7 @@ DEFAULT_TOOLS = [
             if_version=_described(COUNT, "write only if the note still has this version, which read gives; 0 if new"),
         ),
         object_schema(
-            "",
-            notes=_several(key=TEXT, description={}, size=COUNT),
-            value={},
-            version=COUNT,
-            deleted=COUNT,
-            notice=TEXT,
+            "", notes=_several("key, description, size"), value={}, version=COUNT, deleted=COUNT, notice=TEXT
         ),
         destructive=True,
     ),
@@ -259,7 +252,7 @@ DEFAULT_TOOLS = [
             single=_described({"type": "boolean"}, "with add: only one object at a time, so the one before ends"),
             history=_described({"type": "boolean"}, "with ask: past facts too"),
         ),
-        object_schema("", facts=_FACTS, changed=COUNT, notice=TEXT),
+        object_schema("", facts=_several("subject, predicate, object, since, until"), changed=COUNT, notice=TEXT),
         destructive=True,
     ),
 ]

@@ -311,3 +311,16 @@ def test_one_record_of_a_copy_can_be_deleted(source: str, tmp_path: Path) -> Non
 
     asyncio.run(delete())
     assert mnemic.copy(source, target).written == 1
+
+
+def test_a_copy_keeps_when_a_thing_was_last_changed(tmp_path: Path) -> None:
+    urls = [f"sqlite:///{tmp_path}/{name}.db" for name in ("source", "target")]
+    with mnemic.open(urls[0]) as memory:
+        memory.scope("a").notes.write("plan", 1)
+        memory.scope("a").session("chat").add("user", "hello")
+    mnemic.copy(*urls)
+    found = []
+    for url in urls:
+        with mnemic.open(url) as memory:
+            found.append((memory.scope("a").notes.list(), memory.scope("a").sessions.list()))
+    assert found[0] == found[1]

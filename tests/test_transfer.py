@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 import json
@@ -249,6 +250,19 @@ def test_one_conversation_alone_and_an_agent_file_in_a_json_text_are_read(scope:
     for value in (claude()[0], chatgpt()[0], json.dumps(LETTA)):
         scope.import_from(io.BytesIO(json.dumps(value).encode()))
     assert stored(scope).keys() == {"c1", "c1.a2", "c2", "Sam", "note human"}
+
+
+def test_an_import_on_an_event_loop_tells_its_progress(example: tuple[str, Path]) -> None:
+    name, path = example
+    told: list[tuple[int, int]] = []
+
+    async def imported() -> mnemic.Imported:
+        async with mnemic.open_async("memory://", embedder=None) as memory:
+            return await memory.scope("me").import_from(path, progress=lambda *at: told.append(at))
+
+    assert asyncio.run(imported()).format == name
+    assert told == sorted(told)
+    assert 0 < told[-1][0] <= told[-1][1]
 
 
 def test_a_link_in_a_folder_is_not_followed(scope: mnemic.Scope, tmp_path: Path) -> None:

@@ -110,6 +110,19 @@ def test_a_turn_is_stored_and_recalled_in_the_next_session(agent: Agent) -> None
     assert not agent.log.exists()
 
 
+def test_after_a_compaction_the_same_session_is_recalled_up_to_it(agent: Agent) -> None:
+    agent.transcript.write_bytes(line(1, "The tests need PostgreSQL on port 5433."))
+    agent.hook("PreCompact", trigger="auto")
+    summary = {"type": "user", "isCompactSummary": True, "uuid": "c", "sessionId": SESSION, "message": {"content": "…"}}
+    after = json.dumps({**summary, "timestamp": "2026-05-26T13:00:00Z"}, separators=(",", ":")).encode() + b"\n"
+    later = line(2, "Is the port of the tests 5434?").replace(b"T12:", b"T14:")
+    agent.transcript.write_bytes(agent.transcript.read_bytes() + after + later)
+    agent.hook("Stop")
+    answer = agent.hook("UserPromptSubmit", prompt="Which port do the tests use?")
+    assert "5433" in answer
+    assert "5434" not in answer
+
+
 def test_only_what_is_new_is_stored_by_whichever_hook(agent: Agent) -> None:
     agent.transcript.write_bytes(line(1, "one") + line(2, "two", "assistant"))
     agent.hook("Stop")

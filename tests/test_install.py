@@ -21,6 +21,7 @@ from mnemic.cli import main
 from mnemic.clients.install import find_program
 from mnemic.clients.json_text import JsonText
 from mnemic.clients.known import CLIENTS, config_path, hooks_path
+from mnemic.clients.project import project_scope
 
 VSCODE = """\
 {
@@ -387,3 +388,18 @@ def test_an_edit_changes_one_value_of_any_document(text: str, value: Any) -> Non
     assert edited.root.value == expected
     again = edited.remove(path)
     assert again.root.value == document.root.value
+
+
+def test_the_server_of_a_project_has_its_scope(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    served: list[str] = []
+
+    async def serve(_memory: object, scope: object, *_: object, **__: object) -> None:
+        served.append(str(scope))
+
+    monkeypatch.setattr("mnemic.mcp.serve_stdio", serve)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    monkeypatch.delenv("CLAUDE_PROJECT_DIR", raising=False)
+    assert CliRunner().invoke(main, ["mcp", "--project", "--store", "memory://"]).exit_code == 0
+    monkeypatch.setenv("CLAUDE_PROJECT_DIR", str(tmp_path / "elsewhere"))
+    assert CliRunner().invoke(main, ["mcp", "--project", "--store", "memory://"]).exit_code == 0
+    assert served == [str(project_scope(tmp_path)), str(project_scope(tmp_path / "elsewhere"))]

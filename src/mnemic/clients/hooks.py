@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
+from datetime import datetime
 from typing import IO, TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from ..checks import check_segment
-from ..errors import InvalidValueError
+from ..errors import InvalidValueError, StoreError
 from ..files import reading
 from ..messages import Message
 from ..records import ScopePath, now, parse_time
-from ..transfer.claude_code import TranscriptReader, clean_text
+from ..transfer.claude_code import TranscriptReader, clean_text, decode_line
 from ..transfer.codex import read_rollout_line
 from .project import current_scope
 
@@ -26,9 +28,14 @@ MAX_CHARACTERS = 9_500
 MAX_LINE = 64 * 1024 * 1024
 MESSAGES_AT_ONCE = 200
 CHARACTERS_AT_ONCE = 2_000_000
+BLOCK = 1024 * 1024
+SEARCHED = 16 * BLOCK
+"""How much of the end of a transcript is searched for a compaction."""
 HITS = 24
 """How many hits compete for the budget."""
 
+_COMPACTIONS = (b'"isCompactSummary":true', b'"type":"compacted"')
+"""How the lines of Claude Code and Codex are marked that follow a compaction."""
 _PIECES = re.compile(r"[A-Za-z]+|[0-9]+|\n+|[^\sA-Za-z0-9]")
 
 
@@ -75,14 +82,21 @@ class EstimatedTokens:
 def recall_for(scope: Scope, event: Event, max_tokens: int, min_score: float) -> str:
     """Recall for the prompt; return the hits, quoted, within the budget, or an empty text if there are none.
 
-    Messages of the same session are left out, since the model sees them. It only reads.
+    Messages of the same session are left out, since the model sees them, unless it was compacted since. It only reads.
     """
     from ..features.context import best_of, block_of
 
     if not event.prompt.strip():
         return ""
     hits = scope.recall(clean_text(event.prompt), HITS, min_score=min_score, uses=False)
-    hits = [hit for hit in hits if hit.scope.name != event.session_id]
+    if any(hit.scope.name == event.session_id for hit in hits):
+        seen = _compacted(event.transcript_path)
+        hits = [
+            hit
+            for hit in hits
+            if hit.scope.name != event.session_id
+            or (seen is not None and hit.created is not None and hit.created < seen)
+        ]
     tokens = EstimatedTokens()
     while chosen := best_of(hits, [], None, tokens, max_tokens):
         text = str(block_of(chosen).content)
@@ -193,15 +207,34 @@ def _offset_after(file: IO[bytes], id: str) -> int:
         file.seek(int(id) if int(id) < end else 0)
         file.readline(MAX_LINE)
         return file.tell() if int(id) < end else 0
-    needle = f'"uuid":"{id.partition(":")[0]}"'.encode()
-    block = 1024 * 1024
-    while end > 0:
-        start = max(0, end - block)
-        file.seek(start)
-        place = file.read(end - start + len(needle)).rfind(needle)
+    place = _find_last(file, f'"uuid":"{id.partition(":")[0]}"'.encode(), 0)
+    if place < 0:
+        return 0
+    file.seek(place)
+    file.readline(MAX_LINE)
+    return file.tell()
+
+
+def _compacted(transcript: str) -> datetime | None:
+    """Return when a client last replaced the conversation by a summary; None if it did not."""
+    with suppress(StoreError, InvalidValueError, LookupError), reading(transcript) as file:
+        size = file.seek(0, os.SEEK_END)
+        place = max(_find_last(file, mark, max(0, size - SEARCHED)) for mark in _COMPACTIONS)
         if place >= 0:
-            file.seek(start + place)
-            file.readline(MAX_LINE)
-            return file.tell()
+            start = _find_last(file, b"\n", 0, place) + 1
+            file.seek(start)
+            return parse_time(decode_line(file.readline(MAX_LINE))["timestamp"], "timestamp")
+    return None
+
+
+def _find_last(file: IO[bytes], needle: bytes, least: int, end: int | None = None) -> int:
+    """Return the offset of the last occurrence of some bytes that begins at `least` or later; -1 if there is none."""
+    end = file.seek(0, os.SEEK_END) if end is None else end
+    while end > least:
+        start = max(least, end - BLOCK)
+        file.seek(start)
+        place = file.read(end - start + len(needle) - 1).rfind(needle)
+        if place >= 0:
+            return start + place
         end = start
-    return 0
+    return -1

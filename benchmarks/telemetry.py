@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from opentelemetry.sdk.metrics import MeterProvider
@@ -15,7 +16,7 @@ import mnemic
 from mnemic.telemetry import calls, register_prometheus
 from mnemic.telemetry.otel import SpanListener
 
-from .measuring import Result, Work, in_turns, time_ratio
+from .measuring import Result, Work, per_call, time_ratio
 
 ABSENT = "not a module"
 """Name in place of OpenTelemetry's, so that it counts as not imported."""
@@ -39,6 +40,20 @@ def bare(thing: Any) -> Any:
     made: Any = object.__new__(type(cls.__name__, (cls,), methods))
     vars(made).update(vars(thing))
     return made
+
+
+def in_pairs(ours: Work, baseline: Work, calls: int, rounds: int = 400) -> tuple[float, float]:
+    """Return the median CPU seconds per call of the baseline, and the same times the median ratio of all pairs.
+
+    A machine that gets busier slows both of a pair.
+    """
+    pairs = []
+    for n in range(rounds):
+        order = (ours, baseline) if n % 2 else (baseline, ours)
+        times = {work: per_call(work, calls, time.process_time) for work in order}
+        pairs.append((times[ours], times[baseline]))
+    usual = median(theirs for _, theirs in pairs)
+    return usual * median(mine / theirs for mine, theirs in pairs), usual
 
 
 def run(folder: Path) -> list[Result]:
@@ -76,9 +91,7 @@ def run(folder: Path) -> list[Result]:
             }
             return [
                 time_ratio(
-                    f"{what}, {name}",
-                    most,
-                    *in_turns(listening(ours, **state), theirs, calls=many, rounds=400, clock=time.process_time),
+                    f"{what}, {name}", most, *in_pairs(listening(ours, **state), listening(theirs, **state), many)
                 )
                 for what, (ours, theirs, many) in works.items()
                 for name, (most, state) in states.items()

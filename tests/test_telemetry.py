@@ -125,9 +125,10 @@ def test_a_call_within_a_call_is_part_of_it(traces: Traces) -> None:
     assert traces.attributes()[0]["gen_ai.memory.record.id"] == item.id
 
 
-def test_what_runs_within_a_call_sees_its_span(traces: Traces) -> None:
+@pytest.mark.parametrize("store", REMOTE)
+def test_what_runs_within_a_call_sees_its_span(store: str, traces: Traces, tmp_path: Path) -> None:
     seen: list[int] = []
-    with mnemic.open("memory://") as memory:
+    with empty_store(store, tmp_path) as url, mnemic.open(url) as memory:
         chat = memory.scope("acme").session(
             "monday", max_messages=1, overflow=lambda _: seen.append(get_current_span().get_span_context().span_id)
         )
@@ -136,6 +137,28 @@ def test_what_runs_within_a_call_sees_its_span(traces: Traces) -> None:
     span = traces.spans()[-1]
     assert span.context is not None
     assert seen == [span.context.span_id]
+
+
+def test_a_cancelled_call_ends_its_span(traces: Traces) -> None:
+    async def main() -> None:
+        waiting = asyncio.Event()
+
+        async def wait(_: object) -> None:
+            waiting.set()
+            await asyncio.Event().wait()
+
+        async with mnemic.open_async("memory://") as memory:
+            chat = memory.scope("acme").session("monday", max_messages=1, overflow=wait)
+            await chat.add("user", "one")
+            task = asyncio.create_task(chat.add("user", "two"))
+            await waiting.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        assert not get_current_span().get_span_context().is_valid
+
+    asyncio.run(main())
+    assert [one.get("error.type") for one in traces.attributes()] == [None, "CancelledError"]
 
 
 def test_an_error_is_named_but_not_quoted(traces: Traces) -> None:

@@ -47,13 +47,13 @@ class JsonText:
         """Parse a document; raises InvalidValueError, with the line, if it is not an object."""
         self.text = text
         self._at = 1 if text.startswith("\ufeff") else 0
-        self.newline = "\r\n" if "\r\n" in text else "\n"
+        self.newline: str = "\r\n" if "\r\n" in text else "\n"
         found = _INDENT.search(text)
-        self.indent = "\t" if found and "\t" in found[1] else " " * min(len(found[1]) if found else 2, 8)
+        self.indent: str = "\t" if found and "\t" in found[1] else " " * min(len(found[1]) if found else 2, 8)
         if not text[self._at :].strip():
             self.text = f"{text[: self._at]}{{}}{self.newline}"
         self._skip()
-        self.root = self._value(0)
+        self.root: Node = self._value(0)
         self._skip()
         if self._at < len(self.text):
             self._fail("unexpected text after the document")

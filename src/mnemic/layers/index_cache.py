@@ -81,7 +81,7 @@ class IndexCache:
     def after_fork(self) -> None:
         """Start empty, in a child whose parent may hold the lock and writes the buffered entries."""
         self._lock = threading.Lock()
-        self.updating = KeyedLock()
+        self.updating: KeyedLock = KeyedLock()
         """Held while a stream is indexed."""
         self.clear()
 

@@ -55,6 +55,7 @@ class Origin:
 
     def __init__(self, url: str = "") -> None:
         address = url.partition("?")[0]
+        self.scheme: str
         self.scheme, mark, rest = address.partition("://")
         host, slash, path = rest.partition("/")
         host = host.rpartition("@")[2]
@@ -82,11 +83,11 @@ class Call:
 
     def __init__(self, name: str, operation: str, origin: Origin, scope: str | None, arguments: Callable[[], Any]):
         self._id = ""
-        self.name = name
-        self.operation = operation
-        self.origin = origin
-        self.scope = scope
-        self.arguments = arguments
+        self.name: str = name
+        self.operation: str = operation
+        self.origin: Origin = origin
+        self.scope: str | None = scope
+        self.arguments: Callable[[], Any] = arguments
         self.seconds: float = 0.0
         self.result: Any = None
         self.error: str | None = None

@@ -99,7 +99,8 @@ class PostgresStatements(Statements):
             f"INSERT INTO mnemic_streams ({', '.join(STREAM_COLUMNS)}) "
             f"VALUES ({', '.join(f':{name}' for name in STREAM_COLUMNS)}) ON CONFLICT DO NOTHING RETURNING id"
         )
-        self.add, self.add_label = (_insert(table) for table in (RECORDS, LABELS))
+        self.add: Prepared = _insert(RECORDS)
+        self.add_label: Prepared = _insert(LABELS)
         self.put_derived: Prepared = _insert(
             DERIVED,
             "ON CONFLICT (stream_id, seq, name) DO UPDATE SET version = excluded.version, value = excluded.value",

@@ -45,7 +45,7 @@ class JsonText:
 
     def __init__(self, text: str) -> None:
         """Parse a document; raises InvalidValueError, with the line, if it is not an object."""
-        self.text = text
+        self.text: str = text
         self._at = 1 if text.startswith("\ufeff") else 0
         self.newline: str = "\r\n" if "\r\n" in text else "\n"
         found = _INDENT.search(text)

@@ -16,7 +16,8 @@ from .measuring import Result
 from .recalling import QUESTIONS, Texts, fill
 
 MEMORIES = 10_000
-CALLS = 300
+ROUNDS = 12
+CALLS = 40
 MOST_MS = 3.0
 
 
@@ -38,22 +39,29 @@ def run(folder: Path) -> list[Result]:
 
 
 async def _in_turns(url: str) -> tuple[float, float]:
-    """Return the median milliseconds of a call through the server, and of one in process, made in turns."""
+    """Return the median milliseconds of a call through the server, and of one in process, made in turns.
+
+    They are those of the round in which the calls in process were fastest: the machine was least busy then.
+    """
     server = StdioServerParameters(
         command=sys.executable, args=["-m", "mnemic", "mcp", "--store", url, "--scope", "acme/alice"]
     )
-    through, inside = [], []
+    rounds = []
     async with mnemic.open_async(url) as memory, Client(server, mode="legacy") as client:
         scope = memory.scope("acme", "alice")
-        for n in range(CALLS + 20):
-            query = QUESTIONS[n % len(QUESTIONS)]
-            start = perf_counter()
-            result = await client.call_tool("recall", {"query": query})
-            middle = perf_counter()
-            hits = await scope.recall(query)
-            end = perf_counter()
-            assert result.structured_content is not None
-            assert [hit["id"] for hit in result.structured_content["hits"]] == [hit.id for hit in hits]
-            through.append(1000 * (middle - start))
-            inside.append(1000 * (end - middle))
-    return statistics.median(through[20:]), statistics.median(inside[20:])
+        for _ in range(ROUNDS):
+            through, inside = [], []
+            for n in range(CALLS):
+                query = QUESTIONS[n % len(QUESTIONS)]
+                start = perf_counter()
+                result = await client.call_tool("recall", {"query": query})
+                middle = perf_counter()
+                hits = await scope.recall(query)
+                end = perf_counter()
+                assert result.structured_content is not None
+                assert [hit["id"] for hit in result.structured_content["hits"]] == [hit.id for hit in hits]
+                through.append(1000 * (middle - start))
+                inside.append(1000 * (end - middle))
+            rounds.append((statistics.median(inside), statistics.median(through)))
+    fastest, beside = min(rounds)
+    return beside, fastest

@@ -16,8 +16,8 @@ from .measuring import Result
 from .recalling import QUESTIONS, Texts, fill
 
 MEMORIES = 10_000
-ROUNDS = 12
-CALLS = 40
+ROUNDS = 20
+CALLS = 25
 MOST_MS = 3.0
 
 
@@ -30,7 +30,8 @@ def run(folder: Path) -> list[Result]:
     more = through - inside
     return [
         Result(
-            f"recall of 5 among {MEMORIES:,} memories through MCP over stdio, less the same call in process, p50",
+            f"recall of 5 among {MEMORIES:,} memories through MCP over stdio, less the same call in process, "
+            f"p50 of the quietest of {ROUNDS} rounds",
             f"at most {MOST_MS:g} ms",
             f"{more:.1f} ms ({through:.1f} and {inside:.1f})",
             more <= MOST_MS,
@@ -41,7 +42,7 @@ def run(folder: Path) -> list[Result]:
 async def _in_turns(url: str) -> tuple[float, float]:
     """Return the median milliseconds of a call through the server, and of one in process, made in turns.
 
-    They are those of the round in which the calls in process were fastest: the machine was least busy then.
+    Each is that of the round in which it was fastest: other work on the machine slows two processes more than one.
     """
     server = StdioServerParameters(
         command=sys.executable, args=["-m", "mnemic", "mcp", "--store", url, "--scope", "acme/alice"]
@@ -62,6 +63,5 @@ async def _in_turns(url: str) -> tuple[float, float]:
                 assert [hit["id"] for hit in result.structured_content["hits"]] == [hit.id for hit in hits]
                 through.append(1000 * (middle - start))
                 inside.append(1000 * (end - middle))
-            rounds.append((statistics.median(inside), statistics.median(through)))
-    fastest, beside = min(rounds)
-    return beside, fastest
+            rounds.append((statistics.median(through), statistics.median(inside)))
+    return min(times[0] for times in rounds), min(times[1] for times in rounds)

@@ -190,7 +190,8 @@ def test_a_failure_that_is_not_ours_is_logged_and_not_shown(
             )
 
     run(test)
-    assert "secret" in caplog.text
+    assert "the tool recall failed (RuntimeError)" in caplog.text
+    assert "secret" not in caplog.text
 
 
 def test_recalled_text_cannot_end_its_quotation() -> None:

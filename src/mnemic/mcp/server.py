@@ -195,4 +195,4 @@ async def _warm(memory: AsyncMemory, scope: ScopePath) -> None:
         await memory.warm(scope)
         await asyncio.to_thread(encoding(DEFAULT_ENCODING).count, "")
     except MnemicError as error:
-        LOG.warning("the index of %r is not loaded yet: %s", scope.path, error)
+        LOG.warning("the index is not loaded yet (%s)", type(error).__name__)

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from functools import cached_property
 from pathlib import Path
+from traceback import format_tb
 from typing import Any, NamedTuple, TypeAlias
 
 import mcp_types as types
@@ -76,7 +77,9 @@ class Tool:
         except MnemicError as error:
             return _result(" ".join(str(error).split()), None)
         except Exception as error:
-            LOG.exception("the tool %s failed", self.name)
+            # Without the message of the error, which may quote content.
+            where = "".join(format_tb(error.__traceback__))
+            LOG.error("the tool %s failed (%s)\n%s", self.name, type(error).__name__, where)
             return _result(f"the tool {self.name} failed: {type(error).__name__}; see the server's log", None)
         return _result(*answer)
 

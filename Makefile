@@ -57,8 +57,7 @@ imports: $(READY) ## check that imports point down only
 
 generated: $(READY) ## check that what is generated is up to date
 	@$(BIN)/python tools/generate_sync.py --check
-	@$(BIN)/python tools/draw_forgetting.py --check
-	@$(BIN)/python tools/draw_terminal.py --check
+	@$(BIN)/python tools/draw_pictures.py --check
 	@$(BIN)/python -m benchmarks.capacity --check
 
 tests: $(READY) ## run the tests, the contract suite and the README's examples
@@ -81,8 +80,7 @@ bench: $(READY) ## measure, as ratios, and write benchmarks/results.md
 
 generate: $(READY) ## write the sync API from the async one, and draw the pictures
 	@$(BIN)/python tools/generate_sync.py
-	@$(BIN)/python tools/draw_forgetting.py
-	@$(BIN)/python tools/draw_terminal.py
+	@$(BIN)/python tools/draw_pictures.py
 
 clean: ## remove the virtual environment and the caches
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis site

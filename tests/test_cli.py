@@ -114,6 +114,35 @@ def test_show_prints_archived_messages_only_if_asked(run: Run, store: str) -> No
     assert "the blue one" in run("show", "acme/alice", "monday", "--archived").stdout
 
 
+def test_show_has_turns_in_order_and_each_call_once(run: Run, store: str) -> None:
+    with mnemic.open(store) as memory:
+        chat = memory.scope("acme", "alice").session("limited", max_messages=2)
+        chat.set_system("Be brief.")
+        for text in ("one", "two", "three"):
+            chat.add("user", text)
+        calls = [mnemic.ToolCall("c1", "lookup", '{"a": 1}'), mnemic.ToolCall("c2", "x")]
+        memory.scope("acme", "alice").session("calls").add("assistant", tool_calls=calls)
+        memory.scope("acme", "alice").session("calls").add("assistant", "both", tool_calls=calls)
+    lines = run("show", "acme/alice", "limited", "--archived").stdout.splitlines()
+    assert [line.strip() for line in lines if line.startswith("  ")] == ["Be brief.", "one", "two", "three"]
+    marks = [line.partition("  ")[0] for line in lines if re.match("(system|user)", line)]
+    assert marks == ["system", "user (archived)", "user (archived)", "user"]
+    short = run("show", "acme/alice", "limited", "--archived", "--limit", "1").stdout
+    assert short.index("  two") < short.index("… 1 earlier message;") < short.index("  three")
+    lines = run("show", "acme/alice", "calls").stdout.splitlines()
+    shown = ['  → lookup({"a": 1})', "  → x({})"]
+    assert [line for line in lines if line.startswith("  ")] == [*shown, "  both", *shown]
+
+
+def test_show_names_the_scopes_of_messages_with_one_id(run: Run, store: str) -> None:
+    with mnemic.open(store) as memory:
+        for name in ("c1", "c1.b2"):
+            memory.scope("acme").session(name).add("user", f"in {name}", id="a1")
+    shown = run("show", "acme", "a1", code=2).stderr
+    assert "(message in 'acme/c1', message in 'acme/c1.b2'): give the scope of one as SCOPE." in shown
+    assert "  in c1.b2" in run("show", "acme/c1.b2", "a1").stdout
+
+
 def test_show_finds_a_note_a_memory_a_fact_and_a_message(run: Run) -> None:
     assert '"steps"' in run("show", "acme/alice", "plan").stdout
     memory = run("show", "acme/alice", "tea").stdout
@@ -252,6 +281,19 @@ def test_a_round_trip_as_a_user_makes_it(store: str) -> None:
     assert counts[0] == counts[1]
     lines = [pipe(f"mnemic export - --store {name}").splitlines()[1:] for name in ("agent.db", "third.db")]
     assert sorted(lines[0]) == sorted(lines[1])
+
+
+def test_export_takes_the_format_from_the_name_and_replaces_no_file_unasked(run: Run) -> None:
+    assert run("export", "all.csv").stdout == "8 records exported\n"
+    assert Path("all.csv").read_text().startswith("scope,kind,id,")
+    assert "there is a file all.csv already: --overwrite replaces it" in run("export", "all.csv", code=1).stderr
+    run("export", "all.csv", "--overwrite", "--format", "jsonl")
+    assert Path("all.csv").read_text().startswith('{"format":"mnemic.export/1"')
+    assert "backup ends in neither .jsonl nor .csv: give the format" in run("export", "backup", code=1).stderr
+    run("export", "backup", "--format", "markdown")
+    assert "not an empty folder" in run("export", "backup", "--format", "markdown", "--overwrite", code=1).stderr
+    assert run("export", "-", "--format", "csv").stdout.startswith("scope,kind,id,")
+    assert run("export", "-").stdout.startswith('{"format":"mnemic.export/1"')
 
 
 def test_import_leaves_alone_what_is_there_unless_it_may_overwrite(run: Run) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import csv
 import io
 import json
 import signal
@@ -450,72 +449,3 @@ def test_import_from_the_command_line_reports_what_it_skips(tmp_path: Path) -> N
     store.unlink()
     run(code=1)
     assert not store.exists()
-
-
-# Exports to read
-
-
-@pytest.fixture
-def filled(scope: mnemic.Scope) -> mnemic.Scope:
-    scope.session("monday").add("user", "=HYPERLINK(1)", name="Alice", metadata={"n": 1})
-    call = mnemic.ToolCall("k", "look", '{"fence": "```"}')
-    scope.session("monday").add("assistant", tool_calls=[call])
-    scope.session("Monday").add("user", "hi")
-    scope.session("..what?").add("user", "hi")
-    scope.session("con").add("user", "hi")
-    scope.remember("Likes tea\nand cake", id="tea", importance=2, source="monday")
-    scope.notes.write("plan", {"steps": [1]}, description="What to do")
-    scope.facts.add("Alice", "lives_in", "Oslo")
-    return scope
-
-
-def test_markdown_is_a_readable_folder_with_safe_names(filled: mnemic.Scope, tmp_path: Path) -> None:
-    assert filled.export_to(tmp_path / "out", format="markdown").records == 8
-    files = {path.relative_to(tmp_path / "out").as_posix(): path.read_text() for path in (tmp_path / "out").rglob("*")}
-    assert len({name.lower() for name in files}) == len(files) == 5
-    assert not [name for name in files if {"/", "?"} & set(name) or name.startswith(".")]
-    assert "- Likes tea\n  and cake *(importance 2, source monday, " in files["memory.md"]
-    assert '### plan\n\n*What to do*\n\n```json\n{\n  "steps"' in files["memory.md"]
-    assert "- Alice lives_in Oslo *(from " in files["memory.md"]
-    (chat,) = (text for text in files.values() if "HYPERLINK" in text)
-    assert chat.startswith("# monday\n\n## user (Alice), ")
-    assert 'look({"fence": "```"})' in chat
-    with pytest.raises(mnemic.InvalidValueError, match="not an empty folder"):
-        filled.export_to(tmp_path / "out", format="markdown")
-    with pytest.raises(mnemic.InvalidValueError, match="to a folder"):
-        filled.export_to(io.BytesIO(), format="markdown")
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
-
-
-def test_csv_has_a_row_for_everything_and_no_formulas(filled: mnemic.Scope, tmp_path: Path) -> None:
-    filled.export_to(tmp_path / "all.csv", format="csv")
-    rows = list(csv.DictReader(io.StringIO((tmp_path / "all.csv").read_text(), newline="")))
-    assert len(rows) == 8
-    chat = [row for row in rows if row["scope"] == "acme/alice/monday"]
-    assert [chat[0][name] for name in ("role", "name", "text", "metadata")] == [
-        "user",
-        "Alice",
-        "'=HYPERLINK(1)",
-        '{"n":1}',
-    ]
-    assert not [cell for row in rows for cell in row.values() if cell.startswith(("=", "+", "-", "@"))]
-    (note,) = (row for row in rows if row["kind"] == "note")
-    assert (note["id"], note["text"], note["value"]) == ("plan", "What to do", '{"steps":[1]}')
-
-
-def test_pandas_has_the_same_rows_with_their_types(filled: mnemic.Scope) -> None:
-    frame = filled.to_pandas()
-    assert len(frame) == 8
-    assert str(frame["created"].dtype).startswith("datetime64[")
-    memories = filled.to_pandas("memory")
-    assert memories[["id", "importance", "source"]].to_dict("records") == [
-        {"id": "tea", "importance": 2.0, "source": "monday"}
-    ]
-    assert len(filled.to_pandas([])) == 0
-    with pytest.raises(mnemic.InvalidValueError, match="kind must be one of"):
-        filled.to_pandas("nothing")
-
-
-def test_an_unknown_format_is_an_error(filled: mnemic.Scope, tmp_path: Path) -> None:
-    with pytest.raises(mnemic.InvalidValueError, match="format must be one of jsonl, markdown, csv: 'word'"):
-        filled.export_to(tmp_path / "x", format="word")

@@ -45,6 +45,8 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 _EXACT = 2**32 * 1_000_000
 """Up to here a float of seconds is exact to the microsecond, and faster."""
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""Characters that could move the cursor, change a terminal's settings, or reverse text."""
 
 
 def shown(value: object) -> str:
@@ -58,6 +60,11 @@ def shown(value: object) -> str:
     except Exception:
         # An integer with thousands of digits, or an object whose repr fails.
         return f"a value of the type {type(value).__name__}"
+
+
+def printable(text: str) -> str:
+    """Return a stored text as a terminal may show it: control characters as escapes, line ends as they are."""
+    return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text.replace("\r\n", "\n"))
 
 
 def check_name(value: object, field: str, longest: int = MAX_KEY) -> str:

@@ -109,7 +109,7 @@ class AsyncMemory:
         return await list_scopes(self._store, ScopePath(), limit)
 
     async def export_to(
-        self, path: FileOrPath, *, format: str = "jsonl", progress: Callable[[int, int], object] | None = None
+        self, path: FileOrPath, *, format: str | None = None, progress: Callable[[int, int], object] | None = None
     ) -> Exported:
         """Export everything to a file or folder, as a scope's `export_to` does."""
         from .transfer.exporting import export_any

@@ -580,7 +580,7 @@ class Memory:
         return self._driver.run(self._async.scopes(limit=limit))
 
     def export_to(
-        self, path: FileOrPath, *, format: str = "jsonl", progress: Callable[[int, int], object] | None = None,
+        self, path: FileOrPath, *, format: str | None = None, progress: Callable[[int, int], object] | None = None,
     ) -> Exported:
         """Export everything to a file or folder, as a scope's `export_to` does."""
         return self._driver.run(self._async.export_to(path, format=format, progress=progress))
@@ -836,14 +836,15 @@ class Scope:
         return self._driver.run(self._async.scopes(limit=limit))
 
     def export_to(
-        self, path: FileOrPath, *, format: str = "jsonl", progress: Callable[[int, int], object] | None = None,
+        self, path: FileOrPath, *, format: str | None = None, progress: Callable[[int, int], object] | None = None,
     ) -> Exported:
         """Export everything here and below to a file, which is replaced atomically, or a new folder.
 
-        The format is "jsonl" (lossless, for `import_from`), "markdown" (a folder to read) or "csv" (a table). Vectors
-        are not exported, since they can be recomputed. The file is not encrypted, even if the store is. `progress` is
-        called with the number of records done and the total. Raises StorePermissionError or
-        StoreFullError if the file cannot be written.
+        The format is "jsonl" (lossless, for `import_from`), "markdown" (a folder to read) or "csv" (a table); without
+        one, the ending of the file's name, .jsonl or .csv, tells it, and an open file gets "jsonl". Vectors are not
+        exported, since they can be recomputed. The file is not encrypted, even if the store is. `progress` is called
+        with the number of records done and the total. Raises InvalidValueError if the format cannot be told,
+        StorePermissionError or StoreFullError if the file cannot be written.
         """
         return self._driver.run(self._async.export_to(path, format=format, progress=progress))
 

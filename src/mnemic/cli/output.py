@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,11 +10,10 @@ from typing import Any
 
 import click
 
+from ..checks import printable as printable
+
 WIDTH = 60
 """How many characters of a text a table shows."""
-
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-"""Characters that could move the cursor, change a terminal's settings, or reverse text."""
 
 
 def print_json(value: Any, *, err: bool = False) -> None:
@@ -33,11 +31,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _plain(item) for name, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, list) else plain(value)
-
-
-def printable(text: str) -> str:
-    """Return a stored text as a terminal may show it: control characters as escapes, line ends as they are."""
-    return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text.replace("\r\n", "\n"))
 
 
 def brief(text: str, width: int = WIDTH) -> str:

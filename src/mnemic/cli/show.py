@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from heapq import merge
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import NotFoundError
+from ..errors import InvalidValueError, NotFoundError
 from .options import SCOPE, StoreChoice, filled_scope, json_option, open_store, store_options
 from .output import count, indented, path, print_json, printable, table, time
 
@@ -45,11 +46,14 @@ def show(
     """
     with open_store(store) as memory:
         place = filled_scope(memory, scope)
-        found = {
-            name: value
-            for name, find in _FINDERS.items()
-            if kind in (None, name) and (value := find(place, item)) is not None
-        }
+        try:
+            found = {
+                name: value
+                for name, find in _FINDERS.items()
+                if kind in (None, name) and (value := find(place, item)) is not None
+            }
+        except InvalidValueError as error:
+            raise click.UsageError(f"{str(error).rpartition(': ')[0]}: give the scope of one as SCOPE.") from None
         if not found and kind in (None, "fact") and (about := _facts_about(place, item)):
             found = {"fact": about}
         if not found:
@@ -114,20 +118,33 @@ def _chat(session: dict[str, Any]) -> Iterator[str]:
     if session["summary"] is not None:
         yield "\nsummary"
         yield indented(session["summary"])
-    for message in session["archived"]:
-        yield from ("", *_message(message, " (archived)"))
-    if len(messages) < info.messages:
-        yield f"\n… {count(info.messages - len(messages), 'earlier message')}; --limit 0 shows all"
-    for message in messages:
-        yield from ("", *_message(message))
+    missing = info.messages - len(messages)
+    earlier = f"\n… {count(missing, 'earlier message')}; --limit 0 shows all"
+    archived = ((message, " (archived)") for message in session["archived"])
+    for message, mark in merge(archived, ((message, "") for message in messages), key=_turn):
+        if missing and not mark and message.role != "system":
+            yield earlier
+            missing = 0
+        yield from ("", *_message(message, mark))
+    if missing:
+        yield earlier
+
+
+def _turn(turn: tuple[Message, str]) -> tuple[Any, ...]:
+    """Return the sort key of a turn of a session or of its archive: the system message is the first."""
+    from ..messages import SYSTEM_ID
+
+    message, _ = turn
+    return message.id != SYSTEM_ID, message.timestamp, message.role != "system"
 
 
 def _message(message: Message, mark: str = "") -> Iterator[str]:
+    from msgspec.structs import replace
+
     who = message.role if message.name is None else f"{message.role} {printable(message.name)}"
     yield f"{who}{mark}  {time(message.timestamp)}  {printable(message.id)}"
-    called = {f"{call.name}({call.arguments})" for call in message.tool_calls}
-    if message.text and message.text not in called:
-        yield indented(message.text)
+    if text := replace(message, tool_calls=[]).text:
+        yield indented(text)
     for call in message.tool_calls:
         yield indented(f"→ {call.name}({call.arguments})")
     for image in message.images:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import NotFoundError
+from ..errors import ConflictError, NotFoundError
 from .options import (
     SCOPE,
     STORE,
@@ -28,18 +29,30 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("file", metavar="FILE|FOLDER")
-@click.option("--format", type=click.Choice(["jsonl", "markdown", "csv"]), default="jsonl", help="The format to write.")
+@click.option(
+    "--format",
+    type=click.Choice(["jsonl", "markdown", "csv"]),
+    help="The format, if the name of the file does not tell.",
+)
 @click.option("--scope", type=SCOPE, default="/", help="Export only this scope and those below it.")
+@click.option("--overwrite", is_flag=True, help="Replace FILE if it is there.")
 @json_option
 @store_options
-def export(store: StoreChoice, file: str, format: str, scope: ScopePath, as_json: bool) -> None:
+def export(store: StoreChoice, file: str, format: str | None, scope: ScopePath, overwrite: bool, as_json: bool) -> None:
     """Write everything to a file, or to a folder of Markdown.
 
     JSON lines can be imported again, and nothing is lost. Markdown is for reading, in a new folder: a file for each
-    session, and one with the memories, notes and facts of a scope. CSV is a table with a row for each of them. As
-    FILE, - is stdout. A file is replaced whole or not at all, and is not encrypted. An empty store is an error.
+    session, and one with the memories, notes and facts of a scope. CSV is a table with a row for each of them. The
+    name tells the format if it ends in .jsonl or .csv. As FILE, - is stdout, where it is JSON lines unless --format
+    says otherwise. A file is written whole or not at all, and is not encrypted. An empty store is an error.
     """
+    from ..transfer.exporting import format_of
+
     target: Any = sys.stdout.buffer if file == "-" else file
+    if format is None:
+        format = format_of(target)
+    if format != "markdown" and file != "-" and not overwrite and Path(file).is_file():
+        raise ConflictError(f"there is a file {file} already: --overwrite replaces it")
     with open_store(store) as memory, progress("export") as show:
         place = filled_scope(memory, scope)
         if not place.erase(dry_run=True):

@@ -149,6 +149,8 @@ Reference: TypeAlias = str | Hit | Faded | MemoryItem | Record | Ref
 
 READ_AT_ONCE = 500
 """How many scopes are searched at once for an id."""
+SHOWN = 10
+"""How many records an error names that have the same id."""
 
 
 async def find_ref(store: Store, scope: ScopePath, given: Reference, kind: str) -> Ref:
@@ -206,9 +208,9 @@ async def find_key(store: Store, scope: ScopePath, key: str) -> Ref | None:
         records = await store.read(places[start : start + READ_AT_ONCE])
         found += [record.ref for record in records if record is not None]
     if len(found) > 1:
-        where = ", ".join(f"{ref.kind} in {ref.scope.path!r}" for ref in found[:3])
+        where = ", ".join(f"{ref.kind} in {ref.scope.path!r}" for ref in found[:SHOWN])
         raise InvalidValueError(
-            f"{len(found)} records have the key {shown(key)} ({where}{' …' if len(found) > 3 else ''}): "
-            "name one by its hit, its record or its ref"
+            f"{len(found)} records have the key {shown(key)} ({where}{' …' if len(found) > SHOWN else ''}): "
+            "give the scope of one, or its hit, its record or its ref"
         )
     return found[0] if found else None

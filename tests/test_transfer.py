@@ -236,6 +236,89 @@ def test_what_differs_is_left_alone_and_reported_unless_it_may_be_overwritten(
     assert scope.notes.read("plan") == "two"
 
 
+def turns(count: int, name: str = "s") -> io.BytesIO:
+    said = [{"role": ("user", "assistant")[n % 2], "content": f"m{n}", "id": f"m{n}"} for n in range(count)]
+    return io.BytesIO(json.dumps({"id": name, "messages": said}).encode())
+
+
+def ids(session: mnemic.Session) -> list[str]:
+    return [message.id for message in session.messages()]
+
+
+@pytest.mark.parametrize("overflow", ["archive", "drop"])
+def test_messages_that_a_limit_has_removed_do_not_come_back(scope: mnemic.Scope, overflow: Any) -> None:
+    scope.import_from(turns(6))
+    session = scope.session("s", max_messages=4, overflow=overflow)
+    session.add("user", "new", id="new")
+    kept = ["m3", "m4", "m5", "new"]
+    archived = ["m0", "m1", "m2"] if overflow == "archive" else []
+    for _ in range(2):
+        dry = scope.import_from(turns(6), dry_run=True)
+        done = scope.import_from(turns(6))
+        assert (done.written, ids(session), [one.id for one in session.archived()]) == (0, kept, archived)
+        removed = [(3, "m0")] if overflow == "drop" else []
+        assert [(one.count, one.first) for one in done.skipped] == removed
+        assert dry == done
+    assert scope.import_from(turns(8)).written == 2
+    assert ids(session) == ["m5", "new", "m6", "m7"]
+
+
+def test_a_deleted_message_stays_deleted_unless_overwriting(scope: mnemic.Scope) -> None:
+    scope.import_from(turns(3))
+    session = scope.session("s")
+    session.delete("m1")
+    done = scope.import_from(turns(4))
+    assert (done.written, ids(session)) == (1, ["m0", "m2", "m3"])
+    assert [one.reason for one in done.skipped] == [
+        "a message that was removed here: newer ones are still stored (overwrite appends it)"
+    ]
+    assert scope.import_from(turns(4), overwrite=True).written == 1
+    assert ids(session) == ["m0", "m2", "m3", "m1"]
+
+
+@pytest.mark.parametrize("overflow", ["archive", "drop"])
+def test_an_import_obeys_the_limits_of_a_session(scope: mnemic.Scope, overflow: Any) -> None:
+    session = scope.session("s", max_messages=3, overflow=overflow)
+    session.add("user", "first", id="first")
+    assert scope.import_from(turns(2500)).written == 2500
+    assert ids(session) == ["m2497", "m2498", "m2499"]
+    assert len(session.archived()) == (2498 if overflow == "archive" else 0)
+
+
+@pytest.mark.parametrize("overflow", ["archive", "drop"])
+def test_an_export_restored_into_its_own_store_brings_nothing_back(
+    scope: mnemic.Scope, tmp_path: Path, overflow: Any
+) -> None:
+    session = scope.session("s")
+    session.add_many([{"role": "user", "content": f"m{n}", "id": f"m{n}"} for n in range(6)])
+    scope.export_to(tmp_path / "before.jsonl")
+    session.configure(max_messages=3, overflow=overflow)
+    session.add("user", "new", id="new")
+    scope.export_to(tmp_path / "after.jsonl")
+    archived = session.archived()
+    assert len(archived) == (4 if overflow == "archive" else 0)
+    for name in ("before", "after"):
+        assert scope.import_from(tmp_path / f"{name}.jsonl").written == 0
+        assert (ids(session), session.archived()) == (["m4", "m5", "new"], archived)
+
+
+def test_a_message_that_is_archived_with_other_content_is_reported(scope: mnemic.Scope) -> None:
+    scope.import_from(turns(6))
+    session = scope.session("s", max_messages=4)
+    session.add("user", "new", id="new")
+    changed = turns(6).getvalue().replace(b'"m0", "id"', b'"changed", "id"')
+    assert [(one.count, one.first) for one in scope.import_from(io.BytesIO(changed)).skipped] == [(1, "m0")]
+    assert scope.import_from(io.BytesIO(changed), overwrite=True).written == 1
+    assert ([one.text for one in session.archived()], len(session.messages())) == (["changed", "m1", "m2"], 4)
+
+
+def test_two_of_a_file_with_one_id_are_reported_as_such(scope: mnemic.Scope) -> None:
+    same = [{"role": "user", "content": text, "id": "same"} for text in ("one", "two")]
+    done = scope.import_from(io.BytesIO(json.dumps(same).encode()))
+    assert [one.reason for one in done.skipped] == ["a message with an id that another one in the file has"]
+    assert stored(scope) == {"stdin": ["one"]}
+
+
 def test_chats_are_read_from_the_archive_in_which_they_come(scope: mnemic.Scope, tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "export.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("conversations.json", json.dumps(chatgpt()))

@@ -20,7 +20,7 @@ from ..recall.index_entry import USE
 from ..records import Record, ScopePath, Stream, Value
 from ..store.protocol import Store, all_streams, scan_all
 from ..store.query import Scan, StreamScan, Touch
-from .importing import INTERNAL, Arrival, Imported, Incoming, Progress, Source, import_records
+from .importing import INTERNAL, Arrival, Imported, Incoming, Progress, Report, Source, import_records
 
 FORMAT = "mnemic.export/1"
 PAGE = 200
@@ -138,7 +138,14 @@ async def import_file(
 
         source = Source(read, lambda: file.tell() - start, file.seek(0, SEEK_END) - start)
         return await import_records(
-            store, into or ScopePath(), source, overwrite=overwrite, dry_run=dry_run, progress=progress
+            store,
+            into or ScopePath(),
+            source,
+            Report(),
+            foreign=False,
+            overwrite=overwrite,
+            dry_run=dry_run,
+            progress=progress,
         )
 
 

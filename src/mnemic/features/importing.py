@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import NamedTuple, TypeAlias
 
 from msgspec import field
 from msgspec.structs import replace
 
 from ..checks import shown
-from ..errors import ConflictError, MnemicError
+from ..errors import ConflictError, MnemicError, SettingsChangedError, UnreadableStoreError
 from ..event_loop import off_loop
 from ..recall.index_entry import USE
-from ..records import EMBEDDER_KIND, ENCRYPTION_KIND, FACT, LEASE, Record, Ref, ScopePath, Value, digest
+from ..records import (
+    ARCHIVED,
+    EMBEDDER_KIND,
+    ENCRYPTION_KIND,
+    FACT,
+    LEASE,
+    MESSAGE,
+    Record,
+    Ref,
+    ScopePath,
+    Value,
+    digest,
+)  # fmt: skip
 from ..store.protocol import Store, all_streams
 from ..store.query import Derive, Op, Put, StreamScan, Touch, Write
+from .session_log import LimitedLog
+from .settings import GivenSettings, SettingsCache
 
 INTERNAL = (ENCRYPTION_KIND, EMBEDDER_KIND, LEASE)
 """Kinds of records about a store itself, which are neither exported nor imported."""
@@ -26,6 +40,10 @@ SIZE_AT_ONCE = 4 * 1024 * 1024
 
 ATTEMPTS = 10
 """Maximum number of attempts to write records that others write at the same time."""
+
+TWINS = {MESSAGE: ARCHIVED, ARCHIVED: MESSAGE}
+"""Where else a message of a session may be."""
+REMOVED = "a message that was removed here: newer ones are still stored (overwrite appends it)"
 
 Progress: TypeAlias = Callable[[int, int], object]
 """Called with how much is done, and the total."""
@@ -48,6 +66,23 @@ class Imported(Value, frozen=True, kw_only=True):
     skipped: list[Skipped] = field(default_factory=list)
 
 
+class Report:
+    """Counts what an import leaves out, by reason."""
+
+    def __init__(self) -> None:
+        self._reasons: dict[str, Skipped] = {}
+
+    def clear(self) -> None:
+        self._reasons.clear()
+
+    def add(self, reason: str, which: str) -> None:
+        known = self._reasons.get(reason)
+        self._reasons[reason] = Skipped(reason, known.count + 1, known.first) if known else Skipped(reason, 1, which)
+
+    def skipped(self) -> list[Skipped]:
+        return sorted(self._reasons.values(), key=lambda one: -one.count)
+
+
 class Arrival(NamedTuple):
     """A record to import, the stored uses of a memory, and where it is from: the number of a line, or a name."""
 
@@ -57,8 +92,6 @@ class Arrival(NamedTuple):
 
 
 Incoming: TypeAlias = Arrival | Touch
-Differs: TypeAlias = Callable[[Record, Record], None]
-"""Called with a stored record and another one with the same key, which is then left out; or raises."""
 
 
 class Source(NamedTuple):
@@ -85,30 +118,36 @@ async def import_records(
     store: Store,
     scope: ScopePath,
     source: Source,
+    report: Report,
     *,
+    foreign: bool,
     overwrite: bool,
     dry_run: bool,
     progress: Progress | None,
-    differs: Differs = refuse,
 ) -> Imported:
     """Check all records, then write those that `scope` does not have; with `dry_run`, only check and count.
 
-    Raises what the source raises, and InvalidValueError or TooLargeError for a record that cannot be stored, before
-    anything is written.
+    A record that is stored with other content is reported and left out if the source is foreign; otherwise it raises
+    ConflictError. Raises what the source raises, and InvalidValueError or TooLargeError for a record that cannot be
+    stored, before anything is written.
     """
     empty = await _is_empty(store, scope)
-    found = _Import(store, overwrite, differs)
-    for writing in (False,) if dry_run else (False, True):
+    found = _Import(store, report, foreign=foreign, overwrite=overwrite, empty=empty)
+    passes = 1 if dry_run and empty else 2
+    for last in [False, True][:passes]:
         found.records = found.written = 0
-        batches = _batches(source.read(writing or not empty))
+        report.clear()
+        batches = _batches(source.read(last or not empty))
         while batch := await off_loop(lambda batches=batches: next(batches, None)):  # type: ignore[misc]
-            if writing or not empty:
-                await found.take(batch, write=writing)
-            else:
+            if last:
+                await found.take(batch, write=not dry_run)
+            elif empty:
                 found.count(batch)
+            else:
+                await found.look(batch)
             if progress is not None:
-                progress(source.position() + (source.size if writing else 0), source.size * (1 if dry_run else 2))
-    return Imported(records=found.records, written=found.written)
+                progress(source.position() + (source.size if last else 0), source.size * passes)
+    return Imported(records=found.records, written=found.written, skipped=report.skipped())
 
 
 async def _is_empty(store: Store, scope: ScopePath) -> bool:
@@ -148,11 +187,17 @@ def _batches(incoming: Iterable[Incoming]) -> Iterator[list[Op]]:
 
 
 class _Import:
-    def __init__(self, store: Store, overwrite: bool, differs: Differs) -> None:
+    def __init__(self, store: Store, report: Report, *, foreign: bool, overwrite: bool, empty: bool) -> None:
         self.store = store
+        self.report = report
+        self.foreign = foreign
         self.overwrite = overwrite
-        self.differs = differs
+        self.empty = empty
         self.records = self.written = 0
+        self._newest: dict[ScopePath, int] = {}
+        """The number, in the source, of the last message of a session that was stored before the import."""
+        self._session: tuple[ScopePath, SettingsCache, LimitedLog] | None = None
+        """The session of the last batch."""
 
     def count(self, batch: list[Op]) -> None:
         """Count records that are all new."""
@@ -160,50 +205,130 @@ class _Import:
         self.records += new
         self.written += new
 
+    async def look(self, batch: list[Op]) -> None:
+        """Find out which messages are stored; raises ConflictError for a record that may not be overwritten."""
+        puts = [op for op in batch if isinstance(op, Put)]
+        known = await self._known(puts)
+        for n, put in enumerate(puts, self.records):
+            if put.record.kind == MESSAGE and put.record.ref in known:
+                self._newest[put.record.scope] = n
+        self._missing(puts, known, [])
+        self.records += len(puts)
+
     async def take(self, batch: list[Op], *, write: bool) -> None:
         """Compare records with the stored ones, and write what is missing."""
         puts = [op for op in batch if isinstance(op, Put)]
-        new = await self._write(batch, puts) if write else await self._missing(puts)
+        left: list[tuple[str, str]] = []
+        if not self.empty:
+            await self._open(puts)
+        if write:
+            new = await self._write(batch, puts, left)
+        else:
+            new = self._missing(puts, await self._known(puts), left)
+        for reason, which in left:
+            self.report.add(reason, which)
         self.records += len(puts)
         self.written += len(new)
 
-    async def _write(self, batch: list[Op], puts: list[Put]) -> list[Put]:
-        """Write the records that are missing, at first taking all for new; return them."""
+    async def _open(self, puts: list[Put]) -> None:
+        """Learn the limits of the session of these messages."""
+        scope = next((put.record.scope for put in puts if put.record.kind == MESSAGE), None)
+        if scope is None or (self._session is not None and self._session[0] == scope):
+            return
+        page = await self.store.streams(StreamScan(scope=scope, kinds=(MESSAGE,), below=False, empty=True))
+        settings = SettingsCache(scope, GivenSettings())
+        with suppress(UnreadableStoreError):  # then the import adds to it as to one without limits
+            settings.learn(page.items[0].settings if page.items else None)
+        self._session = (scope, settings, LimitedLog(self.store, scope, settings))
+
+    def _limited(self, scope: ScopePath) -> bool:
+        return self._session is not None and self._session[0] == scope and self._session[1].view.limited
+
+    async def _write(self, batch: list[Op], puts: list[Put], left: list[tuple[str, str]]) -> list[Put]:
+        """Write the records that are missing and return them; in an empty scope, all are taken for new at first."""
         ops, new = batch, puts
-        for last in [False] * ATTEMPTS + [True]:
+        for attempt in range(ATTEMPTS + 1):
+            if attempt or not self.empty:
+                left.clear()
+                new = self._missing(puts, await self._known(puts), left)
+                refs = {put.record.ref for put in new}
+                rest = [op for op in batch if isinstance(op, Touch) or (isinstance(op, Derive) and op.ref in refs)]
+                ops = [*new, *rest]
             try:
                 if ops:
-                    await self.store.write(Write(tuple(map(self._complete, ops)), lazy=True))
+                    await self._run(list(map(self._complete, ops)))
                 break
-            except ConflictError:  # some are stored already, or another writer was faster
-                if last:
+            except ConflictError as error:  # some are stored already, or another writer was faster
+                if attempt == ATTEMPTS:
                     raise
-            new = await self._missing(puts)
-            refs = {put.record.ref for put in new}
-            rest = [op for op in batch if isinstance(op, Touch) or (isinstance(op, Derive) and op.ref in refs)]
-            ops = [*new, *rest]
+                if isinstance(error, SettingsChangedError) and self._session is not None:
+                    self._session[1].learn(error.settings)
         return new
 
-    async def _missing(self, puts: list[Put]) -> list[Put]:
-        known = {r.ref: r for r in await self.store.read([put.record.ref for put in puts]) if r is not None}
-        missing: dict[Ref, Put] = {}
+    async def _run(self, ops: list[Op]) -> None:
+        """Write; a session that has limits stays within them."""
+        added = [op.record for op in ops if isinstance(op, Put) and op.record.kind == MESSAGE and op.if_version == 0]
+        if added and self._session is not None and self._limited(added[0].scope):
+            _, settings, log = self._session
+            await log.write(ops, added, None, settings.view, None)
+        else:
+            await self.store.write(Write(tuple(ops), lazy=True))
+
+    async def _known(self, puts: list[Put]) -> dict[Ref, Record]:
+        """Return what is stored under the keys of these records; a message may also be in the archive."""
+        refs = [put.record.ref for put in puts]
+        twins = [replace(ref, kind=TWINS[ref.kind]) for ref in refs if ref.kind in TWINS]
+        stored = {record.ref: record for record in await self.store.read([*refs, *twins]) if record is not None}
+        known: dict[Ref, Record] = {}
         for put in puts:
             ref = put.record.ref
+            old = stored.get(ref)
+            if old is None and ref.kind in TWINS:
+                old = stored.get(replace(ref, kind=TWINS[ref.kind]))
+                # One id may have been used twice, also in our own file.
+                if old is not None and not self.foreign and _differ(old, put.record):
+                    old = None
+            if old is not None:
+                known[ref] = old
+        return known
+
+    def _missing(self, puts: list[Put], known: dict[Ref, Record], left: list[tuple[str, str]]) -> list[Put]:
+        """Return what is to be written; what is left out goes to `left`, with the reason."""
+        missing: dict[Ref, Put] = {}
+        for n, put in enumerate(puts, self.records):
+            given, ref = put.record, put.record.ref
             old = missing[ref].record if ref in missing else known.get(ref)
             if old is None:
-                missing[ref] = put
-            elif digest(old) != digest(_with_times(put.record, old)):
-                if not self.overwrite:
-                    self.differs(old, put.record)
+                older = given.kind == MESSAGE and n < self._newest.get(given.scope, 0)
+                if older and not self.overwrite and (self.foreign or self._limited(given.scope)):
+                    left.append((REMOVED, given.key))
                 else:
-                    missing[ref] = Put(put.record, known[ref].version if ref in known else 0, put.updated)
+                    missing[ref] = put
+            elif _differ(old, given):
+                if self.overwrite:
+                    version = known[ref].version if ref in known else 0
+                    missing[ref] = Put(replace(given, kind=old.kind), version, put.updated)
+                elif not self.foreign:
+                    refuse(old, given)
+                elif ref in missing:
+                    left.append((f"a {given.kind} with an id that another one in the file has", given.key))
+                else:
+                    left.append(
+                        (f"a {given.kind} that is stored with other content (overwrite replaces it)", given.key)
+                    )
         return list(missing.values())
 
     def _complete(self, op: Op) -> Op:
-        """Return an operation with the time from which a new fact is true, if the source does not tell."""
+        """Return an operation with the time of a new message, or of the begin of a new fact, if the source has none."""
         if isinstance(op, Put) and op.record.kind == FACT and op.record.valid_from is None:
             return replace(op, record=replace(op.record, valid_from=self.store.clock()))
+        if isinstance(op, Put) and op.record.kind == MESSAGE and op.record.created is None:
+            return replace(op, record=replace(op.record, created=self.store.clock()))
         return op
+
+
+def _differ(old: Record, given: Record) -> bool:
+    return digest(old) != digest(_with_times(given, old))
 
 
 def _with_times(given: Record, old: Record) -> Record:

@@ -11,7 +11,7 @@ from ..checks import check_callable
 from ..errors import InvalidValueError, MnemicError
 from ..features.export import FileOrPath, import_file
 from ..features.facts import to_record as fact_record
-from ..features.importing import Arrival, Imported, Progress, Skipped, Source, import_records
+from ..features.importing import Arrival, Imported, Progress, Report, Source, import_records
 from ..features.memory_items import MemoryItem
 from ..features.memory_items import to_record as memory_record
 from ..features.notes import completed
@@ -49,14 +49,13 @@ async def import_any(
             given = path if whole.file is None else whole.file
             return await import_file(store, given, into, overwrite=overwrite, dry_run=dry_run, progress=progress)
         chosen(whole, FORMATS[name].files)
-        report = _Report()
+        report = Report()
         records = _Records(into or ScopePath(), tokens)
 
         def read(weighed: bool) -> Iterator[Arrival]:
             whole.rewind()
             records.weighed = weighed
             whole.place = ""
-            report.reasons.clear()
             try:
                 for item in FORMATS[name].read(whole):
                     if isinstance(item, Left):
@@ -74,28 +73,13 @@ async def import_any(
             store,
             into or ScopePath(),
             Source(read, lambda: whole.read, whole.size),
+            report,
+            foreign=True,
             overwrite=overwrite,
             dry_run=dry_run,
             progress=progress,
-            differs=lambda stored, given: report.add(
-                f"a {given.kind} that is stored with other content (overwrite replaces it)", given.key
-            ),
         )
-        return replace(done, format=name, skipped=report.skipped())
-
-
-class _Report:
-    """Counts what is left out, by reason."""
-
-    def __init__(self) -> None:
-        self.reasons: dict[str, Skipped] = {}
-
-    def add(self, reason: str, which: str) -> None:
-        known = self.reasons.get(reason)
-        self.reasons[reason] = Skipped(reason, known.count + 1, known.first) if known else Skipped(reason, 1, which)
-
-    def skipped(self) -> list[Skipped]:
-        return sorted(self.reasons.values(), key=lambda one: -one.count)
+        return replace(done, format=name)
 
 
 class _Records:

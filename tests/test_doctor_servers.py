@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -50,6 +53,10 @@ def key_server() -> Iterator[KeyServer]:
 
 
 def test_a_key_server(key_server: KeyServer) -> None:
+    new = examined(key_server.url)
+    assert [(problem.code, problem.severity) for problem in new.problems] == [("no_store", "warning")]
+    assert new.engine.startswith("Valkey ")
+    assert new.facts["appendonly"]
     filled(key_server.url)
     found = examined(key_server.url)
     assert found.problems == []
@@ -71,6 +78,8 @@ def test_a_key_server(key_server: KeyServer) -> None:
     assert found.healthy
     key_server.ask("SET", connect(StoreURL.parse(key_server.url))[1].format.decode(), "9")
     assert "newer_schema" in codes(key_server.url)
+    key_server.ask("SET", connect(StoreURL.parse(key_server.url))[1].format.decode(), "0")
+    assert "unknown_schema" in codes(key_server.url)
     key_server.process.kill()
     assert codes(f"{key_server.url}?timeout=2") == ["unavailable"]
 
@@ -88,11 +97,54 @@ def test_a_user_of_a_key_server_who_may_not_ask() -> None:
         server.process.kill()
 
 
+@pytest.mark.parametrize("scheme", ["redis", "postgresql"])
+def test_a_server_of_another_kind(scheme: str) -> None:
+    def answer(listener: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                with connection:
+                    connection.recv(1000)
+                    connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=answer, args=[listener])
+        thread.start()
+        try:
+            (problem,) = examined(f"{scheme}://localhost:{listener.getsockname()[1]}/0").problems
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+    assert problem.code in ("not_a_store", "unavailable")
+    assert "check host, port" in problem.repair
+
+
+def test_damaged_records_on_a_key_server() -> None:
+    server = KeyServer(valkey.program())
+    try:
+        filled(server.url)
+        assert codes(server.url) == ["not_persistent"]
+        broken = 0
+        for key in server.ask("KEYS", "*"):
+            if server.ask("TYPE", key) == b"hash":
+                for name, value in zip(*[iter(server.ask("HGETALL", key))] * 2, strict=True):
+                    if b"green tea" in value:
+                        server.ask("HSET", key, name, b'["broken')
+                        broken += 1
+        assert broken
+        assert codes(server.url) == ["not_persistent", "unreadable"]
+    finally:
+        server.process.kill()
+
+
 POSTGRES = {
     "an index": ("DROP INDEX mnemic_records_meta", "missing_index"),
     "a constraint": ("ALTER TABLE mnemic_records DROP CONSTRAINT mnemic_records_key", "missing_index"),
     "a table": ("DROP TABLE mnemic_derived", "missing_table"),
     "the revision": ("DROP TABLE mnemic_schema", "half_migrated"),
+    "labels": ("DROP TABLE mnemic_labels", "missing_table"),
+    "the row of the revision": ("DELETE FROM mnemic_schema", "half_migrated"),
+    "records": ("UPDATE mnemic_records SET data = 'not json' WHERE seq > 5", "unreadable"),
     "a newer schema": ("UPDATE mnemic_schema SET version_num = '9999'", "newer_schema"),
     "an invalid index": (
         "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'mnemic_records_meta'::regclass",
@@ -106,8 +158,8 @@ SETTINGS = ["not_durable", "not_durable"]
 
 def test_a_postgresql_database(tmp_path: Path) -> None:
     with empty_store("postgresql", tmp_path) as url:
-        with pytest.raises(mnemic.NotFoundError):
-            examined(url)
+        assert codes(url) == ["no_store", *SETTINGS]
+        assert examined(url).engine.startswith("PostgreSQL ")
         filled(url)
         found = examined(url)
         assert [problem.code for problem in found.problems] == SETTINGS
@@ -124,9 +176,14 @@ def test_a_broken_postgresql_database(name: str, tmp_path: Path) -> None:
         execute(url, statement)
         (problem,) = [problem for problem in examined(url).problems if problem.code not in SETTINGS]
         assert problem.code == code
-        if code in ("missing_index", "invalid_index", "no_pgvector"):
-            execute(url, problem.repair)
+        if code == "unreadable":
+            assert problem.text.startswith("15 of the records cannot be read: ")
+        elif code != "newer_schema":
+            for repair in problem.repair.split("; "):
+                execute(url, repair)
             assert codes(url) == SETTINGS
+            with mnemic.open(url) as memory:
+                assert memory.scope("acme").recall("green tea")
 
 
 def test_dead_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,8 +215,7 @@ def test_a_dynamodb_table(tmp_path: Path) -> None:
 
 def test_a_bucket(tmp_path: Path) -> None:
     with empty_store("s3", tmp_path) as url:
-        with pytest.raises(mnemic.NotFoundError):
-            examined(url)
+        assert codes(url) == ["no_store"]
         filled(url)
         assert codes(url) == []
         bucket, s3 = urlsplit(url).netloc, client("s3", url)

@@ -6,12 +6,15 @@ from collections import Counter
 from typing import Any
 
 from msgspec import field
+from msgspec.structs import replace
 
 from .errors import (
     DecryptionError,
     EmbedderError,
     MnemicError,
-    NotFoundError,
+    NewerSchemaError,
+    StoreBusyError,
+    StoreError,
     StorePermissionError,
     StoreUnavailableError,
     UnreadableStoreError,
@@ -21,7 +24,18 @@ from .layers.encryption import METADATA_REF, EncryptLayer
 from .layers.store_embedder import EMBEDDER_REF, embedder_data
 from .models.embedder import embedder_by_id
 from .recall.index_entry import entry_name
-from .records import EMBEDDER_KIND, ENCRYPTION_KIND, ONCE_KIND, RECALLED, ScopePath, Value
+from .records import (
+    EMBEDDER_KIND,
+    ENCRYPTION_KIND,
+    GUARD,
+    LEASE,
+    ONCE_KIND,
+    PROGRESS,
+    RECALLED,
+    ScopePath,
+    Stream,
+    Value,
+)
 from .store import registry
 from .store.diagnosis import Diagnosis, Problem
 from .store.protocol import Capability, Store, all_streams, scan_all
@@ -29,8 +43,15 @@ from .store.query import Scan, StreamScan
 
 __all__ = ["Examination", "examine"]
 
-INTERNAL = (EMBEDDER_KIND, ENCRYPTION_KIND, ONCE_KIND)
-"""Kinds that are not counted."""
+INTERNAL = (EMBEDDER_KIND, ENCRYPTION_KIND, GUARD, LEASE, ONCE_KIND, PROGRESS)
+"""Kinds that are not counted: Mnemic's own records, which nobody has written."""
+READ = 100_000
+"""How many records are read at most, unless the examination is deep."""
+READ_AT_ONCE = 500
+MOST_UNREADABLE = 1000
+"""How many unreadable records are counted at most."""
+NAMED = 3
+"""How many unreadable records are named."""
 
 
 class Examination(Value, frozen=True, kw_only=True):
@@ -48,6 +69,8 @@ class Examination(Value, frozen=True, kw_only=True):
     scopes: int | None
     records: dict[str, int] | None
     """Number of records of each kind."""
+    read: int | None
+    """Number of these that were read, to find damaged ones; of an encrypted store without its key, not decrypted."""
     facts: dict[str, Any]
     problems: list[Problem] = field(default_factory=list)
 
@@ -57,26 +80,29 @@ class Examination(Value, frozen=True, kw_only=True):
         return all(problem.severity != "error" for problem in self.problems)
 
 
-async def examine(url: str, encryption_key: EncryptionKeys | None = None) -> Examination:
-    """Examine the store at a URL.
+async def examine(url: str, encryption_key: EncryptionKeys | None = None, *, deep: bool = False) -> Examination:
+    """Examine the store at a URL; a deep examination reads every record, else the first 100,000.
 
-    Raises InvalidValueError, UnknownSchemeError or MissingExtraError for a bad URL, NotFoundError if there is no store.
+    Raises InvalidValueError, UnknownSchemeError or MissingExtraError for a bad URL.
     """
     parsed, backend = registry.find(url)
     found = Diagnosis()
     known: dict[str, Any] = dict.fromkeys(("durable", "shared", "encrypted", "embedder", "without_vectors"))
-    known |= {"scopes": None, "records": None}
+    known |= {"scopes": None, "records": None, "read": None}
     try:
         if backend.exists is not None and backend.diagnose is None and not await backend.exists(parsed):
-            raise NotFoundError(f"there is no store at {parsed}")
-        if backend.diagnose is not None:
+            found.no_store_yet(str(parsed))
+        elif backend.diagnose is not None:
             found = await backend.diagnose(parsed)
         else:
             found = Diagnosis(engine=parsed.scheme, store=await backend.open(parsed))
         if found.store is not None:
-            await _look_into(found.store, encryption_key, found, known)
-    except (StorePermissionError, StoreUnavailableError, UnreadableStoreError, DecryptionError, EmbedderError) as error:
+            await _look_into(found.store, encryption_key, found, known, deep)
+    except (StoreError, EmbedderError) as error:
         code, repair = _explained(error)
+        if code == "unreadable" and found.store is None and parsed.split.hostname:
+            # The first answer is not that of such a server, or the URL's options are not those of a store.
+            code, repair = "not_a_store", "check host, port, database and options of the URL"
         found.error(code, str(error), repair)
     finally:
         if found.store is not None:
@@ -87,17 +113,23 @@ async def examine(url: str, encryption_key: EncryptionKeys | None = None) -> Exa
 
 
 def _explained(error: MnemicError) -> tuple[str, str]:
+    if isinstance(error, NewerSchemaError):
+        return "newer_schema", "pip install -U mnemic"
+    if isinstance(error, StoreBusyError):
+        return "busy", "try again when the others have finished"
     if isinstance(error, StoreUnavailableError):
         return "unavailable", "start the server, and check host, port and network"
     if isinstance(error, StorePermissionError):
         return "no_permission", "check user, password and permissions"
     if isinstance(error, DecryptionError):
         return "wrong_key", "give the key with --key-file or --key-env"
+    if isinstance(error, EmbedderError):
+        return "no_embedder", "install it, or move to another: mnemic reembed --embedder static"
     return "unreadable", "restore the newest backup"
 
 
 async def _look_into(
-    store: Store, encryption_key: EncryptionKeys | None, found: Diagnosis, known: dict[str, Any]
+    store: Store, encryption_key: EncryptionKeys | None, found: Diagnosis, known: dict[str, Any], deep: bool
 ) -> None:
     """Find out what every back-end tells in the same way."""
     lossy = any(problem.code in ("not_durable", "not_persistent") for problem in found.problems)
@@ -106,29 +138,82 @@ async def _look_into(
     known["encrypted"] = (await store.read([METADATA_REF]))[0] is not None
     records: Counter[str] = Counter()
     scopes: set[str] = set()
-    async for stream in all_streams(store, StreamScan(scope=ScopePath())):
+    every = StreamScan(scope=ScopePath())
+    async for stream in all_streams(store, every):
         if stream.kind not in INTERNAL:
             records[stream.kind] += stream.count
             scopes.add(stream.scope.path)
     known["records"], known["scopes"] = dict(sorted(records.items())), len(scopes)
-    if known["encrypted"]:
-        if encryption_key is None:
-            return
+    if known["encrypted"] and encryption_key is not None:
         layer = EncryptLayer(store, encryption_key)
         await layer.prepare()
         store = layer
+    reading = _Reading(store, None if deep else READ)
+    async for stream in all_streams(store, every):
+        await reading.stream(stream)
+    reading.report(found, known)
+    if known["encrypted"] and encryption_key is None:
+        return
     (note,) = await store.read([EMBEDDER_REF])
     data = embedder_data(note)
     known["embedder"] = id = data.get("id")
     if target := data.get("next"):
         text = f"moving the vectors to the embedder {target} was interrupted"
         found.warn("half_reembedded", text, f"mnemic reembed --embedder {target}")
-    if id is not None:
+    if id is not None and not reading.damaged:
         lacking = Scan(scope=ScopePath(), below=True, kinds=RECALLED, lacking=entry_name(id), bodies=False, limit=1000)
         known["without_vectors"] = sum([1 async for _ in scan_all(store, lacking)])
-        if embedder_by_id(id) is None:
-            found.warn(
-                "no_embedder",
-                f"the embedder {id} of the stored vectors is not installed, so that recall compares words alone",
-                "install it, or move to another: mnemic reembed --embedder static",
+    if id is not None and embedder_by_id(id) is None:
+        found.warn(
+            "no_embedder",
+            f"the embedder {id} of the stored vectors is not installed, so that recall compares words alone",
+            "install it, or move to another: mnemic reembed --embedder static",
+        )
+
+
+class _Reading:
+    """Reads the records of a store, and counts those that cannot be read."""
+
+    def __init__(self, store: Store, most: int | None) -> None:
+        self._store = store
+        self._most = most
+        self._read = 0
+        self.damaged: list[str] = []
+        self._whole = True
+
+    async def stream(self, stream: Stream) -> None:
+        """Read a stream; after a damaged record it continues if the store can skip that one."""
+        counted = stream.kind not in INTERNAL
+        scan = Scan(scope=stream.scope, kinds=(stream.kind,), limit=READ_AT_ONCE)
+        while len(self.damaged) < MOST_UNREADABLE and (self._most is None or self._read < self._most):
+            try:
+                page = await self._store.scan(scan)
+            except (UnreadableStoreError, DecryptionError) as error:
+                if scan.limit > 1:
+                    scan = replace(scan, limit=scan.limit // 2)  # find out which one
+                    continue
+                again = str(error) in self.damaged[-1:]
+                if not again:
+                    self.damaged.append(str(error))
+                    self._read += counted
+                if again or len(self.damaged) >= MOST_UNREADABLE:
+                    self._whole = False
+                    return
+                scan = replace(scan, skip=scan.skip + 1)
+                continue
+            self._read += counted * len(page.items)
+            if page.cursor is None:
+                return
+            scan = replace(scan, cursor=page.cursor, skip=0, limit=READ_AT_ONCE if scan.skip else scan.limit)
+
+    def report(self, found: Diagnosis, known: dict[str, Any]) -> None:
+        """Say how many records cannot be read, and which."""
+        known["read"] = self._read
+        if self.damaged:
+            number = f"{'' if self._whole else 'at least '}{len(self.damaged):,}"
+            more = "; …" if len(self.damaged) > NAMED else ""
+            found.error(
+                "unreadable",
+                f"{number} of the records cannot be read: {'; '.join(self.damaged[:NAMED])}{more}",
+                "restore the newest backup",
             )

@@ -13,12 +13,23 @@ from .output import count, print_json, printable
 if TYPE_CHECKING:
     from ..doctor import Examination
 
+NAMES = {
+    "archived": ("archived message",),
+    "audit": ("audit entry", "audit entries"),
+    "journal": ("journal entry", "journal entries"),
+    "memory": ("memory", "memories"),
+    "pruned": ("pruned memory", "pruned memories"),
+    "summary": ("summary", "summaries"),
+}
+"""Names of the kinds whose own name, with an s, is not their plural."""
+
 
 @click.command()
+@click.option("--deep", is_flag=True, help="Read every record, not only the first 100,000.")
 @json_option
 @store_options
 @click.pass_context
-def doctor(ctx: click.Context, store: StoreChoice, as_json: bool) -> None:
+def doctor(ctx: click.Context, store: StoreChoice, deep: bool, as_json: bool) -> None:
     """Find what is wrong with a store, and what repairs it.
 
     It changes nothing, and works with a store that cannot be opened. The exit code is 1 if there are errors; there may
@@ -26,31 +37,36 @@ def doctor(ctx: click.Context, store: StoreChoice, as_json: bool) -> None:
     """
     from ..doctor import examine
 
-    found = run(examine(store.url, store.keys))
+    found = run(examine(store.url, store.keys, deep=deep))
     if as_json:
         print_json(found)
     else:
-        click.echo("\n".join(map(printable, _lines(found))))
+        click.echo("\n".join(map(printable, _lines(found, store.keys is not None))))
     ctx.exit(0 if found.healthy else 1)
 
 
-def _lines(found: Examination) -> Iterator[str]:
+def _lines(found: Examination, keyed: bool) -> Iterator[str]:
     yield found.url
     rows: dict[str, Any] = {"engine": found.engine or None, "schema": found.schema}
     rows |= {name: _yes(getattr(found, name)) for name in ("durable", "shared", "encrypted")}
-    rows["embedder"] = found.embedder
+    if found.encrypted and not keyed:
+        rows["encrypted"] = "yes; without the key, the content was not checked"
+    unknown = found.records is None or (found.encrypted and not keyed)
+    rows["embedder"] = found.embedder or (None if unknown else "none is recorded yet")
     if found.without_vectors:
         rows["embedder"] = (
             f"{found.embedder}; {count(found.without_vectors, 'text')} without vectors until the next recall"
         )
     if found.records is not None:
-        kinds = ", ".join(f"{number:,} {kind}" for kind, number in found.records.items())
+        kinds = ", ".join(count(number, *NAMES.get(kind, (kind,))) for kind, number in found.records.items())
         rows["records"] = f"{sum(found.records.values()):,} in {count(found.scopes or 0, 'scope')}: {kinds or 'none'}"
+        if found.read is not None and found.read < sum(found.records.values()):
+            rows["records"] += f"; {found.read:,} of them were read, --deep reads all"
     rows |= {name.replace("_", " "): _figure(name, value) for name, value in found.facts.items()}
-    width = max(map(len, rows))
+    rows = {name: value for name, value in rows.items() if value is not None}
+    width = max(map(len, rows), default=0)
     for name, value in rows.items():
-        if value is not None:
-            yield f"  {name.ljust(width)}  {value}"
+        yield f"  {name.ljust(width)}  {value}"
     for problem in sorted(found.problems, key=lambda one: one.severity):
         yield f"{problem.severity} {problem.code}: {problem.text}"
         yield f"  repair: {problem.repair}"

@@ -54,6 +54,10 @@ class Diagnosis(Struct, kw_only=True):
         """Add a warning."""
         self.problems.append(Problem(code, text, repair, "warning"))
 
+    def no_store_yet(self, url: str) -> None:
+        """Warn that a server which answers has no store."""
+        self.warn("no_store", f"there is no store at {url} yet", "check the URL; the first write creates the store")
+
 
 def diagnosed_by(package: str | None) -> Callable[[StoreURL], Awaitable[Diagnosis]]:
     """Return the function `diagnose` of a package's module `diagnosis`, which is loaded when it is called."""

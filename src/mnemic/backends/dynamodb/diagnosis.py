@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from shlex import quote
+
 from msgspec.structs import replace
 
 from ...errors import InvalidValueError, StoreError, UnreadableStoreError
@@ -20,7 +22,7 @@ async def diagnose(url: StoreURL) -> Diagnosis:
     try:
         layout, _ = await open_layout(replace(url, options=options), create=False)
     except UnreadableStoreError as error:
-        found.error("missing_table", str(error), f"mnemic migrate --store '{url}'")
+        found.error("missing_table", str(error), f"mnemic migrate --store {quote(str(url))}")
         return found
     try:
         await _check(layout.table, found)
@@ -42,7 +44,7 @@ async def _check(table: Table, found: Diagnosis) -> None:
     else:
         if not on:
             text = "TTL is off: what has expired is hidden, but stays in the table and is paid for"
-            found.warn("ttl_off", text, f"mnemic migrate --store '{table.url}'")
+            found.warn("ttl_off", text, f"mnemic migrate --store {quote(str(table.url))}")
     try:
         backups = (await table.call("describe_continuous_backups"))["ContinuousBackupsDescription"]
     except StoreError:
@@ -53,6 +55,6 @@ async def _check(table: Table, found: Diagnosis) -> None:
         found.warn(
             "no_backups",
             "point-in-time recovery is off: what is deleted by mistake cannot be restored",
-            f"aws dynamodb update-continuous-backups --table-name {table.name} "
+            f"aws dynamodb update-continuous-backups --table-name {quote(table.name)} "
             "--point-in-time-recovery-specification PointInTimeRecoveryEnabled=true",
         )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
 
-from ...errors import NotFoundError
 from ...event_loop import off_loop
 from ...store.diagnosis import Diagnosis
 from ...store.registry import StoreURL
@@ -23,6 +23,7 @@ INDEXES = {
     "USING gin ((meta::jsonb) jsonb_path_ops) WITH (fastupdate = off) WHERE meta IS NOT NULL",
 }
 """The indexes that are not primary keys, and what creates each."""
+TYPES = {"name": 'TEXT COLLATE "C"', "bytes": "BYTEA", "end": "", "pairs": "jsonb_each_text(labels::jsonb)"}
 DEAD_ROWS = 10_000
 """Number of dead rows from which a table is worth a vacuum, if they are more than half of the others."""
 
@@ -30,7 +31,7 @@ _OURS = "relname LIKE 'mnemic\\_%%' AND relnamespace = (SELECT relnamespace FROM
 
 
 async def diagnose(url: StoreURL) -> Diagnosis:
-    """Return the diagnosis of a database; raises NotFoundError if it has no store, or a StoreError."""
+    """Return the diagnosis of a database; raises a StoreError if the server does not answer."""
     options = Options.of(url)
     found = Diagnosis()
 
@@ -60,24 +61,11 @@ def _check(raw: Any, url: StoreURL, found: Diagnosis) -> bool:
     )
     found.engine = f"PostgreSQL {version}"
     tables = {name for name in TABLES if rows("SELECT to_regclass(%s)", name) != [(None,)]}
-    if not tables:
-        raise NotFoundError(f"there is no store at {url}")
-    revision = None
-    if VERSION_TABLE in tables:
-        revision = next((str(row[0]) for row in rows(f"SELECT version_num FROM {VERSION_TABLE}")), None)
-    some = next(iter(tables))
-    indexes = dict(
-        rows(f"SELECT relname, indisvalid FROM pg_class JOIN pg_index ON oid = indexrelid WHERE {_OURS}", some)
-    )
-    readable = check_schema(found, revision, tables, INDEXES, indexes)
-    for name in (name for name, valid in indexes.items() if not valid):
-        found.error("invalid_index", f"the index {name} is not valid", f"REINDEX INDEX CONCURRENTLY {name}")
-    sizes = rows(
-        f"SELECT sum(pg_total_relation_size(oid)), sum(pg_indexes_size(oid)) FROM pg_class WHERE {_OURS} "
-        "AND relkind = 'r'",
-        some,
-    )
-    found.facts |= {"bytes": int(sizes[0][0] or 0), "index_bytes": int(sizes[0][1] or 0)}
+    readable = False
+    if tables:
+        readable = _check_tables(rows, tables, found)
+    else:
+        found.no_store_yet(str(url))
     if fsync != "on":
         found.error("not_durable", f"fsync is {fsync}: a power cut damages the database", "ALTER SYSTEM SET fsync = on")
     if commit == "off":
@@ -99,4 +87,25 @@ def _check(raw: Any, url: StoreURL, found: Diagnosis) -> bool:
     ):
         if dead > max(DEAD_ROWS, live / 2):
             found.warn("bloat", f"{name} has {dead:,} dead rows beside {live:,} others", f"VACUUM (ANALYZE) {name}")
+    return readable
+
+
+def _check_tables(rows: Callable[..., list[Any]], tables: set[str], found: Diagnosis) -> bool:
+    """Check revision, tables and indexes; return whether the store can be read."""
+    revision = None
+    if VERSION_TABLE in tables:
+        revision = next((str(row[0]) for row in rows(f"SELECT version_num FROM {VERSION_TABLE}")), None)
+    some = next(iter(tables))
+    indexes = dict(
+        rows(f"SELECT relname, indisvalid FROM pg_class JOIN pg_index ON oid = indexrelid WHERE {_OURS}", some)
+    )
+    readable = check_schema(found, revision, tables, INDEXES, indexes, TYPES)
+    for name in (name for name, valid in indexes.items() if not valid):
+        found.error("invalid_index", f"the index {name} is not valid", f"REINDEX INDEX CONCURRENTLY {name}")
+    sizes = rows(
+        f"SELECT sum(pg_total_relation_size(oid)), sum(pg_indexes_size(oid)) FROM pg_class WHERE {_OURS} "
+        "AND relkind = 'r'",
+        some,
+    )
+    found.facts |= {"bytes": int(sizes[0][0] or 0), "index_bytes": int(sizes[0][1] or 0)}
     return readable

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...errors import NotFoundError, StoreError
+from ...checks import shown
+from ...errors import StoreError
 from ...store.diagnosis import Diagnosis
 from ...store.registry import StoreURL
 from .client import RedisClient
@@ -17,20 +18,25 @@ NEARLY_FULL = 0.9
 
 
 async def diagnose(url: StoreURL) -> Diagnosis:
-    """Return the diagnosis of a server; raises NotFoundError if it has no store, or a StoreError."""
+    """Return the diagnosis of a server; raises a StoreError if it does not answer."""
     client, keys, _ = connect(url)
     found = Diagnosis()
     try:
         format = await client.read("GET", keys.format)
-        if format is None:
-            raise NotFoundError(f"there is no store at {url}")
-        found.schema = format.decode(errors="replace")
         info, save = await _settings(client)
         _check(info, save, found)
-        if format != FORMAT:
-            text = f"the format {found.schema} is newer than {FORMAT.decode()}, the newest that this version knows"
-            found.error("newer_schema", text, "pip install -U mnemic")
+        if format is None:
+            found.no_store_yet(str(url))
+        elif format != FORMAT:
+            found.schema = format.decode(errors="replace")
+            if found.schema.isdecimal() and int(found.schema) > int(FORMAT):
+                text = f"the format {found.schema} is newer than {FORMAT.decode()}, the newest that this version knows"
+                found.error("newer_schema", text, "pip install -U mnemic")
+            else:
+                text = f"{shown(found.schema)} is no format that Mnemic has ever had; the newest is {FORMAT.decode()}"
+                found.error("unknown_schema", text, "choose another prefix, or restore the newest backup")
         else:
+            found.schema = FORMAT.decode()
             found.store = RedisStore(RedisEngine(client, keys))
             return found
     except BaseException:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...errors import NotFoundError, StoreError, StorePermissionError
+from ...errors import StoreError, StorePermissionError
 from ...store.diagnosis import Diagnosis
 from ...store.registry import StoreURL
 from ..keyvalue.store import KeyValueStore
@@ -14,11 +14,11 @@ COUNTED = 10_000
 
 
 async def diagnose(url: StoreURL) -> Diagnosis:
-    """Return the diagnosis of a prefix; raises NotFoundError if it has no store, or a StoreError."""
+    """Return the diagnosis of a prefix; raises a StoreError if the service does not answer."""
     bucket, keys = await open_bucket(url)
-    found = Diagnosis(engine="S3", store=KeyValueStore(S3Engine(bucket, keys)))
+    found = Diagnosis(engine="S3")
     try:
-        await _check(bucket, keys.marker, url, found)
+        exists = await _check(bucket, keys.marker, url, found)
         size = count = 0
         for prefix in (keys.manifests, keys.segments):
             async for item in bucket.list(prefix):
@@ -29,14 +29,20 @@ async def diagnose(url: StoreURL) -> Diagnosis:
     except BaseException:
         await bucket.close()
         raise
+    if exists:
+        found.store = KeyValueStore(S3Engine(bucket, keys))
+    else:
+        await bucket.close()
     return found
 
 
-async def _check(bucket: Bucket, marker: str, url: StoreURL, found: Diagnosis) -> None:
-    if await bucket.get(marker) is None:
-        raise NotFoundError(f"there is no store at {url}")
+async def _check(bucket: Bucket, marker: str, url: StoreURL, found: Diagnosis) -> bool:
+    """Check conditions, rights and versions; return whether there is a store."""
+    exists = await bucket.get(marker) is not None
+    if not exists:
+        found.no_store_yet(str(url))
     try:
-        if await bucket.put(marker, MARK, over=NEVER) is not None:
+        if exists and await bucket.put(marker, MARK, over=NEVER) is not None:
             found.error(
                 "no_conditional_writes",
                 "the endpoint ignores If-Match when an object is put, so that writers overwrite one another",
@@ -48,7 +54,7 @@ async def _check(bucket: Bucket, marker: str, url: StoreURL, found: Diagnosis) -
     try:
         versions = (await bucket.send("get_bucket_versioning")).get("Status")
     except StoreError:
-        return  # this user may not ask, or it is another service
+        return exists  # this user may not ask, or it is another service
     found.facts["versioning"] = versions == "Enabled"
     if versions == "Enabled":
         found.warn(
@@ -56,3 +62,4 @@ async def _check(bucket: Bucket, marker: str, url: StoreURL, found: Diagnosis) -
             "versioning is on: what is erased stays readable in older versions of its objects",
             "add a lifecycle rule with NoncurrentVersionExpiration for the prefix",
         )
+    return exists

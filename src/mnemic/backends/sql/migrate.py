@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from ...checks import shown
 from ...errors import NewerSchemaError, UnreadableStoreError
 from .schema import HEAD, VERSION_TABLE
 
@@ -39,6 +40,8 @@ def migrate(raw: Any, url: str, engine: Engine, target: str = HEAD) -> None:
     if revision == target:
         return
     if revision is not None and revision not in revisions():
+        if not (revision.isdecimal() and int(revision) > int(HEAD)):
+            raise UnreadableStoreError(f"{url} has schema {shown(revision)}, which no version of Mnemic has had")
         raise NewerSchemaError(
             f"{url} has schema {revision}, written by a newer version of Mnemic than this one, "
             f"which knows schemas up to {HEAD}: upgrade with pip install -U mnemic"
@@ -56,7 +59,7 @@ def _revision(raw: Any, engine: Engine) -> str | None:
         return None
     row = raw.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchone()
     if row is None:
-        raise UnreadableStoreError(f"the table {VERSION_TABLE} is empty: it is not a Mnemic database")
+        raise UnreadableStoreError(f"the table {VERSION_TABLE} names no revision; mnemic doctor tells what repairs it")
     return str(row[0])
 
 

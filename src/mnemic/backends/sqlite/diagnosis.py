@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+import stat
 import sys
 from pathlib import Path
+from shlex import quote as quoted
 from urllib.parse import quote
 
-from ...errors import NotFoundError, StoreError
+from ...errors import StoreBusyError, StoreError, StorePermissionError, UnreadableStoreError
 from ...event_loop import off_loop
 from ...store.diagnosis import Diagnosis
 from ...store.registry import StoreURL
@@ -28,12 +30,19 @@ WAL_HEADER = b"\x02\x02"
 """The bytes 18 and 19 of a file in WAL mode."""
 WAL_BYTES = 100_000_000
 """Size from which the write-ahead log is too large: it is truncated at about 4 MB, unless readers prevent it."""
-AUTOMATIC = (
-    "sqlite_autoindex_mnemic_streams_1",
-    "sqlite_autoindex_mnemic_records_1",
-    "sqlite_autoindex_mnemic_records_2",
-)
-"""The indexes that SQLite makes for keys and unique columns."""
+UNIQUE = {
+    "mnemic_streams_scope_kind": ("mnemic_streams", "scope, kind"),
+    "mnemic_records_seq": ("mnemic_records", "stream_id, seq"),
+    "mnemic_records_key": ("mnemic_records", "stream_id, key"),
+    "mnemic_labels_key": ("mnemic_labels", "stream_id, name, value, seq"),
+    "mnemic_derived_key": ("mnemic_derived", "stream_id, seq, name"),
+}
+"""The columns that must be unique, by a name for their index: SQLite itself names those that it makes for a table."""
+TYPES = {"name": "TEXT", "bytes": "BLOB", "end": " WITHOUT ROWID", "pairs": "json_each(labels)"}
+FOREIGN = ("not_a_database", "not_a_store")
+"""Problems that are the only ones: a file that is not Mnemic's is nothing to give advice on."""
+DETAILS = 3
+"""How many of the errors in pages are shown."""
 
 
 class ReadOnlyFile(SqliteFile):
@@ -60,53 +69,92 @@ class ReadOnlyFile(SqliteFile):
 
 
 async def diagnose(url: StoreURL) -> Diagnosis:
-    """Return the diagnosis of a file; raises NotFoundError if there is none."""
+    """Return the diagnosis of a file."""
     file = ReadOnlyFile(url)
-    if not file.exists():
-        raise NotFoundError(f"there is no store at {url}")
     found = Diagnosis(engine=f"SQLite {sqlite3.sqlite_version}")
-    await off_loop(lambda: _check_place(file, found))
-    if all(problem.code != "not_a_database" for problem in found.problems):
+    readable = False
+    if await off_loop(lambda: _check_file(file, found)):
+        await off_loop(lambda: _check_place(file, found))
         try:
             readable = await off_loop(lambda: file.use(lambda connection: _check_content(connection.raw, file, found)))
+        except StorePermissionError as error:
+            found.error("no_permission", str(error), _allow(file.path.parent, "rwx"))
+        except StoreBusyError as error:
+            found.error("busy", str(error), "end the program that holds it, then try again")
+        except UnreadableStoreError as error:
+            _corrupt(found, file, str(error.__cause__ or error))
         except StoreError as error:
-            _corrupt(found, file, str(error))
-            readable = False
-        if readable:
-            found.store = SqliteStore(file)
-            return found
-    file.close()
+            found.error("unreadable", str(error), "check the disk; then restore the newest backup")
+    found.problems = [one for one in found.problems if one.code in FOREIGN] or found.problems
+    if readable:
+        found.store = SqliteStore(file)
+    else:
+        file.close()
     return found
 
 
-def _check_place(file: SqliteFile, found: Diagnosis) -> None:
-    """Check the file and its folder, disk and file system."""
-    path, log = file.path, file.path.with_name(f"{file.path.name}-wal")
-    status = path.stat()
-    found.facts |= {"file": str(path), "bytes": status.st_size, "wal_bytes": log.stat().st_size if log.exists() else 0}
-    header = b""
-    if path.is_file() and os.access(path, os.R_OK):
-        # Closing the file releases the locks of this process, which has none: a diagnosis has a process of its own.
-        with path.open("rb") as content:
-            header = content.read(20)
-    if not path.is_file() or (header and (not header.startswith(MAGIC) or status.st_size < SMALLEST)):
+def _check_file(file: SqliteFile, found: Diagnosis) -> bool:
+    """Check that the file is there, may be read, and is a database; return whether it is."""
+    path = file.path
+    found.facts["file"] = str(path)
+    try:
+        status = path.stat()
+        if stat.S_ISREG(status.st_mode) and status.st_size:
+            # Closing the file releases the locks of this process, which has none: a diagnosis has its own process.
+            with path.open("rb") as content:
+                header = content.read(len(MAGIC))
+    except PermissionError:
+        closed = next((one for one in reversed(path.parents) if not os.access(one, os.X_OK)), path)
+        may = "read" if closed == path else "enter"
+        found.error(
+            "no_permission", f"this user may not {may} {closed}", _allow(closed, "rw" if may == "read" else "rwx")
+        )
+        return False
+    except (OSError, ValueError):
+        found.error("no_store", f"there is no store at {file.url}: there is no such file", "check the path")
+        return False
+    found.facts["bytes"] = status.st_size
+    if stat.S_ISDIR(status.st_mode):
+        repair = f"name a file in it: --store {quoted(str(path / 'memory.db'))}"
+        found.error("not_a_database", f"{path} is a folder, not a database", repair)
+    elif not stat.S_ISREG(status.st_mode):
+        found.error("not_a_database", f"{path} is no regular file", "name another file")
+    elif not status.st_size:
+        found.error("no_store", f"there is no store at {file.url}: the file is empty", "check the path")
+    elif header != MAGIC or status.st_size < SMALLEST:
         found.error("not_a_database", "the file is not an SQLite database", "name another file, or restore a backup")
-    elif header and header[18:20] != WAL_HEADER:
+    else:
+        return True
+    return False
+
+
+def _allow(place: Path, rights: str) -> str:
+    """Return what gives this user rights to a file or folder."""
+    if not hasattr(os, "geteuid") or place.stat().st_uid == os.geteuid():
+        return f"chmod u+{rights} {quoted(str(place))}"
+    return f'run as its owner, or: sudo chown "$(id -un)" {quoted(str(place))}'
+
+
+def _check_place(file: ReadOnlyFile, found: Diagnosis) -> None:
+    """Check the file's header, folder, disk and file system."""
+    path, log = file.path, file.log
+    found.facts["wal_bytes"] = log.stat().st_size if log.exists() else 0
+    with path.open("rb") as content:
+        header = content.read(20)
+    if header[18:20] != WAL_HEADER:
         found.error(
             "journal_mode",
             "another program has changed the journal mode, so that readers and writers block each other",
-            f"sqlite3 {path} 'PRAGMA journal_mode = WAL'",
+            _typed(path, "PRAGMA journal_mode = WAL"),
         )
-    for place, flags in ((path, os.R_OK | os.W_OK), (path.parent, os.W_OK)):
+    for place, flags, rights in ((path, os.R_OK | os.W_OK, "rw"), (path.parent, os.W_OK, "rwx")):
         if not os.access(place, flags):
-            found.error(
-                "read_only", f"this user may not write to {place}", f"chown or chmod {place}, or run as its owner"
-            )
+            found.error("read_only", f"this user may not write to {place}", _allow(place, rights))
     if found.facts["wal_bytes"] > WAL_BYTES:
         found.warn(
             "large_log",
             f"the write-ahead log has {found.facts['wal_bytes']:,} bytes: a reader that never ends keeps it",
-            f"restart programs that read the store, then: sqlite3 {path} 'PRAGMA wal_checkpoint(TRUNCATE)'",
+            f"restart programs that read the store, then: {_typed(path, 'PRAGMA wal_checkpoint(TRUNCATE)')}",
         )
     free = shutil.disk_usage(path.parent).free
     found.facts["disk_free_bytes"] = free
@@ -137,8 +185,12 @@ def _check_content(raw: sqlite3.Connection, file: SqliteFile, found: Diagnosis) 
     for kind, name in raw.execute("SELECT type, name FROM sqlite_master"):
         names.setdefault(kind, set()).add(name)
     if not names["table"]:
-        text = "the database is empty: it was interrupted before its tables were created, and nothing was stored"
-        found.error("half_migrated", text, "mnemic migrate")
+        if raw.execute("PRAGMA schema_version").fetchone()[0]:
+            text = "the database has no tables, but once had some: they were dropped"
+            found.error("not_a_store", text, "name another file, or restore the newest backup")
+        else:
+            text = "the database is empty: it was interrupted before its tables were created, and nothing was stored"
+            found.error("half_migrated", text, f"mnemic migrate --store {quoted(file.url)}")
         return False
     if not names["table"] & set(TABLES):
         found.error("not_a_store", "the database has no tables of Mnemic", "name another file")
@@ -146,15 +198,18 @@ def _check_content(raw: sqlite3.Connection, file: SqliteFile, found: Diagnosis) 
     mode = file.path.stat().st_mode & 0o777
     if sys.platform != "win32" and mode & 0o077:
         text = f"other users of this machine can read or change the file (mode {mode:o})"
-        found.warn("permissions", text, f"chmod 600 {file.path}")
+        found.warn("permissions", text, f"chmod 600 {quoted(str(file.path))}")
     revision = None
     if VERSION_TABLE in names["table"]:
         revision = next((str(row[0]) for row in raw.execute(f"SELECT version_num FROM {VERSION_TABLE}")), None)
-    recover = f"sqlite3 {file.path} .recover | sqlite3 recovered.db"
-    readable = check_schema(found, revision, names["table"], dict.fromkeys(AUTOMATIC, recover), names["index"])
-    wrong = [row[0] for row in raw.execute("PRAGMA integrity_check(20)")]
+    indexes = {name: f"CREATE UNIQUE INDEX {name} ON {table} ({columns})" for name, (table, columns) in UNIQUE.items()}
+    have = [name for name, (table, columns) in UNIQUE.items() if columns in _unique_columns(raw, table)]
+    readable = check_schema(
+        found, revision, names["table"], indexes, have, TYPES, lambda statements: _typed(file.path, statements)
+    )
+    wrong = [line for row in raw.execute("PRAGMA integrity_check(20)") for line in row[0].splitlines()]
     if wrong != ["ok"]:
-        _corrupt(found, file, wrong[0] if len(wrong) == 1 else f"{wrong[0]}, and {len(wrong) - 1} more")
+        _corrupt(found, file, *(line for line in wrong if not line.startswith("***")))
         readable = False
     if readable:
         found.facts["index_bytes"] = int(raw.execute("SELECT total(length(value)) FROM mnemic_derived").fetchone()[0])
@@ -163,9 +218,24 @@ def _check_content(raw: sqlite3.Connection, file: SqliteFile, found: Diagnosis) 
     return readable
 
 
-def _corrupt(found: Diagnosis, file: SqliteFile, what: str) -> None:
+def _unique_columns(raw: sqlite3.Connection, table: str) -> list[str]:
+    """Return the columns of each unique index of a table."""
+    names = [row[1] for row in raw.execute(f"PRAGMA index_list({table})") if row[2]]
+    return [
+        ", ".join(row[2] or "" for row in raw.execute("SELECT * FROM pragma_index_info(?)", [name])) for name in names
+    ]
+
+
+def _typed(path: Path, statements: str) -> str:
+    return f"sqlite3 {quoted(str(path))} {quoted(statements)}"
+
+
+def _corrupt(found: Diagnosis, file: SqliteFile, *errors: str) -> None:
+    more = f", and {len(errors) - DETAILS} more" if len(errors) > DETAILS else ""
     found.error(
         "corrupt",
-        f"the database is damaged: {' '.join(what.split())}",
-        f"restore the newest backup, or save what is readable: sqlite3 {file.path} .recover | sqlite3 recovered.db",
+        f"the database is damaged: {'; '.join(errors[:DETAILS])[:400]}{more}",
+        "restore the newest backup. Without one, save what is readable, and look at the result: "
+        f"umask 077; sqlite3 {quoted(str(file.path))} .dump | sed 's/^ROLLBACK; -- due to errors$/COMMIT;/' | "
+        "sqlite3 saved.db; mnemic migrate --store saved.db; mnemic doctor --store saved.db",
     )

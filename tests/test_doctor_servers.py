@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
+import redis
 from click.testing import CliRunner
 
 import mnemic
@@ -124,14 +125,10 @@ def test_damaged_records_on_a_key_server() -> None:
     try:
         filled(server.url)
         assert codes(server.url) == ["not_persistent"]
-        broken = 0
-        for key in server.ask("KEYS", "*"):
-            if server.ask("TYPE", key) == b"hash":
-                for name, value in zip(*[iter(server.ask("HGETALL", key))] * 2, strict=True):
-                    if b"green tea" in value:
-                        server.ask("HSET", key, name, b'["broken')
-                        broken += 1
-        assert broken
+        with redis.Redis(port=server.port) as raw:
+            key = connect(StoreURL.parse(server.url))[1].stream(("acme/alice", "memory")).records
+            assert raw.zremrangebyscore(key, 6, 6) == 1
+            raw.zadd(key, {'["broken': 6})
         assert codes(server.url) == ["not_persistent", "unreadable"]
     finally:
         server.process.kill()

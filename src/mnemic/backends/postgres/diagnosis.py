@@ -76,7 +76,7 @@ def _check(raw: Any, url: StoreURL, found: Diagnosis) -> bool:
         found.error("standby", "the server is a standby, which takes no writes", "name the primary in the URL")
     vectors = rows("SELECT installed_version FROM pg_available_extensions WHERE name = 'vector'")
     found.facts["pgvector"] = vectors[0][0] if vectors else None
-    if not vectors or vectors[0][0] is None:
+    if not vectors or (vectors[0][0] is None and tables):  # which the first write installs with the tables
         found.warn(
             "no_pgvector",
             "pgvector is not installed: scopes of any size are searched in the memory of your programs",

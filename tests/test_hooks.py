@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import sqlite3
+import stat
 import subprocess
 import sys
 import time
@@ -15,10 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import mnemic
+from mnemic.cli import main
 from mnemic.clients import hooks
 from mnemic.clients.hooks import EstimatedTokens, Event
+from mnemic.clients.progress import Progress
 from mnemic.clients.project import project_folder, project_scope
 from mnemic.clients.watchdog import MAX_LOG, Watchdog
 from mnemic.tokens import encoding
@@ -137,6 +141,71 @@ def test_only_what_is_new_is_stored_by_whichever_hook(agent: Agent) -> None:
     assert agent.stored() == ["one", "two", "three", "four", "five"]
 
 
+@pytest.mark.parametrize("forgotten", [["id-1"], ["id-3"], ["id-1", "id-2", "id-3"], None])
+def test_what_was_forgotten_does_not_come_back(agent: Agent, forgotten: list[str] | None) -> None:
+    agent.transcript.write_bytes(line(1, "one") + line(2, "two", "assistant") + line(3, "three"))
+    agent.hook("Stop")
+    arguments = ["erase", "--yes"] if forgotten is None else ["forget", *forgotten]
+    scope = project_scope(agent.folder).path
+    run = CliRunner().invoke(main, [arguments[0], scope, *arguments[1:], "--store", str(agent.database)])
+    assert run.exit_code == 0, run.output
+    left = agent.stored()
+    agent.hook("Stop")
+    assert agent.stored() == left
+    with agent.transcript.open("ab") as file:
+        file.write(line(4, "four"))
+    agent.hook("Stop")
+    assert agent.stored() == [*left, "four"]
+    agent.transcript.write_bytes(line(2, "two", "assistant") + line(1, "one") + line(5, "five"))
+    agent.hook("Stop")
+    assert agent.stored() == [*left, "four", "five"], "also if the transcript is replaced"
+    state = agent.folder / "data" / "mnemic" / "hooks.db"
+    assert stat.S_IMODE(state.stat().st_mode) == 0o600
+    assert b"three" not in state.read_bytes()
+
+
+def test_each_store_and_scope_has_its_own_progress(agent: Agent) -> None:
+    agent.transcript.write_bytes(line(1, "one"))
+    places = [("a.db", "acme"), ("b.db", "acme"), ("b.db", "globex")]
+    for name, scope in places:
+        agent.hook("Stop", *PATIENT, "--store", str(agent.folder / name), "--scope", scope)
+    for name, scope in places:
+        with mnemic.open(f"sqlite:///{agent.folder / name}") as memory:
+            assert len(memory.scope(scope).session(SESSION).messages()) == 1
+
+
+def test_a_copy_of_a_session_under_a_new_id_is_not_stored_again(agent: Agent) -> None:
+    agent.transcript.write_bytes(line(1, "one") + line(2, "two"))
+    agent.hook("Stop")
+    fork = agent.folder / "fork.jsonl"
+    fork.write_bytes(line(1, "one", session="fork") + line(2, "two", session="fork") + line(3, "three", session="fork"))
+    agent.hook("Stop", transcript_path=str(fork), session_id="fork")
+    assert [agent.stored(), agent.stored("fork")] == [["one", "two"], ["three"]]
+
+
+def test_nothing_is_kept_of_transcripts_that_are_gone(tmp_path: Path) -> None:
+    path = tmp_path / "hooks.db"
+    for name in ("a", "b"):
+        transcript = tmp_path / name
+        transcript.write_bytes(b"x")
+        progress = Progress(path, "store", "scope")
+        with transcript.open("rb") as file:
+            progress.advance(str(transcript), file, 1, [name])
+            assert progress.position(str(transcript), file) == 1
+        assert [progress.knows("a"), progress.knows("b")] == [name == "a", name == "b"]
+        progress.close()
+        transcript.unlink()
+
+
+def test_a_damaged_record_of_progress_is_reported(agent: Agent) -> None:
+    folder = agent.folder / "data" / "mnemic"
+    folder.mkdir(parents=True)
+    (folder / "hooks.db").write_bytes(b"not a database" * 100)
+    agent.transcript.write_bytes(line(1, "one"))
+    agent.hook("Stop")
+    assert "hooks.db, which keeps what hooks have stored, cannot be used" in agent.log.read_text()
+
+
 def test_a_rewritten_transcript_adds_only_what_is_not_there(agent: Agent) -> None:
     agent.transcript.write_bytes(line(1, "one") + line(2, "two"))
     agent.hook("Stop")
@@ -202,6 +271,50 @@ def test_gemini_tells_the_turn_itself(agent: Agent) -> None:
         agent.hook("AfterAgent", **told, transcript_path="")
     assert agent.stored() == ["Which port?", "Which port? It is 5433."]
     assert "5433" in agent.hook("BeforeAgent", prompt="Which port?", session_id="another")
+
+
+@pytest.mark.parametrize("form", ["json", "jsonl"])
+def test_a_turn_of_gemini_that_was_lost_is_stored_by_the_next_hook(agent: Agent, form: str) -> None:
+    def record(id: str, kind: str, content: Any, **fields: Any) -> dict[str, Any]:
+        return {"id": id, "timestamp": "2026-05-26T12:00:00.000Z", "type": kind, "content": content, **fields}
+
+    call = {"id": "t", "name": "shell", "args": {"sessionId": "x"}, "result": [{"text": "secret"}]}
+    typed = [{"text": "Read @a.md"}, {"text": "secret"}]
+    records = [
+        record("u1", "user", [{"text": "Which port?"}, {"text": "<hook_context>secret</hook_context>"}]),
+        record("g1", "gemini", "", toolCalls=[call]),
+        record("g2", "gemini", "It is 5433.", toolCalls=[call], thoughts=[{"description": "secret"}]),
+        record("i1", "info", "secret"),
+        record("u2", "user", typed, displayContent=typed[:1]),
+        record("g3", "gemini", "Done."),
+    ]
+    start = {"sessionId": SESSION, "projectHash": "h", "startTime": "2026-05-26T12:00:00.000Z"}
+
+    def write(count: int) -> None:
+        if form == "json":
+            path.write_text(json.dumps({**start, "messages": records[:count]}, indent=2))
+        else:
+            lines = [start, *records[:count], {"$set": {"lastUpdated": "x"}}, records[2]]
+            path.write_text("".join(json.dumps(one) + "\n" for one in lines))
+
+    path = agent.folder / f"session.{form}"
+    write(4)
+    told = {"prompt": "Which port?", "prompt_response": "It is 5433.", "transcript_path": str(path)}
+    agent.hook("AfterAgent", "--store", str(agent.folder / "no" / "such.db"), **told)
+    write(6)
+    for _ in range(2):
+        agent.hook("AfterAgent", **told)
+    assert agent.stored() == ["Which port?", "It is 5433.", "Read @a.md", "Done."]
+
+
+def test_a_message_that_is_too_large_is_reported(agent: Agent) -> None:
+    entry = {"type": "event_msg", "payload": {"type": "user_message", "message": "x" * 9_000_000}}
+    large = json.dumps(entry).encode() + b"\n"
+    agent.transcript.write_bytes(line(1, "x" * 9_000_000) + large + line(2, "two"))
+    for _ in range(2):
+        agent.hook("Stop")
+    assert agent.stored() == ["two"]
+    assert agent.log.read_text().count("not stored: a message has ") == 2
 
 
 def test_a_rollout_of_codex_is_read(agent: Agent) -> None:
@@ -341,7 +454,8 @@ def test_a_transcript_of_50_mb_is_stored_in_bounded_memory_and_then_read_from_it
     with mnemic.open(f"sqlite:///{agent.database}") as memory:
         scope = memory.scope("acme")
         tracemalloc.start()
-        assert hooks.store_turns(memory, scope, event) == 100
+        progress = Progress(agent.folder / "hooks.db", "store", "acme")
+        assert hooks.store_turns(memory, scope, event, progress) == 100
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert peak < 20_000_000
@@ -349,8 +463,8 @@ def test_a_transcript_of_50_mb_is_stored_in_bounded_memory_and_then_read_from_it
             file.write(line(101, "turn 101"))
         read: list[int] = []
         whole = hooks._whole_lines
-        monkeypatch.setattr(hooks, "_whole_lines", lambda file: (read.append(one[0]) or one for one in whole(file)))  # type: ignore[func-returns-value]
-        assert hooks.store_turns(memory, scope, event) == 1
+        monkeypatch.setattr(hooks, "_whole_lines", lambda *given: (read.append(one[0]) or one for one in whole(*given)))  # type: ignore[func-returns-value]
+        assert hooks.store_turns(memory, scope, event, progress) == 1
         assert len(read) == 1
         assert [message.text for message in scope.session(SESSION).messages(limit=2)] == ["turn 100", "turn 101"]
 
@@ -360,7 +474,10 @@ def test_a_line_that_is_too_long_is_passed_over(agent: Agent, monkeypatch: pytes
     agent.transcript.write_bytes(line(1, "one") + line(2, "x" * 5000) + line(3, "three"))
     with mnemic.open("memory://") as memory:
         scope = memory.scope("acme")
-        hooks.store_turns(memory, scope, Event(session_id=SESSION, transcript_path=str(agent.transcript)))
+        event = Event(session_id=SESSION, transcript_path=str(agent.transcript))
+        warned: list[str] = []
+        hooks.store_turns(memory, scope, event, Progress(agent.folder / "hooks.db", "", ""), warned.append)
+        assert warned == ["not stored: a line of the transcript is longer than 1,000 bytes"]
         assert [message.text for message in scope.session(SESSION).messages()] == ["one", "three"]
 
 

@@ -50,6 +50,7 @@ def test_a_prompt_given_while_the_agent_works_is_the_users() -> None:
         entry("u1", "user", text("[Request interrupted by user]")),
         entry("u1", "user", "<system-reminder>Todo list is empty.</system-reminder>"),
         entry("a1", "assistant", text("API error"), message={"role": "assistant", "model": "<synthetic>"}),
+        entry("a1", "assistant", text("API Error: 529 overloaded"), isApiErrorMessage=True),
         entry("a1", "assistant", [{"type": "thinking", "thinking": "hm", "signature": "x"}]),
         entry("a1", "assistant", [{"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "ls"}}]),
         b'{"type":"summary","summary":"Ports","leafUuid":"x"}',
@@ -88,6 +89,9 @@ def test_a_line_that_is_no_message_never_raises(line: bytes) -> None:
 def test_reminders_within_a_prompt_are_cut_out() -> None:
     prompt = "<system-reminder>a</system-reminder>Fix the build.<system-reminder>b</system-reminder>"
     assert TranscriptReader().read(entry("u1", "user", prompt)).messages[0].content == "Fix the build."
+    editor = "<ide_opened_file>a.py</ide_opened_file><ide_selection>secret</ide_selection>"
+    assert TranscriptReader().read(entry("u1", "user", f"{editor}Why?")).messages[0].content == "Why?"
+    assert TranscriptReader().read(entry("u1", "user", [*text(editor), *text("Why?")])).messages[0].content == "Why?"
     open_only = "Why <system-reminder>" * 100_000
     assert TranscriptReader().read(entry("u1", "user", open_only)).messages[0].content == open_only
 

@@ -24,8 +24,11 @@ from .options import (
 from .output import print_json, printable
 
 if TYPE_CHECKING:
+    from ..clients.hooks import Event
     from ..clients.known import Command
+    from ..clients.watchdog import Watchdog
     from ..records import ScopePath
+    from ..sync import Memory, Scope
 
 READ_SECONDS = 5.0
 """Time limit for reading the input and loading the library."""
@@ -205,7 +208,7 @@ def _done(
     max_tokens: int,
     min_score: float,
     timeout: float | None,
-    watchdog: Any,
+    watchdog: Watchdog,
 ) -> str:
     """Do what an event needs, and return the answer; raises whatever fails."""
     # One recall needs no threads of numpy, and starting them takes a quarter of the time to load it.
@@ -224,7 +227,7 @@ def _done(
         with open_store(store, create=after, tokens="o200k_base" if after else hooks.EstimatedTokens()) as memory:
             place = memory.scope(scope or found.scope)
             if after:
-                hooks.store_turns(memory, place, found)
+                _store(memory, place, found, store.url, watchdog)
                 return ""
             if event in BEFORE_TURN:
                 text = hooks.recall_for(place, found, max_tokens, min_score)
@@ -234,3 +237,13 @@ def _done(
         return ""  # nothing was stored yet, or nothing said: there is no transcript
     answer = {"hookSpecificOutput": {"hookEventName": event, "additionalContext": text}}
     return json.encode(answer).decode() if text else ""
+
+
+def _store(memory: Memory, scope: Scope, event: Event, url: str, watchdog: Watchdog) -> None:
+    """Store what was said since the last hook."""
+    from ..clients.hooks import store_turns
+    from ..clients.progress import Progress
+    from ..store.registry import masked
+
+    progress = Progress(Path(default_store()).with_name("hooks.db"), masked(_absolute(url)), scope.path.path)
+    store_turns(memory, scope, event, progress, watchdog.report)

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import datetime
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct
 
-from ..checks import check_segment
-from ..errors import InvalidValueError, StoreError
+from ..checks import MAX_SIZE, check_segment
+from ..errors import InvalidValueError, StoreError, TooLargeError
 from ..files import reading
-from ..messages import Message
+from ..messages import Message, Role
 from ..records import ScopePath, now, parse_time
-from ..transfer.claude_code import TranscriptReader, clean_text, decode_line
+from ..transfer.claude_code import NOT_A_MESSAGE, TOO_LARGE, TranscriptLine, TranscriptReader, clean_text, decode_line
 from ..transfer.codex import read_rollout_line
+from ..transfer.gemini import SOURCE, read_record
+from .progress import Progress
 from .project import current_scope
 
 if TYPE_CHECKING:
@@ -123,96 +125,146 @@ def overview(scope: Scope, max_tokens: int) -> str:
     return ""
 
 
-def store_turns(memory: Memory, scope: Scope, event: Event) -> int:
+def store_turns(
+    memory: Memory, scope: Scope, event: Event, progress: Progress, warn: Callable[[str], object] = lambda _: None
+) -> int:
     """Store what is new since the last call, and index it for the next prompt; return the number of messages.
 
-    A message is known by the id that the transcript has for it, so nothing is stored twice.
+    What was stored once is not stored again, even if it was forgotten. `warn` is told of what is too large.
     """
+    session = check_segment(event.session_id, "session_id")
     stored = 0
-    for session, messages in _batches(_new_messages(scope, event)):
-        scope.session(session).add_many(messages, open_images=False)
-        stored += len(messages)
+    path = os.path.abspath(os.path.expanduser(event.transcript_path))  # noqa: PTH100, PTH111 - reading checks the path
+    if event.prompt_response and not (event.transcript_path and os.path.isfile(path)):  # noqa: PTH113
+        stored = len(scope.session(session).add_many(_told(event), open_images=False))
+    elif not event.transcript_path:
+        raise InvalidValueError("transcript_path is empty")
+    else:
+        with reading(path) as file:
+            transcript = Transcript(file, session, warn)
+            start = progress.position(path, file)
+            new = (said for said in transcript.read(start) if not progress.knows(said.known_as))
+            for batch in _batches(new):
+                scope.session(batch[0].session).add_many([said.message for said in batch], open_images=False)
+                progress.advance(path, file, batch[-1].end, [said.known_as for said in batch])
+                stored += len(batch)
+            progress.advance(path, file, transcript.end)
     if stored:
         memory.warm(scope.path)
     return stored
 
 
-def _new_messages(scope: Scope, event: Event) -> Iterator[tuple[str, Message]]:
-    if event.prompt_response:
-        yield from _told(event)
-        return
-    session = check_segment(event.session_id, "session_id")
-    if not event.transcript_path:
-        raise InvalidValueError("transcript_path is empty")
-    last = scope.session(session).messages(limit=1)
-    with reading(os.path.expanduser(event.transcript_path)) as file:  # noqa: PTH111 - reading checks the path
-        file.seek(_offset_after(file, last[0].id) if last else 0)
-        reader = TranscriptReader()
-        said = ("", "")
-        for offset, line in _whole_lines(file):
-            if b'"payload"' in line and (message := read_rollout_line(line, offset)) is not None:
-                # Some versions of Codex write a message twice, in an old and a new form.
-                if (message.role, message.text) != said:
-                    yield session, message
-                said = (message.role, message.text or "")
-                continue
-            found = reader.read(line)
-            for message in found.messages:
-                yield found.session, message
+class Said(NamedTuple):
+    """A message of a transcript, and where the transcript goes on after it."""
+
+    session: str
+    message: Message
+    end: int
+    own: bool = False
+    """Whether its id is its own wherever it is copied to, not only within the session."""
+
+    @property
+    def known_as(self) -> str:
+        """The text that a message is known by in all sessions."""
+        return self.message.id if self.own else f"{self.session}/{self.message.id}"
 
 
-def _told(event: Event) -> Iterator[tuple[str, Message]]:
-    """Yield the prompt and the answer that a client itself tells, with the time as their ids."""
-    session = check_segment(event.session_id, "session_id")
-    time = parse_time(event.timestamp, "timestamp") if event.timestamp else now()
-    for role, text in (("user", event.prompt), ("assistant", event.prompt_response)):
-        if text.strip():
-            id = f"{time.isoformat()}:{role}"
-            yield session, Message(role, clean_text(text), id, metadata={"source": "gemini-cli"}, timestamp=time)  # type: ignore[arg-type]
+class Transcript:
+    """A transcript of Claude Code, Codex or Gemini CLI."""
 
+    def __init__(self, file: IO[bytes], session: str, warn: Callable[[str], object]) -> None:
+        self.end: int = 0
+        """Up to where it was read."""
+        self._file = file
+        self._session = session
+        self._warn = warn
 
-def _batches(messages: Iterator[tuple[str, Message]]) -> Iterator[tuple[str, list[Message]]]:
-    """Yield messages of one session, as many as are written at once."""
-    batch: list[Message] = []
-    size, current = 0, ""
-    for session, message in messages:
-        if batch and (session != current or len(batch) >= MESSAGES_AT_ONCE or size > CHARACTERS_AT_ONCE):
-            yield current, batch
-            batch, size = [], 0
-        current = session
-        batch.append(message)
-        size += len(message.text or "")
-    if batch:
-        yield current, batch
-
-
-def _whole_lines(file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Yield lines with their offsets; the last one only if it is complete, and none that is too long."""
-    while True:
-        offset = file.tell()
-        line = file.readline(MAX_LINE)
-        if not line:
+    def read(self, start: int) -> Iterator[Said]:
+        """Yield the messages after an offset, of lines that are complete."""
+        if str(self._file.name).endswith(".json"):
+            yield from self._read_document()
             return
-        whole = line.endswith(b"\n")
-        while line and not line.endswith(b"\n"):
-            line = file.readline(MAX_LINE)
-        if whole:
-            yield offset, line
+        self.end = start
+        reader = TranscriptReader()
+        before = ("", "")
+        for offset, line, end in _whole_lines(self._file, start):
+            found: list[Said] = []
+            try:
+                if line is None:
+                    raise TooLargeError(f"a line of the transcript is longer than {MAX_LINE:,} bytes")
+                if b'"payload"' in line and (message := read_rollout_line(line, offset)) is not None:
+                    # Some versions of Codex write a message twice, in an old and a new form.
+                    if (message.role, message.text) != before:
+                        found.append(Said(self._session, message, end))
+                    before = (message.role, message.text or "")
+                else:
+                    found.extend(self._other(reader.read(line), line, offset, end))
+            except TooLargeError as error:
+                self._warn(f"not stored: {error}")
+            yield from found
+            self.end = end
+
+    def _other(self, entry: TranscriptLine, line: bytes, start: int, end: int) -> Iterator[Said]:
+        """Yield the messages of a line of Claude Code, or that of Gemini CLI."""
+        if entry.skipped == TOO_LARGE:
+            raise TooLargeError(f"a message has more than {MAX_SIZE:,} characters")
+        if entry.skipped == NOT_A_MESSAGE and (message := read_record(decode_line(line))) is not None:
+            yield Said(self._session, message, end)
+        last = len(entry.messages) - 1
+        for place, message in enumerate(entry.messages):
+            yield Said(entry.session, message, end if place == last else start, own=True)
+
+    def _read_document(self) -> Iterator[Said]:
+        """Yield the messages of a session as older versions of Gemini CLI write it: one JSON document."""
+        self._file.seek(0)
+        document = decode_line(self._file.read(MAX_LINE))
+        records = document.get("messages") if isinstance(document, dict) else None
+        for record in records if isinstance(records, list) else ():
+            try:
+                if (message := read_record(record)) is not None:
+                    yield Said(self._session, message, 0)
+            except TooLargeError as error:
+                self._warn(f"not stored: {error}")
 
 
-def _offset_after(file: IO[bytes], id: str) -> int:
-    """Return where the line after that of a stored message begins; 0 if it is not in the file."""
-    end = file.seek(0, os.SEEK_END)
-    if id.isdecimal():
-        file.seek(int(id) if int(id) < end else 0)
-        file.readline(MAX_LINE)
-        return file.tell() if int(id) < end else 0
-    place = _find_last(file, f'"uuid":"{id.partition(":")[0]}"'.encode(), 0)
-    if place < 0:
-        return 0
-    file.seek(place)
-    file.readline(MAX_LINE)
-    return file.tell()
+def _told(event: Event) -> list[Message]:
+    """Return the prompt and the answer that Gemini CLI itself tells, with the time as their ids."""
+    time = parse_time(event.timestamp, "timestamp") if event.timestamp else now()
+    said: tuple[tuple[Role, str], ...] = (("user", event.prompt), ("assistant", event.prompt_response))
+    return [
+        Message(role, clean_text(text), f"{time.isoformat()}:{role}", metadata=SOURCE, timestamp=time)
+        for role, text in said
+        if text.strip()
+    ]
+
+
+def _batches(messages: Iterator[Said]) -> Iterator[list[Said]]:
+    """Yield messages of one session, as many as are written at once."""
+    batch: list[Said] = []
+    size = 0
+    for said in messages:
+        if batch and (said.session != batch[0].session or len(batch) >= MESSAGES_AT_ONCE or size > CHARACTERS_AT_ONCE):
+            yield batch
+            batch, size = [], 0
+        batch.append(said)
+        size += len(said.message.text or "")
+    if batch:
+        yield batch
+
+
+def _whole_lines(file: IO[bytes], start: int) -> Iterator[tuple[int, bytes | None, int]]:
+    """Yield each complete line, None for one that is too long, with the offsets of its start and end."""
+    while True:
+        file.seek(start)
+        line = file.readline(MAX_LINE)
+        part = line
+        while part and not part.endswith(b"\n"):
+            part = file.readline(MAX_LINE)
+        if not part:
+            return
+        end = file.tell()
+        yield start, line if line.endswith(b"\n") else None, end
+        start = end
 
 
 def _compacted(transcript: str) -> datetime | None:

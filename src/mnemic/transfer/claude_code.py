@@ -17,6 +17,8 @@ from ..formats import from_anthropic
 from ..messages import Message
 from ..records import now, parse_time
 
+TOO_LARGE = "too large"
+NOT_A_MESSAGE = "not a message"
 SOURCE = {"source": "claude-code"}
 """Metadata of every message from a transcript."""
 OWN_TOOLS = re.compile(r"mcp__(?:\w*_)?mnemic__")
@@ -27,7 +29,8 @@ _MARKERS = (
     "<user-prompt-submit-hook>", "[Request interrupted by user", "Caveat: The messages below were generated",
 )  # fmt: skip
 """How texts begin that Claude Code writes in the user's name."""
-_REMINDER = ("<system-reminder>", "</system-reminder>")
+_NOTES = ("system-reminder", "ide_opened_file", "ide_selection", "ide_diagnostics")
+"""Tags of notes to the model that Claude Code and editors add to a prompt."""
 _UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
 
 
@@ -73,7 +76,7 @@ class TranscriptReader:
         except (MnemicError, RecursionError):
             return TranscriptLine(skipped="not a valid message")
         if any(len(message.text or "") > MAX_SIZE for message in found):
-            return TranscriptLine(skipped="too large")
+            return TranscriptLine(skipped=TOO_LARGE)
         messages = tuple(
             replace(
                 message,
@@ -97,7 +100,7 @@ class TranscriptReader:
         if kind == "text":
             text = clean_text(block.get("text"))
             if role == "user":
-                text = _without_reminders(text)
+                text = _without_notes(text)
                 if text.lstrip().startswith(_MARKERS):
                     return None
             return {"type": "text", "text": text} if text.strip() else None
@@ -129,13 +132,14 @@ def _reason(entry: dict[str, Any]) -> str | None:
     kind, attached, message = entry.get("type"), entry.get("attachment"), entry.get("message")
     queued = kind == "attachment" and isinstance(attached, dict) and attached.get("type") == "queued_command"
     if not queued and (kind not in ("user", "assistant") or not isinstance(message, dict)):
-        return "not a message"
+        return NOT_A_MESSAGE
     if entry.get("isSidechain"):
         return "said to or by a subagent"
     if entry.get("isCompactSummary") or entry.get("isVisibleInTranscriptOnly"):
         return "a summary of the conversation"
     model = message.get("model") if isinstance(message, dict) else None
-    return "written by Claude Code" if entry.get("isMeta") or model == "<synthetic>" else None
+    own = entry.get("isMeta") or entry.get("isApiErrorMessage") or model == "<synthetic>"
+    return "written by Claude Code" if own else None
 
 
 def _spoken(entry: dict[str, Any]) -> tuple[Any, Any]:
@@ -146,14 +150,16 @@ def _spoken(entry: dict[str, Any]) -> tuple[Any, Any]:
     return entry["message"].get("role"), entry["message"].get("content")
 
 
-def _without_reminders(text: str) -> str:
-    """Return a text without the notes to the model between <system-reminder> tags."""
-    begin, end = _REMINDER
-    kept, at = [], 0
-    while (start := text.find(begin, at)) >= 0 and (stop := text.find(end, start)) >= 0:
-        kept.append(text[at:start])
-        at = stop + len(end)
-    return "".join([*kept, text[at:]])
+def _without_notes(text: str) -> str:
+    """Return a text without the notes to the model between the tags of `_NOTES`."""
+    for tag in _NOTES:
+        begin, end = f"<{tag}>", f"</{tag}>"
+        kept, at = [], 0
+        while (start := text.find(begin, at)) >= 0 and (stop := text.find(end, start)) >= 0:
+            kept.append(text[at:start])
+            at = stop + len(end)
+        text = "".join([*kept, text[at:]])
+    return text
 
 
 def clean_text(text: Any) -> str:

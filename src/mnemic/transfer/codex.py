@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..checks import MAX_SIZE
-from ..errors import InvalidValueError
+from ..errors import InvalidValueError, TooLargeError
 from ..messages import Message, Role
 from ..records import now, parse_time
 from .claude_code import clean_text, decode_line
@@ -20,7 +20,8 @@ _ROLES: dict[str, Role] = {
 def read_rollout_line(line: bytes, offset: int) -> Message | None:
     """Return the message that was typed or shown, with the line's offset in the file as its id; None if there is none.
 
-    Tool calls, reasoning, instructions and subagents are left out.
+    Raises TooLargeError if it is too large to be stored. Tool calls, reasoning, instructions and subagents are left
+    out.
     """
     entry = decode_line(line)
     payload = entry.get("payload") if isinstance(entry, dict) and entry.get("type") == "event_msg" else None
@@ -33,7 +34,9 @@ def read_rollout_line(line: bytes, offset: int) -> Message | None:
         time = parse_time(stamp, "timestamp") if isinstance(stamp, str) else now()
     except InvalidValueError:
         return None
-    if not text.strip() or len(text) > MAX_SIZE:
+    if len(text) > MAX_SIZE:
+        raise TooLargeError(f"a message has {len(text):,} characters, more than {MAX_SIZE:,}")
+    if not text.strip():
         return None
     return Message(role, text, f"{offset:012d}", metadata=SOURCE, timestamp=time)
 

@@ -143,8 +143,7 @@ def store_turns(
         with reading(path) as file:
             transcript = Transcript(file, session, warn)
             start = progress.position(path, file)
-            new = (said for said in transcript.read(start) if not progress.knows(said.known_as))
-            for batch in _batches(new):
+            for batch in _batches(_unknown(transcript.read(start), progress)):
                 scope.session(batch[0].session).add_many([said.message for said in batch], open_images=False)
                 progress.advance(path, file, batch[-1].end, [said.known_as for said in batch])
                 stored += len(batch)
@@ -236,6 +235,15 @@ def _told(event: Event) -> list[Message]:
         for role, text in said
         if text.strip()
     ]
+
+
+def _unknown(messages: Iterator[Said], progress: Progress) -> Iterator[Said]:
+    """Yield messages that were not stored before, each once: Gemini CLI writes one again when it changes."""
+    before: set[str] = set()
+    for said in messages:
+        if said.known_as not in before and not progress.knows(said.known_as):
+            before.add(said.known_as)
+            yield said
 
 
 def _batches(messages: Iterator[Said]) -> Iterator[list[Said]]:

@@ -1,4 +1,4 @@
-"""What hooks have stored already: the position in each transcript, and the ids of its messages."""
+"""Progress of hooks: the position in each transcript, and the ids of messages that were stored."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from .claude_code import clean_text
 SOURCE = {"source": "gemini-cli"}
 _ROLES: dict[str, Role] = {"user": "user", "gemini": "assistant"}
 _ADDED = re.compile(r"<(hook_context|session_context)>.*?</\1>", re.DOTALL)
-"""What Gemini CLI adds to a prompt."""
+"""Context that Gemini CLI adds to a prompt."""
 
 
 def read_record(record: Any) -> Message | None:

@@ -293,9 +293,10 @@ WITHOUT_RIGHTS = """
 """
 
 
-@pytest.mark.parametrize("closed", ["the file", "the folder"])
+@pytest.mark.parametrize("closed", ["memory.db", "memory.db-wal", "."])
 def test_what_this_user_may_not_read(closed: str, path: Path) -> None:
-    place = path if closed == "the file" else path.parent
+    place = path.parent / closed
+    place.touch(0o600)
     mode = place.stat().st_mode
     place.chmod(0)
     try:

@@ -18,7 +18,7 @@ _REBUILT = {
     "version BIGINT NOT NULL, value %(bytes)s NOT NULL, PRIMARY KEY (stream_id, seq, name))%(end)s",
     VERSION_TABLE: f"CREATE TABLE {VERSION_TABLE} (version_num VARCHAR(32) NOT NULL PRIMARY KEY)",
 }
-"""What creates each table that can be made again from the others."""
+"""Statements that create the tables which can be made again from the others."""
 RESTORE = "restore the newest backup"
 
 

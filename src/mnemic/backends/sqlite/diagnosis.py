@@ -93,7 +93,7 @@ async def diagnose(url: StoreURL) -> Diagnosis:
     return found
 
 
-def _check_file(file: SqliteFile, found: Diagnosis) -> bool:
+def _check_file(file: ReadOnlyFile, found: Diagnosis) -> bool:
     """Check that the file is there, may be read, and is a database; return whether it is."""
     path = file.path
     found.facts["file"] = str(path)
@@ -103,15 +103,19 @@ def _check_file(file: SqliteFile, found: Diagnosis) -> bool:
             # Closing the file releases the locks of this process, which has none: a diagnosis has its own process.
             with path.open("rb") as content:
                 header = content.read(len(MAGIC))
-    except PermissionError:
-        closed = next((one for one in reversed(path.parents) if not os.access(one, os.X_OK)), path)
-        may = "read" if closed == path else "enter"
-        found.error(
-            "no_permission", f"this user may not {may} {closed}", _allow(closed, "rw" if may == "read" else "rwx")
-        )
+            if header == MAGIC and file.log.exists():
+                file.log.open("rb").close()
+    except PermissionError as error:
+        folder = next((one for one in reversed(path.parents) if not os.access(one, os.X_OK)), None)
+        if folder is not None:
+            found.error("no_permission", f"this user may not enter {folder}", _allow(folder, "rwx"))
+        else:
+            closed = Path(error.filename)
+            found.error("no_permission", f"this user may not read {closed}", _allow(closed, "rw"))
         return False
-    except (OSError, ValueError):
-        found.error("no_store", f"there is no store at {file.url}: there is no such file", "check the path")
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        found.error("no_store", f"there is no store at {file.url}: {why}", "check the path")
         return False
     found.facts["bytes"] = status.st_size
     if stat.S_ISDIR(status.st_mode):
@@ -129,7 +133,7 @@ def _check_file(file: SqliteFile, found: Diagnosis) -> bool:
 
 
 def _allow(place: Path, rights: str) -> str:
-    """Return what gives this user rights to a file or folder."""
+    """Return the command that gives this user rights to a file or folder."""
     if not hasattr(os, "geteuid") or place.stat().st_uid == os.geteuid():
         return f"chmod u+{rights} {quoted(str(place))}"
     return f'run as its owner, or: sudo chown "$(id -un)" {quoted(str(place))}'

@@ -22,6 +22,7 @@ from mnemic.cli import main
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "cli.md"
 KEY = bytes(range(32))
+SAID = {"uuid": "m1", "sender": "human", "text": "hello", "created_at": "2026-01-01T00:00:00Z"}
 
 Run: TypeAlias = Callable[..., Result]
 
@@ -103,6 +104,15 @@ def test_show_prints_a_session_as_a_chat_and_no_control_characters(run: Run) -> 
     messages = parsed(run("show", "acme/alice", "monday", "--json"))["session"]["messages"]
     assert messages[0]["content"] == "Which \x1b[31mteapot\x1b[0m do I like?"
     assert [message["role"] for message in messages] == ["user", "assistant", "tool"]
+
+
+def test_ls_and_show_print_the_title_of_a_session(run: Run) -> None:
+    chats = [{"uuid": "c1", "name": "Trip\x1b to\nLisbon", "chat_messages": [SAID]}]
+    Path("conversations.json").write_text(json.dumps(chats))
+    run("import", "conversations.json", "--scope", "me")
+    assert run("ls", "me").stdout.splitlines()[4].endswith(r"  Trip\x1b to Lisbon")
+    assert run("show", "me", "c1").stdout.splitlines()[1] == r"title: Trip\x1b to Lisbon"
+    assert parsed(run("ls", "me", "--json"))["sessions"][0]["title"] == "Trip\x1b to\nLisbon"
 
 
 def test_show_prints_archived_messages_only_if_asked(run: Run, store: str) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
 import mnemic
+from mnemic.records import TITLE, Record, Ref, ScopePath
+from mnemic.store.query import Put, Write
+from servers.stores import empty_store
 
 
 @pytest.fixture
@@ -56,6 +61,33 @@ def test_what_is_counted_prints_shortly_and_turns_into_a_dict(memory: mnemic.Mem
     assert "memories=1" in repr(stats)
     assert "sessions" not in repr(stats)
     assert stats.to_dict()["scope"] == "other"
+
+
+@pytest.mark.parametrize("store", ["memory", "sqlite", "valkey", "postgresql"])
+def test_sessions_are_listed_with_their_titles_which_are_read_at_once(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with empty_store(store, tmp_path) as url, mnemic.open(url, embedder=None) as memory:
+        inner, reads = memory._async._store, list[int]()
+        read = inner.read
+
+        async def counted(refs: Sequence[Ref]) -> Sequence[Record | None]:
+            reads.append(len(refs))
+            return await read(refs)
+
+        for n in range(4):
+            memory.scope("me").session(f"s{n}").add("user", "hello")
+        monkeypatch.setattr(inner, "read", counted)
+        assert {info.title for info in memory.scope("me").sessions.list()} == {None}
+        assert reads == []
+        for n in (0, 2):
+            title = Record(ScopePath(f"me/s{n}"), TITLE, TITLE, title=f"Title {n}")
+            memory._driver.run(inner.write(Write((Put(title),))))
+        listed = memory.scope("me").sessions.list()
+        assert [info.title for info in listed] == ["Title 0", None, "Title 2", None]
+        assert [info.messages for info in listed] == [1, 1, 1, 1]
+        assert reads == [2]
+        assert memory.scope("me").sessions.get("s2") == listed[2] == memory.scope("me").session("s2").info()
 
 
 def test_ping_tells_how_long_the_store_takes_to_answer(memory: mnemic.Memory) -> None:

@@ -179,6 +179,7 @@ def everything(memory: mnemic.Memory) -> None:
     alice.remember(SECRET, source=SECRET)
     alice.notes.write("plan", {"secret": SECRET}, description=SECRET)
     alice.notes.get("plan")
+    alice.notes.write(PERSON, 1)
     alice.facts.add("Alice", "told", SECRET)
     alice.facts.ask("Alice")
     alice.recall(SECRET)
@@ -191,7 +192,7 @@ def test_a_span_holds_no_content_and_no_scope(traces: Traces) -> None:
     with mnemic.open("memory://") as memory:
         everything(memory)
     spans = "".join(span.to_json() for span in traces.spans())
-    assert len(traces.spans()) == 11
+    assert len(traces.spans()) == 12
     assert SECRET not in spans
     assert PERSON not in spans
 
@@ -213,6 +214,31 @@ def test_content_is_recorded_on_request(way: str, traces: Traces, monkeypatch: p
     (found,) = json.loads(recalled["gen_ai.memory.records"])
     assert found["content"] == SECRET
     assert 0 < found["score"] <= 1
+
+
+def test_the_key_and_the_value_of_a_note_are_content(traces: Traces, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "_content", True)
+    with mnemic.open("memory://") as memory:
+        memory.scope("acme").notes.write(PERSON, {"secret": SECRET}, description="d")
+        memory.scope("acme").notes.get(PERSON)
+        monkeypatch.setattr(calls, "_content", False)
+        memory.scope("acme").notes.get(PERSON)
+    written, read, hidden = traces.attributes()
+    for span in (written, read):
+        assert span["gen_ai.memory.record.id"] == PERSON
+        assert json.loads(span["gen_ai.memory.records"]) == [{"content": {"secret": SECRET}, "id": PERSON}]
+    assert "gen_ai.memory.record.id" not in hidden
+    assert hidden["gen_ai.memory.record.count"] == 1
+
+
+def test_a_recall_is_an_event_of_its_span_and_a_ping_is_no_span(traces: Traces) -> None:
+    with mnemic.open("memory://") as memory:
+        memory.ping()
+        memory.scope("acme").recall("tea")
+    (span,) = traces.spans()
+    assert [(event.name, dict(event.attributes or {})) for event in span.events] == [
+        ("mnemic.recalls", {"label": "miss"})
+    ]
 
 
 def test_the_function_forbids_content_over_the_variable(traces: Traces, monkeypatch: pytest.MonkeyPatch) -> None:

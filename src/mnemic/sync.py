@@ -199,7 +199,7 @@ class Session:
         return self._driver.run(self._async.summary())
 
     def info(self) -> SessionInfo | None:
-        """Return counts, tokens and last activity; None if the session is empty."""
+        """Return title, counts, tokens and last activity; None if the session is empty."""
         return self._driver.run(self._async.info())
 
     def save(self, path: str | PathLike[str]) -> int:
@@ -247,7 +247,7 @@ class Sessions:
         return f'<{type(self).__name__} of {self.scope.path!r}>'
 
     def get(self, session: SessionInfo | str) -> SessionInfo:
-        """Return counts, tokens and last activity of a session of this scope by name, or of a listed one.
+        """Return title, counts, tokens and last activity of a session of this scope by name, or of a listed one.
 
         Raises NotFoundError if it is empty or does not exist, InvalidValueError if it is in another scope.
         """
@@ -261,7 +261,7 @@ class Sessions:
         return self._driver.run(self._async.delete(session))
 
     def list(self) -> list[SessionInfo]:
-        """List the sessions here and below, with counts, tokens and last activity."""
+        """List the sessions here and below, with titles, counts, tokens and last activity."""
         return self._driver.run(self._async.list())
 
 

@@ -85,12 +85,18 @@ def _listed(contents: dict[str, Any]) -> Iterator[str]:
         (
             "sessions",
             stats.sessions,
-            ["name", "messages", "tokens", "last activity"],
+            ["name", "messages", "tokens", "last activity", "title"],
             [
-                [brief(one.name), f"{one.messages:,}", f"{one.tokens:,}", time(one.last_activity)]
+                [
+                    brief(one.name),
+                    f"{one.messages:,}",
+                    f"{one.tokens:,}",
+                    time(one.last_activity),
+                    brief(one.title or ""),
+                ]
                 for one in contents["sessions"]
             ],
-            (0, 3),
+            (0, 3, 4),
         ),
         (
             "notes",

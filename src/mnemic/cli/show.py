@@ -10,7 +10,7 @@ import click
 
 from ..errors import InvalidValueError, NotFoundError
 from .options import SCOPE, StoreChoice, filled_scope, json_option, open_store, store_options
-from .output import count, indented, path, print_json, printable, table, time
+from .output import brief, count, indented, path, print_json, printable, table, time
 
 if TYPE_CHECKING:
     from ..features.facts import Fact
@@ -113,6 +113,8 @@ def _chat(session: dict[str, Any]) -> Iterator[str]:
         f"{path(info.scope)}: {count(info.messages, 'message')}, {count(info.tokens, 'token')}, "
         f"{time(info.started)} to {time(info.last_activity)}"
     )
+    if info.title:
+        yield f"title: {brief(info.title)}"
     if session["archived_count"] and not session["archived"]:
         yield f"{count(session['archived_count'], 'message')} in the archive; --archived shows them"
     if session["summary"] is not None:

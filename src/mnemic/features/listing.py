@@ -10,14 +10,14 @@ from msgspec.structs import replace
 
 from ..checks import check_count
 from ..errors import InvalidValueError, NotFoundError
-from ..records import ARCHIVED, FACT, MEMORY, MESSAGE, NOTE, OF_SESSIONS, SUMMARY, ScopePath, Stream, Value
+from ..records import ARCHIVED, FACT, MEMORY, MESSAGE, NOTE, OF_SESSIONS, SUMMARY, TITLE, Ref, ScopePath, Stream, Value
 from ..store.protocol import Store, all_streams
 from ..store.query import Purge, StreamScan, Write
 from ..telemetry.calls import observed
 
 
 class SessionInfo(Value, frozen=True, kw_only=True):
-    """A session in a list: its counts, tokens and times."""
+    """A session in a list: its title, if it has one, its counts, tokens and times."""
 
     name: str
     scope: ScopePath
@@ -26,18 +26,38 @@ class SessionInfo(Value, frozen=True, kw_only=True):
     started: datetime
     last_activity: datetime
     expires: datetime | None = None
+    title: str | None = None
 
 
-def session_info(stream: Stream) -> SessionInfo:
-    return SessionInfo(
-        name=stream.scope.name,
-        scope=stream.scope,
-        messages=stream.count,
-        tokens=stream.weight,
-        started=stream.created,
-        last_activity=stream.updated,
-        expires=stream.expires,
-    )
+READ_AT_ONCE = 500
+"""How many titles are read at once."""
+
+
+async def list_sessions(store: Store, scope: ScopePath, *, below: bool = True) -> list[SessionInfo]:
+    """Return the session in a scope, and those below; titles are read only where there are any, many at once."""
+    chats, titled = [], []
+    async for stream in all_streams(store, StreamScan(scope=scope, kinds=(MESSAGE, TITLE), below=below)):
+        if stream.kind == MESSAGE:
+            chats.append(stream)
+        else:
+            titled.append(Ref(stream.scope, TITLE, TITLE))
+    titles: dict[ScopePath, str | None] = {}
+    for start in range(0, len(titled), READ_AT_ONCE):
+        records = await store.read(titled[start : start + READ_AT_ONCE])
+        titles |= {record.scope: record.title for record in records if record is not None}
+    return [
+        SessionInfo(
+            name=stream.scope.name,
+            scope=stream.scope,
+            messages=stream.count,
+            tokens=stream.weight,
+            started=stream.created,
+            last_activity=stream.updated,
+            expires=stream.expires,
+            title=titles.get(stream.scope),
+        )
+        for stream in chats
+    ]
 
 
 def session_path(scope: ScopePath, session: SessionInfo | str) -> ScopePath:
@@ -66,16 +86,15 @@ class AsyncSessions:
         return f"<{type(self).__name__} of {self.scope.path!r}>"
 
     async def get(self, session: SessionInfo | str) -> SessionInfo:
-        """Return counts, tokens and last activity of a session of this scope by name, or of a listed one.
+        """Return title, counts, tokens and last activity of a session of this scope by name, or of a listed one.
 
         Raises NotFoundError if it is empty or does not exist, InvalidValueError if it is in another scope.
         """
         path = session_path(self.scope, session)
-        scan = StreamScan(scope=path, kinds=(MESSAGE,), below=False)
-        page = await self._store.streams(scan)
-        if not page.items:
+        found = await list_sessions(self._store, path, below=False)
+        if not found:
             raise NotFoundError(f"{path.parent.path!r} has no session {path.name!r}")
-        return session_info(page.items[0])
+        return found[0]
 
     async def delete(self, session: SessionInfo | str) -> bool:
         """Delete a session of this scope by name, or a listed one, with its archive, summary and settings.
@@ -90,9 +109,8 @@ class AsyncSessions:
 
     # Last among the public methods, because its name shadows the type in annotations.
     async def list(self) -> list[SessionInfo]:
-        """List the sessions here and below, with counts, tokens and last activity."""
-        scan = StreamScan(scope=self.scope, kinds=(MESSAGE,))
-        return [session_info(stream) async for stream in all_streams(self._store, scan)]
+        """List the sessions here and below, with titles, counts, tokens and last activity."""
+        return await list_sessions(self._store, self.scope)
 
 
 COUNTED: dict[str, tuple[str, str | None]] = {

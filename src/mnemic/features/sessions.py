@@ -25,7 +25,7 @@ from ..store.query import Delete, Expect, Op, Outcome, Purge, Put, Scan, StreamS
 from ..store.retry import retried
 from ..telemetry.calls import observed
 from ..tokens import DEFAULT_ENCODING, TokenCounter, count_message
-from .listing import SessionInfo, session_info
+from .listing import SessionInfo, list_sessions
 from .session_log import ATTEMPTS, LimitedLog, difference, missing_records
 from .settings import GivenSettings, Overflow, Retention, SessionSettings, SettingsCache
 from .summary import SUMMARY_KEY
@@ -305,9 +305,8 @@ class AsyncSession:
         return await read_summary(self._store, self.scope)
 
     async def info(self) -> SessionInfo | None:
-        """Return counts, tokens and last activity; None if the session is empty."""
-        page = await self._store.streams(StreamScan(scope=self.scope, kinds=(MESSAGE,), below=False))
-        return session_info(page.items[0]) if page.items else None
+        """Return title, counts, tokens and last activity; None if the session is empty."""
+        return next(iter(await list_sessions(self._store, self.scope, below=False)), None)
 
     async def save(self, path: str | PathLike[str]) -> int:
         """Save the session to a JSON file, which is replaced atomically; return the number of messages.

@@ -114,11 +114,14 @@ class Call:
         for name in ("matched", "records"):
             if isinstance(number := getattr(found, name, None), int):
                 return number
-        return None if self.record_id() is None else 1
+        return None if self.record_id(keys=True) is None else 1
 
-    def record_id(self) -> str | None:
-        """Return the id, or key, of the one record that the call was about."""
-        found = getattr(self.result, "id", None) or getattr(self.result, "key", None)
+    def record_id(self, *, keys: bool) -> str | None:
+        """Return the id of the one record that the call was about, with `keys` also the key of a note.
+
+        A key is content, since it may be the name of a person.
+        """
+        found = getattr(self.result, "id", None) or (getattr(self.result, "key", None) if keys else None)
         return found if isinstance(found, str) else None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from importlib import metadata
 from typing import Any
 
@@ -77,7 +78,7 @@ class SpanListener:
                 span.set_status(Status(StatusCode.ERROR))
             if call.origin.id:
                 span.set_attribute("gen_ai.memory.store.id", call.origin.id)
-            if (id := call.record_id()) is not None:
+            if (id := call.record_id(keys=content_allowed())) is not None:
                 span.set_attribute("gen_ai.memory.record.id", id)
             if (number := call.count()) is not None:
                 span.set_attribute("gen_ai.memory.record.count", number)
@@ -91,21 +92,25 @@ class SpanListener:
 
 
 def _add_content(span: trace.Span, call: Call) -> None:
-    if isinstance(query := call.arguments().get("query"), str):
+    arguments = call.arguments()
+    if isinstance(query := arguments.get("query"), str):
         span.set_attribute("gen_ai.memory.query.text", query)
-    if records := _records(call.result):
+    if records := _records(call.result, arguments):
         span.set_attribute("gen_ai.memory.records", json.encode(records).decode())
 
 
-def _records(result: Any) -> list[dict[str, Any]]:
-    """Return the records that a call stored or found, in the form of the conventions' schema."""
+def _records(result: Any, arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the records that a call stored or found, in the form of the conventions' schema.
+
+    The content of one whose result does not repeat it is the argument `value`.
+    """
     several = getattr(result, "hits", result)
     found = []
     for one in several if isinstance(several, list) else [several]:
         if not hasattr(one, "to_dict"):
             continue
         fields = one.to_dict()
-        content = next((fields[name] for name in TEXTS if fields.get(name) is not None), fields)
+        content = next((fields[name] for name in TEXTS if fields.get(name) is not None), arguments.get("value", fields))
         known = {"id": fields.get("id") or fields.get("key"), "score": fields.get("score")}
         known["metadata"] = fields.get("metadata") or None
         found.append({"content": content, **{name: value for name, value in known.items() if value is not None}})

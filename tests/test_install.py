@@ -219,7 +219,7 @@ def test_gemini_has_its_hooks_and_servers_in_one_file() -> None:
         ("cursor", '{"a": 1, "a": 2}', "'a' appears twice"),
         ("cursor", "[" * 5000, "nested too deep"),
         ("codex", "a = 1\nb = [", "left as it is"),
-        ("codex", 'mcp_servers = { docs = { command = "docs" } }', "edit it by hand"),
+        ("codex", 'mcp_servers = { docs = { command = "docs" } }', "cannot be added to it without changing more"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_left_as_it_is(name: str, content: str, reason: str) -> None:
@@ -280,6 +280,117 @@ def test_a_password_is_a_variable_and_never_an_argument() -> None:
     entry = value_of(path)["mcpServers"]["mnemic"]
     assert entry["env"] == {"MNEMIC_STORE": "postgresql://me:s3cret@db/memory"}
     assert "s3cret" not in str(entry["args"])
+
+
+def test_a_password_is_never_in_a_file_of_a_project_or_in_a_diff(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = "postgresql://me:s3cret@db/memory"
+    refused = install("claude-code", "--project", "--store", url, "--yes")
+    assert refused.exit_code == 1
+    assert "set MNEMIC_STORE in the environment" in refused.stderr
+    assert not (tmp_path / ".mcp.json").exists()
+    shown = install("cursor", "--store", url, "--dry-run").output + install("cursor", "--store", url, "--json").output
+    assert "s3cret" not in shown
+    assert "postgresql://***@db/memory" in shown
+    monkeypatch.setenv("MNEMIC_STORE", url)
+    accepted = install("claude-code", "--project", "--hooks", "--yes")
+    assert "MNEMIC_STORE must be set in the environment that Claude Code is started in" in accepted.stderr
+    assert "s3cret" not in (tmp_path / ".mcp.json").read_text() + (tmp_path / ".claude" / "settings.json").read_text()
+
+
+def test_hooks_never_use_another_store_than_the_server() -> None:
+    url = "postgresql://me:s3cret@db/memory"
+    refused = install("claude-code", "--hooks", "--store", url, "--yes")
+    assert (refused.exit_code, configuration("claude-code").exists()) == (1, False)
+    assert "which hooks cannot carry: set MNEMIC_STORE" in refused.stderr
+    done("claude-code", "--hooks", "--store", "/data/a.db", "--scope", "acme")
+    done("claude-code", "--store", "/data/b.db")
+    path = hooks_path(CLIENTS["claude-code"], None)
+    assert path is not None
+    lines = [group["hooks"][0]["command"] for (group,) in value_of(path)["hooks"].values()]
+    assert all(line.endswith(" --store sqlite:////data/b.db") for line in lines)
+    assert install("claude-code", "--store", url, "--yes").exit_code == 1
+
+
+def test_what_others_added_to_an_entry_or_a_hook_stays() -> None:
+    path = configuration("cline")
+    entry = {"command": "old", "args": ["mcp", "--scope", "a"], "autoApprove": ["recall"], "disabled": True}
+    entry["env"] = {"KEY": "k", "MNEMIC_STORE": "postgresql://me:old@db/m"}
+    path.write_text(json.dumps({"mcpServers": {"mnemic": entry, "z": {}}}, indent=2))
+    done("cline", "--scope", "b")
+    found = value_of(path)["mcpServers"]["mnemic"]
+    assert found == {**entry, "command": found["command"], "args": ["mcp", "--scope", "b"], "env": {"KEY": "k"}}
+    done("cline", "--store", "postgresql://me:new@db/m")
+    assert value_of(path)["mcpServers"]["mnemic"]["env"] == {"KEY": "k", "MNEMIC_STORE": "postgresql://me:new@db/m"}
+    hooks = hooks_path(CLIENTS["claude-code"], None)
+    assert hooks is not None
+    hooks.parent.mkdir(parents=True)
+    own = {"type": "command", "command": "mnemic hook Stop --timeout 3 --scope a", "timeout": 99}
+    script = {"type": "command", "command": "cd / && mnemic hook Stop"}
+    hooks.write_text(json.dumps({"hooks": {"Stop": [{"matcher": "x", "hooks": [own, script]}]}}))
+    done("claude-code", "--scope", "b")
+    (group,) = value_of(hooks)["hooks"]["Stop"]
+    assert group["hooks"][0]["command"].endswith("mnemic hook Stop --scope b --timeout 3")
+    assert [group["matcher"], group["hooks"][0]["timeout"], group["hooks"][1]] == ["x", 99, script]
+    assert "nothing to change" in done("claude-code", "--scope", "b")
+
+
+def test_a_table_of_codex_may_have_tables_within_it() -> None:
+    path = configuration("codex")
+    done("codex")
+    entry = path.read_text() + 'startup_timeout_sec = 30\n\n[mcp_servers.mnemic.env]\nKEY = "k"\n'
+    other = '\n[mcp_servers.z]\ncommand = "z"\n'
+    path.write_text(entry + other)
+    assert "nothing to change" in done("codex")
+    done("codex", "--scope", "acme")
+    found = value_of(path)["mcp_servers"]["mnemic"]
+    assert found["args"] == ["mcp", "--scope", "acme"]
+    assert [found["startup_timeout_sec"], found["env"]] == [30, {"KEY": "k"}]
+    done("codex", "--remove")
+    assert path.read_text() == other
+
+
+def test_an_install_on_one_line_changes_nothing_the_second_time() -> None:
+    path = configuration("cursor")
+    path.write_text('{"mcpServers":{"o":{"command":"x"}}}')
+    done("cursor")
+    first = path.read_text()
+    assert "nothing to change" in done("cursor")
+    done("cursor", "--scope", "acme")
+    assert path.read_text() == first.replace('["mcp"]', '["mcp", "--scope", "acme"]')
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--profile", "default,bogus"], "profile must be one of"),
+        (["--store", "foo://x"], "no installed back-end serves foo://"),
+        (["--key-file", "nosuch.key"], "there is no file"),
+        (["--key-file", "-"], "there is no file"),
+    ],
+)
+def test_what_cannot_work_is_not_installed(options: list[str], reason: str) -> None:
+    result = install("cursor", *options, "--dry-run")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert reason in result.stderr
+
+
+def test_a_project_is_the_repository_that_the_folder_is_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "src").mkdir()
+    monkeypatch.chdir(tmp_path / "src")
+    done("cursor", "--project")
+    assert (tmp_path / ".cursor" / "mcp.json").exists()
+
+
+def test_a_tilde_is_the_home_folder(home: Path) -> None:
+    path = configuration("cursor")
+    for store in ("~/my memory.db", "sqlite:///~/my%20memory.db"):
+        done("cursor", "--store", store)
+        assert value_of(path)["mcpServers"]["mnemic"]["args"] == ["mcp", "--store", f"sqlite:///{home}/my%20memory.db"]
+    run = CliRunner().invoke(main, ["remember", "acme", "x", "--store", "~/m.db"])
+    assert (run.exit_code, (home / "m.db").exists()) == (0, True), run.output
 
 
 def test_the_file_of_a_store_is_absolute_since_clients_start_elsewhere(tmp_path: Path) -> None:
@@ -402,4 +513,5 @@ def test_the_server_of_a_project_has_its_scope(tmp_path: Path, monkeypatch: pyte
     assert CliRunner().invoke(main, ["mcp", "--project", "--store", "memory://"]).exit_code == 0
     monkeypatch.setenv("CLAUDE_PROJECT_DIR", str(tmp_path / "elsewhere"))
     assert CliRunner().invoke(main, ["mcp", "--project", "--store", "memory://"]).exit_code == 0
+    assert CliRunner().invoke(main, ["mcp", "--project", "--scope", "x", "--store", "memory://"]).exit_code == 2
     assert served == [str(project_scope(tmp_path)), str(project_scope(tmp_path / "elsewhere"))]

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from ..clients.known import AFTER_TURN, BEFORE_TURN, CLIENTS, EVENTS
-from ..errors import MissingExtraError, NotFoundError, StoreError
+from ..errors import InvalidValueError, MissingExtraError, NotFoundError, StoreError
 from .options import (
     SCOPE,
     STORE,
@@ -19,13 +20,14 @@ from .options import (
     default_store,
     default_store_options,
     json_option,
+    names_option,
     open_store,
 )
 from .output import print_json, printable
 
 if TYPE_CHECKING:
     from ..clients.hooks import Event
-    from ..clients.known import Command
+    from ..clients.known import Client, Command
     from ..clients.watchdog import Watchdog
     from ..records import ScopePath
     from ..sync import Memory, Scope
@@ -45,7 +47,13 @@ MAX_INPUT = 64 * 1024 * 1024
 @click.option("--hooks", is_flag=True, help="Also recall for each prompt and store each turn, by the client's hooks.")
 @click.option("--store", "-s", type=STORE, envvar="MNEMIC_STORE", show_envvar=True, help="The store that it uses.")
 @click.option("--scope", type=SCOPE, help="The scope that it uses.")
-@click.option("--profile", metavar="NAME,…", help="The tools that it offers, as for mnemic mcp.")
+@click.option(
+    "--profile",
+    "profiles",
+    callback=names_option,
+    metavar="NAME,…",
+    help="The tools that it offers, as for mnemic mcp.",
+)
 @click.option("--key-file", metavar="FILE", help="A file with the key of an encrypted store.")
 @click.option("--key-env", metavar="NAME", help="The same, in an environment variable that the client passes on.")
 @click.option("--remove", is_flag=True, help="Take back what an earlier install added.")
@@ -66,15 +74,17 @@ def install(
     from ..checks import check_extra
     from ..clients.install import plan_install, plan_removal
     from ..clients.known import find_client
+    from ..clients.project import checkout_folder
 
     known = find_client(client)
-    folder = Path.cwd() if project else None
+    folder = checkout_folder(Path.cwd()) if project else None
     if remove:
         changes = plan_removal(known, folder)
     else:
         check_extra("mcp", "an MCP server", "mcp")
-        server, hook = _commands(known.terminal, folder, **options)
-        changes = plan_install(known, folder, server, hook if hooks else None)
+        source = click.get_current_context().get_parameter_source("store")
+        server, hook = _commands(known, folder, source is ParameterSource.ENVIRONMENT, **options)
+        changes = plan_install(known, folder, server, hook, hooks=hooks)
     if as_json:
         print_json([{"file": str(change.path), "diff": change.diff()} for change in changes])
     for change in () if as_json else changes:
@@ -94,38 +104,58 @@ install.help = (install.help or "").format(names=", ".join(sorted(CLIENTS)))
 
 
 def _commands(
-    terminal: bool,
+    client: Client,
     folder: Path | None,
+    inherited: bool,
     store: str | None,
     scope: ScopePath | None,
-    profile: str | None,
+    profiles: tuple[str, ...],
     key_file: str | None,
     key_env: str | None,
 ) -> tuple[Command, Command]:
-    """Return the commands of the server and of the hooks."""
-    from ..clients.install import find_program
-    from ..clients.known import Command
-    from ..clients.project import project_scope
-    from ..store.registry import StoreURL
+    """Return the commands of the server and of the hooks; `inherited` says that the store is that of the environment.
 
+    Raises InvalidValueError or NotFoundError for what cannot work.
+    """
+    from ..checks import check_names
+    from ..clients.install import find_program
+    from ..clients.known import STORE_VARIABLE, Command
+    from ..clients.project import project_scope
+    from ..files import read_file
+    from ..store.registry import find
+    from .mcp import PROFILES
+
+    terminal = client.terminal
+    check_names(profiles, "profile", PROFILES)
+    if key_file is not None:
+        key_file = str(Path(key_file).expanduser().absolute())
+        read_file(key_file, 1)
     program, *start = find_program(portable=terminal or folder is not None)
     options: list[str] = []
     variables: dict[str, str] = {}
     if store is not None:
         url = _absolute(store)
         # Every user of the machine can see arguments, so a URL with secrets is no argument.
-        if str(StoreURL.parse(url)) == url:
+        secret = str(find(url)[0]) != url
+        if not secret:
             options += ["--store", url]
-        else:
-            variables["MNEMIC_STORE"] = url
-    for name, value in (("--key-file", key_file and str(Path(key_file).absolute())), ("--key-env", key_env)):
+        elif folder is None:
+            variables[STORE_VARIABLE] = url
+        elif not inherited:
+            raise InvalidValueError(
+                f"the URL of the store has a password, and files of a project are shared: set {STORE_VARIABLE} in the "
+                f"environment that {client.title} is started in, and do not give --store"
+            )
+        if secret and inherited and (folder is not None or client.hooks is not None):
+            click.echo(f"{STORE_VARIABLE} must be set in the environment that {client.title} is started in", err=True)
+    for name, value in (("--key-file", key_file), ("--key-env", key_env)):
         options += [name, value] if value else []
     fixed = ["--scope", str(scope)] if scope is not None else []
     server = fixed or (["--project"] if terminal else ["--scope", str(project_scope(folder))] if folder else [])
-    tools = ["--profile", profile] if profile else []
+    tools = ["--profile", ",".join(profiles)] if profiles else []
     return (
         Command(program, [*start, "mcp", *options, *server, *tools], variables),
-        Command(program, [*start, "hook", *options, *fixed], variables),
+        Command(program, [*start, "hook", *options, *fixed], {} if inherited else variables),
     )
 
 
@@ -158,7 +188,7 @@ class HookCommand(click.Command):
 
 
 @click.command(cls=HookCommand)
-@click.argument("event", type=click.Choice(EVENTS, case_sensitive=False), metavar="EVENT")
+@click.argument("event", type=click.Choice(EVENTS), metavar="EVENT")
 @click.option("--scope", type=SCOPE, help="The scope to use; by default that of the project.")
 @click.option("--max-tokens", type=click.IntRange(1), default=800, show_default=True, help="The size of an answer.")
 @click.option("--min-score", type=float, default=0.3, show_default=True, help="Leave out what answers less well.")

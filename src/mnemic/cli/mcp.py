@@ -68,9 +68,13 @@ def mcp(
     if graph_file is not None and profiles == ("graph",):
         # With a file, the profile graph has no use for a store.
         store = StoreChoice("memory://", None)
+    if graph_file is not None:
+        graph_file = graph_file.expanduser()
     if project:
         from ..clients.project import current_scope
 
+        if click.get_current_context().get_parameter_source("scope") is ParameterSource.COMMANDLINE:
+            raise click.UsageError("--project and --scope name different scopes: give one of them.")
         scope = current_scope()
 
     announce_new(store)

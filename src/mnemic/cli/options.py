@@ -46,12 +46,28 @@ class StoreType(_Type):
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the URL."""
-        if "://" in value or "?" in value or not value:
-            return value
+        from pathlib import Path
         from urllib.parse import quote
 
+        # Configuration files of clients have no shell that expands it.
+        scheme, slashes, rest = value.partition(":///")
+        if slashes and scheme.lower() == "sqlite" and rest.startswith("~/"):
+            return f"{scheme}:///{quote(str(Path.home()), safe='/:')}{rest[1:]}"
+        if "://" in value or "?" in value or not value:
+            return value
+        value = str(Path(value).expanduser()) if value.startswith("~/") else value
         # ':' and '@' stay, so that errors recognize and mask what was meant as a user and a password.
         return f"sqlite:///{quote(value, safe='/:@')}"
+
+
+class KeyFileType(click.File):
+    """A file that is opened; ~ is the home folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the open file."""
+        from pathlib import Path
+
+        return super().convert(str(Path(value).expanduser()) if isinstance(value, str) else value, param, ctx)
 
 
 class ScopeType(_Type):
@@ -131,7 +147,7 @@ def key_options(prefix: str = "", whose: str = "an encrypted store") -> Callable
         @click.option(
             f"--{prefix}key-file",
             multiple=True,
-            type=click.File("rb"),
+            type=KeyFileType("rb"),
             metavar="FILE",
             help=f"A file with the key of {whose}, - for stdin. Given again, a further key to read with.",
         )
@@ -281,10 +297,14 @@ def _find_existing(url: str) -> None:
 
 def announce_new(store: StoreChoice) -> None:
     """Say on stderr that a store will be created, if there is none yet."""
+    if not exists(store):
+        _say_new(store)
+
+
+def _say_new(store: StoreChoice) -> None:
     from ..store import registry
 
-    if not exists(store):
-        click.echo(f"new store: {registry.StoreURL.parse(store.url)}", err=True)
+    click.echo(f"new store: {registry.StoreURL.parse(store.url)}", err=True)
 
 
 @contextmanager
@@ -292,11 +312,12 @@ def open_store(store: StoreChoice, *, create: bool = False, **options: Any) -> I
     """Open a memory; raises NotFoundError if there is no store yet, which with `create` is made."""
     from ..api import open
 
+    new = create and not exists(store)
     if not create:
         _find_existing(store.url)
-    else:
-        announce_new(store)
     with open(store.url, encryption_key=store.keys, **options) as memory:
+        if new:
+            _say_new(store)
         yield memory
 
 

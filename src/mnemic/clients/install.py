@@ -8,7 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,29 @@ from msgspec import Struct
 
 from ..errors import ConflictError, InvalidValueError
 from ..files import read_file, replace_file
+from ..store.registry import masked
 from . import toml_text
 from .json_text import JsonText
-from .known import HOOK_SECONDS, SERVER, Client, Command, Hooks, config_path, hooks_path
+from .known import (
+    ENV,
+    HOOK_SECONDS,
+    OPENCODE_ENV,
+    SERVER,
+    STORE_VARIABLE,
+    Client,
+    Command,
+    Hooks,
+    config_path,
+    hooks_path,
+)
 
 _OWN_HOOK = re.compile(r"""\bmnemic(?:\.exe)?["']?\s+hook\s""")
 """How the command of one of our hooks looks."""
+_SHELL = re.compile(r"[&|;<>$`\n]")
+"""Characters that make a hook more than a program with arguments."""
+_URL = re.compile(r"""[A-Za-z][A-Za-z0-9+.-]*://[^\s"'\\]+""")
+_FOLLOWING = ("--store", "-s", "--scope", "--key-file", "--key-env")
+"""Options of a hook that are those of the server."""
 Document = dict[str, Any]
 
 
@@ -33,11 +50,12 @@ class Change(Struct, frozen=True):
     after: bytes
 
     def diff(self) -> str:
-        """Return the change as a unified diff."""
+        """Return the change as a unified diff; passwords in URLs are masked."""
         old, new = (text.decode().splitlines(keepends=True) for text in (self.before or b"", self.after))
         name = str(self.path)
         lines = difflib.unified_diff(old, new, name if self.before is not None else "/dev/null", name)
-        return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
+        text = "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
+        return _URL.sub(lambda found: masked(found[0]), text)
 
     def make(self) -> None:
         """Write the file; raises ConflictError if it changed since it was read."""
@@ -47,21 +65,26 @@ class Change(Struct, frozen=True):
         replace_file(self.path, self.after, keep_mode=True)
 
 
-def plan_install(client: Client, project: Path | None, server: Command, hooks: Command | None) -> list[Change]:
-    """Return the changes that add our entry, and hooks if their command is given; none if all is there.
+def plan_install(
+    client: Client, project: Path | None, server: Command, hook: Command, *, hooks: bool = False
+) -> list[Change]:
+    """Return the changes that add our entry, and with `hooks` hooks with their command; none if all is there.
 
-    Raises InvalidValueError if the client has no such file, or a file cannot be read as what it should be.
+    What others added to the entry stays. Hooks of an earlier install get the new command, and keep options such as
+    --timeout. Raises InvalidValueError if the client has no such file, a file cannot be read as what it should be,
+    or hooks would need a variable, which they cannot carry.
     """
     path = config_path(client, project)
     if path is None:
         where = "the user" if project is None else "a project"
         raise InvalidValueError(f"{client.title} has no configuration for {where}")
+    file = hooks_path(client, project)
+    if hooks and file is None:
+        raise InvalidValueError(f"{client.title} has no hooks that Mnemic knows")
     edits = [(path, lambda text: _with_entry(text, path, client, server))]
-    if hooks is not None:
-        if client.hooks is None or (file := hooks_path(client, project)) is None:
-            raise InvalidValueError(f"{client.title} has no hooks that Mnemic knows")
+    if file is not None and client.hooks is not None:
         known = client.hooks
-        edits.append((file, lambda text: _with_hooks(text, known, hooks)))
+        edits.append((file, lambda text: _with_hooks(text, known, hook, hooks)))
     return _changes(edits)
 
 
@@ -110,12 +133,55 @@ def _read(path: Path) -> bytes | None:
 def _with_entry(text: str, path: Path, client: Client, command: Command) -> str:
     entry = client.entry(command)
     if path.suffix == ".toml":
-        found = toml_text.set_table(text, (*client.servers, SERVER), entry)
-        return _checked(toml_text.parse, text, found, lambda document: _put(document, client.servers, entry))
+        place = (*client.servers, SERVER)
+        wanted = _merged(_at(toml_text.parse(text), place), entry, client)
+        found = text
+        if _at(toml_text.parse(text), place) != wanted:
+            apart = {name for name in wanted if toml_text.has_table(text, (*place, name))}
+            found = toml_text.set_table(
+                text, place, {name: value for name, value in wanted.items() if name not in apart}
+            )
+            for name in apart:
+                found = toml_text.set_table(found, (*place, name), wanted[name])
+        return _checked(toml_text.parse, text, found, lambda document: _put(document, client.servers, wanted))
     document = JsonText(text)
     servers = _servers(document, client)
-    found = document.set((*servers, SERVER), entry).text
-    return _checked(_value, document.text, found, lambda document: _put(document, servers, entry))
+    place = (*servers, SERVER)
+    old = _at(document.root.value, place)
+    wanted = _merged(old, entry, client)
+    edited = document
+    if not isinstance(old, dict) or old.get("command") is None:
+        edited = document.set(place, wanted)
+    for name in dict.fromkeys([*wanted, *old]) if edited is document else ():
+        if old.get(name) == wanted.get(name):
+            continue
+        if name in (ENV, OPENCODE_ENV) and name in old:
+            new = wanted.get(name, {}).get(STORE_VARIABLE)
+            inner = (*place, name, STORE_VARIABLE)
+            edited = edited.remove(inner) if new is None else edited.set(inner, new)
+        else:
+            edited = edited.set((*place, name), wanted[name])
+    return _checked(_value, document.text, edited.text, lambda document: _put(document, servers, wanted))
+
+
+def _merged(old: Any, entry: Document, client: Client) -> Document:
+    """Return our entry with what others added to the old one; our variable is only in it if the new one has it."""
+    if not isinstance(old, dict):
+        return entry
+    found = {**entry, **old} | {name: entry[name] for name in ("command", "args") if name in entry}
+    name = OPENCODE_ENV if client.servers[0] == "mcp" else ENV
+    if isinstance(kept := old.get(name, {}), dict):
+        variables = {key: value for key, value in kept.items() if key != STORE_VARIABLE} | entry.get(name, {})
+        found.pop(name, None)
+        if variables or (name in old and not kept):
+            found[name] = variables
+    return found
+
+
+def _at(document: Any, path: tuple[str, ...]) -> Any:
+    for name in path:
+        document = document.get(name) if isinstance(document, dict) else None
+    return document
 
 
 def _without_entry(text: str, path: Path, client: Client) -> str:
@@ -135,15 +201,54 @@ def _servers(document: JsonText, client: Client) -> tuple[str, ...]:
     return nested if client.servers == ("mcp",) and document.find(*nested) is not None else client.servers
 
 
-def _with_hooks(text: str, known: Hooks, command: Command) -> str:
-    document = JsonText(text)
-    wanted = {event: _group(event, known, command) for event in known.events}
-    if _own_groups(document.root.value) == {event: [group] for event, group in wanted.items()}:
+def _with_hooks(text: str, known: Hooks, command: Command, add: bool) -> str:
+    document = JsonText(text) if text.strip() or add else None
+    if document is None:
         return text
-    document = _without_hooks(text)
-    for event, group in wanted.items():
-        document = document.append(("hooks", event), group)
-    return document.text
+    own = list(_own_hooks(document.root.value))
+    if (own or add) and command.variables:
+        raise InvalidValueError(
+            f"the URL of the store has a password, which hooks cannot carry: set {STORE_VARIABLE} in the environment "
+            "that the client is started in, and do not give --store"
+        )
+    for path, entry in own:
+        if (new := _updated(str(entry["command"]), command)) != entry["command"]:
+            document = document.set((*path, "command"), new)
+    for event in known.events if add else ():
+        if not any(path[1] == event for path, _ in own):
+            document = document.append(("hooks", event), _group(event, known, command))
+    return document.text if document.root.value != JsonText(text).root.value else text
+
+
+def _own_hooks(document: Document) -> Iterator[tuple[tuple[str | int, ...], Document]]:
+    """Yield our hooks and where they are."""
+    hooks = document.get("hooks")
+    for event, groups in hooks.items() if isinstance(hooks, dict) else ():
+        for place, group in enumerate(groups if isinstance(groups, list) else ()):
+            inner = group.get("hooks") if isinstance(group, dict) else None
+            for n, entry in enumerate(inner if isinstance(inner, list) else ()):
+                if _is_own(entry):
+                    yield ("hooks", event, place, "hooks", n), entry
+
+
+def _updated(old: str, command: Command) -> str:
+    """Return the new command of a hook, with the options that a user gave the old one; a shell script stays."""
+    posix = sys.platform != "win32"
+    try:
+        words = [word if posix else word.strip('"') for word in shlex.split(old, posix=posix)]
+    except ValueError:
+        return old
+    if _SHELL.search(old) or "hook" not in words[:-1] or "=" in words[0]:
+        return old
+    start = words.index("hook") + 1
+    event, rest = words[start], words[start + 1 :]
+    kept: list[str] = []
+    while rest:
+        size = 2 if len(rest) > 1 and "=" not in rest[0] and not rest[1].startswith("--") else 1
+        if rest[0].partition("=")[0] not in _FOLLOWING:
+            kept += rest[:size]
+        rest = rest[size:]
+    return _hook_line(event, command, kept)
 
 
 def _without_hooks(text: str) -> JsonText:
@@ -162,24 +267,19 @@ def _without_hooks(text: str) -> JsonText:
     return document
 
 
-def _own_groups(document: Document) -> dict[str, list[Any]]:
-    hooks = document.get("hooks")
-    found = {
-        event: [group for group in groups if isinstance(group, dict) and any(map(_is_own, group.get("hooks") or ()))]
-        for event, groups in (hooks.items() if isinstance(hooks, dict) else ())
-        if isinstance(groups, list)
-    }
-    return {event: groups for event, groups in found.items() if groups}
-
-
 def _is_own(entry: Any) -> bool:
     return isinstance(entry, dict) and _OWN_HOOK.search(str(entry.get("command"))) is not None
 
 
 def _group(event: str, known: Hooks, command: Command) -> Document:
-    words = [command.program, *command.arguments[:1], event, *command.arguments[1:]]
-    text = subprocess.list2cmdline(words) if sys.platform == "win32" else shlex.join(words)
-    return {"hooks": [{"type": "command", "command": text, "timeout": HOOK_SECONDS * known.second}]}
+    line = _hook_line(event, command)
+    return {"hooks": [{"type": "command", "command": line, "timeout": HOOK_SECONDS * known.second}]}
+
+
+def _hook_line(event: str, command: Command, options: Sequence[str] = ()) -> str:
+    place = command.arguments.index("hook") + 1
+    words = [command.program, *command.arguments[:place], event, *command.arguments[place:], *options]
+    return subprocess.list2cmdline(words) if sys.platform == "win32" else shlex.join(words)
 
 
 def _checked(parse: Callable[[str], Document], before: str, after: str, change: Callable[[Document], None]) -> str:
@@ -193,9 +293,10 @@ def _checked(parse: Callable[[str], Document], before: str, after: str, change: 
     if SERVER not in str(found):
         # An emptied object stays if it has a comment.
         change(found)
-    same = found == wanted
-    if not same:
-        raise InvalidValueError(f"its entry {SERVER!r} cannot be changed without changing more: edit it by hand")
+    if found != wanted:
+        there = SERVER in str(parse(before))
+        what = f"its entry {SERVER!r} cannot be changed" if there else f"the entry {SERVER!r} cannot be added to it"
+        raise InvalidValueError(f"{what} without changing more: edit it by hand")
     return after
 
 

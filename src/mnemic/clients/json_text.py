@@ -70,16 +70,18 @@ class JsonText:
             node = member.node
         return node
 
-    def set(self, path: tuple[str, ...], value: Any) -> JsonText:
-        """Return the document with a value at a path of names; missing objects are added.
+    def set(self, path: tuple[str | int, ...], value: Any) -> JsonText:
+        """Return the document with a value at a path; missing objects are added.
 
         Raises InvalidValueError if something on the path is not an object.
         """
         node, depth = self._deepest(path)
         if depth == len(path):
-            return self._replaced(node.start, node.end, self._written(value, depth))
+            on_one_line = node.members and "\n" not in self.text[node.start : node.end]
+            text = json.dumps(value, ensure_ascii=False) if on_one_line else self._written(value, depth)
+            return self._replaced(node.start, node.end, text)
         if not isinstance(node.value, dict):
-            raise InvalidValueError(f"{'.'.join(path[:depth])} is not an object")
+            raise InvalidValueError(f"{'.'.join(map(str, path[:depth]))} is not an object")
         for name in reversed(path[depth + 1 :]):
             value = {name: value}
         return self._added(node, depth, value, f"{json.dumps(path[depth])}: ")
@@ -127,7 +129,7 @@ class JsonText:
         inner = self.text[parent.start + 1 : member.start] + self.text[member.node.end : parent.end - 1]
         return not inner.replace(",", "").strip()
 
-    def _deepest(self, path: tuple[str, ...]) -> tuple[Node, int]:
+    def _deepest(self, path: tuple[str | int, ...]) -> tuple[Node, int]:
         for depth in range(len(path), -1, -1):
             if (node := self.find(*path[:depth])) is not None:
                 return node, depth

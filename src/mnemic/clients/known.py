@@ -12,7 +12,10 @@ from ..checks import check_choice
 
 SERVER = "mnemic"
 """The name of our entry."""
-
+STORE_VARIABLE = "MNEMIC_STORE"
+"""The environment variable that names a store."""
+ENV, OPENCODE_ENV = "env", "environment"
+"""Names of the variables in an entry."""
 HOOK_SECONDS = 15
 """After how long a client ends a hook, which ends itself before."""
 BEFORE_TURN = ("UserPromptSubmit", "BeforeAgent")
@@ -62,9 +65,9 @@ class Client(NamedTuple):
         """Return the entry that starts a server."""
         if self.servers[0] == "mcp":
             found = {"type": "local", "command": [command.program, *command.arguments], "enabled": True}
-            return found | ({"environment": dict(command.variables)} if command.variables else {})
+            return found | ({OPENCODE_ENV: dict(command.variables)} if command.variables else {})
         found = {**self.fields, "command": command.program, "args": command.arguments}
-        return found | ({"env": dict(command.variables)} if command.variables else {})
+        return found | ({ENV: dict(command.variables)} if command.variables else {})
 
 
 _CODE = "Code/User/globalStorage/{}/settings/{}"

@@ -31,14 +31,15 @@ def project_scope(folder: Path) -> ScopePath:
 
 def project_folder(folder: Path) -> Path:
     """Return the repository that a folder is in, of a worktree its main repository; else the folder itself."""
+    place = checkout_folder(folder)
+    mark = place / ".git"
+    return _main_repository(mark) or place if mark.is_file() else place
+
+
+def checkout_folder(folder: Path) -> Path:
+    """Return the root of the repository or worktree that a folder is in; else the folder itself."""
     start = folder.resolve()
-    for place in (start, *start.parents):
-        mark = place / ".git"
-        if mark.is_dir():
-            return place
-        if mark.is_file():
-            return _main_repository(mark) or place
-    return start
+    return next((place for place in (start, *start.parents) if (place / ".git").exists()), start)
 
 
 def _main_repository(mark: Path) -> Path | None:

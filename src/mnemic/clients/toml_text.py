@@ -30,17 +30,23 @@ def set_table(text: str, path: tuple[str, ...], values: dict[str, Any]) -> str:
 
 
 def remove_table(text: str, path: tuple[str, ...]) -> str:
-    """Return the document without a table; the empty line before it goes too."""
-    if (span := _span(text, path)) is None:
-        return text
-    before = text[: span[0]]
-    shorter = re.sub(r"(^|(?<=\n))\r?\n\Z", "", before)
-    return shorter + text[span[1] :]
+    """Return the document without a table and the tables within it; the empty line before each goes too."""
+    while (span := _span(text, path) or _span(text, path, within=True)) is not None:
+        before = text[: span[0]]
+        shorter = re.sub(r"(^|(?<=\n))\r?\n\Z", "", before)
+        text = shorter + text[span[1] :]
+    return text
 
 
-def _span(text: str, path: tuple[str, ...]) -> tuple[int, int] | None:
-    """Return where a table is: its header, and the lines up to an empty one, a comment or another header."""
+def has_table(text: str, path: tuple[str, ...]) -> bool:
+    """Return whether a table has a header of its own."""
+    return _span(text, path) is not None
+
+
+def _span(text: str, path: tuple[str, ...], within: bool = False) -> tuple[int, int] | None:
+    """Return where a table or one within it is: its header, and the lines up to an empty one, a comment or a header."""
     names = r"\s*\.\s*".join(rf'(?:{re.escape(name)}|"{re.escape(name)}")' for name in path)
+    names += r"\s*\.[^\]\r\n]+" if within else ""
     found = re.search(
         rf"^[ \t]*\[\s*{names}\s*\][^\r\n]*(?:\r?\n|\Z)(?:[ \t]*[^\s#\[][^\r\n]*(?:\r?\n|\Z))*", text, re.MULTILINE
     )

@@ -111,20 +111,26 @@ def test_two_clients_on_one_file_and_a_killed_server(tmp_path: Path) -> None:
 
 
 CLIENT = {"name": "test", "version": "1"}
+CUT = {"name": "remember", "arguments": {"text": "emoji cut \ud83d"}}
 
 
 def speak(process: subprocess.Popen[str], method: str, **params: Any) -> Any:
     """Send a request as a line, and return the result: every line of the output is of the protocol."""
+    return answer_to(process, json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}))["result"]
+
+
+def answer_to(process: subprocess.Popen[str], line: str) -> Any:
+    """Send a line, and return the next one."""
     assert process.stdin is not None
     assert process.stdout is not None
-    process.stdin.write(json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}) + "\n")
+    process.stdin.write(f"{line}\n")
     process.stdin.flush()
-    return json.loads(process.stdout.readline())["result"]
+    return json.loads(process.stdout.readline())
 
 
 @pytest.mark.parametrize("stop", ["close", "interrupt", "vanish"])
 def test_only_the_protocol_is_printed_and_the_end_is_clean(tmp_path: Path, stop: str) -> None:
-    """Without options, the store is in the user's data folder; a line that is no JSON does not stop the server."""
+    """Without options, the store is in the user's data folder; every line that is no message is answered."""
     environment = {**os.environ, "XDG_DATA_HOME": str(tmp_path), "HOME": str(tmp_path)}
     environment.pop("MNEMIC_STORE", None)
     with subprocess.Popen(
@@ -137,7 +143,18 @@ def test_only_the_protocol_is_printed_and_the_end_is_clean(tmp_path: Path, stop:
     ) as process:
         speak(process, "initialize", protocolVersion="2025-11-25", capabilities={}, clientInfo=CLIENT)
         assert process.stdin is not None
-        process.stdin.write("this is no JSON\n")
+        half = {"jsonrpc": "2.0", "id": "half", "method": "tools/call", "params": CUT}
+        for line, code, id in (
+            ("this is no JSON", types.PARSE_ERROR, None),
+            ("[" * 100_000, types.PARSE_ERROR, None),
+            ("\n[1]", types.INVALID_REQUEST, None),
+            ('{"id": 7, "method": "tools/list"}', types.INVALID_REQUEST, 7),
+            ('{"method": "no notification"}\n{"jsonrpc": "2.0"}', types.INVALID_REQUEST, None),
+            (json.dumps(half), types.INVALID_PARAMS, "half"),
+        ):
+            answer = answer_to(process, line)
+            assert (answer["error"]["code"], answer["id"]) == (code, id)
+        assert "lone surrogate" in answer["error"]["message"]
         assert speak(process, "tools/list")["tools"]
         if stop == "interrupt":
             process.send_signal(signal.SIGINT)

@@ -2,6 +2,6 @@
 
 from .server import PROFILES as PROFILES
 from .server import build_server as build_server
-from .server import serve_stdio as serve_stdio
+from .stdio import serve_stdio as serve_stdio
 
 __all__ = ["PROFILES", "build_server", "serve_stdio"]

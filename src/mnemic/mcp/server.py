@@ -1,12 +1,8 @@
-"""The MCP server of a scope: profiles of tools, and what it says over stdio or HTTP."""
+"""The MCP server of a scope: profiles of tools, and what it answers, over stdio or HTTP."""
 
 from __future__ import annotations
 
-import asyncio
-import os
-import sys
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -15,20 +11,16 @@ import mcp_types as types
 from mcp import MCPError
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
-from mcp.server.stdio import stdio_server
 
 from ..checks import check_choice, shown
 from ..errors import InvalidValueError, MnemicError, NotFoundError
-from ..memory import AsyncMemory
-from ..records import ScopePath
 from ..scope import AsyncScope
-from ..tokens import DEFAULT_ENCODING, encoding
 from . import resources
 from .chatgpt_tools import CHATGPT_TOOLS
 from .default_tools import DEFAULT_TOOLS
 from .files_tools import FILES_TOOLS
 from .graph_tools import GRAPH_TOOLS
-from .tools import LOG, Call, Tool
+from .tools import Call, Tool
 
 Context: TypeAlias = ServerRequestContext[Any, Any]
 ScopeOf: TypeAlias = Callable[[Context], AsyncScope]
@@ -149,50 +141,3 @@ def _client(ctx: Context) -> str | None:
     params = ctx.session.client_params
     name = "" if params is None else "".join(c for c in params.client_info.name[:100] if c.isprintable())
     return name or None
-
-
-async def serve_stdio(
-    memory: AsyncMemory, scope: ScopePath, profiles: Sequence[str], *, graph_file: Path | None = None
-) -> None:
-    """Serve one client over stdin and stdout until it closes them."""
-    place = memory.scope(scope)
-    server = build_server(lambda ctx: place, profiles, graph_file=graph_file)
-    async with stdio_server(stdout=_Output()) as (incoming, outgoing):  # type: ignore[arg-type]
-        warming = asyncio.create_task(_warm(memory, scope))
-        try:
-            await server.run(incoming, outgoing, server.create_initialization_options())
-        finally:
-            warming.cancel()
-            with suppress(asyncio.CancelledError):
-                await warming
-
-
-class _Output:
-    """Standard output without the two changes of thread that the SDK takes for each line.
-
-    Whatever else the process prints goes to stderr, so that it does not mix with the protocol.
-    """
-
-    def __init__(self) -> None:
-        sys.stdout.flush()
-        self._descriptor = os.dup(1)
-        os.dup2(2, 1)
-
-    async def write(self, line: str) -> None:
-        left = line.encode()
-        # A client that is gone closes the input too, which ends the server.
-        with suppress(BrokenPipeError):
-            while left:
-                left = left[os.write(self._descriptor, left) :]
-
-    async def flush(self) -> None:
-        """Nothing is buffered."""
-
-
-async def _warm(memory: AsyncMemory, scope: ScopePath) -> None:
-    """Load the index and the token counter while the client connects, so that its first calls are fast."""
-    try:
-        await memory.warm(scope)
-        await asyncio.to_thread(encoding(DEFAULT_ENCODING).count, "")
-    except MnemicError as error:
-        LOG.warning("the index is not loaded yet (%s)", type(error).__name__)

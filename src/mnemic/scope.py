@@ -294,7 +294,8 @@ class AsyncScope:
         It has, oldest first and without repetition: the system message and running summary of the `session`, up
         to `k` recalled hits for the query (by default the user's last message), and the session's newest turns.
         Recalled text is quoted in a user message, since anyone may have written it. `share` of the budget is for
-        recall; what it does not use goes to older turns. `min_score` and the filters are those of `recall`.
+        recall; what it does not use goes to older turns. If the best hit is too long for it, its text is cut.
+        `min_score` and the filters are those of `recall`.
         Raises BudgetError if the system message and the last turn do not fit.
         """
         chat = None if session is None else self.session(session)

@@ -296,17 +296,17 @@ class Notes:
 
     def write(
         self, key: str, value: JSON, *, description: str | None = None, metadata: Mapping[str, Any] | None = None,
-        if_version: int | None = None,
+        source: str | None = None, if_version: int | None = None,
     ) -> NoteInfo:
         """Write a value under a key of this scope, replacing the previous one.
 
-        An omitted description or metadata stays unchanged. With `if_version`, the note must have that version, 0
-        for new; otherwise ConflictError is raised, whose `current` is the stored version. Without, ConflictError
-        means that concurrent writes won every attempt. Raises LimitError if a limit would be exceeded,
-        InvalidValueError if the value is not JSON.
+        An omitted description or metadata stays unchanged; `source` is the origin of this value. With `if_version`,
+        the note must have that version, 0 for new; otherwise ConflictError is raised, whose `current` is the stored
+        version. Without, ConflictError means that concurrent writes won every attempt. Raises LimitError
+        if a limit would be exceeded, InvalidValueError if the value is not JSON.
         """
         return self._driver.run(self._async.write(
-            key, value, description=description, metadata=metadata, if_version=if_version,
+            key, value, description=description, metadata=metadata, source=source, if_version=if_version,
         ))
 
     def read(self, key: str) -> JSON:
@@ -325,9 +325,12 @@ class Notes:
         """Return a note of this scope with its value, description and version; raises NotFoundError."""
         return self._driver.run(self._async.get(key))
 
-    def delete(self, key: str) -> bool:
-        """Delete a note of this scope; return whether it existed."""
-        return self._driver.run(self._async.delete(key))
+    def delete(self, key: str, *, if_version: int | None = None) -> bool:
+        """Delete a note of this scope; return whether it existed.
+
+        With `if_version`, a note with another version is not deleted, and ConflictError is raised.
+        """
+        return self._driver.run(self._async.delete(key, if_version=if_version))
 
     def rename(self, key: str, to: str) -> NoteInfo:
         """Change the key of a note of this scope.
@@ -816,7 +819,8 @@ class Scope:
         It has, oldest first and without repetition: the system message and running summary of the `session`, up
         to `k` recalled hits for the query (by default the user's last message), and the session's newest turns.
         Recalled text is quoted in a user message, since anyone may have written it. `share` of the budget is for
-        recall; what it does not use goes to older turns. `min_score` and the filters are those of `recall`.
+        recall; what it does not use goes to older turns. If the best hit is too long for it, its text is cut.
+        `min_score` and the filters are those of `recall`.
         Raises BudgetError if the system message and the last turn do not fit.
         """
         return self._driver.run(self._async.context(

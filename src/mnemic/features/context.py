@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from msgspec.structs import replace
+
 from ..checks import check_count, check_number
 from ..errors import BudgetError, InvalidValueError
 from ..messages import Message
@@ -20,13 +22,15 @@ HEADING = "What is remembered that may bear on this:"
 """Heading of the recalled texts."""
 MEMORY_ID = "@memory"
 """Id of the message with the recalled texts."""
+SHORTEST = 80
+"""Minimum length of a text that is cut to fit, in characters."""
 
 
 class Context(Value, frozen=True, kw_only=True):
     """A block for a prompt, as messages and as one text, both within the budget.
 
     Recalled texts and the summary are quoted in user messages, never in a system message. `tokens` is the cost of
-    the messages, and `hits` are the recalled hits in it.
+    the messages, and `hits` are the recalled hits in it. If the best hit is too long, the text of its record is cut.
     """
 
     messages: list[Message]
@@ -108,7 +112,10 @@ async def _fitted(
 def best_of(
     hits: list[Hit], recent: list[Message], session: AsyncSession | None, tokens: TokenCounter, room: int
 ) -> list[Hit]:
-    """Return the best hits that fit and repeat nothing."""
+    """Return the best hits that fit and repeat nothing; if the very best is too long, it is cut.
+
+    It then takes half of the room, or all of it if it is the only one.
+    """
     present = {message.id for message in recent}
     shown_texts = {_plain(message.text) for message in recent}
     chosen: list[Hit] = []
@@ -124,6 +131,9 @@ def best_of(
             continue
         # A line end may cost a token.
         cost = tokens.count(_line(record)) + 1
+        if cost > left and not chosen and (short := _cut(record, tokens, left if len(hits) == 1 else left // 2)):
+            hit = replace(hit, record=short)
+            cost = tokens.count(_line(short)) + 1
         if cost <= left:
             left -= cost
             shown_texts.add(text)
@@ -154,6 +164,19 @@ def _line(record: Record) -> str:
     if record.kind in (MESSAGE, ARCHIVED) and isinstance(record.data, dict):
         text = f"{record.data.get('name') or record.data.get('role')}: {text}"
     return f"- {day}{text}"
+
+
+def _cut(record: Record, tokens: TokenCounter, room: int) -> Record | None:
+    """Return a record with as much of its text as fits, and its length; None if that is next to nothing."""
+    text = _plain(record.text)
+    size = min(len(text) - 1, 20 * room)
+    while size >= SHORTEST:
+        short = replace(record, text=f"{text[:size].rstrip()}… (cut, {len(text):,} characters)")
+        cost = tokens.count(_line(short)) + 1
+        if cost <= room:
+            return short
+        size = min(size * 9 // 10, size * room // cost)
+    return None
 
 
 def _line_of(message: Message) -> str:

@@ -39,7 +39,7 @@ class AsyncNoteFiles:
     def __init__(self, notes: AsyncNotes, source: str | None = None) -> None:
         """Use the notes of a scope; `source` is stored with what is written."""
         self._notes = notes
-        self._source = {} if source is None else {"source": source}
+        self._source = source
 
     async def run(self, command: Mapping[str, Any]) -> str:
         """Run a command as the model gives it: its name as "command", and its parameters."""
@@ -171,8 +171,8 @@ class AsyncNoteFiles:
         return await retried(edit, f"editing {path}")
 
     async def _write(self, place: str, text: str, if_version: int) -> None:
-        metadata = {"bytes": len(text.encode()), **self._source}
-        await self._notes.write(place, text, metadata=metadata, if_version=if_version)
+        metadata = {"bytes": len(text.encode())}
+        await self._notes.write(place, text, metadata=metadata, source=self._source, if_version=if_version)
 
     async def _text(self, place: str) -> str | None:
         found = await self._notes.read_many([place])

@@ -19,10 +19,11 @@ from ..store.query import Condition, Delete, Expect, Limit, Op, Purge, Put, Scan
 from ..store.retry import retried
 from ..store.stream_state import shown_limit
 from ..telemetry.calls import observed
+from .memory_items import source_labels
 
 
 class NoteInfo(Value, frozen=True, kw_only=True):
-    """A note without its value; `size` is that of the value as JSON, in bytes."""
+    """A note without its value; `size` is that of the value as JSON, in bytes, `source` who wrote it last, if given."""
 
     key: str
     description: str | None
@@ -31,6 +32,7 @@ class NoteInfo(Value, frozen=True, kw_only=True):
     version: int
     created: datetime
     updated: datetime
+    source: str | None = None
 
 
 class Note(NoteInfo, frozen=True, kw_only=True):
@@ -108,14 +110,15 @@ class AsyncNotes:
         *,
         description: str | None = None,
         metadata: Mapping[str, Any] | None = None,
+        source: str | None = None,
         if_version: int | None = None,
     ) -> NoteInfo:
         """Write a value under a key of this scope, replacing the previous one.
 
-        An omitted description or metadata stays unchanged. With `if_version`, the note must have that version, 0
-        for new; otherwise ConflictError is raised, whose `current` is the stored version. Without, ConflictError
-        means that concurrent writes won every attempt. Raises LimitError if a limit would be exceeded,
-        InvalidValueError if the value is not JSON.
+        An omitted description or metadata stays unchanged; `source` is the origin of this value. With `if_version`,
+        the note must have that version, 0 for new; otherwise ConflictError is raised, whose `current` is the stored
+        version. Without, ConflictError means that concurrent writes won every attempt. Raises LimitError
+        if a limit would be exceeded, InvalidValueError if the value is not JSON.
         """
 
         async def replace_note() -> NoteInfo:
@@ -126,6 +129,7 @@ class AsyncNotes:
                 data=value,
                 title=before.title if description is None else description,
                 meta=before.meta if metadata is None else metadata,
+                labels=source_labels(source),
             )
             return await self._put(note, before.version if if_version is None else if_version, old)
 
@@ -155,9 +159,13 @@ class AsyncNotes:
             raise NotFoundError(f"{self.scope.path!r} has no note {shown(key)}")
         return to_note(record)
 
-    async def delete(self, key: str) -> bool:
-        """Delete a note of this scope; return whether it existed."""
-        outcomes = await self._store.write(Write((Delete(self._ref(key)),)))
+    async def delete(self, key: str, *, if_version: int | None = None) -> bool:
+        """Delete a note of this scope; return whether it existed.
+
+        With `if_version`, a note with another version is not deleted, and ConflictError is raised.
+        """
+        version = None if if_version is None else check_count(if_version, "if_version")
+        outcomes = await self._store.write(Write((Delete(self._ref(key), version),)))
         return bool(outcomes[0].removed)
 
     async def rename(self, key: str, to: str) -> NoteInfo:
@@ -256,6 +264,7 @@ def _fields(record: Record) -> dict[str, Any]:
         "version": record.version,
         "created": record.created,
         "updated": record.updated,
+        "source": record.labels.get("source"),
     }
 
 

@@ -17,7 +17,7 @@ from ..features.notes import Note
 from ..features.summary import QUOTED
 from ..messages import Message
 from ..records import Ref, ScopePath
-from .tools import TEXT, Answer, Call, Tool, object_schema
+from .tools import TEXT, Answer, Call, Tool, asked, object_schema
 
 RESULTS = 10
 """How many results a search returns."""
@@ -27,7 +27,7 @@ TITLE = 80
 
 async def search(call: Call, query: str) -> Answer:
     """Return the ids, titles and addresses of the best hits."""
-    hits = await call.scope.recall(query, RESULTS)
+    hits = await call.scope.recall(asked(query), RESULTS)
     return _answer(
         {"results": [{"id": (id := _id(call, hit)), "title": _title(hit.text), "url": _url(id)} for hit in hits]}
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from contextlib import suppress
+from datetime import UTC, date, datetime, time
 from typing import Any
 
 from ..checks import shown
@@ -10,16 +11,23 @@ from ..errors import InvalidValueError, NotFoundError
 from ..features.facts import Fact
 from ..features.hits import Hit
 from ..features.note_files import as_text
+from ..features.notes import Note
 from ..features.summary import QUOTED, quoted
-from .tools import TEXT, Answer, Call, Schema, Tool, object_schema
+from .tools import TEXT, Answer, Call, Schema, Tool, asked, cut, object_schema
 
 MAX_FACTS = 100
 """Maximum number of facts in one answer."""
+HIT = 2000
+"""Maximum length of the text of a hit, in characters, unless the call names another."""
+PART = 20_000
+"""Maximum length of the part of a note that one read returns, in characters."""
 COUNT: Schema = {"type": "integer"}
 
 
 async def remember(call: Call, text: str, importance: float = 1.0) -> Answer:
     """Remember a text; one that says the same as an earlier one is merged with it."""
+    if not text.strip():
+        raise InvalidValueError("the text is empty: there is nothing to remember")
     item = await call.scope.remember(text, importance=importance, source=call.client, duplicates="merge")
     return Answer(f"Remembered, with the id {item.id}.", {"id": item.id})
 
@@ -31,12 +39,19 @@ async def recall(
     kinds: list[str] | None = None,
     since: str | None = None,
     until: str | None = None,
+    max_chars: int = HIT,
 ) -> Answer:
     """Search the scope and those below."""
-    hits = await call.scope.recall(query, k, kinds=kinds, since=_time(since, "since"), until=_time(until, "until"))
+    start, end = _time(since, "since", time.min), _time(until, "until", time.max)
+    if start is not None and end is not None and start > end:
+        raise InvalidValueError(f"since, {shown(since)}, is after until, {shown(until)}")
+    hits = await call.scope.recall(asked(query), k, kinds=kinds, since=start, until=end)
     if not hits:
         return Answer("Nothing is remembered about this.", {"hits": [], "notice": QUOTED})
-    return Answer(quoted(map(_line, hits)), {"hits": [_hit(hit, call) for hit in hits], "notice": QUOTED})
+    text = quoted(_line(hit, max_chars) for hit in hits)
+    if any(len(hit.text) > max_chars for hit in hits):
+        text = f"Some texts are cut. For all of one, recall with k=1 and a larger max_chars.\n{text}"
+    return Answer(text, {"hits": [_hit(hit, call, max_chars) for hit in hits], "notice": QUOTED})
 
 
 async def forget(call: Call, ids: list[str]) -> Answer:
@@ -49,8 +64,11 @@ async def forget(call: Call, ids: list[str]) -> Answer:
 
 async def context(call: Call, query: str, max_tokens: int = 2000) -> Answer:
     """Return one block of everything that bears on a query."""
-    found = await call.scope.context(query, max_tokens)
-    return Answer(found.text or "Nothing is remembered about this.", {"text": found.text, "tokens": found.tokens})
+    found = await call.scope.context(asked(query), max_tokens)
+    text = found.text or "Nothing is remembered about this."
+    if not found.text and await call.scope.recall(query, 1, uses=False):
+        text = f"Something is remembered about this, but {max_tokens} tokens are too few for it: ask for more."
+    return Answer(text, {"text": found.text, "tokens": found.tokens})
 
 
 async def note(
@@ -60,6 +78,7 @@ async def note(
     value: str | None = None,
     description: str | None = None,
     if_version: int | None = None,
+    start: int = 0,
 ) -> Answer:
     """Write, read, delete or list notes."""
     notes = call.scope.notes
@@ -69,22 +88,15 @@ async def note(
         return Answer(quoted(lines) if lines else "There are no notes.", {"notes": listed})
     key = _given(key, "key", action)
     if action == "read":
-        found = await notes.get(key)
-        return Answer(
-            quoted([as_text(found.value)]), {"value": found.value, "version": found.version, "notice": QUOTED}
-        )
+        return _part(await notes.get(key), start)
     if action == "delete":
-        if not await notes.delete(key):
+        if not await notes.delete(key, if_version=if_version):
             raise NotFoundError(f"there is no note {shown(key)}")
         return Answer(f"Deleted {key!r}.", {"deleted": 1})
     written = await notes.write(
-        key,
-        _given(value, "value", action),
-        description=description,
-        metadata=None if call.client is None else {"source": call.client},
-        if_version=if_version,
+        key, _given(value, "value", action), description=description, source=call.client, if_version=if_version
     )
-    return Answer(f"Noted under {key!r}.", {"version": written.version})
+    return Answer(f"Noted under {key!r}, version {written.version}.", {"version": written.version})
 
 
 async def facts(
@@ -119,25 +131,43 @@ def _given(value: str | None, field: str, action: str) -> str:
     return value
 
 
-def _time(text: str | None, field: str) -> datetime | None:
+def _part(note: Note, start: int) -> Answer:
+    """Return a note, or a part of it that is not too long."""
+    text = as_text(note.value)
+    data = {"value": note.value, "version": note.version, "notice": QUOTED}
+    if start == 0 and len(text) <= PART:
+        return Answer(f"Version {note.version}:\n{quoted([text])}", data)
+    if start >= len(text):
+        raise InvalidValueError(f"start, {start}, is after the end: the note has {len(text):,} characters")
+    end = min(start + PART, len(text))
+    more = "" if end == len(text) else f"; read on with start={end}"
+    head = f"Version {note.version}, characters {start:,} to {end:,} of {len(text):,}{more}:"
+    return Answer(f"{head}\n{quoted([text[start:end]])}", {**data, "value": text[start:end], "length": len(text)})
+
+
+def _time(text: str | None, field: str, of_day: time) -> datetime | None:
+    """Return a time; of a date, this time of that day."""
     if text is None:
         return None
     try:
         found = datetime.fromisoformat(text)
+        with suppress(ValueError):
+            found = datetime.combine(date.fromisoformat(text), of_day)
     except ValueError:
         raise InvalidValueError(f"{field} must be a time such as 2026-01-31: {shown(text)}") from None
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
-def _line(hit: Hit) -> str:
+def _line(hit: Hit, most: int) -> str:
     day = "" if hit.created is None else f"[{hit.created:%Y-%m-%d}] "
     message = hit.message
     speaker = "" if message is None else f"{message.name or message.role}: "
-    return f"- {day}{speaker}{' '.join(hit.text.split())} (id {hit.id})"
+    return f"- {day}{speaker}{cut(' '.join(hit.text.split()), most)} ({hit.kind}, score {hit.score:.2f}, id {hit.id})"
 
 
-def _hit(hit: Hit, call: Call) -> dict[str, Any]:
-    found: dict[str, Any] = {"id": hit.id, "kind": hit.kind, "text": hit.text, "score": round(hit.score, 3)}
+def _hit(hit: Hit, call: Call, most: int) -> dict[str, Any]:
+    text = cut(hit.text, most)
+    found: dict[str, Any] = {"id": hit.id, "kind": hit.kind, "text": text, "score": round(hit.score, 3)}
     message = hit.message
     optional = {
         "created": None if hit.created is None else hit.created.isoformat(timespec="seconds"),
@@ -188,15 +218,17 @@ DEFAULT_TOOLS = [
     ),
     Tool(
         "recall",
-        "Search everything remembered: memories, earlier conversations, notes and facts. Ask in words or a question.",
+        "Search everything remembered: memories, earlier conversations, notes and facts. Ask in words or a question. "
+        "A hit that scores near 1 answers it; below 0.3 it may only share a word.",
         recall,
         object_schema(
             "query",
             query=TEXT,
             k={"type": "integer", "minimum": 1, "maximum": 50, "description": "how many hits; default 5"},
-            kinds={"type": "array", "items": _one_of("memory", "message", "note", "fact", "summary")},
-            since=_described(TEXT, "ISO date or time"),
-            until=TEXT,
+            kinds={"type": "array", "minItems": 1, "items": _one_of("memory", "message", "note", "fact", "summary")},
+            since=_described(TEXT, "ISO date or time, UTC"),
+            until=_described(TEXT, "a date includes that day"),
+            max_chars={"type": "integer", "minimum": 1, "description": "longest text of a hit; default 2000"},
         ),
         object_schema("hits notice", hits=_several("id, kind, text, score, created, said_by, source"), notice=TEXT),
         read_only=True,
@@ -231,17 +263,26 @@ DEFAULT_TOOLS = [
             key=TEXT,
             value=TEXT,
             description=_described(TEXT, "what the note is about, for the list"),
-            if_version=_described(COUNT, "write only if the note still has this version, which read gives; 0 if new"),
+            if_version=_described(
+                COUNT, "write or delete only if the note still has this version, which read gives; 0 if new"
+            ),
+            start={"type": "integer", "minimum": 0, "description": "read a long note from this character on"},
         ),
         object_schema(
-            "", notes=_several("key, description, size"), value={}, version=COUNT, deleted=COUNT, notice=TEXT
+            "",
+            notes=_several("key, description, size"),
+            value={},
+            version=COUNT,
+            length=COUNT,
+            deleted=COUNT,
+            notice=TEXT,
         ),
         destructive=True,
     ),
     Tool(
         "facts",
         "State, ask, end or delete facts, such as Alice lives_in Oslo. ask takes any of subject, predicate and object; "
-        "an ended fact stays as history.",
+        "an ended fact stays as history; delete removes ended ones too, and every object if none is given.",
         facts,
         object_schema(
             "action",

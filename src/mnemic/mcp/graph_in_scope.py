@@ -108,8 +108,7 @@ class GraphInScope:
         return note.value, note.version
 
     async def _write(self, name: str, value: Item, version: int) -> None:
-        metadata = None if self._source is None else {"source": self._source}
-        await self._scope.notes.write(name, value, metadata=metadata, if_version=version)
+        await self._scope.notes.write(name, value, source=self._source, if_version=version)
 
 
 def _is_entity(value: Any) -> bool:

@@ -11,12 +11,14 @@ from ..errors import NotFoundError
 from ..features.note_files import as_text
 from ..features.summary import quoted
 from .graph_tools import graph_json, graph_of
-from .tools import Call
+from .tools import Call, cut
 
 PAGE = 100
 """How many resources a list returns at once."""
 MESSAGES = 200
 """How many messages of a session are shown, the newest."""
+SESSION, SAID = 50_000, 5_000
+"""Maximum length of what is shown of a session, and of one message, in characters."""
 NOTES, SESSIONS = "mnemic://notes/", "mnemic://sessions/"
 GRAPH = "memory://knowledge-graph"
 """The address that the reference memory server has for its graph."""
@@ -34,14 +36,14 @@ GRAPH_RESOURCE = types.Resource(
     description="The full knowledge graph with all entities and relations",
     mime_type="application/json",
 )
-PROMPTS = [
-    types.Prompt(
+PROMPTS = {
+    "recall": types.Prompt(
         name="recall",
         description="Bring what is remembered about a topic into the conversation",
         arguments=[types.PromptArgument(name="topic", description="What to look for", required=True)],
     ),
-    types.Prompt(name="remember", description="Store what matters from this conversation"),
-]
+    "remember": types.Prompt(name="remember", description="Store what matters from this conversation"),
+}
 REMEMBER = (
     "Go through this conversation, and store what will matter in later ones with the tools of your memory: "
     "decisions, preferences, facts about people and projects, and what is left to do. Store each as one sentence that "
@@ -93,8 +95,15 @@ async def read_resource(call: Call, uri: str) -> tuple[str, str]:
     *above, name = unquote(uri.removeprefix(SESSIONS)).split("/")
     scope = call.scope.scope(*above)
     info = await scope.sessions.get(name)
-    messages = await scope.session(info).messages(limit=MESSAGES)
-    return quoted(f"{message.name or message.role}: {message.text or ''}" for message in messages), "text/plain"
+    lines: list[str] = []
+    for message in reversed(await scope.session(info).messages(limit=MESSAGES)):
+        lines.append(f"{message.name or message.role}: {cut(message.text or '', SAID)}")
+        if sum(map(len, lines)) > SESSION:
+            del lines[-1]
+            break
+    if older := info.messages - len(lines):
+        lines.append(f"({older:,} older messages are left out)")
+    return quoted(reversed(lines)), "text/plain"
 
 
 async def prompt_text(call: Call, name: str, topic: str) -> str:

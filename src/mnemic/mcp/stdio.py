@@ -1,4 +1,4 @@
-"""The MCP server over stdin and stdout: a line for each message, and an answer for each line that is none."""
+"""The MCP server over stdin and stdout; invalid lines are answered too."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class _Output:
 async def _lines(output: _Output) -> AsyncIterator[str]:
     """Yield the lines of standard input that are messages; answer the others, which the SDK would drop."""
     # Not closed: at the end, a thread may still wait for a line.
-    file = open(0, encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
+    file = os.fdopen(0, encoding="utf-8", errors="replace", closefd=False)
     async for line in anyio.wrap_file(file):
         if not line.strip():
             continue

@@ -61,6 +61,7 @@ class Tool:
         idempotent: bool = False,
     ) -> None:
         self.name = name
+        self.read_only = read_only
         self._run = run
         self._input = input
         hints = types.ToolAnnotations(
@@ -89,7 +90,12 @@ class Tool:
             where = "".join(f".{step}" if isinstance(step, str) else f"[{step}]" for step in error.absolute_path)
             reason = error.message if len(error.message) <= MAX_REASON else f"{error.message[:MAX_REASON]}…"
             raise InvalidValueError(f"{self.name}{where}: {reason}")
-        return {name: arguments[name] for name in self._input["properties"] if name in arguments}
+        given = {name: arguments[name] for name in self._input["properties"] if name in arguments}
+        # To JSON Schema, 2.0 is an integer.
+        return {
+            name: int(value) if self._input["properties"][name].get("type") == "integer" else value
+            for name, value in given.items()
+        }
 
     @cached_property
     def _validator(self) -> Draft202012Validator:
@@ -99,6 +105,18 @@ class Tool:
 def _result(text: str, data: dict[str, Any] | None) -> types.CallToolResult:
     content: list[types.ContentBlock] = [types.TextContent(type="text", text=text)]
     return types.CallToolResult(content=content, structured_content=data, is_error=data is None)
+
+
+def cut(text: str, most: int) -> str:
+    """Return a text, or its beginning and how long it is."""
+    return text if len(text) <= most else f"{text[:most]}… ({most:,} of {len(text):,} characters)"
+
+
+def asked(query: str) -> str:
+    """Return a query; raises InvalidValueError if there is nothing in it to search for."""
+    if not query.strip():
+        raise InvalidValueError("the query is empty: say what to look for")
+    return query
 
 
 def object_schema(required: str, **properties: Schema) -> Schema:

@@ -14,6 +14,7 @@ import textwrap
 from collections import namedtuple
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -267,6 +268,25 @@ def test_damaged_records_are_counted_and_named(path: Path) -> None:
     assert "secret" not in problem.text
     assert found.read == 201
     assert found.embedder is not None
+
+
+def test_records_that_are_lost(path: Path) -> None:
+    run_sql(path, "DELETE FROM mnemic_records WHERE seq BETWEEN 10 AND 15")
+    (problem,) = examined(f"sqlite:///{path}").problems
+    assert problem.code == "lost_records"
+    assert problem.text.startswith("6 of the records")
+    other = path.with_name("other.db")
+    assert CliRunner().invoke(main, ["copy", str(path), str(other)]).exit_code == 0
+    assert codes(f"sqlite:///{other}") == []
+
+
+def test_records_that_expire_are_not_lost(path: Path) -> None:
+    with mnemic.open(f"sqlite:///{path}") as memory:
+        memory.scope("acme", "alice").remember("a parcel comes", ttl=timedelta(milliseconds=1))
+        memory.scope("acme", "bob").remember("a parcel comes", ttl=timedelta(hours=1))
+    found = examined(f"sqlite:///{path}")
+    assert found.problems == []
+    assert found.records == {"memory": 201, "message": 1}
 
 
 def test_a_large_store_is_read_to_the_end_only_if_wanted(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

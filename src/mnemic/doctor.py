@@ -180,10 +180,12 @@ class _Reading:
         self._read = 0
         self.damaged: list[str] = []
         self._whole = True
+        self._lost = 0
 
     async def stream(self, stream: Stream) -> None:
         """Read a stream; after a damaged record it continues if the store can skip that one."""
         counted = stream.kind not in INTERNAL
+        before = self._read
         scan = Scan(scope=stream.scope, kinds=(stream.kind,), limit=READ_AT_ONCE)
         while len(self.damaged) < MOST_UNREADABLE and (self._most is None or self._read < self._most):
             try:
@@ -203,8 +205,16 @@ class _Reading:
                 continue
             self._read += counted * len(page.items)
             if page.cursor is None:
+                if counted and self._read - before < stream.count:
+                    await self._check_count(stream, self._read - before)
                 return
             scan = replace(scan, cursor=page.cursor, skip=0, limit=READ_AT_ONCE if scan.skip else scan.limit)
+
+    async def _check_count(self, stream: Stream, seen: int) -> None:
+        """Note missing records, unless the stream has changed, or records have expired, since it was listed."""
+        listed = await self._store.streams(StreamScan(scope=stream.scope, kinds=(stream.kind,), below=False))
+        if any((now.version, now.count) == (stream.version, stream.count) for now in listed.items):
+            self._lost += stream.count - seen
 
     def report(self, found: Diagnosis, known: dict[str, Any]) -> None:
         """Say how many records cannot be read, and which."""
@@ -216,4 +226,10 @@ class _Reading:
                 "unreadable",
                 f"{number} of the records cannot be read: {'; '.join(self.damaged[:NAMED])}{more}",
                 "restore the newest backup",
+            )
+        if self._lost:
+            found.error(
+                "lost_records",
+                f"{self._lost:,} of the records that were written are missing, and were not deleted by Mnemic",
+                "restore the newest backup, or copy the others to a new store, which counts them: mnemic copy",
             )

@@ -41,11 +41,11 @@ def doctor(ctx: click.Context, store: StoreChoice, deep: bool, as_json: bool) ->
     if as_json:
         print_json(found)
     else:
-        click.echo("\n".join(map(printable, _lines(found, store.keys is not None))))
+        click.echo("\n".join(map(printable, _lines(found, store.keys is not None, deep))))
     ctx.exit(0 if found.healthy else 1)
 
 
-def _lines(found: Examination, keyed: bool) -> Iterator[str]:
+def _lines(found: Examination, keyed: bool, deep: bool) -> Iterator[str]:
     yield found.url
     rows: dict[str, Any] = {"engine": found.engine or None, "schema": found.schema}
     rows |= {name: _yes(getattr(found, name)) for name in ("durable", "shared", "encrypted")}
@@ -60,7 +60,7 @@ def _lines(found: Examination, keyed: bool) -> Iterator[str]:
     if found.records is not None:
         kinds = ", ".join(count(number, *NAMES.get(kind, (kind,))) for kind, number in found.records.items())
         rows["records"] = f"{sum(found.records.values()):,} in {count(found.scopes or 0, 'scope')}: {kinds or 'none'}"
-        if found.read is not None and found.read < sum(found.records.values()):
+        if found.read is not None and found.read < sum(found.records.values()) and not deep:
             rows["records"] += f"; {found.read:,} of them were read, --deep reads all"
     rows |= {name.replace("_", " "): _figure(name, value) for name, value in found.facts.items()}
     rows = {name: value for name, value in rows.items() if value is not None}

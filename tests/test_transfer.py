@@ -319,6 +319,127 @@ def test_two_of_a_file_with_one_id_are_reported_as_such(scope: mnemic.Scope) -> 
     assert stored(scope) == {"stdin": ["one"]}
 
 
+def imported(scope: mnemic.Scope, value: Any, **options: Any) -> mnemic.Imported:
+    return scope.import_from(io.BytesIO(json.dumps(value).encode()), **options)
+
+
+def test_a_message_without_a_time_has_that_of_the_one_before(scope: mnemic.Scope) -> None:
+    conversations = chatgpt()
+    for id in ("q", "thanks"):
+        conversations[0]["mapping"][id]["message"]["create_time"] = None
+    imported(scope, conversations)
+    times = [message.timestamp.timestamp() for message in scope.session("c1").messages()]
+    assert times == [1_735_725_600, 1_735_725_600.5, 1_735_725_600.5]
+    said = [{"role": "user", "content": "hi", "timestamp": 1_735_725_600}, {"role": "assistant", "content": "yo"}]
+    for _ in range(2):
+        imported(scope, {"id": "x", "messages": said})
+        assert [message.timestamp.timestamp() for message in scope.session("x").messages()] == [1_735_725_600] * 2
+    imported(scope, {"id": "y", "messages": said[::-1]})
+    first, second = scope.session("y").messages()
+    assert first.timestamp > second.timestamp
+
+
+def test_the_tools_of_chatgpt_are_calls_with_their_results(scope: mnemic.Scope) -> None:
+    conversations = chatgpt(
+        node("call", "assistant", "print(1)", "thanks", "out"),
+        node("out", "tool", "1", "call", "more"),
+        node("more", "tool", "plot", "out", "alone"),
+        node("alone", "assistant", "remember this", "more", "end"),
+        node("end", "assistant", "Done", "alone"),
+    )
+    mapping = conversations[0]["mapping"]
+    mapping["thanks"]["children"] = ["call"]
+    mapping["call"]["message"]["recipient"] = "python"
+    mapping["alone"]["message"]["recipient"] = "bio"
+    mapping["end"]["message"]["recipient"] = "all"
+    imported(scope, conversations)
+    session = scope.session("c1")
+    call, out, more, alone, _ = session.messages()[3:]
+    assert call.tool_calls == [mnemic.ToolCall("call", "python", "print(1)"), mnemic.ToolCall("more", "python")]
+    assert [(one.role, one.text, one.tool_call_id) for one in (out, more)] == [
+        ("tool", "1", "call"), ("tool", "plot", "more"),
+    ]  # fmt: skip
+    assert (alone.text, alone.tool_calls, alone.metadata["recipient"]) == ("remember this", [], "bio")
+    assert [one.id for one in session.window(10_000)][-5:] == ["call", "out", "more", "alone", "end"]
+    assert imported(scope, conversations).written == 0
+
+
+def test_images_and_files_are_named_in_the_text(scope: mnemic.Scope) -> None:
+    conversations = chatgpt(node("picture", "user", "", "thanks"))
+    mapping = conversations[0]["mapping"]
+    mapping["q"]["message"]["metadata"] = {"attachments": [{"id": "f1", "name": "report.pdf"}]}
+    image = {"content_type": "image_asset_pointer", "asset_pointer": "file-service://f2"}
+    files = [{"id": "f2", "name": "cat.png", "mime_type": "image/png"}]
+    mapping["a1"]["message"] |= {"content": {"content_type": "multimodal_text", "parts": [image, "A cat"]}}
+    mapping["a1"]["message"]["metadata"] = {"attachments": files}
+    mapping["picture"]["message"]["content"] = {"content_type": "multimodal_text", "parts": [image]}
+    imported(scope, conversations)
+    assert stored(scope)["c1"] == [
+        "Where to go?\n[file: report.pdf]", "[image: cat.png]\nA cat", "Thanks", "[image: f2]",
+    ]  # fmt: skip
+    chats = claude()
+    asked, answered = chats[0]["chat_messages"]
+    asked["files"] = [{"file_name": "photo.jpg"}, {"file_name": "plan.pdf"}]
+    answered["content"] = [{"type": "image", "source": {}}]
+    chats[0]["chat_messages"].append({"uuid": "m3", "sender": "human", "text": "", "files": [{"file_name": "a.pdf"}]})
+    imported(scope, chats)
+    assert stored(scope)["c2"] == ["Find tea\n[image: photo.jpg]\n[file: plan.pdf]", "[image]", "[file: a.pdf]"]
+    said = {
+        "type": "user",
+        "sessionId": "s1",
+        "uuid": "u1",
+        "message": {"role": "user", "content": [{"type": "image"}]},
+    }
+    imported(scope, said)
+    assert stored(scope)["s1"] == ["[image]"]
+
+
+def test_what_cannot_be_stored_is_replaced_or_left_out(scope: mnemic.Scope, tmp_path: Path) -> None:
+    conversations = chatgpt()
+    conversations[0]["mapping"]["a1"]["message"]["content"]["parts"] = ["a\0b\ud800 \U0001f389"]
+    conversations[0]["mapping"]["a2"]["message"]["content"] = {"content_type": "new", "foo": "bar"}
+    done = imported(scope, conversations)
+    reasons = {one.reason: one.first for one in done.skipped}
+    assert reasons["characters that cannot be stored were replaced by U+FFFD"] == "item 1"
+    assert reasons["a message of the type 'new'"] == "a2"
+    assert stored(scope)["c1"] == ["Where to go?", "a\ufffdb\ufffd \U0001f389", "Thanks"]
+    (tmp_path / "old.md").write_bytes(b"caf\xe9")
+    (tmp_path / "nul.md").write_bytes(b"a\0b")
+    skipped = {(one.reason, one.first) for one in scope.import_from(tmp_path).skipped}
+    assert skipped == {
+        ("a file that is not UTF-8", "old.md"), ("characters that cannot be stored were replaced by U+FFFD", "nul.md"),
+    }  # fmt: skip
+    assert scope.notes.read("nul") == "a\ufffdb"
+
+
+def test_langchain_messages_of_any_role_are_read(scope: mnemic.Scope) -> None:
+    about = {"model_name": "gpt-4o"}
+    done = imported(
+        scope,
+        [
+            {"type": "chat", "data": {"content": "hi", "role": "user"}},
+            {"type": "ai", "data": {"content": "yo", "response_metadata": about}},
+            {"type": "chat", "data": {"content": "hm", "role": "critic"}},
+            {"type": "remove", "data": {"content": "", "id": "gone"}},
+        ],
+    )
+    assert [(one.reason, one.first) for one in done.skipped] == [
+        ("a message of the role 'critic'", "stdin:3"), ("an order to remove a message", "gone"),
+    ]  # fmt: skip
+    messages = scope.session("stdin").messages()
+    assert [(one.role, one.text) for one in messages] == [("user", "hi"), ("assistant", "yo")]
+    assert messages[1].metadata == {"source": "langchain", "model": "gpt-4o"}
+
+
+def test_the_description_of_a_note_is_its_title_or_first_heading(scope: mnemic.Scope, tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text("---\ntags: [x]\ntitle: 'My plan'\n---\n# Other\n")
+    (tmp_path / "b.md").write_text("```sh\n# a comment\n```\n## Heading ##\n")
+    (tmp_path / "c.md").write_text("---\n# Not front matter")
+    scope.import_from(tmp_path)
+    described = {note.key: note.description for note in scope.notes.list()}
+    assert described == {"a": "My plan", "b": "Heading", "c": "Not front matter"}
+
+
 def test_chats_are_read_from_the_archive_in_which_they_come(scope: mnemic.Scope, tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "export.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("conversations.json", json.dumps(chatgpt()))
@@ -374,6 +495,16 @@ def bomb() -> bytes:
     return bytes(content)
 
 
+def damaged() -> bytes:
+    """Return an archive in whose compressed data one byte is another one."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("conversations.json", json.dumps(chatgpt()))
+    content = bytearray(file.getvalue())
+    content[60] ^= 0xFF
+    return bytes(content)
+
+
 def spoiled(change: Any) -> bytes:
     conversations = chatgpt()
     change(conversations[0])
@@ -406,7 +537,8 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     "cut": (f"[{GOOD},{GOOD[:100]}".encode(), "invalid JSON"),
     "another array": (f"[{GOOD}, 7]".encode(), "item 2: a conversation must be an object"),
     "a path as an id": (spoiled(lambda c: c.update(conversation_id="../up")), "holds '/': '../up'"),
-    "NUL": (spoiled(lambda c: c["mapping"]["a1"]["message"]["content"].update(parts=["a\0b"])), "a NUL character"),
+    "gzip": (b"\x1f\x8b\x08\0", "stdin is compressed by gzip: unpack it first"),
+    "a damaged archive": (damaged(), "conversations.json cannot be read from the archive"),
     "a circle": (spoiled(lambda c: c["mapping"]["q"].update(parent="thanks")), "'c1' is not a tree"),
     "nothing": (b"", "stdin is empty"),
     "text": (b"hello", "line 1: invalid JSON"),

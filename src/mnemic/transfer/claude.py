@@ -12,11 +12,13 @@ from ..formats import from_anthropic
 from ..messages import Message, texts_in
 from ..records import now
 from .inputs import Input, each_value
-from .items import Item, Left, Titled, fields_of, id_of, items_of, text_of, time_of
+from .items import Item, Left, Titled, fields_of, file_text, id_of, items_of, text_of, time_of
 from .trees import Node, branches
 
 SENDERS = {"human": "user", "assistant": "assistant"}
 BLOCKS = ("text", "tool_use", "tool_result")
+FILES = ("image", "document", "file")
+"""Types of blocks that are only named."""
 FIRST = "00000000-0000-4000-8000-000000000000"
 """The parent of the first message, which is no message itself."""
 
@@ -54,9 +56,10 @@ def _conversation(value: Any) -> Iterator[Item]:
             nodes[name] = Node(one, parent if parent != FIRST else None, timed)
             parent = name
         before = id
-    yield from branches(session, nodes)
+    started = time_of(fields.get("created_at"), "created_at")
+    yield from branches(session, nodes, started)
     if (title := text_of(fields.get("name"), "name")) is not None:
-        yield Titled(session, title, time_of(fields.get("created_at"), "created_at"))
+        yield Titled(session, title, started)
 
 
 def _messages(id: str, fields: dict[str, Any]) -> Iterator[Message | Left]:
@@ -70,17 +73,26 @@ def _messages(id: str, fields: dict[str, Any]) -> Iterator[Message | Left]:
         kind = fields_of(block, "a content block").get("type")
         if kind in BLOCKS:
             blocks.append(_block(block))
+        elif kind in FILES:
+            name = block.get("file_name") or block.get("title")
+            blocks.append({"type": "text", "text": file_text(name, kind="image" if kind == "image" else "file")})
         else:
             yield Left(f"a block of the type {kind!r} in a message", id)
     if not any(block.get("text") for block in blocks) and (text := text_of(fields.get("text"), "text")):
         blocks.append({"type": "text", "text": text})
-    for attached in items_of(fields.get("attachments"), "attachments"):
+    named: set[Any] = set()
+    for attached in (*items_of(fields.get("attachments"), "attachments"), *items_of(fields.get("files"), "files")):
         file = fields_of(attached, "an attachment")
-        if (text := text_of(file.get("extracted_content"), "extracted_content")) is not None:
-            blocks.append({"type": "text", "text": f"[{file.get('file_name') or 'attachment'}]\n{text}"})
+        name = text_of(file.get("file_name"), "file_name")
+        if name in named:
+            continue
+        named |= {name} if name else set()
+        text = text_of(file.get("extracted_content"), "extracted_content")
+        said = file_text(name) if text is None else f"{file_text(name)}\n{text}"
+        blocks.append({"type": "text", "text": said})
     blocks = [block for block in blocks if block["type"] != "text" or block["text"].strip()]
     if not blocks:
-        yield Left("a message without text, such as an image alone", id)
+        yield Left("a message without text", id)
         return
     time = time_of(fields.get("created_at"), "created_at") or now()
     runs = [list(run) for _, run in groupby(blocks, key=lambda block: block["type"] == "tool_result")]

@@ -46,8 +46,8 @@ class TranscriptReader:
     """Turns the lines of one transcript into messages, each with the line's uuid as its id.
 
     Left out are subagents, summaries of compactions, commands and their output, whatever else Claude Code itself
-    adds, the model's thinking, and calls of our own memory tools with their results. With `text_only` tool calls,
-    tool results and images are left out too.
+    adds, the model's thinking, and calls of our own memory tools with their results. With `text_only` tool calls
+    and tool results are left out too, and images only named.
     """
 
     def __init__(self, *, text_only: bool = True) -> None:
@@ -110,7 +110,9 @@ class TranscriptReader:
         if kind == "tool_result" and (answered := str(block.get("tool_use_id"))) in self.own_calls:
             self.own_calls.discard(answered)
             return None
-        return None if self.text_only or kind not in ("tool_use", "tool_result", "image") else _clean_json(block)
+        if kind == "image" and self.text_only:
+            return {"type": "text", "text": "[image]"}
+        return None if self.text_only or kind not in ("tool_use", "tool_result", "image") else clean_json(block)
 
 
 def decode_line(line: bytes) -> Any:
@@ -169,9 +171,10 @@ def clean_text(text: Any) -> str:
     return _UNSTORABLE.sub("�", text)
 
 
-def _clean_json(value: Any) -> Any:
+def clean_json(value: Any) -> Any:
+    """Return a JSON value with U+FFFD for what cannot be stored."""
     if isinstance(value, str):
         return clean_text(value)
     if isinstance(value, list):
-        return [_clean_json(item) for item in value]
-    return {clean_text(key): _clean_json(item) for key, item in value.items()} if isinstance(value, dict) else value
+        return [clean_json(item) for item in value]
+    return {clean_text(key): clean_json(item) for key, item in value.items()} if isinstance(value, dict) else value

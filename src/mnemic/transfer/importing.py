@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from functools import partial
 
 from msgspec.structs import replace
@@ -21,7 +22,7 @@ from ..store.protocol import Store
 from ..tokens import DEFAULT_ENCODING, TokenCounter, count_message
 from .formats import FORMATS, OURS, find_format
 from .inputs import chosen, opened_input
-from .items import Item, Left, Noted, Said, Stated, Titled
+from .items import REPLACED, Item, Left, Noted, Said, Stated, Titled
 
 
 async def import_any(
@@ -54,7 +55,7 @@ async def import_any(
 
         def read(weighed: bool) -> Iterator[Arrival]:
             whole.rewind()
-            records.weighed = weighed
+            records.begin(weighed)
             whole.place = ""
             try:
                 for item in FORMATS[name].read(whole):
@@ -66,6 +67,8 @@ async def import_any(
                 raise type(error)(f"{whole.place}{error}") from None
             except RecursionError:
                 raise InvalidValueError(f"{whole.place}a value is nested too deeply") from None
+            for place in whole.replaced:
+                report.add(REPLACED, place)
             for left_out in whole.left_out:
                 report.add("a file that is not of the format, or a link", left_out)
 
@@ -87,11 +90,17 @@ class _Records:
 
     def __init__(self, scope: ScopePath, tokens: TokenCounter) -> None:
         self._scope = scope
-        self._session = ("", scope)
-        self.weighed = True
-        """Whether tokens are counted."""
         self._count = partial(count_message, tokens=tokens)
         self._encoding = None if tokens.name == DEFAULT_ENCODING else tokens.name
+
+        self.begin(weighed=True)
+
+    def begin(self, weighed: bool) -> None:
+        """Begin again with the first item; tokens are counted if `weighed` is true."""
+        self._weighed = weighed
+        self._session = ("", self._scope)
+        self._time: datetime | None = None
+        """When the last message of that session was said, if known."""
 
     def of(self, item: Item) -> Record:
         """Return the record of an item; raises InvalidValueError, which names it, if it cannot be stored."""
@@ -104,10 +113,13 @@ class _Records:
         if isinstance(item, Said):
             if item.session != self._session[0]:
                 self._session = (item.session, self._scope / item.session)
-            count = self._count if self.weighed else _unweighed
+                self._time = None
+            count = self._count if self._weighed else _unweighed
             record = encode(item.message, self._session[1], count, self._encoding)
-            # The time of a copy is that of the original: a session was last active when its last message was said.
-            return replace(record, updated=record.created) if item.timed else replace(record, created=None)
+            # A message without a time was said after the one before. The time of a copy is that of the original: a
+            # session was last active when its last message was said.
+            self._time = record.created if item.timed else self._time
+            return replace(record, created=self._time, updated=self._time or record.updated)
         if isinstance(item, Titled):
             scope = self._scope / item.session
             return Record(scope, TITLE, TITLE, title=item.title, created=item.created, updated=item.created)

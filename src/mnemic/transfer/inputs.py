@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from os import PathLike
@@ -53,6 +54,8 @@ class Input(Struct):
     start: int = 0
     place: str = ""
     """Where the reader is, in words that begin an error."""
+    replaced: list[str] = field(default_factory=list)
+    """Where characters were replaced that cannot be stored."""
 
     @property
     def size(self) -> int:
@@ -62,6 +65,7 @@ class Input(Struct):
     def rewind(self) -> None:
         """Begin to count again what is read."""
         self.read = 0
+        self.replaced.clear()
         if self.file is not None:
             self.file.seek(self.start)
 
@@ -73,13 +77,18 @@ class Input(Struct):
         yield
         self.place = before
 
+    def note_replaced(self, stream: JsonStream) -> None:
+        """Note where the reader is if the last value of a stream had characters that cannot be stored."""
+        if stream.replaced:
+            self.replaced.append(self.place.removesuffix(": "))
+
     @contextmanager
     def opened(self, part: Part) -> Iterator[IO[bytes]]:
         """Open a part; what is read from it is counted. Raises InvalidValueError if a .zip is damaged."""
         try:
             with part.open() as file:
                 yield cast("IO[bytes]", _Counted(file, self))
-        except (zipfile.BadZipFile, EOFError, RuntimeError, NotImplementedError) as error:
+        except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError) as error:
             if isinstance(error, RecursionError):
                 raise
             raise InvalidValueError(f"{part.name} cannot be read from the archive: {error}") from None
@@ -119,6 +128,8 @@ def opened_input(path: FileOrPath) -> Iterator[Input]:
         begins = file.read(4)
         size = file.seek(0, os.SEEK_END) - start
         file.seek(start)
+        if begins.startswith(b"\x1f\x8b"):
+            raise InvalidValueError(f"{name} is compressed by gzip: unpack it first")
         if begins == b"PK\x03\x04":
             yield _archive(name, file)
             return
@@ -208,14 +219,17 @@ def each_value(whole: Input) -> Iterator[tuple[str, int, Any]]:
         found = (value for _, value in stream.elements()) if stream.begins_array else stream.values()
         for n, value in enumerate(found, 1):
             with whole.at(part, f"item {n:,}: "):
+                whole.note_replaced(stream)
                 yield Path(part.name).stem[:MAX_NAME], n, value
 
 
 def each_member(whole: Input) -> Iterator[tuple[str, Any]]:
     """Yield the elements of the arrays, and the members of the objects, at the top level, each with its key."""
     for part, file in _files(whole):
-        for n, (key, value) in enumerate(JsonStream(file).elements(), 1):
+        stream = JsonStream(file)
+        for n, (key, value) in enumerate(stream.elements(), 1):
             with whole.at(part, f"item {n:,}: "):
+                whole.note_replaced(stream)
                 yield key, value
 
 

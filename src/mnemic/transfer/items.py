@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from mimetypes import guess_type
 from typing import Any, NamedTuple, TypeAlias
 
 from ..checks import shown
@@ -47,6 +48,9 @@ class Stated(NamedTuple):
     timed: bool = True
 
 
+REPLACED = "characters that cannot be stored were replaced by U+FFFD"
+
+
 class Left(NamedTuple):
     """Something that is not imported: why, and which."""
 
@@ -87,6 +91,15 @@ def id_of(value: Any, what: str) -> str:
     if not isinstance(value, str) or not value:
         raise InvalidValueError(f"{what} has no id: {shown(value)}")
     return value
+
+
+def file_text(name: Any, media_type: Any = None, kind: str = "file") -> str:
+    """Return the text that stands for a file or an image, such as "[file: report.pdf]"."""
+    name = name if isinstance(name, str) and name.strip() else None
+    media_type = media_type if isinstance(media_type, str) else guess_type(name or "")[0]
+    if kind == "file" and (media_type or "").startswith("image/"):
+        kind = "image"
+    return f"[{kind}: {name}]" if name else f"[{kind}]"
 
 
 def time_of(value: Any, what: str) -> datetime | None:

@@ -11,12 +11,15 @@ from typing import IO, Any
 
 from ..checks import shown
 from ..errors import InvalidValueError
+from .claude_code import clean_json
 
 CHUNK = 1024 * 1024
 """How many bytes are read at once."""
 MAX_VALUE = 64 * 1024 * 1024
 """Maximum length of one value in characters, such as one conversation."""
 
+_UNSTORABLE = re.compile(r"\\u(0000|[dD][89a-fA-F])")
+"""How NUL is written, and surrogates, which may be lone."""
 _SPACE = re.compile(r"[ \t\r\n]*")
 
 
@@ -45,7 +48,8 @@ class JsonStream:
     """The JSON values of a file: one document, or one after another as in JSON Lines.
 
     Errors are InvalidValueErrors that say where: invalid JSON, duplicate keys, NaN, numbers too large, text that is
-    not UTF-8, values nested too deeply or longer than `MAX_VALUE`.
+    not UTF-8, values nested too deeply or longer than `MAX_VALUE`. Characters that cannot be stored, NUL and lone
+    surrogates, become U+FFFD.
     """
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -54,6 +58,8 @@ class JsonStream:
         self._text = ""
         self._at = self._lines = 0
         self._ended = False
+        self.replaced = False
+        """Whether the last value had characters that cannot be stored."""
 
     @property
     def line(self) -> int:
@@ -140,6 +146,7 @@ class JsonStream:
         while True:
             try:
                 value, end = _decode(self._text, self._at)
+                clean = clean_json(value) if _UNSTORABLE.search(self._text, self._at, end) else value
             except json.JSONDecodeError as error:
                 # The value may be incomplete as yet.
                 if len(self._text) - self._at > MAX_VALUE:
@@ -153,10 +160,13 @@ class JsonStream:
             except ValueError:
                 raise self._error("a number has too many digits") from None
             else:
+                if end - self._at > MAX_VALUE:
+                    raise self._error(f"a value is longer than {MAX_VALUE:,} characters")
                 # A number may go on in what is not read yet.
                 if end < len(self._text) or not isinstance(value, int | float):
                     self._at = end
-                    return value
+                    self.replaced = clean is not value and clean != value
+                    return clean
                 if not self._more():
                     self._at = len(self._text)
                     return value

@@ -51,7 +51,9 @@ def read_graph(whole: Input) -> Iterator[Item]:
     """
     for _, n, line in each_line(whole):
         try:
-            values = list(JsonStream(BytesIO(line)).values())
+            stream = JsonStream(BytesIO(line))
+            values = list(stream.values())
+            whole.note_replaced(stream)
         except InvalidValueError:
             values = [None]
         for value in values:

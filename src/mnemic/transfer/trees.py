@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ..checks import shown
 from ..errors import InvalidValueError
@@ -25,12 +27,13 @@ class Node(Struct):
     children: list[str] = field(default_factory=list)
 
 
-def branches(conversation: str, nodes: Mapping[str, Node]) -> Iterator[Said]:
+def branches(conversation: str, nodes: Mapping[str, Node], started: datetime | None = None) -> Iterator[Said]:
     """Yield the messages of a conversation, branch by branch, the oldest first.
 
     The first child of a node continues the branch of its parent. Another begins a session that repeats what was said
-    before, and is named by that child: so it has the same name in a later export, in which it has grown. Raises
-    InvalidValueError if it is not a tree, or has too many long branches.
+    before, and is named by that child: so it has the same name in a later export, in which it has grown. A message
+    without a time has that of the one before, the first that of the conversation. Raises InvalidValueError if it is
+    not a tree, or has too many long branches.
     """
     waiting = [id for id, node in nodes.items() if node.parent is None or node.parent not in nodes][::-1]
     _link(nodes)
@@ -53,7 +56,12 @@ def branches(conversation: str, nodes: Mapping[str, Node]) -> Iterator[Said]:
         if len(path) > shared:
             session = conversation if main else f"{conversation}.{start}"
             main = False
-            yield from (Said(session, node.message, node.timed) for node in path if node.message is not None)
+            time = started
+            for node in path:
+                assert node.message is not None
+                time = node.message.timestamp if node.timed else time
+                message = node.message if time is None else replace(node.message, timestamp=time)
+                yield Said(session, message, time is not None)
     if seen < len(nodes):
         raise InvalidValueError(f"conversation {shown(conversation)} is not a tree")
 

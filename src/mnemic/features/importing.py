@@ -275,7 +275,7 @@ class _Import:
             await self.store.write(Write(tuple(ops), lazy=True))
 
     async def _known(self, puts: list[Put]) -> dict[Ref, Record]:
-        """Return what is stored under the keys of these records; a message may also be in the archive."""
+        """Return the stored records by their keys; a message may also be in the archive."""
         refs = [put.record.ref for put in puts]
         twins = [replace(ref, kind=TWINS[ref.kind]) for ref in refs if ref.kind in TWINS]
         stored = {record.ref: record for record in await self.store.read([*refs, *twins]) if record is not None}
@@ -293,7 +293,7 @@ class _Import:
         return known
 
     def _missing(self, puts: list[Put], known: dict[Ref, Record], left: list[tuple[str, str]]) -> list[Put]:
-        """Return what is to be written; what is left out goes to `left`, with the reason."""
+        """Return the records to write; those that are left out go to `left`, with the reason."""
         missing: dict[Ref, Put] = {}
         for n, put in enumerate(puts, self.records):
             given, ref = put.record, put.record.ref

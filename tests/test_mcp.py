@@ -413,19 +413,24 @@ def test_the_tool_of_files() -> None:
             assert made == {"result": "File created successfully at: /memories/plan.md"}
             assert "would escape" in await error(client, "memory", command="view", path="/memories/../x")
             assert await error(client, "memory", command="view") == "the command view needs path"
+            await data(client, "memory", command="create", path="/memories/d/x", file_text="")
+            into = {"old_path": "/memories/d", "new_path": "/memories/d/e"}
+            assert await error(client, "memory", command="rename", **into) == "Cannot rename /memories/d into itself"
             note = await scope.notes.get("/memories/plan.md")
             assert (note.metadata, note.source) == ({"bytes": 7}, "mcp")
 
     run(test)
 
 
-def test_profiles_are_combined_or_refused() -> None:
+def test_profiles_are_combined_or_refused(tmp_path: Path) -> None:
     assert tuple(PROFILES) == OFFERED
     scope: Any = None
     with pytest.raises(mnemic.InvalidValueError, match="profile must be one of default, graph, chatgpt, files: 'all'"):
         build_server(lambda ctx: scope, ["default", "all"])
+    shown = CliRunner().invoke(main, ["mcp", "--profile", "all", "--store", str(tmp_path / "new.db")])
+    assert "profile must be one of" in shown.stderr
+    assert list(tmp_path.iterdir()) == []
     for arguments, reason in (
-        (["--profile", "all"], "profile must be one of"),
         (["--store", "nothing://x"], "nothing"),
         (["--scope", "a//b"], "scope"),
         (["--file", "memory.jsonl"], "--file is for --profile graph"),

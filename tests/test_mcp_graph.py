@@ -130,6 +130,8 @@ def test_an_entity_is_a_note_and_a_relation_a_fact() -> None:
                 assert await error(client, "create_entities", entities=[plan]) == (
                     "'plan' is the key of a note that is not an entity"
                 )
+                link = {"from": "Alice", "to": "", "relationType": "likes"}
+                assert (await error(client, "create_relations", relations=[link])).startswith("to ")
                 await data(client, "delete_entities", entityNames=["plan", "Alice"])
                 assert await scope.notes.read("plan") == "book a train"
 
@@ -202,6 +204,7 @@ def test_what_cannot_be_read_is_kept(tmp_path: Path, caplog: pytest.LogCaptureFi
     bob = '{"type":"entity","name":"Bob","entityType":"person","observations":[]}'
     odd = ['{"type":"entity","name":"Ca', '{"type":"entity","name":7}', '{"type":"comment"}', "[" * 100_000]
     file.write_bytes("\r\n".join([alice + bob, *odd]).encode() + b'\n{"bad":"\xff"')
+    file.chmod(0o644)
 
     async def test() -> None:
         async with ours(file) as client:
@@ -213,7 +216,9 @@ def test_what_cannot_be_read_is_kept(tmp_path: Path, caplog: pytest.LogCaptureFi
 
     run(test)
     assert file.read_bytes() == "\n".join([alice, *odd]).encode() + b'\n{"bad":"\xff"'
+    assert file.stat().st_mode & 0o777 == 0o644
     assert "line 2: neither an entity nor a relation" in caplog.text
+    assert caplog.text.count("neither an entity nor a relation") == len(odd) + 1
 
 
 def test_a_file_that_cannot_be_used_is_one_clear_error(tmp_path: Path) -> None:

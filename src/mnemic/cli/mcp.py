@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 PROFILES = ("default", "graph", "chatgpt", "files")
 """The profiles that the server has; it is not imported here, since that takes a second."""
+BUSY_SECONDS = 10
+"""How long a call waits for another process that holds an SQLite file."""
 
 
 @click.command()
@@ -53,8 +55,10 @@ def mcp(
 
     A client starts it, and stops it by closing its input. A store that is not there yet is created.
     """
-    from ..checks import check_extra
+    from ..checks import check_choice, check_extra
 
+    for profile in profiles:
+        check_choice(profile, "profile", PROFILES)
     check_extra("mcp", "an MCP server", "mcp")
     import asyncio
     import signal
@@ -78,9 +82,13 @@ def mcp(
         scope = current_scope()
 
     announce_new(store)
+    url = store.url
+    if url.startswith("sqlite:") and "?" not in url:
+        # A model should not wait for another process as long as a program may.
+        url += f"?busy_timeout={BUSY_SECONDS}"
 
     async def serve() -> None:
-        async with open_async(store.url, encryption_key=store.keys) as memory:
+        async with open_async(url, encryption_key=store.keys) as memory:
             await serve_stdio(memory, scope, profiles, graph_file=graph_file)
 
     # An interrupt ends the process at once: the thread that waits for input would keep it alive. All is stored by then.

@@ -140,9 +140,11 @@ class AsyncNoteFiles:
         taken = ConflictError(f"The destination {new_path} already exists")
         if new == ROOT or new in files or any(_within(file, new) for file in files):
             raise taken
-        if above := [file for file in (*files, old) if _within(new, file)]:
+        if above := [file for file in files if _within(new, file)]:
             raise InvalidValueError(f"The path {above[0]} is not a directory")
         found = [file for file in files if file == old or _within(file, old)]
+        if found and _within(new, old):
+            raise InvalidValueError(f"Cannot rename {old_path} into itself")
         try:
             for file in found:
                 await self._notes.rename(file, new + file.removeprefix(old))

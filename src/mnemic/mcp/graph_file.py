@@ -19,6 +19,8 @@ from .tools import LOG
 Item: TypeAlias = dict[str, Any]
 """An entity or a relation, or what a call says of one."""
 
+_reported: set[tuple[Path, str]] = set()
+"""Lines that were reported as neither an entity nor a relation, by file."""
 LOCK_TIMEOUT = 10.0
 """How long to wait for other processes that change the file, in seconds."""
 
@@ -116,7 +118,7 @@ class GraphFile:
                 before = self._dumped(graph)
                 result = getattr(graph, operation)(given)
                 if (after := self._dumped(graph)) != before:
-                    replace_file(self._path, after)
+                    replace_file(self._path, after, keep_mode=True)
                 return result
 
         return await off_loop(work)
@@ -148,7 +150,9 @@ class GraphFile:
         for number, line in enumerate(content.decode("utf-8-sig", "surrogateescape").split("\n"), 1):
             for item in _items(line.strip()):
                 if isinstance(item, str):
-                    LOG.warning("%s, line %d: neither an entity nor a relation; it is kept", self._path, number)
+                    if (self._path, item) not in _reported:
+                        _reported.add((self._path, item))
+                        LOG.warning("%s, line %d: neither an entity nor a relation; it is kept", self._path, number)
                     graph.others.append(item)
                 else:
                     (graph.entities if item["type"] == "entity" else graph.relations).append(item)

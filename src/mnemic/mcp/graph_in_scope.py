@@ -10,7 +10,7 @@ from ..checks import check_name, shown
 from ..errors import ConflictError, InvalidValueError, NotFoundError
 from ..scope import AsyncScope
 from ..store.retry import retried
-from .graph_file import Graph, Item, unknown, unknown_entity
+from .graph_file import RELATION, Graph, Item, unknown, unknown_entity
 
 
 class GraphInScope:
@@ -48,6 +48,9 @@ class GraphInScope:
         return created
 
     async def _create_relations(self, relations: Sequence[Item]) -> list[Item]:
+        for link in relations:
+            for field in RELATION:
+                check_name(link[field], field)
         created = []
         for link in relations:
             names = (link["from"], link["relationType"], link["to"])

@@ -394,7 +394,8 @@ def test_a_dead_store_never_stops_the_agent(agent: Agent, store: str, event: str
     assert agent.hook(event, "--store", store.replace("///b", f"///{agent.folder}/b"), *PATIENT, prompt="secret") == ""
     logged = agent.log.read_text() if agent.log.exists() else ""
     assert "secret" not in logged
-    assert bool(logged) is (event == "Stop" or "folder" not in store), "no store yet is nothing to report"
+    assert logged.count("\n") == 1
+    assert store.partition("://")[0] in logged, "it says which store"
 
 
 @pytest.mark.parametrize("given", ["", "null", "[1]", "{", '{"prompt": 3}', "[" * 100_000])
@@ -409,6 +410,20 @@ def test_input_that_is_no_object_never_stops_the_agent(agent: Agent, given: str)
             check=False,
         )
         assert (run.returncode, run.stdout) == (0, "")
+    if given != '{"prompt": 3}':
+        assert agent.log.read_text().count("the input is not a JSON object") == 2
+
+
+def test_a_bad_session_id_is_reported(agent: Agent) -> None:
+    agent.transcript.write_bytes(line(1, "secret words"))
+    agent.hook("Stop", session_id="a/b")
+    assert "session_id" in agent.log.read_text()
+    assert "'a/b'" in agent.log.read_text()
+
+
+def test_a_recall_without_a_store_is_reported(agent: Agent) -> None:
+    agent.hook("UserPromptSubmit", prompt="secret words")
+    assert f"there is no store at sqlite:///{agent.database}" in agent.log.read_text()
 
 
 @pytest.mark.parametrize(("path", "lines"), [("", 1), ("/", 1), ("/dev/zero", 1), ("/no/such/file", 0)])
@@ -467,6 +482,19 @@ def test_a_transcript_of_50_mb_is_stored_in_bounded_memory_and_then_read_from_it
         assert hooks.store_turns(memory, scope, event, progress) == 1
         assert len(read) == 1
         assert [message.text for message in scope.session(SESSION).messages(limit=2)] == ["turn 100", "turn 101"]
+
+
+def test_what_was_stored_is_indexed_before_the_next_prompt(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also by a hook that finds nothing new, since the one before may have run out of time."""
+    agent.transcript.write_bytes(line(1, "one"))
+    event = Event(session_id=SESSION, transcript_path=str(agent.transcript))
+    with mnemic.open("memory://") as memory:
+        warmed: list[object] = []
+        monkeypatch.setattr(memory, "warm", warmed.append)
+        for stored in (1, 0):
+            progress = Progress(agent.folder / "hooks.db", "", "")
+            assert hooks.store_turns(memory, memory.scope("acme"), event, progress) == stored
+        assert [str(path) for path in warmed] == ["acme", "acme"]
 
 
 def test_a_line_that_is_too_long_is_passed_over(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:

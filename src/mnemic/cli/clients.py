@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -221,9 +222,7 @@ def hook(
         text = _done(event, given, store, scope, max_tokens, min_score, timeout, watchdog)
         watchdog.answer(text)
     except Exception as error:
-        # Texts of other errors may quote what was said.
-        said = isinstance(error, StoreError | MissingExtraError) and not isinstance(error, NotFoundError)
-        watchdog.report(f"{type(error).__name__}: {error}" if said else type(error).__name__)
+        watchdog.report(_reason(error))
         watchdog.answer("")
 
 
@@ -245,28 +244,42 @@ def _done(
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # The time limit of the store begins when the library is loaded.
     import numpy  # noqa: F401
-    from msgspec import json
+    from msgspec import DecodeError, json
 
     from .. import api  # noqa: F401
     from ..clients import hooks
 
-    found = hooks.Event.of(json.decode(given, type=dict[str, Any]))
+    try:
+        found = hooks.Event.of(json.decode(given, type=dict[str, Any]))
+    except (DecodeError, UnicodeDecodeError, RecursionError):
+        raise hooks.HookInputError("the input is not a JSON object") from None
     after = event in AFTER_TURN
     watchdog.allow(timeout or (STORE_SECONDS if after else RECALL_SECONDS), "the store")
-    try:
-        with open_store(store, create=after, tokens="o200k_base" if after else hooks.EstimatedTokens()) as memory:
-            place = memory.scope(scope or found.scope)
-            if after:
+    with ExitStack() as stack:
+        try:
+            tokens = "o200k_base" if after else hooks.EstimatedTokens()
+            memory = stack.enter_context(open_store(store, create=after, tokens=tokens))
+        except (InvalidValueError, NotFoundError) as error:
+            raise StoreError(str(error)) from None  # about the store only, so it can be logged
+        place = memory.scope(scope or found.scope)
+        if after:
+            with suppress(NotFoundError):  # no transcript: nothing was said
                 _store(memory, place, found, store.url, watchdog)
-                return ""
-            if event in BEFORE_TURN:
-                text = hooks.recall_for(place, found, max_tokens, min_score)
-            else:
-                text = hooks.overview(place, max_tokens)
-    except NotFoundError:
-        return ""  # nothing was stored yet, or nothing said: there is no transcript
+            return ""
+        if event in BEFORE_TURN:
+            text = hooks.recall_for(place, found, max_tokens, min_score)
+        else:
+            text = hooks.overview(place, max_tokens)
     answer = {"hookSpecificOutput": {"hookEventName": event, "additionalContext": text}}
     return json.encode(answer).decode() if text else ""
+
+
+def _reason(error: Exception) -> str:
+    """Return the reason for the log; texts of most errors may quote what was said."""
+    from ..clients.hooks import HookInputError
+
+    said = isinstance(error, StoreError | MissingExtraError | HookInputError)
+    return f"{type(error).__name__}: {error}" if said else type(error).__name__
 
 
 def _store(memory: Memory, scope: Scope, event: Event, url: str, watchdog: Watchdog) -> None:

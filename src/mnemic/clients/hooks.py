@@ -36,9 +36,13 @@ SEARCHED = 16 * BLOCK
 HITS = 24
 """How many hits compete for the budget."""
 
-_COMPACTIONS = (b'"isCompactSummary":true', b'"type":"compacted"')
+_COMPACTIONS = (b'"isCompactSummary":true', b'"isCompactSummary": true', b'"type":"compacted"', b'"type": "compacted"')
 """How the lines of Claude Code and Codex are marked that follow a compaction."""
 _PIECES = re.compile(r"[A-Za-z]+|[0-9]+|\n+|[^\sA-Za-z0-9]")
+
+
+class HookInputError(InvalidValueError):
+    """Input of a hook that cannot be used; its message quotes nothing that was said."""
 
 
 class Event(Struct, frozen=True):
@@ -132,13 +136,16 @@ def store_turns(
 
     What was stored once is not stored again, even if it was forgotten. `warn` is told of what is too large.
     """
-    session = check_segment(event.session_id, "session_id")
+    try:
+        session = check_segment(event.session_id, "session_id")
+    except InvalidValueError as error:
+        raise HookInputError(str(error)) from None
     stored = 0
     path = os.path.abspath(os.path.expanduser(event.transcript_path))  # noqa: PTH100, PTH111 - reading checks the path
     if event.prompt_response and not (event.transcript_path and os.path.isfile(path)):  # noqa: PTH113
         stored = len(scope.session(session).add_many(_told(event), open_images=False))
     elif not event.transcript_path:
-        raise InvalidValueError("transcript_path is empty")
+        raise HookInputError("transcript_path is empty")
     else:
         with reading(path) as file:
             transcript = Transcript(file, session, warn)
@@ -148,8 +155,8 @@ def store_turns(
                 progress.advance(path, file, batch[-1].end, [said.known_as for said in batch])
                 stored += len(batch)
             progress.advance(path, file, transcript.end)
-    if stored:
-        memory.warm(scope.path)
+    # Also if nothing is new: an earlier hook may have run out of time before this.
+    memory.warm(scope.path)
     return stored
 
 

@@ -383,3 +383,20 @@ def test_a_context_takes_what_recall_takes(alice: mnemic.Scope) -> None:
         for session in (None, "empty"):
             with pytest.raises(mnemic.InvalidValueError):
                 alice.context("" if session else "roses", 100, session=session, **options)
+
+
+def test_the_best_hit_is_cut_if_it_is_too_long(alice: mnemic.Scope) -> None:
+    """Others still fit beside it; a budget for next to nothing has no part of it."""
+    long = alice.remember("The roses are watered on Monday. " + "Then the beds are weeded. " * 300)
+    found = checked(alice.context("When are the roses watered?", 300), 300)
+    (hit,) = found.hits
+    assert hit.text.startswith("The roses are watered on Monday. Then")
+    assert hit.text.endswith(f"… (cut, {len(long.text.strip()):,} characters)")
+    item = alice.get(hit)
+    assert isinstance(item, mnemic.MemoryItem)
+    assert item.text == long.text
+    assert found.tokens > 200
+    assert alice.context("When are the roses watered?", 45).hits == []
+    for n in range(3):
+        alice.remember(f"Gardener {n} grows roses")
+    assert len(checked(alice.context("roses watered", 300), 300).hits) > 1

@@ -413,6 +413,8 @@ def test_the_tool_of_files() -> None:
             assert made == {"result": "File created successfully at: /memories/plan.md"}
             assert "would escape" in await error(client, "memory", command="view", path="/memories/../x")
             assert await error(client, "memory", command="view") == "the command view needs path"
+            await scope.notes.write("/memories/long", "\n" * 999_999)
+            assert "maximum line limit" in await error(client, "memory", command="view", path="/memories/long")
             await data(client, "memory", command="create", path="/memories/d/x", file_text="")
             into = {"old_path": "/memories/d", "new_path": "/memories/d/e"}
             assert await error(client, "memory", command="rename", **into) == "Cannot rename /memories/d into itself"

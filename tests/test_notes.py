@@ -68,6 +68,22 @@ def test_delete_and_clear(notes: mnemic.Notes) -> None:
     assert notes.usage() == (0, 0)
 
 
+def test_delete_at_a_version_and_the_source_of_the_last_write(alice: mnemic.Scope) -> None:
+    first = alice.notes.write("k", 1, source="agent", metadata={"topic": "x"})
+    assert (first.source, alice.notes.get("k").source) == ("agent", "agent")
+    second = alice.notes.write("k", 2)
+    assert (second.source, second.metadata) == (None, {"topic": "x"})
+    assert alice.forget(source="agent").deleted == 0
+    with pytest.raises(mnemic.ConflictError):
+        alice.notes.delete("k", if_version=first.version)
+    assert alice.notes.read("k") == 2
+    assert alice.notes.delete("k", if_version=second.version)
+    alice.notes.write("k", 3, source="agent")
+    assert alice.forget(source="agent").deleted == 1
+    with pytest.raises(mnemic.InvalidValueError):
+        alice.notes.delete("k", if_version=-1)
+
+
 def test_rename_keeps_all_else(notes: mnemic.Notes) -> None:
     before = notes.write("old", {"x": 1}, description="d", metadata={"m": 1})
     notes.write("taken", 2)

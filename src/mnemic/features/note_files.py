@@ -25,6 +25,8 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 }
 """Commands, and the parameters that each needs."""
 OPTIONAL = {"view": ("view_range",), "str_replace": ("new_str",)}
+MAX_LINES = 999_999
+"""Maximum number of lines of a file that can be viewed."""
 WIDTH = 6
 """Width of a line number."""
 
@@ -57,6 +59,8 @@ class AsyncNoteFiles:
         if (text := await self._text(place)) is None:
             return await self._listed(place, path)
         lines = text.split("\n")
+        if len(lines) > MAX_LINES:
+            raise InvalidValueError(f"File {path} exceeds maximum line limit of {MAX_LINES:,} lines.")
         first, last = 1, len(lines)
         if view_range is not None:
             if len(view_range) != 2:

@@ -440,6 +440,52 @@ def test_the_description_of_a_note_is_its_title_or_first_heading(scope: mnemic.S
     assert described == {"a": "My plan", "b": "Heading", "c": "Not front matter"}
 
 
+def test_a_memory_of_mem0_keeps_when_it_changed_and_when_it_expires(scope: mnemic.Scope) -> None:
+    memories = [
+        {"id": "m1", "memory": "Oslo", "created_at": AT.format(1), "updated_at": AT.format(2)},
+        {"id": "m2", "memory": "Bern", "created_at": AT.format(1), "expiration_date": "2999-01-01"},
+        {"id": "m3", "memory": "Rome", "created_at": AT.format(1), "expiration_date": "2020-01-01"},
+    ]
+    done = imported(scope, {"results": memories})
+    assert [(one.reason, one.first) for one in done.skipped] == [("a memory that has expired", "m3")]
+    found = {item.id: item for item in scope.memories.list()}
+    assert found["m1"].valid_from == datetime.fromisoformat(AT.format(2))
+    assert (found["m2"].valid_from, found["m2"].expires) == (None, datetime(2999, 1, 1, tzinfo=UTC))
+
+
+def test_agents_of_letta_that_come_together_keep_their_blocks_apart(scope: mnemic.Scope) -> None:
+    agents = [{"name": "Sam", "block_ids": ["b0", "b2"]}, {"name": "Eve", "block_ids": ["b1", "b2"]}]
+    blocks = [{"id": f"b{n}", "label": label, "value": f"v{n}"} for n, label in enumerate(("human", "human", "rules"))]
+    imported(scope, {"agents": agents, "blocks": blocks})
+    assert scope.notes.read_all() == {"Sam/human": "v0", "Eve/human": "v1", "rules": "v2"}
+
+
+def test_a_newer_graph_adds_its_observations(scope: mnemic.Scope) -> None:
+    def entity(*observations: str, kind: str = "person") -> dict[str, Any]:
+        return {"type": "entity", "name": "Alice", "entityType": kind, "observations": observations}
+
+    imported(scope, entity("likes tea"))
+    scope.notes.write("Alice", {"entityType": "person", "observations": ["likes tea", "has a cat"]})
+    for written in (1, 0):
+        done = imported(scope, entity("likes tea", "lives in Oslo"))
+        assert (done.written, done.skipped) == (written, [])
+        assert scope.notes.read("Alice")["observations"] == ["likes tea", "has a cat", "lives in Oslo"]
+    assert [one.count for one in imported(scope, entity("purrs", kind="cat")).skipped] == [1]
+
+
+def test_an_export_without_conversations_is_imported(scope: mnemic.Scope) -> None:
+    assert (imported(scope, []).records, imported(scope, [], format="chatgpt").records) == (0, 0)
+
+
+def test_two_exports_in_one_folder_are_one_clear_error(scope: mnemic.Scope, tmp_path: Path) -> None:
+    for name, chats in (("a", chatgpt()), ("b", claude())):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "conversations.json").write_text(json.dumps(chats))
+    with pytest.raises(mnemic.InvalidValueError) as raised:
+        scope.import_from(tmp_path)
+    assert "a/conversations.json is of chatgpt, b/conversations.json is of claude; import them" in str(raised.value)
+
+
 def test_chats_are_read_from_the_archive_in_which_they_come(scope: mnemic.Scope, tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "export.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("conversations.json", json.dumps(chatgpt()))

@@ -92,6 +92,8 @@ class Arrival(NamedTuple):
 
 
 Incoming: TypeAlias = Arrival | Touch
+Merge: TypeAlias = Callable[[Record, Record], Record | None]
+"""Returns the record that a stored one and a given one with the same key become; None if they cannot be merged."""
 
 
 class Source(NamedTuple):
@@ -124,15 +126,17 @@ async def import_records(
     overwrite: bool,
     dry_run: bool,
     progress: Progress | None,
+    merge: Merge | None = None,
 ) -> Imported:
     """Check all records, then write those that `scope` does not have; with `dry_run`, only check and count.
 
-    A record that is stored with other content is reported and left out if the source is foreign; otherwise it raises
-    ConflictError. Raises what the source raises, and InvalidValueError or TooLargeError for a record that cannot be
-    stored, before anything is written.
+    A record that is stored with other content is merged with it if `merge` can do that. Else, it is reported and left
+    out if the source is foreign, and raises ConflictError if not. Raises what the source raises, and InvalidValueError
+    or TooLargeError for a record that cannot be stored, before anything is written.
     """
     empty = await _is_empty(store, scope)
     found = _Import(store, report, foreign=foreign, overwrite=overwrite, empty=empty)
+    found.merge = merge
     passes = 1 if dry_run and empty else 2
     for last in [False, True][:passes]:
         found.records = found.written = 0
@@ -193,6 +197,7 @@ class _Import:
         self.foreign = foreign
         self.overwrite = overwrite
         self.empty = empty
+        self.merge: Merge | None = None
         self.records = self.written = 0
         self._newest: dict[ScopePath, int] = {}
         """The number, in the source, of the last message of a session that was stored before the import."""
@@ -305,7 +310,11 @@ class _Import:
                 else:
                     missing[ref] = put
             elif _differ(old, given):
-                if self.overwrite:
+                merged = self.merge(old, given) if self.merge is not None and not self.overwrite else None
+                if merged is not None:
+                    if _differ(old, merged):
+                        missing[ref] = Put(merged, known[ref].version if ref in known else 0)
+                elif self.overwrite:
                     version = known[ref].version if ref in known else 0
                     missing[ref] = Put(replace(given, kind=old.kind), version, put.updated)
                 elif not self.foreign:

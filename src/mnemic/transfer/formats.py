@@ -13,7 +13,7 @@ from ..features.export import FORMAT
 from .chatgpt import is_chatgpt, read_chatgpt
 from .chats import is_langchain, is_openai, read_langchain, read_openai
 from .claude import is_claude, read_claude
-from .inputs import CONVERSATIONS, Input
+from .inputs import CONVERSATIONS, Input, Part
 from .items import Item
 from .json_stream import JsonStream
 from .letta import is_letta, read_letta
@@ -22,6 +22,8 @@ from .markdown import SUFFIXES, read_markdown
 from .mem0 import is_mem0, read_mem0
 
 OURS = "mnemic"
+EMPTY = ""
+"""The format of an export of nothing, an empty array."""
 LOOKED_AT = 50
 """How many members of an object are looked at to recognize a format."""
 JSON_LINES = re.compile(r".*\.jsonl")
@@ -57,16 +59,30 @@ def find_format(whole: Input, given: str | None) -> str:
     if given is not None:
         return check_choice(given, "format", NAMES)
     for wanted in (CONVERSATIONS, JSON_LINES, MARKDOWN) if whole.folder else (ANY,):
-        for part in whole.parts:
-            if wanted.fullmatch(part.name):
-                if part.name.lower().endswith(SUFFIXES):
-                    return "markdown"
-                with whole.opened(part) as file:
-                    return _format_of(part.name, _first(JsonStream(file)))
+        parts = [part for part in whole.parts if wanted.fullmatch(part.name)]
+        if parts and not CONVERSATIONS.fullmatch(parts[0].name):
+            parts = parts[:1]
+        found = {_format_in(whole, part): part.name for part in reversed(parts)}
+        if len(found) > 1:
+            found.pop(EMPTY, None)
+        if len(found) > 1:
+            named = ", ".join(f"{name} is of {format}" for format, name in sorted(found.items()))
+            raise InvalidValueError(f"{shown(whole.name)} has several exports: {named}; import them one by one")
+        if found:
+            return next(iter(found)) or "openai"
     raise InvalidValueError(f"{shown(whole.name)} has nothing to import: no conversations.json, no .jsonl and no .md")
 
 
+def _format_in(whole: Input, part: Part) -> str:
+    if part.name.lower().endswith(SUFFIXES):
+        return "markdown"
+    with whole.opened(part) as file:
+        return _format_of(part.name, _first(JsonStream(file)))
+
+
 def _format_of(name: str, value: Any) -> str:
+    if value == []:
+        return EMPTY
     if isinstance(value, dict) and str(value.get("format", "")).startswith(FORMAT.partition("/")[0]):
         return OURS
     if value is None or value == {}:
@@ -80,9 +96,12 @@ def _format_of(name: str, value: Any) -> str:
 
 
 def _first(stream: JsonStream) -> Any:
-    """Return the first element of an array, or an object with its first members, and the first of each array."""
+    """Return the first element of an array, or an object with its first members, and the first of each array.
+
+    An empty array is returned as it is.
+    """
     if stream.begins_array:
-        return next((value for _, value in stream.elements()), None)
+        return next((value for _, value in stream.elements()), [])
     found: dict[str, Any] = {}
     try:
         for key, value in islice(stream.elements(), LOOKED_AT):

@@ -23,6 +23,7 @@ from ..tokens import DEFAULT_ENCODING, TokenCounter, count_message
 from .formats import FORMATS, OURS, find_format
 from .inputs import chosen, opened_input
 from .items import REPLACED, Item, Left, Noted, Said, Stated, Titled
+from .lines import merge_entities
 
 
 async def import_any(
@@ -78,11 +79,18 @@ async def import_any(
             Source(read, lambda: whole.read, whole.size),
             report,
             foreign=True,
+            merge=_merged if name == "mcp-memory" else None,
             overwrite=overwrite,
             dry_run=dry_run,
             progress=progress,
         )
         return replace(done, format=name)
+
+
+def _merged(stored: Record, given: Record) -> Record | None:
+    """Return an entity of a graph with all observations, None for another record."""
+    value = merge_entities(stored.data, given.data) if given.kind == NOTE else None
+    return None if value is None else completed(replace(stored, data=value))
 
 
 class _Records:

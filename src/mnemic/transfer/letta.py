@@ -47,10 +47,11 @@ def read_letta(whole: Input) -> Iterator[Item]:
         blocks = [
             fields_of(one, "a block") for one in items_of(fields.get("blocks", fields.get("core_memory")), "blocks")
         ]
-        labels = Counter(block.get("label") for block in blocks)
-        for block in blocks:
-            yield _note(block, labels)
         names = Counter(agent.get("name") for agent in agents)
+        prefixes = _prefixes(agents, blocks) if len(agents) > 1 or len(whole.parts) > 1 else [""] * len(blocks)
+        labels = Counter((prefix, block.get("label")) for prefix, block in zip(prefixes, blocks, strict=True))
+        for prefix, block in zip(prefixes, blocks, strict=True):
+            yield _note(block, prefix, labels[prefix, block.get("label")] > 1)
         for agent in agents:
             called = text_of(agent.get("name"), "name") or name
             session = called if names[called] < 2 else f"{called} {agent.get('id')}"
@@ -62,12 +63,22 @@ def read_letta(whole: Input) -> Iterator[Item]:
                 )
 
 
-def _note(block: dict[str, Any], labels: Counter[Any]) -> Item:
+def _prefixes(agents: list[dict[str, Any]], blocks: list[dict[str, Any]]) -> list[str]:
+    """Return the begin of the note key of each block: the name of its agent, unless several agents share the block."""
+    found = []
+    for block in blocks:
+        owners = [one for one in agents if len(agents) == 1 or block.get("id") in (one.get("block_ids") or [])]
+        name = text_of(owners[0].get("name"), "name") if len(owners) == 1 else None
+        found.append(f"{name}/" if name else "")
+    return found
+
+
+def _note(block: dict[str, Any], prefix: str, ambiguous: bool) -> Item:
     label = text_of(block.get("label"), "label") or text_of(block.get("id"), "id")
     value = text_of(block.get("value"), "value")
     if label is None or value is None:
         return Left("an empty block", label or "")
-    key = label if labels[label] < 2 else f"{label} {block.get('id')}"
+    key = prefix + (f"{label} {block.get('id')}" if ambiguous else label)
     changed = time_of(block.get("updated_at"), "updated_at")
     return Noted(key, value, text_of(block.get("description"), "description"), {"source": "letta"}, changed)
 

@@ -44,6 +44,17 @@ def is_graph(value: Any) -> bool:
     return False
 
 
+def merge_entities(stored: Any, given: Any) -> Any:
+    """Return an entity with the observations of two versions; None if they are not of one type."""
+    match stored, given:
+        case (
+            {"entityType": str(kind), "observations": list(old)},
+            {"entityType": str(other), "observations": list(new)},
+        ) if kind == other:
+            return stored | {"observations": [*old, *(text for text in new if text not in old)]}
+    return None
+
+
 def read_graph(whole: Input) -> Iterator[Item]:
     """Yield entities as notes and relations as facts, as the graph tools of `mnemic mcp` store them.
 

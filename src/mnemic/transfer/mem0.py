@@ -48,13 +48,19 @@ def _memory(fields: dict[str, Any]) -> Item:
         return Left("a memory without text", id)
     metadata = fields_of(fields.get("metadata") or {}, "metadata")
     created = time_of(fields.get("created_at"), "created_at")
+    updated = time_of(fields.get("updated_at"), "updated_at") or created
+    expires = time_of(fields.get("expiration_date"), "expiration_date")
+    if expires is not None and expires <= now():
+        return Left("a memory that has expired", id)
     return MemoryItem(
         text=text,
         id=id,
         metadata=metadata | {name: fields[name] for name in OWNERS if fields.get(name)},
         source="mem0",
+        valid_from=updated if updated != created else None,  # it had another text before
         created=created,
-        updated=time_of(fields.get("updated_at"), "updated_at") or created,
+        updated=updated,
+        expires=expires,
     )
 
 

@@ -625,6 +625,8 @@ def test_a_value_may_not_be_longer_than_any_conversation(scope: mnemic.Scope, mo
     monkeypatch.setattr("mnemic.transfer.json_stream.MAX_VALUE", CHUNK)
     with pytest.raises(mnemic.InvalidValueError, match="a value is longer than"):
         scope.import_from(io.BytesIO(b'[{"mapping": {"a": "' + b"x" * 4 * CHUNK))
+    with pytest.raises(mnemic.InvalidValueError, match="a value is longer than"):
+        imported(scope, {"messages": [{"role": "user", "content": "x" * (CHUNK + 1)}]})
 
 
 def test_the_sizes_that_an_archive_may_claim_are_those_of_text() -> None:

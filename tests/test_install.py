@@ -336,6 +336,15 @@ def test_what_others_added_to_an_entry_or_a_hook_stays() -> None:
     assert "nothing to change" in done("claude-code", "--scope", "b")
 
 
+def test_a_broken_file_of_hooks_matters_only_if_there_are_hooks() -> None:
+    path = hooks_path(CLIENTS["claude-code"], None)
+    assert path is not None
+    path.parent.mkdir(parents=True)
+    path.write_text("{")
+    done("claude-code")
+    assert install("claude-code", "--hooks", "--yes").exit_code == 1
+
+
 def test_a_table_of_codex_may_have_tables_within_it() -> None:
     path = configuration("codex")
     done("codex")

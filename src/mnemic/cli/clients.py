@@ -43,7 +43,7 @@ MAX_INPUT = 64 * 1024 * 1024
 @click.command()
 @click.argument("client", type=click.Choice(sorted(CLIENTS)), metavar="CLIENT")
 @click.option(
-    "--project", is_flag=True, help="Change the configuration of this folder's project, not that of the user."
+    "--project", is_flag=True, help="Change the configuration of the project that this folder is in, not of the user."
 )
 @click.option("--hooks", is_flag=True, help="Also recall for each prompt and store each turn, by the client's hooks.")
 @click.option("--store", "-s", type=STORE, envvar="MNEMIC_STORE", show_envvar=True, help="The store that it uses.")

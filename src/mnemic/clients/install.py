@@ -202,9 +202,9 @@ def _servers(document: JsonText, client: Client) -> tuple[str, ...]:
 
 
 def _with_hooks(text: str, known: Hooks, command: Command, add: bool) -> str:
-    document = JsonText(text) if text.strip() or add else None
-    if document is None:
+    if not add and SERVER not in text:
         return text
+    document = JsonText(text)
     own = list(_own_hooks(document.root.value))
     if (own or add) and command.variables:
         raise InvalidValueError(

@@ -14,9 +14,11 @@ from ..errors import StoreError
 TAIL = 256
 """How many bytes before the position must be the same, or the transcript was replaced."""
 _SCHEMA = """
+BEGIN IMMEDIATE;
 CREATE TABLE IF NOT EXISTS transcripts (
     number INTEGER PRIMARY KEY, place TEXT, path TEXT, position INTEGER, tail BLOB, UNIQUE (place, path));
 CREATE TABLE IF NOT EXISTS seen (key BLOB PRIMARY KEY, transcript INTEGER) WITHOUT ROWID;
+COMMIT;
 """
 
 

@@ -45,7 +45,7 @@ def run(folder: Path) -> list[Result]:
         "numpy": [sys.executable, "-c", "import numpy"],
     }
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    environment["PYTHONPYCACHEPREFIX"] = str(folder / "bytecode")
+    environment |= {"PYTHONPYCACHEPREFIX": str(folder / "bytecode"), "XDG_DATA_HOME": str(folder / "data")}
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
     for number in range(RUNS + 1):
         said = {"role": "user", "content": f"turn {number}"}

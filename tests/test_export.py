@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import mnemic
@@ -223,7 +223,12 @@ OPERATIONS = st.lists(
 )
 
 
+FUTURE = datetime(2500, 1, 1, tzinfo=UTC)
+NOTE = Record(ScopePath("a"), "note", "a")
+
+
 @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@example([Put(NOTE, updated=FUTURE), Put(NOTE)])
 @given(OPERATIONS)
 def test_whatever_a_store_can_hold_comes_back(operations: list[Op]) -> None:
     source, target = mnemic.open("memory://", embedder=None), mnemic.open("memory://", embedder=None)

@@ -85,7 +85,7 @@ def test_no_label_names_a_scope_or_a_file(registry: CollectorRegistry, scrape: S
 
 
 def test_the_application_names_its_stores(registry: CollectorRegistry, scrape: Scrape) -> None:
-    telemetry.register_prometheus(registry, store=lambda url: {"memory://prod": "main"}[url])
+    telemetry.register_prometheus(registry, store=lambda url: {"memory://prod": "main"}.get(url, "other"))
     with mnemic.open("memory://prod") as memory:
         memory.scope("acme").notes.write("plan", "tea")
     written = 'call="notes.write",operation="upsert_memory",outcome="ok",store="main"'

@@ -329,12 +329,12 @@ class _Change:
     def stream(self, scope: ScopePath, kind: str, *, make: bool, began: datetime | None = None) -> _Stream:
         """Return the stream; on first use in a write, expired records are removed.
 
-        A new one is kept only if `make` is true, and begins now unless `began` is given.
+        A new one is kept only if `make` is true, and begins now, or at `began` if that is earlier.
         """
         name = (scope.path, kind)
         stream = self.data.streams.get(name)
         if stream is None:
-            stream = _Stream(began or self.moment)
+            stream = _Stream(min(began or self.moment, self.moment))
             self.entered[name] = 0
             if make:
                 self.data.streams[name] = stream

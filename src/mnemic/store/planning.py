@@ -133,7 +133,7 @@ class _PlannedStream(Struct):
         return self.state
 
     def touch(self, moment: int, updated: int | None = None) -> None:
-        state = self.state or self.made(moment if updated is None else updated)
+        state = self.state or self.made(moment if updated is None else min(moment, updated))
         state.updated = moment if updated is None else max(state.updated, updated)
         # Never earlier than before: a slow clock does not shorten the time to live.
         state.expires = None if state.ttl is None else max(moment + state.ttl, state.expires or 0)
@@ -310,7 +310,7 @@ class _Planner(Struct):
         if op.if_version is not None and op.if_version != (found.version if found else 0):
             check_version(record.ref, op.if_version, found.version if found else 0)
         updated = None if op.updated is None else to_microseconds(op.updated)
-        state = stream.state or stream.made(self.moment if updated is None else updated)
+        state = stream.state or stream.made(self.moment if updated is None else min(self.moment, updated))
         state.version += 1
         state.weight += record.weight
         if found is None:
@@ -384,7 +384,7 @@ class _Planner(Struct):
     def _touch(self, op: Touch) -> Outcome:
         stream = self._stream(op.scope, op.kind)
         updated = None if op.updated is None else to_microseconds(op.updated)
-        state = stream.made(self.moment if updated is None else updated)
+        state = stream.made(self.moment if updated is None else min(self.moment, updated))
         if op.created is not None:
             state.created = min(state.created, to_microseconds(op.created))
         ttl = None if op.ttl is None else op.ttl // MICROSECOND

@@ -58,7 +58,7 @@ class JsonStream:
         self._text = ""
         self._at = self._lines = 0
         self._ended = False
-        self.replaced = False
+        self.replaced: bool = False
         """Whether the last value had characters that cannot be stored."""
 
     @property

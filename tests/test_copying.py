@@ -201,7 +201,7 @@ COMMANDS = {
     "ping": ["ping", "-s", "URL"],
     "forget": ["forget", "-s", "URL", "acme", "tea"],
     "erase": ["erase", "-s", "URL", "acme", "--yes"],
-    "export": ["export", "-s", "URL", "TARGET"],
+    "export": ["export", "-s", "URL", "TARGET", "--format", "jsonl"],
 }
 
 

@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -212,8 +213,8 @@ def test_a_database_is_never_overwritten_by_a_file_of_ours(tmp_path: Path) -> No
         alice.session("s").add("user", "kept")
         alice.facts.add("Alice", "likes", "tea")
         writers: list[Callable[[Path], object]] = [
-            memory.export_to,
-            alice.export_to,
+            partial(memory.export_to, format="jsonl"),
+            partial(alice.export_to, format="csv"),
             alice.session("s").save,
             alice.facts.save_graphml,
         ]

@@ -25,7 +25,7 @@ from .records import MESSAGE, Record, ScopePath, Value, now, parse_time
 
 __all__ = [
     "ROLES", "SYSTEM_ID", "AgentCall", "Content", "Message", "MessageLike", "Role", "ToolCall",
-    "check_fields", "decode", "encode", "one_message", "texts_in", "to_message",
+    "check_fields", "decode", "encode", "one_message", "texts_in", "to_message", "turn_order",
 ]  # fmt: skip
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
@@ -361,3 +361,8 @@ def decode(record: Record) -> Message:
         metadata=record.meta,
         timestamp=record.created,
     )
+
+
+def turn_order(id: str, time: datetime | None, system: bool) -> tuple[Any, ...]:
+    """Return the sort key of a message among those of its session and its archive: the system message is the first."""
+    return id != SYSTEM_ID, time, not system

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -288,5 +288,6 @@ def _store(memory: Memory, scope: Scope, event: Event, url: str, watchdog: Watch
     from ..clients.progress import Progress
     from ..store.registry import masked
 
-    progress = Progress(Path(default_store()).with_name("hooks.db"), masked(_absolute(url)), scope.path.path)
-    store_turns(memory, scope, event, progress, watchdog.report)
+    file = Path(default_store()).with_name("hooks.db")
+    with closing(Progress(file, masked(_absolute(url)), scope.path.path)) as progress:
+        store_turns(memory, scope, event, progress, watchdog.report)

@@ -133,11 +133,10 @@ def _chat(session: dict[str, Any]) -> Iterator[str]:
 
 
 def _turn(turn: tuple[Message, str]) -> tuple[Any, ...]:
-    """Return the sort key of a turn of a session or of its archive: the system message is the first."""
-    from ..messages import SYSTEM_ID
+    from ..messages import turn_order
 
     message, _ = turn
-    return message.id != SYSTEM_ID, message.timestamp, message.role != "system"
+    return turn_order(message.id, message.timestamp, message.role == "system")
 
 
 def _message(message: Message, mark: str = "") -> Iterator[str]:

@@ -16,9 +16,9 @@ from ..errors import InvalidValueError, StoreError, TooLargeError
 from ..files import reading
 from ..messages import Message, Role
 from ..records import ScopePath, now, parse_time
-from ..transfer.claude_code import NOT_A_MESSAGE, TOO_LARGE, TranscriptLine, TranscriptReader, clean_text, decode_line
-from ..transfer.codex import read_rollout_line
-from ..transfer.gemini import SOURCE, read_record
+from ..transfer.claude_code import NOT_A_MESSAGE, TOO_LARGE, TranscriptLine, TranscriptReader
+from ..transfer.cli_sessions import GEMINI, read_codex_line, read_gemini_record
+from ..transfer.json_stream import clean_text, decode_line
 from .progress import Progress
 from .project import current_scope
 
@@ -198,7 +198,7 @@ class Transcript:
             try:
                 if line is None:
                     raise TooLargeError(f"a line of the transcript is longer than {MAX_LINE:,} bytes")
-                if b'"payload"' in line and (message := read_rollout_line(line, offset)) is not None:
+                if b'"payload"' in line and (message := read_codex_line(line, offset)) is not None:
                     # Some versions of Codex write a message twice, in an old and a new form.
                     if (message.role, message.text) != before:
                         found.append(Said(self._session, message, end))
@@ -214,7 +214,7 @@ class Transcript:
         """Yield the messages of a line of Claude Code, or that of Gemini CLI."""
         if entry.skipped == TOO_LARGE:
             raise TooLargeError(f"a message has more than {MAX_SIZE:,} characters")
-        if entry.skipped == NOT_A_MESSAGE and (message := read_record(decode_line(line))) is not None:
+        if entry.skipped == NOT_A_MESSAGE and (message := read_gemini_record(decode_line(line))) is not None:
             yield Said(self._session, message, end)
         last = len(entry.messages) - 1
         for place, message in enumerate(entry.messages):
@@ -227,7 +227,7 @@ class Transcript:
         records = document.get("messages") if isinstance(document, dict) else None
         for record in records if isinstance(records, list) else ():
             try:
-                if (message := read_record(record)) is not None:
+                if (message := read_gemini_record(record)) is not None:
                     yield Said(self._session, message, 0)
             except TooLargeError as error:
                 self._warn(f"not stored: {error}")
@@ -238,7 +238,7 @@ def _told(event: Event) -> list[Message]:
     time = parse_time(event.timestamp, "timestamp") if event.timestamp else now()
     said: tuple[tuple[Role, str], ...] = (("user", event.prompt), ("assistant", event.prompt_response))
     return [
-        Message(role, clean_text(text), f"{time.isoformat()}:{role}", metadata=SOURCE, timestamp=time)
+        Message(role, clean_text(text), f"{time.isoformat()}:{role}", metadata=GEMINI, timestamp=time)
         for role, text in said
         if text.strip()
     ]

@@ -19,18 +19,7 @@ from ..files import read_file, replace_file
 from ..store.registry import masked
 from . import toml_text
 from .json_text import JsonText
-from .known import (
-    ENV,
-    HOOK_SECONDS,
-    OPENCODE_ENV,
-    SERVER,
-    STORE_VARIABLE,
-    Client,
-    Command,
-    Hooks,
-    config_path,
-    hooks_path,
-)
+from .known import HOOK_SECONDS, SERVER, STORE_VARIABLE, Client, Command, Hooks, config_path, hooks_path
 
 _OWN_HOOK = re.compile(r"""\bmnemic(?:\.exe)?["']?\s+hook\s""")
 """How the command of one of our hooks looks."""
@@ -155,7 +144,7 @@ def _with_entry(text: str, path: Path, client: Client, command: Command) -> str:
     for name in dict.fromkeys([*wanted, *old]) if edited is document else ():
         if old.get(name) == wanted.get(name):
             continue
-        if name in (ENV, OPENCODE_ENV) and name in old:
+        if name == client.variables and name in old:
             new = wanted.get(name, {}).get(STORE_VARIABLE)
             inner = (*place, name, STORE_VARIABLE)
             edited = edited.remove(inner) if new is None else edited.set(inner, new)
@@ -169,7 +158,7 @@ def _merged(old: Any, entry: Document, client: Client) -> Document:
     if not isinstance(old, dict):
         return entry
     found = {**entry, **old} | {name: entry[name] for name in ("command", "args") if name in entry}
-    name = OPENCODE_ENV if client.servers[0] == "mcp" else ENV
+    name = client.variables
     if isinstance(kept := old.get(name, {}), dict):
         variables = {key: value for key, value in kept.items() if key != STORE_VARIABLE} | entry.get(name, {})
         found.pop(name, None)
@@ -198,7 +187,7 @@ def _without_entry(text: str, path: Path, client: Client) -> str:
 def _servers(document: JsonText, client: Client) -> tuple[str, ...]:
     """Return where the servers are; version 2 of opencode has them one object further down."""
     nested = (*client.servers, "servers")
-    return nested if client.servers == ("mcp",) and document.find(*nested) is not None else client.servers
+    return nested if client.is_opencode and document.find(*nested) is not None else client.servers
 
 
 def _with_hooks(text: str, known: Hooks, command: Command, add: bool) -> str:

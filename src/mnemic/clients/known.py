@@ -14,7 +14,6 @@ SERVER = "mnemic"
 """The name of our entry."""
 STORE_VARIABLE = "MNEMIC_STORE"
 """The environment variable that names a store."""
-ENV, OPENCODE_ENV = "env", "environment"
 """Names of the variables in an entry."""
 HOOK_SECONDS = 15
 """After how long a client ends a hook, which ends itself before."""
@@ -61,13 +60,23 @@ class Client(NamedTuple):
     """Whether it runs in a terminal: it then inherits PATH, and starts servers in the project's folder."""
     hooks: Hooks | None = None
 
+    @property
+    def is_opencode(self) -> bool:
+        """Whether it is opencode, whose entries have another form."""
+        return self.servers == ("mcp",)
+
+    @property
+    def variables(self) -> str:
+        """The name of the environment variables in an entry."""
+        return "environment" if self.is_opencode else "env"
+
     def entry(self, command: Command) -> dict[str, Any]:
         """Return the entry that starts a server."""
-        if self.servers[0] == "mcp":
+        if self.is_opencode:
             found = {"type": "local", "command": [command.program, *command.arguments], "enabled": True}
-            return found | ({OPENCODE_ENV: dict(command.variables)} if command.variables else {})
-        found = {**self.fields, "command": command.program, "args": command.arguments}
-        return found | ({ENV: dict(command.variables)} if command.variables else {})
+        else:
+            found = {**self.fields, "command": command.program, "args": command.arguments}
+        return found | ({self.variables: dict(command.variables)} if command.variables else {})
 
 
 _CODE = "Code/User/globalStorage/{}/settings/{}"

@@ -180,7 +180,7 @@ def _incoming(file: IO[bytes], into: ScopePath | None) -> Iterator[Incoming]:
     count = 0
     ended = False
     path, scope = "", ScopePath() if into is None else into
-    for number, text in _lines(file):
+    for number, text in numbered_lines(file):
         if ended:
             raise InvalidValueError(f"line {number:,}: an export ends with its count, but here it goes on")
         try:
@@ -216,7 +216,8 @@ def _incoming(file: IO[bytes], into: ScopePath | None) -> Iterator[Incoming]:
         raise InvalidValueError("the file is not a complete export: its last line, the count, is missing")
 
 
-def _lines(file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
+def numbered_lines(file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines that are not empty, each with its number; raises InvalidValueError for one that is too long."""
     number = 0
     while text := file.readline(MAX_LINE + 1):
         number += 1

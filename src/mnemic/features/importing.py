@@ -41,7 +41,7 @@ SIZE_AT_ONCE = 4 * 1024 * 1024
 ATTEMPTS = 10
 """Maximum number of attempts to write records that others write at the same time."""
 
-TWINS = {MESSAGE: ARCHIVED, ARCHIVED: MESSAGE}
+OTHER_KIND = {MESSAGE: ARCHIVED, ARCHIVED: MESSAGE}
 """Where else a message of a session may be."""
 REMOVED = "a message that was removed here: newer ones are still stored (overwrite appends it)"
 
@@ -135,8 +135,7 @@ async def import_records(
     or TooLargeError for a record that cannot be stored, before anything is written.
     """
     empty = await _is_empty(store, scope)
-    found = _Import(store, report, foreign=foreign, overwrite=overwrite, empty=empty)
-    found.merge = merge
+    found = _Import(store, report, merge, foreign=foreign, overwrite=overwrite, empty=empty)
     passes = 1 if dry_run and empty else 2
     for last in [False, True][:passes]:
         found.records = found.written = 0
@@ -191,13 +190,15 @@ def _batches(incoming: Iterable[Incoming]) -> Iterator[list[Op]]:
 
 
 class _Import:
-    def __init__(self, store: Store, report: Report, *, foreign: bool, overwrite: bool, empty: bool) -> None:
+    def __init__(
+        self, store: Store, report: Report, merge: Merge | None, *, foreign: bool, overwrite: bool, empty: bool
+    ) -> None:
         self.store = store
         self.report = report
         self.foreign = foreign
         self.overwrite = overwrite
         self.empty = empty
-        self.merge: Merge | None = None
+        self.merge = merge
         self.records = self.written = 0
         self._newest: dict[ScopePath, int] = {}
         """The number, in the source, of the last message of a session that was stored before the import."""
@@ -282,14 +283,14 @@ class _Import:
     async def _known(self, puts: list[Put]) -> dict[Ref, Record]:
         """Return the stored records by their keys; a message may also be in the archive."""
         refs = [put.record.ref for put in puts]
-        twins = [replace(ref, kind=TWINS[ref.kind]) for ref in refs if ref.kind in TWINS]
-        stored = {record.ref: record for record in await self.store.read([*refs, *twins]) if record is not None}
+        elsewhere = [replace(ref, kind=OTHER_KIND[ref.kind]) for ref in refs if ref.kind in OTHER_KIND]
+        stored = {record.ref: record for record in await self.store.read([*refs, *elsewhere]) if record is not None}
         known: dict[Ref, Record] = {}
         for put in puts:
             ref = put.record.ref
             old = stored.get(ref)
-            if old is None and ref.kind in TWINS:
-                old = stored.get(replace(ref, kind=TWINS[ref.kind]))
+            if old is None and ref.kind in OTHER_KIND:
+                old = stored.get(replace(ref, kind=OTHER_KIND[ref.kind]))
                 # One id may have been used twice, also in our own file.
                 if old is not None and not self.foreign and _differ(old, put.record):
                     old = None

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from msgspec import DecodeError
-from msgspec import json as fast_json
 from msgspec.structs import replace
 
 from ..checks import MAX_SIZE, check_name, check_segment
@@ -16,6 +13,7 @@ from ..errors import InvalidValueError, MnemicError
 from ..formats import from_anthropic
 from ..messages import Message
 from ..records import now, parse_time
+from .json_stream import clean_json, clean_text, decode_line
 
 TOO_LARGE = "too large"
 NOT_A_MESSAGE = "not a message"
@@ -31,7 +29,6 @@ _MARKERS = (
 """How texts begin that Claude Code writes in the user's name."""
 _NOTES = ("system-reminder", "ide_opened_file", "ide_selection", "ide_diagnostics")
 """Tags of notes to the model that Claude Code and editors add to a prompt."""
-_UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
 
 
 class TranscriptLine(NamedTuple):
@@ -115,20 +112,6 @@ class TranscriptReader:
         return None if self.text_only or kind not in ("tool_use", "tool_result", "image") else clean_json(block)
 
 
-def decode_line(line: bytes) -> Any:
-    """Return the value of a JSON line, also if it has lone surrogates; None if it is not JSON."""
-    try:
-        return fast_json.decode(line)
-    except (DecodeError, UnicodeDecodeError, RecursionError):
-        # A tool's output cut within a character: a lone surrogate, which only Python's decoder accepts.
-        if b"\\ud" not in line.lower():
-            return None
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-
-
 def _reason(entry: dict[str, Any]) -> str | None:
     """Return why a line holds no message of the conversation; None if it does."""
     kind, attached, message = entry.get("type"), entry.get("attachment"), entry.get("message")
@@ -162,19 +145,3 @@ def _without_notes(text: str) -> str:
             at = stop + len(end)
         text = "".join([*kept, text[at:]])
     return text
-
-
-def clean_text(text: Any) -> str:
-    """Return a text with U+FFFD for what cannot be stored; raises InvalidValueError if it is none."""
-    if not isinstance(text, str):
-        raise InvalidValueError("text")
-    return _UNSTORABLE.sub("�", text)
-
-
-def clean_json(value: Any) -> Any:
-    """Return a JSON value with U+FFFD for what cannot be stored."""
-    if isinstance(value, str):
-        return clean_text(value)
-    if isinstance(value, list):
-        return [clean_json(item) for item in value]
-    return {clean_text(key): clean_json(item) for key, item in value.items()} if isinstance(value, dict) else value

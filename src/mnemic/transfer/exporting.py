@@ -21,7 +21,7 @@ from ..event_loop import off_loop
 from ..features.export import Exported, FileOrPath, export_file
 from ..features.importing import Progress
 from ..files import check_path, new_folder, replacing
-from ..messages import SYSTEM_ID, decode
+from ..messages import decode, turn_order
 from ..records import ARCHIVED, FACT, MEMORY, MESSAGE, NOTE, RECALLED, SUMMARY, TITLE, Record, ScopePath, Stream, plain
 from ..store.protocol import Store, all_streams, scan_all
 from ..store.query import Scan, StreamScan
@@ -255,9 +255,8 @@ class _Folder:
             yield record
 
 
-def _turn(record: Record) -> tuple[bool, datetime | None, bool]:
-    """Return the sort key of a turn of a session or of its archive: the system message is the first."""
-    return record.key != SYSTEM_ID, record.created, not record.pinned
+def _turn(record: Record) -> tuple[Any, ...]:
+    return turn_order(record.key, record.created, record.pinned)
 
 
 def _shown_message(record: Record) -> str:

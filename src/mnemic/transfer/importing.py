@@ -100,7 +100,6 @@ class _Records:
         self._scope = scope
         self._count = partial(count_message, tokens=tokens)
         self._encoding = None if tokens.name == DEFAULT_ENCODING else tokens.name
-
         self.begin(weighed=True)
 
     def begin(self, weighed: bool) -> None:

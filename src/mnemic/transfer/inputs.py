@@ -16,7 +16,7 @@ from msgspec import Struct, field
 
 from ..checks import shown
 from ..errors import InvalidValueError, NotFoundError
-from ..features.export import MAX_LINE, FileOrPath, open_input
+from ..features.export import FileOrPath, numbered_lines, open_input
 from ..files import check_path, files_below, is_folder, reading
 from .json_stream import JsonStream
 
@@ -236,14 +236,9 @@ def each_member(whole: Input) -> Iterator[tuple[str, Any]]:
 def each_line(whole: Input) -> Iterator[tuple[str, int, bytes]]:
     """Yield the lines of all parts that are not empty, each with the name of its part and its number."""
     for part, file in _files(whole):
-        n = 0
-        while line := file.readline(MAX_LINE + 1):
-            n += 1
-            if len(line) > MAX_LINE:
-                raise InvalidValueError(f"line {n:,} is longer than {MAX_LINE:,} bytes")
-            if line.strip():
-                with whole.at(part, f"line {n:,}: "):
-                    yield part.name, n, line
+        for n, line in numbered_lines(file):
+            with whole.at(part, f"line {n:,}: "):
+                yield part.name, n, line
 
 
 def _files(whole: Input) -> Iterator[tuple[Part, IO[bytes]]]:

@@ -1,4 +1,4 @@
-"""Reads large JSON files value by value, in bounded memory; strict about what JSON does not allow."""
+"""Reads JSON of other tools: large files value by value, in bounded memory, and single lines."""
 
 from __future__ import annotations
 
@@ -9,16 +9,19 @@ import re
 from collections.abc import Iterator
 from typing import IO, Any
 
+from msgspec import DecodeError
+from msgspec import json as fast_json
+
 from ..checks import shown
 from ..errors import InvalidValueError
-from .claude_code import clean_json
 
 CHUNK = 1024 * 1024
 """How many bytes are read at once."""
 MAX_VALUE = 64 * 1024 * 1024
 """Maximum length of one value in characters, such as one conversation."""
 
-_UNSTORABLE = re.compile(r"\\u(0000|[dD][89a-fA-F])")
+_UNSTORABLE = re.compile(r"[\x00\ud800-\udfff]")
+_ESCAPED = re.compile(r"\\u(0000|[dD][89a-fA-F])")
 """How NUL is written, and surrogates, which may be lone."""
 _SPACE = re.compile(r"[ \t\r\n]*")
 
@@ -146,7 +149,7 @@ class JsonStream:
         while True:
             try:
                 value, end = _decode(self._text, self._at)
-                clean = clean_json(value) if _UNSTORABLE.search(self._text, self._at, end) else value
+                clean = clean_json(value) if _ESCAPED.search(self._text, self._at, end) else value
             except json.JSONDecodeError as error:
                 # The value may be incomplete as yet.
                 if len(self._text) - self._at > MAX_VALUE:
@@ -188,3 +191,33 @@ class JsonStream:
 
     def _error(self, reason: str) -> InvalidValueError:
         return InvalidValueError(f"line {self.line:,}: {reason}")
+
+
+def decode_line(line: bytes) -> Any:
+    """Return the value of a JSON line, also if it has lone surrogates; None if it is not JSON."""
+    try:
+        return fast_json.decode(line)
+    except (DecodeError, UnicodeDecodeError, RecursionError):
+        # A tool's output cut within a character: a lone surrogate, which only Python's decoder accepts.
+        if b"\\ud" not in line.lower():
+            return None
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+
+
+def clean_text(text: Any) -> str:
+    """Return a text with U+FFFD for what cannot be stored; raises InvalidValueError if it is none."""
+    if not isinstance(text, str):
+        raise InvalidValueError("text")
+    return _UNSTORABLE.sub("�", text)
+
+
+def clean_json(value: Any) -> Any:
+    """Return a JSON value with U+FFFD for what cannot be stored."""
+    if isinstance(value, str):
+        return clean_text(value)
+    if isinstance(value, list):
+        return [clean_json(item) for item in value]
+    return {clean_text(key): clean_json(item) for key, item in value.items()} if isinstance(value, dict) else value

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from ..checks import MAX_SIZE
-from .claude_code import clean_text
 from .inputs import Input
 from .items import REPLACED, Item, Left, Noted
+from .json_stream import clean_text
 
 SUFFIXES = (".md", ".markdown")
 _HEADING = re.compile(r"#{1,6}\s+(.+?)\s*#*\s*")

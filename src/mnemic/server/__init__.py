@@ -1,0 +1,1 @@
+"""The HTTP server: API, MCP and dashboard in one process."""

@@ -146,6 +146,24 @@ def test_an_expectation_holds_until_the_commit_though_its_stream_does_not_change
         assert [type(result) for result in harness.run(both())].count(ConflictError) == 1
 
 
+@needs(Capability.SHARED, Capability.ATOMIC, loop=True)
+def test_of_two_writers_who_each_create_what_the_other_expects_to_be_absent_one_fails(harness: Harness) -> None:
+    stores = [harness.store, harness.open()]
+
+    async def put(store: Store, absent: str, created: str) -> None:
+        await store.write(Write((Expect(SCOPE, absent, 0), Put(record("a", kind=created)))))
+
+    for n in range(10):
+        left, right = f"left-{n}", f"right-{n}"
+
+        async def both(left: str = left, right: str = right) -> list[Any]:
+            return await asyncio.gather(
+                put(stores[0], left, right), put(stores[1], right, left), return_exceptions=True
+            )
+
+        assert [type(result) for result in harness.run(both())].count(ConflictError) == 1
+
+
 @needs(Capability.DURABLE)
 def test_what_was_acknowledged_is_there_after_reopening(harness: Harness) -> None:
     harness.write(Put(record("a", text="kept", labels={"x": "y"})), id="w")

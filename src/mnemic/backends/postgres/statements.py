@@ -93,6 +93,13 @@ class PostgresStatements(Statements):
             f"SELECT id, {', '.join(STREAM_COLUMNS)} FROM mnemic_streams "
             "WHERE scope = :scope AND kind = ANY(CAST(:kinds AS text[])) ORDER BY kind FOR UPDATE"
         )
+        self.lock_names: Prepared = prepared(
+            "SELECT pg_advisory_xact_lock(hashtextextended(name, 0)) FROM unnest(CAST(:names AS text[])) AS u(name)"
+        )
+        self.any_stream: Prepared = prepared(
+            "SELECT 1 FROM mnemic_streams WHERE (scope, kind) IN "
+            "(SELECT * FROM unnest(CAST(:scopes AS text[]), CAST(:kinds AS text[]))) LIMIT 1"
+        )
         self.record_states: Prepared = prepared(f"{_RECORD_STATES} AND key = ANY(CAST(:keys AS text[]))")
         self.all_record_states: Prepared = prepared(_RECORD_STATES)
         self.claim_stream: Prepared = prepared(

@@ -219,7 +219,7 @@ class PostgresStore(SqlReads):
 
 
 class LostRaceError(Exception):
-    """Another writer created a stream that a plan was about to create; internal."""
+    """Another writer created a stream that a plan was about to create, or expected to be absent; internal."""
 
 
 async def load(
@@ -253,10 +253,18 @@ async def load(
 async def apply(
     connection: Connection, sql: PostgresStatements, changes: Sequence[StreamChange], ids: dict[StreamName, int]
 ) -> None:
-    """Write changes and commit; raises LostRaceError if another writer has created one of the streams."""
+    """Write changes and commit; raises LostRaceError if another writer has created a stream that was absent."""
     removals: list[Query] = [(sql.remove_stream, {"id": ids[change.name]}) for change in changes if change.dropped]
     new = {change.name: change.after for change in changes if change.after and (change.dropped or not change.before)}
     new_ids = dict(ids)
+    absent = [change.name for change in changes if change.before is None and change.after is None]
+    if absent:
+        # There is no row to lock, so the names are locked, and those of new streams for writers who expect the reverse.
+        names = [f"{scope}\n{kind}" for scope, kind in sorted({*absent, *new})]
+        scopes, kinds = map(list, zip(*absent, strict=True))
+        queries = [(sql.lock_names, {"names": names}), (sql.any_stream, {"scopes": scopes, "kinds": kinds})]
+        if (await connection.each(queries))[1]:
+            raise LostRaceError
     if new:
         claims = [(sql.claim_stream, stream_values(state, 0)) for state in new.values()]
         answers = (await connection.each([*removals, *claims]))[len(removals) :]

@@ -324,3 +324,15 @@ def test_a_copy_keeps_when_a_thing_was_last_changed(tmp_path: Path) -> None:
         with mnemic.open(url) as memory:
             found.append((memory.scope("a").notes.list(), memory.scope("a").sessions.list()))
     assert found[0] == found[1]
+
+
+def test_the_settings_of_an_empty_session_are_copied(tmp_path: Path) -> None:
+    source, target = (f"sqlite:///{tmp_path / name}" for name in ("source.db", "target.db"))
+    with mnemic.open(source) as memory:
+        chat = memory.scope("acme").session("monday", max_messages=3)
+        chat.add("user", "hello")
+        chat.clear()
+        memory.scope("acme").remember("tea")
+    mnemic.copy(source, target)
+    with mnemic.open(target) as memory:
+        assert memory.scope("acme").session("monday").settings().max_messages == 3

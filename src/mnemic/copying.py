@@ -95,10 +95,11 @@ async def _check_any(store: Store, scope: ScopePath, url: str) -> None:
 
 
 async def _own_streams(store: Store, scope: ScopePath) -> AsyncGenerator[Stream, None]:
-    """Yield the streams of a scope and below, except internal ones."""
-    async with aclosing(all_streams(store, StreamScan(scope=scope))) as streams:
+    """Yield the streams of a scope and below that have records or settings, except internal ones."""
+    async with aclosing(all_streams(store, StreamScan(scope=scope, empty=True))) as streams:
         async for stream in streams:
-            if stream.kind not in NOTES:
+            ended = stream.expires is not None and stream.expires <= store.clock()
+            if stream.kind not in NOTES and (stream.count or (stream.settings is not None and not ended)):
                 yield stream
 
 

@@ -157,9 +157,8 @@ def test_of_two_writers_who_each_create_what_the_other_expects_to_be_absent_one_
         left, right = f"left-{n}", f"right-{n}"
 
         async def both(left: str = left, right: str = right) -> list[Any]:
-            return await asyncio.gather(
-                put(stores[0], left, right), put(stores[1], right, left), return_exceptions=True
-            )
+            writes = put(stores[0], left, right), put(stores[1], right, left)
+            return list(await asyncio.gather(*writes, return_exceptions=True))
 
         assert [type(result) for result in harness.run(both())].count(ConflictError) == 1
 

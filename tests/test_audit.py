@@ -466,3 +466,56 @@ def test_the_store_of_an_audit_log_is_closed_if_the_memory_cannot_be_opened(file
         mnemic.open(file_url, audit=f"sqlite:///{tmp_path / 'trail.db'}")
     with pytest.raises(mnemic.UnknownSchemeError):
         mnemic.open("memory://", audit="nosuch://trail")
+
+
+# ------------------------------------------------------------ pages
+
+
+def pages(memory: mnemic.Memory, limit: int, **filters: Any) -> list[AuditEntry]:
+    """Return the entries of all pages; none but the last is short."""
+    found: list[AuditEntry] = []
+    cursor = None
+    while True:
+        page = memory.audit_page(limit=limit, cursor=cursor, **filters)
+        found += page.entries
+        if page.cursor is None:
+            return found
+        assert len(page.entries) == limit
+        cursor = page.cursor
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "encrypted"])
+def test_pages_have_every_entry_once_newest_first(kind: str, file_url: str) -> None:
+    moments = [datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=n**3) for n in (1, 5, 2, 9, 9, 3, 20, 20, 4, 60)]
+    times = iter(moments)
+    url, keys = ("memory://", None) if kind == "memory" else (file_url, KEY if kind == "encrypted" else None)
+    # The clocks of two writers differ, so the order of writing is not that of time.
+    now = [moments[0]]
+    with mnemic.open(url, audit=True, encryption_key=keys, clock=lambda: now[0]) as memory:
+        for n in range(len(moments)):
+            now[0] = next(times)
+            with memory.acting(actor=f"actor {n % 2}"):
+                memory.scope("acme", f"user {n % 3}").notes.write(f"note {n}", n)
+        now[0] = max(moments)
+        trail = memory.audit_trail()
+        for limit in (1, 3, 10, 100):
+            paged = pages(memory, limit)
+            assert [entry.time for entry in paged] == sorted(moments, reverse=True)
+            assert sorted(said(paged), key=str) == sorted(said(trail), key=str)
+        assert said(pages(memory, 2, actor="actor 1", scope="acme/user 2")) == [("put", "note", "note 5")]
+        assert said(pages(memory, 2, since=max(moments))) == [("put", "note", "note 9")]
+        assert memory.audit_page("nobody") == mnemic.AuditPage(entries=[], cursor=None)
+
+
+def test_a_page_has_a_flag_in_common_and_refuses_a_bad_cursor() -> None:
+    with audited(flags=lambda record: ["personal"] if record.key == "a" else []) as memory:
+        for key in "abcabc":
+            memory.scope("acme").notes.write(key, 1)
+        assert [entry.flags for entry in pages(memory, 1, flag="personal")] == [["personal"]] * 2
+        for cursor in ("", "x", "W10=", memory.audit_page(limit=1).cursor[::-1]):  # type: ignore[index]
+            with pytest.raises(InvalidValueError, match="invalid cursor"):
+                memory.audit_page(cursor=cursor)
+        with pytest.raises(InvalidValueError, match="limit"):
+            memory.audit_page(limit=0)
+    with mnemic.open("memory://") as memory, pytest.raises(InvalidValueError, match="no audit log"):
+        memory.audit_page()

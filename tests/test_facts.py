@@ -257,3 +257,19 @@ def test_a_fact_that_is_none_is_refused(graph: mnemic.Facts, bad: dict[str, Any]
     with pytest.raises(mnemic.InvalidValueError):
         graph.add(**{"subject": "a", "predicate": "p", "object": "b", **bad})
     assert graph.ask() == []
+
+
+def test_a_graph_has_the_history_and_keeps_the_newest(graph: mnemic.Facts) -> None:
+    assert graph.graph() == mnemic.FactGraph(facts=[], total=0)
+    graph.add("Alice", "lives_in", "Rome", single=True, valid_from=DAY)
+    graph.add("Alice", "lives_in", "Oslo", single=True, valid_from=DAY + timedelta(days=1))
+    graph.add("Oslo", "is_in", "Norway", valid_from=DAY - timedelta(days=1))
+    whole = graph.graph()
+    assert [(fact.object, fact.valid_to is None) for fact in whole.facts] == [
+        ("Norway", True), ("Rome", False), ("Oslo", True),
+    ]  # fmt: skip
+    assert whole.total == 3
+    newest = graph.graph(max_facts=1)
+    assert ([fact.object for fact in newest.facts], newest.total) == (["Norway"], 3)
+    with pytest.raises(mnemic.InvalidValueError, match="max_facts"):
+        graph.graph(max_facts=0)

@@ -22,11 +22,11 @@ NAMES = """
     Acting Auditing AuditFlags Content Duplicates EncryptionKeys FileOrPath Item JSON
     MessageLike Opening Overflow Reference Retention Role Store Tokens Vectors
     AgentCall AsyncNotes AsyncFacts AsyncMemory AsyncMemories AsyncSessions Memories Sessions
-     AsyncSession AsyncScope Audit AuditEntry AuditError
+     AsyncSession AsyncScope Audit AuditEntry AuditError AuditPage
     BudgetError Notes Forgotten DecryptionError
     ClosedError CombinedEmbedder ConflictError Context Copied Embedder EmbedderError Note NoteInfo NoteSettings
     EventLoopError MemoryItem Faded FastEmbedEmbedder Facts Hit InvalidValueError LimitError Exported Fact
-    ImageInfo Imported Skipped Stats Memory
+    FactGraph    ImageInfo Imported Skipped Stats Memory
     Message Metrics MetricsPeriod MissingExtraError MnemicError Neighborhood NewerSchemaError NotFoundError
     OpenAIEmbedder Record Ref ScopePath SentenceTransformerEmbedder Session SessionInfo SessionSettings
     Scope StaticEmbedder

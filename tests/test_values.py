@@ -74,7 +74,13 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         made += [chat.settings(), alice.notes.configure(max_notes=3), *alice.sessions.list()]
         made += alice.recall("green tea", neighbors=1)
         made += [alice.context("green tea", session="monday", max_tokens=30_000), alice.stats()]
-        made += [alice.facts.neighbors("ann"), memory.metrics(), *memory.metrics().periods]
+        made += [
+            alice.facts.neighbors("ann"),
+            alice.facts.graph(),
+            memory.audit_page(),
+            memory.metrics(),
+            *memory.metrics().periods,
+        ]
         made += alice.memories.fading()
         made += [*memory.audit_trail(), alice.export_to(folder / "all.jsonl")]
         made += [

@@ -30,7 +30,7 @@ from .errors import (
 )
 from .features.context import Context
 from .features.export import Exported, FileOrPath
-from .features.facts import AsyncFacts, Fact, Neighborhood
+from .features.facts import AsyncFacts, Fact, FactGraph, Neighborhood
 from .features.forgetting import Forgotten
 from .features.hits import Hit, Item, Reference
 from .features.importing import Imported, Skipped
@@ -43,7 +43,7 @@ from .features.settings import Overflow, Retention, SessionSettings
 from .features.summary import Summarize
 from .formats import AnthropicMessage, OpenAIMessage, from_anthropic, from_openai, to_anthropic, to_openai
 from .images import ImageInfo
-from .layers.audit import Acting, Audit, AuditEntry, AuditFlags, Auditing
+from .layers.audit import Acting, Audit, AuditEntry, AuditFlags, Auditing, AuditPage
 from .layers.cipher import EncryptionKeys
 from .memory import AsyncMemory, Opening, Tokens, open_async
 from .messages import AgentCall, Content, Message, MessageLike, Role, ToolCall
@@ -80,17 +80,17 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "JSON", "Acting", "AgentCall", "AnthropicMessage", "AsyncFacts", "AsyncMemories", "AsyncMemory", "AsyncNotes",
-    "AsyncScope", "AsyncSession", "AsyncSessions", "Audit", "AuditEntry", "AuditError", "AuditFlags", "Auditing",
-    "BudgetError", "ClosedError", "CombinedEmbedder", "ConflictError", "Content", "Context", "Copied",
+    "AsyncScope", "AsyncSession", "AsyncSessions", "Audit", "AuditEntry", "AuditError", "AuditFlags", "AuditPage",
+    "Auditing", "BudgetError", "ClosedError", "CombinedEmbedder", "ConflictError", "Content", "Context", "Copied",
     "DecryptionError", "Duplicates", "Embedder", "EmbedderError", "EncryptionKeys", "EventLoopError", "Exported",
-    "Fact", "Facts", "Faded", "FastEmbedEmbedder", "FileOrPath", "Forgotten", "Hit", "ImageInfo", "Imported",
-    "InvalidValueError", "Item", "LimitError", "Memories", "Memory", "MemoryItem", "Message", "MessageLike",
-    "Metrics", "MetricsPeriod", "MissingExtraError", "MnemicError", "Neighborhood", "NewerSchemaError",
+    "Fact", "FactGraph", "Facts", "Faded", "FastEmbedEmbedder", "FileOrPath", "Forgotten", "Hit", "ImageInfo",
+    "Imported", "InvalidValueError", "Item", "LimitError", "Memories", "Memory", "MemoryItem", "Message",
+    "MessageLike", "Metrics", "MetricsPeriod", "MissingExtraError", "MnemicError", "Neighborhood", "NewerSchemaError",
     "NotFoundError", "Note", "NoteInfo", "NoteSettings", "Notes", "OpenAIEmbedder", "OpenAIMessage", "Opening",
-    "Overflow", "Record", "Ref", "Reference", "Retention", "Role", "Scope", "ScopePath",
-    "SentenceTransformerEmbedder", "Session", "SessionInfo", "SessionSettings", "Sessions", "Skipped",
-    "StaticEmbedder", "Stats", "Store", "StoreBusyError", "StoreError", "StoreFullError", "StorePermissionError",
-    "StoreUnavailableError", "Summarize", "TokenCounter", "Tokens", "TooLargeError", "ToolCall",
-    "TransformerEmbedder", "UnknownSchemeError", "UnreadableStoreError", "Vectors", "copy", "copy_async",
-    "from_anthropic", "from_openai", "open", "open_async", "to_anthropic", "to_openai", "token_counter",
+    "Overflow", "Record", "Ref", "Reference", "Retention", "Role", "Scope", "ScopePath", "SentenceTransformerEmbedder",
+    "Session", "SessionInfo", "SessionSettings", "Sessions", "Skipped", "StaticEmbedder", "Stats", "Store",
+    "StoreBusyError", "StoreError", "StoreFullError", "StorePermissionError", "StoreUnavailableError", "Summarize",
+    "TokenCounter", "Tokens", "TooLargeError", "ToolCall", "TransformerEmbedder", "UnknownSchemeError",
+    "UnreadableStoreError", "Vectors", "copy", "copy_async", "from_anthropic", "from_openai", "open", "open_async",
+    "to_anthropic", "to_openai", "token_counter",
 ]  # fmt: skip

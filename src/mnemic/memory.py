@@ -15,7 +15,7 @@ from .errors import InvalidValueError, NotFoundError
 from .features.export import Exported, FileOrPath
 from .features.importing import Imported
 from .features.listing import Stats, list_scopes, scope_stats
-from .layers.audit import OPERATIONS, Acting, Audit, AuditEntry, Auditing, AuditLayer, audit_of
+from .layers.audit import OPERATIONS, Acting, Audit, AuditEntry, Auditing, AuditLayer, AuditPage, audit_of
 from .layers.cipher import EncryptionKeys, Keyring
 from .layers.encryption import EncryptLayer, check_plain, open_beside
 from .layers.index import IndexLayer
@@ -227,10 +227,8 @@ class AsyncMemory:
         `since` and `until` are inclusive. Raises InvalidValueError for an unknown kind or operation, and if the
         memory was opened without audit.
         """
-        if self._audit is None:
-            raise InvalidValueError("there is no audit log: open the memory with audit=…")
-        return await self._audit.trail(
-            scope if isinstance(scope, ScopePath) else ScopePath("" if scope is None else scope),
+        return await self._logged().trail(
+            _scope_of(scope),
             since=since,
             until=until,
             actor=actor,
@@ -241,6 +239,47 @@ class AsyncMemory:
             key=key,
             flag=flag,
         )
+
+    async def audit_page(
+        self,
+        scope: ScopePath | str | None = None,
+        *,
+        limit: int = 100,
+        cursor: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        actor: str | None = None,
+        session: str | None = None,
+        address: str | None = None,
+        operation: str | None = None,
+        kind: str | None = None,
+        key: str | None = None,
+        flag: str | None = None,
+    ) -> AuditPage:
+        """Return the newest entries that `audit_trail` returns, at most `limit`, newest first, without reading all.
+
+        The page's `cursor` requests the next one. Raises InvalidValueError as `audit_trail` does, and for an
+        invalid cursor.
+        """
+        return await self._logged().page(
+            _scope_of(scope),
+            limit=limit,
+            cursor=cursor,
+            since=since,
+            until=until,
+            actor=actor,
+            session=session,
+            address=address,
+            operation=None if operation is None else check_choice(operation, "operation", OPERATIONS),
+            kind=None if kind is None else check_choice(kind, "kind", AUDITED),
+            key=key,
+            flag=flag,
+        )
+
+    def _logged(self) -> AuditLayer:
+        if self._audit is None:
+            raise InvalidValueError("there is no audit log: open the memory with audit=…")
+        return self._audit
 
     async def metrics(self) -> Metrics:
         """Return recall metrics since the memory was opened: hit ratio, uses, scores, drift and latency."""
@@ -335,6 +374,10 @@ def open_async(
         return memory
 
     return Opening(opened)
+
+
+def _scope_of(scope: ScopePath | str | None) -> ScopePath:
+    return scope if isinstance(scope, ScopePath) else ScopePath("" if scope is None else scope)
 
 
 def audits_inline(audit: Auditing) -> bool:

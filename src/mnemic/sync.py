@@ -16,7 +16,7 @@ from .copying import Copied, copy_async
 from .event_loop import Driver, Inline, Portal
 from .features.context import Context
 from .features.export import Exported, FileOrPath
-from .features.facts import MAX_FACTS, AsyncFacts, Fact, Neighborhood
+from .features.facts import MAX_FACTS, AsyncFacts, Fact, FactGraph, Neighborhood
 from .features.forgetting import Forgotten
 from .features.hits import Hit, Item, Reference
 from .features.importing import Imported
@@ -26,7 +26,7 @@ from .features.memory_items import Duplicates, Faded, MemoryItem
 from .features.notes import AsyncNotes, Note, NoteInfo, NoteSettings
 from .features.sessions import AsyncSession
 from .features.settings import Overflow, Retention, SessionSettings
-from .layers.audit import Acting, AuditEntry, Auditing
+from .layers.audit import Acting, AuditEntry, Auditing, AuditPage
 from .layers.cipher import EncryptionKeys
 from .memory import AsyncMemory, Tokens, audits_inline, open_async
 from .messages import Content, Message, MessageLike, Role
@@ -537,6 +537,13 @@ class Facts:
             start, end, max_depth=max_depth, predicates=predicates, as_of=as_of, max_facts=max_facts,
         ))
 
+    def graph(self, *, max_facts: int = MAX_FACTS) -> FactGraph:
+        """Return the facts of this scope with their history, sorted by start of validity, and how many there are.
+
+        If there are more than `max_facts`, those that were added last.
+        """
+        return self._driver.run(self._async.graph(max_facts=max_facts))
+
     def to_networkx(self, *, as_of: datetime | None = None, history: bool = False) -> networkx.MultiDiGraph[str]:
         """Return the facts of this scope as a networkx graph; raises MissingExtraError if networkx is not installed."""
         return self._driver.run(self._async.to_networkx(as_of=as_of, history=history))
@@ -658,6 +665,22 @@ class Memory:
         return self._driver.run(self._async.audit_trail(
             scope, since=since, until=until, actor=actor, session=session, address=address, operation=operation,
             kind=kind, key=key, flag=flag,
+        ))
+
+    def audit_page(
+        self, scope: ScopePath | str | None = None, *, limit: int = 100, cursor: str | None = None,
+        since: datetime | None = None, until: datetime | None = None, actor: str | None = None,
+        session: str | None = None, address: str | None = None, operation: str | None = None, kind: str | None = None,
+        key: str | None = None, flag: str | None = None,
+    ) -> AuditPage:
+        """Return the newest entries that `audit_trail` returns, at most `limit`, newest first, without reading all.
+
+        The page's `cursor` requests the next one. Raises InvalidValueError as `audit_trail` does, and for an
+        invalid cursor.
+        """
+        return self._driver.run(self._async.audit_page(
+            scope, limit=limit, cursor=cursor, since=since, until=until, actor=actor, session=session, address=address,
+            operation=operation, kind=kind, key=key, flag=flag,
         ))
 
     def metrics(self) -> Metrics:

@@ -15,8 +15,8 @@ from ..errors import InvalidValueError, LimitError
 from ..event_loop import off_loop
 from ..records import FACT, GUARD, Record, Ref, ScopePath, Value
 from ..store.matching import true_at
-from ..store.protocol import Store, scan_all
-from ..store.query import Condition, Delete, Op, Put, Scan, Write
+from ..store.protocol import Store, scan_all, scan_pages
+from ..store.query import Condition, Delete, Op, Put, Scan, StreamScan, Write
 from ..store.retry import retried
 from ..telemetry.calls import observed
 from .fact_graph import GraphSearch, build_graph, write_graphml
@@ -60,6 +60,13 @@ class Neighborhood(Value, frozen=True, kw_only=True):
     distances: dict[str, int]
     facts: list[Fact]
     complete: bool
+
+
+class FactGraph(Value, frozen=True, kw_only=True):
+    """Facts of a scope, of all times; if `total` is more, only those that were added last."""
+
+    facts: list[Fact]
+    total: int
 
 
 @observed
@@ -177,8 +184,7 @@ class AsyncFacts:
         moment = None if history else self._moment(as_of)
         where = _where(subject, predicate, object)
         if limit is not None:
-            scan = replace(self._question(where, moment), limit=check_count(limit, "limit"))
-            found = list((await self._store.scan(scan)).items)
+            found = await self._first(replace(self._question(where, moment), limit=check_count(limit, "limit")))
         else:
             found = [record async for record in self._scan(where, moment)]
         return sorted(map(to_fact, found), key=lambda fact: fact.valid_from)
@@ -231,6 +237,16 @@ class AsyncFacts:
             if (step == max_depth or not await walk.step()) and walk.complete:
                 return None
         return None
+
+    async def graph(self, *, max_facts: int = MAX_FACTS) -> FactGraph:
+        """Return the facts of this scope with their history, sorted by start of validity, and how many there are.
+
+        If there are more than `max_facts`, those that were added last.
+        """
+        scan = replace(self._question((), None), reverse=True, limit=check_count(max_facts, "max_facts", least=1))
+        facts = sorted(map(to_fact, await self._first(scan)), key=lambda fact: fact.valid_from)
+        streams = await self._store.streams(StreamScan(scope=self.scope, kinds=(FACT,), below=False))
+        return FactGraph(facts=facts, total=max(len(facts), sum(stream.count for stream in streams.items)))
 
     async def to_networkx(self, *, as_of: datetime | None = None, history: bool = False) -> networkx.MultiDiGraph[str]:
         """Return the facts of this scope as a networkx graph; raises MissingExtraError if networkx is not installed."""
@@ -297,6 +313,15 @@ class AsyncFacts:
 
     def _question(self, where: tuple[Condition, ...], moment: datetime | None) -> Scan:
         return Scan(scope=self.scope, kinds=(FACT,), where=where, as_of=moment)
+
+    async def _first(self, scan: Scan) -> list[Record]:
+        """Return the first `scan.limit` records of a scan; a page of it can be shorter."""
+        found: list[Record] = []
+        async for page in scan_pages(self._store, scan):
+            found += page
+            if len(found) >= scan.limit:
+                break
+        return found[: scan.limit]
 
     def _scan(self, where: tuple[Condition, ...], moment: datetime | None) -> AsyncIterator[Record]:
         return scan_all(self._store, self._question(where, moment))

@@ -8,7 +8,7 @@ written, it is buffered, the caller gets an error, and no further change is acce
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar, Token
 from datetime import datetime
 from hashlib import blake2b
@@ -17,9 +17,10 @@ from typing import Any, TypeAlias
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from ..checks import check_name, check_time, copy_json, new_id, shown
+from ..checks import check_count, check_name, check_time, copy_json, new_id, shown
 from ..errors import AuditError, InvalidValueError, MnemicError, StoreError, StorePermissionError, StoreUnavailableError
 from ..records import AUDIT_KIND, Record, Ref, ScopePath, Stream, Value
+from ..store.newest import newest
 from ..store.protocol import Page, Store, scan_all
 from ..store.query import Condition, Delete, Limit, Op, Outcome, Purge, Put, Scan, StreamScan, Touch, Write, place_of
 from ..store.retry import write_each
@@ -76,6 +77,13 @@ class AuditEntry(Value, frozen=True, kw_only=True):
     removed: list[str] = field(default_factory=list)
     count: int | None = None
     unsure: bool = False
+
+
+class AuditPage(Value, frozen=True, kw_only=True):
+    """Entries, newest first; `cursor` requests those before them, and is None if there are none."""
+
+    entries: list[AuditEntry]
+    cursor: str | None = None
 
 
 _current_actor: ContextVar[dict[str, str]] = ContextVar("mnemic_actor")
@@ -194,15 +202,25 @@ class AuditLayer(Layer):
         **fields: str | None,
     ) -> list[AuditEntry]:
         """Return the entries of a scope and below that have these fields and times, oldest first."""
-        where = [Condition(f"data.{name}", "eq", value) for name, value in fields.items() if value is not None]
-        if since is not None:
-            where.append(Condition("created", "ge", check_time(since, "since")))
-        if until is not None:
-            where.append(Condition("created", "le", check_time(until, "until")))
-        scan = Scan(scope=scope, kinds=(AUDIT_KIND,), below=True, where=tuple(where))
-        records: AsyncIterator[Any] = scan_all(self._log, scan)
-        found = [AuditEntry(time=one.created, scope=one.scope, **one.data) async for one in records]
-        return sorted((entry for entry in found if flag is None or flag in entry.flags), key=lambda entry: entry.time)
+        records = scan_all(self._log, _scan(scope, since, until, fields))
+        found = [_to_entry(record) async for record in records if _has_flag(record, flag)]
+        return sorted(found, key=lambda entry: entry.time)
+
+    async def page(
+        self,
+        scope: ScopePath,
+        *,
+        limit: int,
+        cursor: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        flag: str | None = None,
+        **fields: str | None,
+    ) -> AuditPage:
+        """Return a page of such entries, newest first; raises InvalidValueError for an invalid cursor."""
+        scan = replace(_scan(scope, since, until, fields), limit=check_count(limit, "limit", least=1), cursor=cursor)
+        page = await newest(self._log, scan, lambda record: _has_flag(record, flag))
+        return AuditPage(entries=[_to_entry(record) for record in page.items], cursor=page.cursor)
 
     def _entry(self, op: Op, key: str, *, time: datetime | None = None, **result: Any) -> Put:
         """Return the operation that adds the entry of an operation."""
@@ -240,6 +258,26 @@ class AuditLayer(Layer):
 
 async def _without_entries(records: Sequence[Record]) -> list[Record | None]:
     return [None if record.kind == AUDIT_KIND else record for record in records]
+
+
+def _scan(scope: ScopePath, since: datetime | None, until: datetime | None, fields: Mapping[str, str | None]) -> Scan:
+    where = [Condition(f"data.{name}", "eq", value) for name, value in fields.items() if value is not None]
+    if since is not None:
+        where.append(Condition("created", "ge", check_time(since, "since")))
+    if until is not None:
+        where.append(Condition("created", "le", check_time(until, "until")))
+    return Scan(scope=scope, kinds=(AUDIT_KIND,), below=True, where=tuple(where))
+
+
+def _to_entry(record: Record) -> AuditEntry:
+    data: Any = record.data
+    assert record.created is not None
+    return AuditEntry(time=record.created, scope=record.scope, **data)
+
+
+def _has_flag(record: Record, flag: str | None) -> bool:
+    data: Any = record.data
+    return flag is None or flag in data.get("flags", ())
 
 
 def _logged(ops: Sequence[Op]) -> list[tuple[int, Op]]:

@@ -287,6 +287,26 @@ def test_long_texts_are_cut_and_can_be_read() -> None:
     run(test)
 
 
+def test_a_long_list_of_notes_comes_in_pages() -> None:
+    async def test() -> None:
+        async with inside() as (client, scope):
+            for n in range(450):
+                await scope.notes.write(f"note {n:03}", "text")
+            keys: list[str] = []
+            while len(keys) < 450:
+                page = await client.call_tool("note", {"action": "list", "start": len(keys)})
+                assert page.structured_content is not None
+                keys += [note["key"] for note in page.structured_content["notes"]]
+                more = f"({len(keys)} of 450 notes; list on with start={len(keys)})"
+                assert (more in text_of(page)) == (len(keys) < 450)
+            assert keys == [f"note {n:03}" for n in range(450)]
+            assert (
+                text_of(await client.call_tool("note", {"action": "list", "start": 450})) == "There are no more notes."
+            )
+
+    run(test)
+
+
 def test_context_within_any_budget_is_true() -> None:
     async def test() -> None:
         async with inside() as (client, scope):

@@ -17,10 +17,12 @@ from ..features.notes import Note
 from ..features.summary import QUOTED
 from ..messages import Message
 from ..records import Ref, ScopePath
-from .tools import TEXT, Answer, Call, Tool, asked, object_schema
+from .tools import TEXT, Answer, Call, Tool, asked, cut, object_schema
 
 RESULTS = 10
 """How many results a search returns."""
+LONGEST = 100_000
+"""Maximum length of the text of a result, in characters."""
 TITLE = 80
 """Maximum length of a title, in characters."""
 
@@ -42,7 +44,7 @@ async def fetch(call: Call, id: str) -> Answer:
         text, metadata = _described(await call.scope.get(Ref(scope, kind, unquote(key))))
     except (InvalidValueError, NotFoundError):
         raise NotFoundError(f"there is nothing with the id {shown(id)}: ids are those that search returns") from None
-    found = {"id": id, "title": _title(text), "text": text, "url": _url(id)}
+    found = {"id": id, "title": _title(text), "text": cut(text, LONGEST), "url": _url(id)}
     return _answer({**found, "metadata": {"kind": kind, **metadata, "notice": QUOTED}})
 
 

@@ -11,7 +11,7 @@ from ..errors import InvalidValueError, NotFoundError
 from ..features.facts import Fact
 from ..features.hits import Hit
 from ..features.note_files import as_text
-from ..features.notes import Note
+from ..features.notes import Note, NoteInfo
 from ..features.summary import QUOTED, quoted
 from .tools import TEXT, Answer, Call, Schema, Tool, asked, cut, object_schema
 
@@ -19,6 +19,8 @@ MAX_FACTS = 100
 """Maximum number of facts in one answer."""
 HIT = 2000
 """Maximum length of the text of a hit, in characters, unless the call names another."""
+LISTED = 200
+"""Maximum number of notes in one answer."""
 PART = 20_000
 """Maximum length of the part of a note that one read returns, in characters."""
 COUNT: Schema = {"type": "integer"}
@@ -83,9 +85,7 @@ async def note(
     """Write, read, delete or list notes."""
     notes = call.scope.notes
     if action == "list":
-        listed = [{"key": n.key, "description": n.description, "size": n.size} for n in await notes.list()]
-        lines = [f"- {n['key']}: {n['description'] or ''} ({n['size']} bytes)" for n in listed]
-        return Answer(quoted(lines) if lines else "There are no notes.", {"notes": listed})
+        return _listed(await notes.list(), start)
     key = _given(key, "key", action)
     if action == "read":
         return _part(await notes.get(key), start)
@@ -129,6 +129,17 @@ def _given(value: str | None, field: str, action: str) -> str:
     if value is None:
         raise InvalidValueError(f"the action {action!r} needs {field!r}")
     return value
+
+
+def _listed(notes: list[NoteInfo], start: int) -> Answer:
+    """Return a page of the list of notes."""
+    shown = [{"key": n.key, "description": n.description, "size": n.size} for n in notes[start : start + LISTED]]
+    lines = [f"- {n['key']}: {n['description'] or ''} ({n['size']} bytes)" for n in shown]
+    end = start + len(shown)
+    if end < len(notes):
+        lines.append(f"({end:,} of {len(notes):,} notes; list on with start={end})")
+    none = "There are no more notes." if notes else "There are no notes."
+    return Answer(quoted(lines) if lines else none, {"notes": shown, "length": len(notes)})
 
 
 def _part(note: Note, start: int) -> Answer:
@@ -266,7 +277,11 @@ DEFAULT_TOOLS = [
             if_version=_described(
                 COUNT, "write or delete only if the note still has this version, which read gives; 0 if new"
             ),
-            start={"type": "integer", "minimum": 0, "description": "read a long note from this character on"},
+            start={
+                "type": "integer",
+                "minimum": 0,
+                "description": "read from this character on, or list from this note on",
+            },
         ),
         object_schema(
             "",

@@ -1,0 +1,91 @@
+"""Notes: named JSON values with versions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import UNSET, UnsetType
+
+from ...errors import NotFoundError
+from ...features.notes import Note, NoteInfo, to_info
+from ...records import NOTE
+from ...store.protocol import Page
+from ...store.query import Scan
+from ..endpoint import Answer, Body, Call, Example, PageQuery, endpoint
+from .pages import read_page
+from .values import Metadata, Name, Text
+
+INFO = {
+    "key": "plan",
+    "description": "the week",
+    "size": 15,
+    "metadata": {},
+    "version": 1,
+    "created": "2026-01-31T09:30:00Z",
+    "updated": "2026-01-31T09:30:00Z",
+    "source": None,
+}
+
+
+class NoteBody(Body):
+    """A value to write; an omitted description or metadata stays as it is."""
+
+    value: Any
+    description: Text | UnsetType = UNSET
+    metadata: Metadata | UnsetType = UNSET
+    source: Name | UnsetType = UNSET
+
+
+@endpoint(
+    "GET", "/api/v1/notes", right="read", summary="List notes", tag="notes",
+    example=Example(answer={"items": [INFO], "cursor": None}),
+)  # fmt: skip
+async def list_notes(call: Call, query: PageQuery) -> Page[NoteInfo]:
+    """The notes of the scope without their values, in order of creation."""
+    scan = Scan(scope=call.path, kinds=(NOTE,), bodies=False)
+    return await read_page(call, scan, query, to_info)
+
+
+@endpoint(
+    "GET", "/api/v1/notes/{key:path}", right="read", summary="Read a note", tag="notes", status=(200, 304),
+    headers=("If-None-Match",), problems=(404,),
+    example=Example(path={"key": "plan"}, answer={**INFO, "value": {"monday": "rest"}}),
+)  # fmt: skip
+async def read_note(call: Call, key: str) -> Answer[Note]:
+    """A note of the scope with its value; its version is the `ETag`."""
+    note = await call.scope.notes.get(key)
+    return Answer(note, version=note.version, status=304 if call.knows(note.version) else 200)
+
+
+@endpoint(
+    "PUT", "/api/v1/notes/{key:path}", right="write", summary="Write a note", tag="notes", status=(200, 201),
+    headers=("If-Match", "If-None-Match"), problems=(409, 412),
+    example=Example(
+        path={"key": "plan"}, body={"value": {"monday": "rest"}, "description": "the week"}, answer=INFO
+    ),
+)  # fmt: skip
+async def write_note(call: Call, key: str, body: NoteBody) -> Answer[NoteInfo]:
+    """Write a value under a key of the scope, replacing the previous one.
+
+    With `If-Match: "3"` only if the note still has version 3, with `If-None-Match: *` only if there is none; otherwise
+    the status is 412, and `current` is the version that is stored.
+    """
+    note = await call.scope.notes.write(
+        key,
+        body.value,
+        description=None if body.description is UNSET else body.description,
+        metadata=None if body.metadata is UNSET else body.metadata,
+        source=None if body.source is UNSET else body.source,
+        if_version=call.if_version,
+    )
+    return Answer(note, status=201 if note.created == note.updated else 200, version=note.version)
+
+
+@endpoint(
+    "DELETE", "/api/v1/notes/{key:path}", right="write", summary="Delete a note", tag="notes", status=204,
+    headers=("If-Match",), problems=(404, 412), example=Example(path={"key": "plan"}),
+)  # fmt: skip
+async def delete_note(call: Call, key: str) -> None:
+    """With `If-Match: "3"` only if the note still has version 3."""
+    if not await call.scope.notes.delete(key, if_version=call.if_version):
+        raise NotFoundError(f"{call.path.path!r} has no note {key!r}")

@@ -1,0 +1,46 @@
+"""The application: every endpoint over one memory, for any ASGI server."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.routing import BaseRoute, Route
+
+from ..memory import AsyncMemory
+from .access import AccessMiddleware
+from .endpoint import ENDPOINTS, Endpoint, PathApp
+from .problems import answer_http_exception
+from .settings import Settings
+
+MODULES = ("api.notes", "api.recall", "api.scopes", "openapi")
+"""Modules, in this package, that declare endpoints."""
+
+
+def all_endpoints() -> list[Endpoint]:
+    """Return every endpoint, in order of path and method."""
+    for name in MODULES:
+        import_module(f"{__package__}.{name}")
+    return sorted(ENDPOINTS, key=lambda one: (_place(one.path), one.method))
+
+
+def build_app(memory: AsyncMemory, settings: Settings) -> Starlette:
+    """Return the application that serves a memory, which stays open when the application stops."""
+    by_path: dict[str, list[Endpoint]] = {}
+    for one in all_endpoints():
+        by_path.setdefault(one.path, []).append(one)
+    routes: list[BaseRoute] = [Route(path, PathApp(here, memory, settings)) for path, here in by_path.items()]
+    app = Starlette(
+        routes=routes,
+        middleware=[Middleware(AccessMiddleware)],
+        exception_handlers={HTTPException: answer_http_exception},
+    )
+    app.router.redirect_slashes = False
+    return app
+
+
+def _place(path: str) -> list[tuple[int, str]]:
+    """Return the place of a path among the routes: names before parameters, and what takes the rest of a path last."""
+    return [(0 if "{" not in part else 2 if ":path" in part else 1, part) for part in path.split("/")]

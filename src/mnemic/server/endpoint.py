@@ -1,0 +1,389 @@
+"""Endpoints of the HTTP API: one declaration each, for the route, the checks, the documentation and the tests.
+
+To add one, write a coroutine in a module that `app.py` lists in MODULES, and declare it:
+
+    @endpoint("PUT", "/api/v1/notes/{key:path}", right="write", summary="Write a note", tag="notes",
+              status=(200, 201), headers=("If-Match",), problems=(409, 412),
+              example=Example(path={"key": "plan"}, body={"value": 1}, answer={"key": "plan", "version": 1}))
+    async def write_note(call: Call, key: str, body: NoteBody) -> Answer[NoteInfo]:
+        '''Describe it further here, in Markdown: what the answer has, and what the query means.'''
+
+- The names in the path are parameters of the function. `query` and `body` are decoded into the types that they are
+  annotated with: for a query a subclass of `Query`, for a body a subclass of `Body`, a list of those, or any other type
+  that msgspec knows. What does not fit is refused with status 400, unknown names too.
+- It returns a value of the annotated type, an `Answer` of it, for another status or headers, a `Streamed`, or a
+  response of Starlette's. It raises errors of the library: `problems.py` turns them into responses.
+- `call.scope` is the scope of `?scope=`, by default that of the key; `call.memory` shows no more than the key may see.
+  So nothing is checked here, except `right`, which the key must have; None is open to all.
+- `example` is a request and its answer, which a test sends and compares with the documentation.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
+from functools import cached_property
+from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
+
+from msgspec import UNSET, DecodeError, Meta, Struct, ValidationError, convert, field, json
+from msgspec.structs import fields
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from ..checks import check_name, shown
+from ..errors import ConflictError, InvalidValueError
+from ..memory import AsyncMemory
+from ..records import ScopePath
+from ..scope import AsyncScope
+from ..store.protocol import SearchableStore
+from .access import ACCESS, Access, restricted
+from .problems import RequestError, problem_of, problem_response
+from .settings import Settings
+
+Value = TypeVar("Value")
+Method: TypeAlias = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
+Right: TypeAlias = Literal["read", "write", "erase", "admin"]
+Header: TypeAlias = Literal["Idempotency-Key", "If-Match", "If-None-Match"]
+
+JSON_TYPE = "application/json"
+ENDPOINTS: list[Endpoint] = []
+"""Every endpoint that was declared."""
+
+
+class Query(Struct, kw_only=True, forbid_unknown_fields=True):
+    """Parameters of a query; a list is given by repeating its name."""
+
+
+class Body(Struct, kw_only=True, forbid_unknown_fields=True):
+    """An object in the body of a request."""
+
+
+class PageQuery(Query):
+    """Parameters of a list that comes in pages."""
+
+    limit: Annotated[int, Meta(ge=1, le=1000, description="Largest number of items in the page.")] = 100
+    cursor: Annotated[str, Meta(description="Continues after a page: its `cursor`.")] | None = None
+
+
+class Example(Struct, frozen=True, kw_only=True):
+    """A request, and what it answers."""
+
+    path: Mapping[str, str] = field(default_factory=dict)
+    query: Mapping[str, Any] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: Any = UNSET
+    answer: Any = UNSET
+
+
+class Answer(Generic[Value]):
+    """An answer with another status than the first that is declared, or with headers; `version` becomes the ETag."""
+
+    __slots__ = ("body", "headers", "status")
+
+    def __init__(
+        self,
+        body: Value,
+        *,
+        status: int | None = None,
+        version: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self.body = body
+        self.status = status
+        self.headers = dict(headers or {})
+        if version is not None:
+            self.headers["ETag"] = f'"{version}"'
+
+
+class Streamed:
+    """An answer that is sent while it is made, in chunks of bytes."""
+
+    def __init__(self, chunks: AsyncIterator[bytes], headers: Mapping[str, str] | None = None) -> None:
+        self.chunks = chunks
+        self.headers = dict(headers or {})
+
+
+class Call:
+    """One request: who makes it, the memory and the scope that it is about."""
+
+    def __init__(self, request: Request, memory: AsyncMemory, settings: Settings) -> None:
+        self.request = request
+        self.settings = settings
+        self.access: Access = request.scope[ACCESS]
+        self._memory = memory
+
+    @cached_property
+    def memory(self) -> AsyncMemory:
+        """The memory, as far as the key may use it."""
+        return restricted(self._memory, self.access)
+
+    @property
+    def store(self) -> SearchableStore:
+        """The records of the memory, as far as the key may use them."""
+        return self.memory._store
+
+    @property
+    def path(self) -> ScopePath:
+        """The scope of `?scope=`, by default that of the key; raises InvalidValueError."""
+        given = self.request.query_params.get("scope")
+        return self.access.scope if given is None else ScopePath(given)
+
+    @cached_property
+    def scope(self) -> AsyncScope:
+        """The scope of `?scope=`, by default that of the key; raises InvalidValueError."""
+        return self.memory.scope(self.path)
+
+    @property
+    def once(self) -> str | None:
+        """The `Idempotency-Key`: an id of the call, whose repetition changes nothing; raises InvalidValueError."""
+        given = self.request.headers.get("Idempotency-Key")
+        return None if given is None else check_name(given, "Idempotency-Key")
+
+    @property
+    def if_version(self) -> int | None:
+        """The version that the record must have: that of `If-Match`, or 0, for none, with `If-None-Match: *`.
+
+        Raises InvalidValueError for any other value of these headers.
+        """
+        headers = self.request.headers
+        if (unless := headers.get("If-None-Match")) is not None:
+            if unless.strip() != "*" or "If-Match" in headers:
+                raise InvalidValueError(f"a write takes If-Match, or If-None-Match: *, not {shown(unless)}")
+            return 0
+        given = headers.get("If-Match")
+        return None if given is None else _version(given, "If-Match")
+
+    def knows(self, version: int) -> bool:
+        """Return whether the client has this version already, by `If-None-Match`."""
+        given = self.request.headers.get("If-None-Match")
+        return given is not None and f'"{version}"' in given
+
+
+def _version(etag: str, name: str) -> int:
+    found = re.fullmatch(r'"(\d{1,16})"', etag.strip())
+    if found is None:
+        raise InvalidValueError(f'{name} must be an ETag of this server, such as "3": {shown(etag)}')
+    return int(found[1])
+
+
+class Endpoint:
+    """A declared endpoint."""
+
+    def __init__(
+        self,
+        method: Method,
+        path: str,
+        run: Callable[..., Awaitable[Any]],
+        *,
+        right: Right | None,
+        summary: str,
+        tag: str,
+        status: int | tuple[int, ...] = 200,
+        headers: Sequence[Header] = (),
+        problems: Sequence[int] = (),
+        example: Example | None = None,
+        content: str = JSON_TYPE,
+        takes: str = JSON_TYPE,
+        scoped: bool = True,
+    ) -> None:
+        self.method = method
+        self.path = path
+        self.run = run
+        self.right = right
+        self.summary = summary
+        self.tag = tag
+        self.statuses: tuple[int, ...] = (status,) if isinstance(status, int) else status
+        self.headers = tuple(headers)
+        self.problems = tuple(problems)
+        self.example = example or Example()
+        self.content = content
+        """Type of the answer's content."""
+        self.takes = takes
+        """Type of the body's content, if it has one; one that is not JSON is read by the function."""
+        self.scoped = scoped
+        """Whether it takes `?scope=`."""
+        self.name: str = run.__name__
+        self.description: str = inspect.cleandoc(run.__doc__ or "")
+        hints = get_type_hints(run, include_extras=True)
+        answer = hints.get("return", type(None))
+        self.answer: Any = get_args(answer)[0] if get_origin(answer) is Answer else answer
+        self.query: type[Struct] | None = hints.get("query")
+        self.body: Any = hints.get("body", UNSET)
+        self.parameters: tuple[str, ...] = tuple(re.findall(r"{(\w+)", path))
+        self._readers = {} if self.query is None else {one.name: _reader(one.type) for one in fields(self.query)}
+        self._names = {} if self.query is None else {one.encode_name: one.name for one in fields(self.query)}
+        self._decode = None if self.body is UNSET else json.Decoder(self.body).decode
+
+    def __repr__(self) -> str:
+        return f"<Endpoint {self.method} {self.path}>"
+
+    async def answer_to(self, call: Call) -> Response:
+        """Return the response to a call; raises RequestError or an error of the library."""
+        request = call.request
+        if self.right is not None and self.right not in call.access.rights:
+            raise RequestError(403, f"this needs the right {self.right!r}, which the key does not have")
+        given: dict[str, Any] = dict(request.path_params)
+        if request.scope["query_string"] or self.query is not None:
+            query = self._read_query(request)
+            if self.query is not None:
+                given["query"] = query
+        if self._decode is not None:
+            given["body"] = await self._read_body(request)
+        try:
+            result = await self.run(call, **given)
+        except ConflictError as error:
+            if "if-match" in request.headers or "if-none-match" in request.headers:
+                return problem_response(412, " ".join(str(error).split()), current=error.current)
+            raise
+        return self._response(result)
+
+    def _response(self, result: Any) -> Response:
+        status, headers = self.statuses[0], None
+        if isinstance(result, Response):
+            return result
+        if isinstance(result, Streamed):
+            return StreamingResponse(result.chunks, status, result.headers, self.content)
+        if isinstance(result, Answer):
+            status, headers, result = result.status or status, result.headers, result.body
+        if status in (204, 304):
+            return Response(None, status, headers)
+        return Response(_encode(result), status, headers, self.content)
+
+    def _read_query(self, request: Request) -> Any:
+        given: dict[str, Any] = {}
+        for name, value in request.query_params.multi_items():
+            if self.scoped and name == "scope" and "scope" not in self._names:
+                if "scope" in given:
+                    raise InvalidValueError("the query has scope more than once")
+                given["scope"] = value
+                continue
+            field_name = self._names.get(name)
+            reader = None if field_name is None else self._readers[field_name]
+            if reader is list:
+                given.setdefault(name, []).append(value)
+            elif name in given:
+                raise InvalidValueError(f"the query has {shown(name)} more than once")
+            else:
+                given[name] = value if reader is None else reader(value)
+        if "scope" not in self._names:
+            given.pop("scope", None)
+        if self.query is None:
+            if given:
+                raise InvalidValueError(f"the query has an unknown parameter: {shown(next(iter(given)))}")
+            return None
+        try:
+            return convert(given, self.query, strict=False)
+        except ValidationError as error:
+            raise InvalidValueError(f"the query: {error}") from None
+
+    async def _read_body(self, request: Request) -> Any:
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != JSON_TYPE:
+            raise RequestError(415, f"the body must have the type {JSON_TYPE}, not {shown(kind)}")
+        assert self._decode is not None
+        content = await request.body()
+        try:
+            return self._decode(content)
+        except (DecodeError, ValidationError, RecursionError, UnicodeDecodeError) as error:
+            raise InvalidValueError(f"the body: {error}") from None
+
+
+_encode = json.Encoder().encode
+_BOOLEANS = {"true": True, "false": False}
+
+
+def _reader(type: Any) -> Any:
+    """Return how a parameter of a query is read, beyond what msgspec does; `list` for one that may be repeated."""
+    kinds = {get_origin(one) or one for one in _choices(type)}
+    if kinds & {list, tuple, set, frozenset}:
+        return list
+    if bool in kinds:
+        return lambda value: _BOOLEANS.get(value, [value])
+    if kinds & {int, float, datetime}:
+        # As text, null would be taken for None.
+        return lambda value: [value] if value.lower() == "null" else value
+    return None
+
+
+def _choices(type: Any) -> list[Any]:
+    """Return the types that an annotation allows."""
+    if get_origin(type) is Annotated:
+        return _choices(get_args(type)[0])
+    if get_origin(type) in (list, tuple, set, frozenset) or not get_args(type):
+        return [type]
+    return [choice for one in get_args(type) for choice in _choices(one)]
+
+
+Run = TypeVar("Run", bound=Callable[..., Awaitable[Any]])
+
+
+def endpoint(
+    method: Method,
+    path: str,
+    *,
+    right: Right | None,
+    summary: str,
+    tag: str,
+    status: int | tuple[int, ...] = 200,
+    headers: Sequence[Header] = (),
+    problems: Sequence[int] = (),
+    example: Example | None = None,
+    content: str = JSON_TYPE,
+    takes: str = JSON_TYPE,
+    scoped: bool = True,
+) -> Callable[[Run], Run]:
+    """Declare an endpoint; the module's docstring says how.
+
+    `status` are the statuses of success, the usual one first; `problems` those of errors beyond the ones that every
+    endpoint has; `content` and `takes` the types of the answer's and the body's content, if not JSON.
+    """
+
+    def declare(run: Run) -> Run:
+        ENDPOINTS.append(
+            Endpoint(
+                method,
+                path,
+                run,
+                right=right,
+                summary=summary,
+                tag=tag,
+                status=status,
+                headers=headers,
+                problems=problems,
+                example=example,
+                content=content,
+                takes=takes,
+                scoped=scoped,
+            )
+        )
+        return run
+
+    return declare
+
+
+class PathApp:
+    """The endpoints of one path, by method, as an ASGI application."""
+
+    def __init__(self, endpoints: Sequence[Endpoint], memory: AsyncMemory, settings: Settings) -> None:
+        self._by_method = {one.method: one for one in endpoints}
+        if "GET" in self._by_method:
+            self._by_method["HEAD"] = self._by_method["GET"]  # type: ignore[index]
+        self._allowed = ", ".join(sorted(self._by_method))
+        self._memory = memory
+        self._settings = settings
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request; every error becomes a problem."""
+        found = self._by_method.get(scope["method"])
+        try:
+            if found is None:
+                raise RequestError(405, f"the path has {self._allowed}", {"Allow": self._allowed})
+            response = await found.answer_to(Call(Request(scope, receive), self._memory, self._settings))
+        except ClientDisconnect:
+            return
+        except Exception as error:
+            response = problem_of(error)
+        await response(scope, receive, send)

@@ -1,0 +1,179 @@
+"""Errors as problem+json (RFC 9457): the status and type of every error, in one place.
+
+The `type` ends in the name of the error, such as `#not-found` for NotFoundError, so that a client can raise the same
+one again. What a failure of the server says never has content: the log has where it happened, without messages.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from http import HTTPStatus
+from traceback import format_tb
+
+from msgspec import UNSET, Struct, UnsetType, json
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from .. import errors
+from ..errors import ConflictError, MnemicError
+
+LOG = logging.getLogger("mnemic.server")
+TYPE = "https://mnemic.github.io/mnemic/http-api/#"
+"""Start of every problem's type: the documentation of the problems."""
+CONTENT_TYPE = "application/problem+json"
+RETRY_AFTER = 1
+"""Seconds after which a busy server or store is asked again."""
+
+
+class Problem(Struct, frozen=True, kw_only=True):
+    """A problem: its type, a title for it, the status of the response and, in `detail`, exactly what was wrong.
+
+    `current` is the version that is stored now, if another one was expected; 0 if there is none.
+    """
+
+    type: str
+    title: str
+    status: int
+    detail: str | UnsetType = UNSET
+    current: int | UnsetType = UNSET
+
+
+class RequestError(Exception):
+    """A request that cannot be answered as it is, with the status and headers of the response."""
+
+    def __init__(self, status: int, detail: str, headers: dict[str, str] | None = None) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.headers = headers
+
+
+STATUS: dict[type[MnemicError], int] = {
+    errors.InvalidValueError: 400,
+    errors.TooLargeError: 413,
+    errors.UnknownSchemeError: 400,
+    errors.NotFoundError: 404,
+    errors.ConflictError: 409,
+    errors.SettingsChangedError: 409,
+    errors.LimitError: 409,
+    errors.BudgetError: 400,
+    errors.EmbedderError: 502,
+    errors.MissingExtraError: 501,
+    errors.EventLoopError: 500,
+    errors.ClosedError: 503,
+    errors.StoreError: 500,
+    errors.UnreadableStoreError: 500,
+    errors.NewerSchemaError: 500,
+    errors.DecryptionError: 500,
+    errors.AuditError: 500,
+    errors.StorePermissionError: 500,
+    errors.StoreFullError: 507,
+    errors.StoreBusyError: 503,
+    errors.StoreUnavailableError: 503,
+}
+"""Status of every error of Mnemic."""
+TITLES: dict[type[MnemicError], str] = {
+    errors.MnemicError: "The call failed",
+    errors.InvalidValueError: "The request is not valid",
+    errors.TooLargeError: "A record would be too large",
+    errors.UnknownSchemeError: "No back-end serves this URL",
+    errors.NotFoundError: "There is no such thing",
+    errors.ConflictError: "Someone else wrote first",
+    errors.SettingsChangedError: "The settings were changed meanwhile",
+    errors.LimitError: "A limit would be exceeded",
+    errors.BudgetError: "The token budget is too small",
+    errors.EmbedderError: "The embedder failed",
+    errors.MissingExtraError: "The server lacks an optional dependency",
+    errors.ClosedError: "The server is stopping",
+    errors.StoreError: "The store failed",
+    errors.StorePermissionError: "The store may not be read or written",
+    errors.StoreFullError: "The store is full",
+    errors.StoreBusyError: "The store is busy",
+    errors.StoreUnavailableError: "The store cannot be reached",
+}
+"""Title of an error, or of the nearest class that it descends from."""
+STATUS_TITLES = {
+    400: "The request is not valid",
+    401: "A key is needed",
+    403: "The key does not allow this",
+    404: "There is no such thing",
+    405: "The path has no such method",
+    409: "Someone else wrote first",
+    411: "The length of the body is needed",
+    412: "The stored version is another one",
+    413: "The body is too large",
+    415: "The body has another type",
+    421: "The address is not of this server",
+    429: "Too many requests",
+    431: "The headers are too large",
+    500: "The server failed",
+    503: "The server is busy",
+}
+"""Title of a problem that is not an error of the library, by status."""
+LOGGED = "The log of the server says more."
+"""Detail of a failure of the server, whose own message may name what a client should not see."""
+
+
+def problem_response(
+    status: int,
+    detail: str | UnsetType = UNSET,
+    *,
+    name: str | None = None,
+    title: str | None = None,
+    current: int | UnsetType = UNSET,
+    headers: dict[str, str] | None = None,
+) -> Response:
+    """Return a response that says what went wrong; `name` is the end of its type, by default that of the status."""
+    phrase = HTTPStatus(status).phrase
+    problem = Problem(
+        type=f"{TYPE}{name or re.sub('[^a-z]+', '-', phrase.lower())}",
+        title=title or STATUS_TITLES.get(status, phrase),
+        status=status,
+        detail=detail,
+        current=current,
+    )
+    return Response(json.encode(problem), status, headers, CONTENT_TYPE)
+
+
+def problem_of(error: Exception) -> Response:
+    """Return the response to an error; an unexpected one is logged without content."""
+    if isinstance(error, RequestError):
+        return problem_response(error.status, str(error), headers=error.headers)
+    if isinstance(error, HTTPException):
+        headers = None if error.headers is None else dict(error.headers)
+        detail = "Nothing is served under this path." if error.status_code == 404 else error.detail
+        return problem_response(error.status_code, detail, headers=headers)
+    if not isinstance(error, MnemicError):
+        log_failure(error)
+        return problem_response(500, LOGGED)
+    kind = type(error)
+    status = next((STATUS[one] for one in kind.__mro__ if one in STATUS), 500)
+    title = next(TITLES[one] for one in kind.__mro__ if one in TITLES)
+    if status >= 500:
+        log_failure(error)
+    return problem_response(
+        status,
+        " ".join(str(error).split()) if status < 500 else LOGGED,
+        name=problem_name(kind),
+        title=title,
+        current=error.current if type(error) is ConflictError else UNSET,
+        headers={"Retry-After": str(RETRY_AFTER)} if status == 503 else None,
+    )
+
+
+def problem_name(kind: type[MnemicError]) -> str:
+    """Return the end of the type of an error's problem, such as "not-found"."""
+    return re.sub("(?<=[a-z])(?=[A-Z])", "-", kind.__name__.removesuffix("Error")).lower()
+
+
+def log_failure(error: Exception) -> None:
+    """Log an error with the place where it happened, and without its message, which may quote content."""
+    name = type(error).__name__
+    said = f": {error}" if isinstance(error, errors.StoreError) else ""
+    LOG.error("a request failed with %s%s\n%s", name, said, "".join(format_tb(error.__traceback__)))
+
+
+async def answer_http_exception(request: Request, error: Exception) -> Response:
+    """Return the response to an error that Starlette raised: an unknown path or method."""
+    return problem_of(error)

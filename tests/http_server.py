@@ -1,0 +1,50 @@
+"""A real server on a free port of this machine, in a thread, and a client of it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from threading import Thread
+from typing import Any
+
+import httpx
+import uvicorn
+
+import mnemic
+from mnemic.server.app import build_app
+from mnemic.server.settings import Settings
+
+
+@contextmanager
+def serving(url: str = "memory://", *, settings: Settings | None = None, **options: Any) -> Iterator[httpx.Client]:
+    """Serve the memory at a URL, opened with these options; give a client of it."""
+    started: Future[uvicorn.Server] = Future()
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    async def serve() -> None:
+        async with mnemic.open_async(url, **options) as memory:
+            config = uvicorn.Config(build_app(memory, settings or Settings()), log_level="error", lifespan="off")
+            server = uvicorn.Server(config)
+            started.set_result(server)
+            await server.serve([listening])
+
+    def run() -> None:
+        try:
+            asyncio.run(serve())
+        except BaseException as error:
+            if started.done():
+                raise
+            started.set_exception(error)
+
+    thread = Thread(target=run)
+    thread.start()
+    server = started.result(30)
+    try:
+        with httpx.Client(base_url=f"http://127.0.0.1:{listening.getsockname()[1]}", timeout=30) as client:
+            yield client
+    finally:
+        server.should_exit = True
+        thread.join()

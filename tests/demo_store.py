@@ -1,3 +1,4 @@
+<<<<<<< HEAD
 """A realistic store for tests, benchmarks and pictures: two tenants, five users, half a year.
 
 `python tests/demo_store.py demo.db` writes one that ends today; `--records 100000` makes it large.
@@ -382,3 +383,137 @@ if __name__ == "__main__":
         hostile=given.hostile,
         audit=given.records == 0,
     )
+=======
+"""A store with two months of a small team's life, for the tests and the pictures of the dashboard."""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import UTC, datetime, timedelta
+
+import mnemic
+
+END = datetime(2026, 11, 14, 18, 0, tzinfo=UTC)
+DAYS = 60
+
+ALICE = {
+    2: ["I'm planning a week in Lisbon with my sister Ines in May.", "Lovely! Shall I look for somewhere to stay?",
+        "Yes, near the river, and no seafood restaurants: Ines is allergic to shellfish.",
+        "Noted: near the river, and nothing with shellfish."],
+    6: ["Which train do I take to the airport on Friday?", "The 7:12 from the central station gets you there at 7:48.",
+        "I prefer trains to planes anyway, if there is the choice.", "I will look for trains first."],
+    11: ["Our budget for the hotel is 120 euros a night.", "Then the Casa do Rio fits, at 110 with breakfast.",
+         "Book it from the 4th to the 11th of May, please.", "Booked: Casa do Rio, 4 to 11 May, free to cancel until 1 May."],
+    19: ["Remind me what my sister must not eat?", "Ines is allergic to shellfish.",
+         "Right. And she has started to eat vegetarian at home.", "I will keep both in mind."],
+    26: ["I moved to Oslo last week, the flat in Rome is gone.", "How is Oslo so far?",
+         "Cold! But the tram to the harbour is wonderful.", "Line 12 runs until half past midnight."],
+    34: ["What was the wifi password of the hotel again?", "It is tram28, as the reception wrote.",
+         "Thanks. And the check-out time?", "Eleven o'clock."],
+    41: ["My new phone number ends in 4411.", "I have noted it.", "Use it for the restaurant on Saturday, a table for four.",
+         "Reserved for four, Saturday at 19:30, vegetarian menu, no shellfish in the kitchen."],
+    48: ["How much did we spend in Lisbon?", "870 euros: 770 for the hotel, 100 for the restaurant.",
+         "That is less than I feared.", "You stayed below the budget by 150 euros."],
+    55: ["I want to learn Norwegian, half an hour a day.", "Shall we begin each morning at eight?",
+         "Yes, and quiz me on the words of the day before.", "Tomorrow: greetings, numbers, the tram."],
+    59: ["Where could I go for dinner with Ines tonight?", "The Green Table: vegetarian, no shellfish, ten minutes by tram.",
+         "Perfect, book it for two.", "Booked for two at 20:00."],
+}  # fmt: skip
+BOB = {
+    4: ["The nightly build fails since Tuesday.", "The log says: timeout while pulling the base image.",
+        "Pin the image and raise the timeout to 20 minutes.", "Done in the pipeline of main."],
+    15: ["We decided to use PostgreSQL for the billing service.", "Shall I write that into the architecture notes?",
+         "Yes, with the reason: reports need joins.", "Written."],
+    29: ["Who reviews the release on Thursday?", "Carla, and you are the second reviewer.",
+         "Then move it to the morning.", "Thursday, 10:00."],
+    44: ["The invoices of October were sent twice.", "42 customers received two; the retry had no idempotency key.",
+         "Add the key and write to the customers.", "The fix is deployed, and 42 messages are sent."],
+    57: ["How long do we keep the audit log?", "365 days, as agreed with legal."],
+}  # fmt: skip
+MEMORIES = [
+    (2, "Alice's sister Ines is allergic to shellfish", 5.0, True),
+    (6, "Alice prefers trains to planes", 3.0, False),
+    (11, "The hotel budget in Lisbon is 120 euros a night", 1.0, False),
+    (19, "Ines eats vegetarian at home", 2.0, False),
+    (26, "Alice lives in Oslo", 3.0, False),
+    (34, "The wifi password of the hotel in Lisbon is tram28", 0.5, False),
+    (41, "Alice's phone number ends in 4411", 2.0, False),
+    (55, "Alice learns Norwegian every morning at eight", 2.0, False),
+]
+QUESTIONS = ["What is Ines allergic to?", "Where does Alice live?", "train or plane?", "hotel budget", "wifi password"]
+
+
+def fill(url: str) -> None:
+    """Write the demo into an empty store, day by day."""
+    today = END
+    with mnemic.open(url, clock=lambda: today, audit=True) as memory:
+        team = memory.scope("acme")
+        alice, bob = team.scope("alice"), team.scope("bob")
+        for number in range(DAYS + 1):
+            today = END - timedelta(days=DAYS - number, hours=9 - number % 5)
+            for person, chats in ((alice, ALICE), (bob, BOB)):
+                for turn, text in enumerate(chats.get(number, [])):
+                    today += timedelta(minutes=turn)
+                    chat = person.session(f"{today:%Y-%m-%d}", max_messages=40)
+                    if turn == 0:
+                        chat.set_system("You are the assistant of a small team.")
+                    chat.add("user" if turn % 2 == 0 else "assistant", text)
+            for day, text, importance, pinned in MEMORIES:
+                if day == number:
+                    topic = {"topic": "travel" if "hotel" in text or "train" in text else "people"}
+                    alice.remember(text, importance=importance, pinned=pinned, source="assistant", metadata=topic)
+            if number % 7 == 3:
+                for question in QUESTIONS[: 1 + number // 12]:
+                    alice.recall(question, 2)
+            _facts(number, team, alice)
+            _notes(number, alice, bob)
+        today = END - timedelta(hours=2)
+        _tools(bob.session("billing-check"))
+        long = alice.session("norwegian", max_messages=8)
+        for lesson in range(14):
+            long.add("user" if lesson % 2 == 0 else "assistant", f"Word {lesson + 1}: {WORDS[lesson]}")
+
+
+WORDS = ["hei", "takk", "trikk", "havn", "vinter", "fisk", "brød", "tog", "søster", "kald", "by", "elv", "uke", "morgen"]
+
+
+def _facts(number: int, team: mnemic.Scope, alice: mnemic.Scope) -> None:
+    if number == 3:
+        alice.facts.add("Alice", "lives_in", "Rome", single=True)
+        alice.facts.add("Alice", "sister_of", "Ines")
+        alice.facts.add("Ines", "allergic_to", "shellfish")
+    if number == 12:
+        alice.facts.add("Casa do Rio", "lies_in", "Lisbon")
+        alice.facts.add("Alice", "visits", "Lisbon")
+    if number == 16:
+        team.facts.add("billing", "uses", "PostgreSQL")
+        team.facts.add("Bob", "works_on", "billing")
+        team.facts.add("Carla", "reviews", "billing")
+    if number == 26:
+        alice.facts.add("Alice", "lives_in", "Oslo", single=True)
+        alice.facts.add("Oslo", "lies_in", "Norway")
+
+
+def _notes(number: int, alice: mnemic.Scope, bob: mnemic.Scope) -> None:
+    if number in (3, 30):
+        note = {"unit": "celsius", "budget": 120, "seat": "window" if number == 30 else "aisle"}
+        alice.notes.write("preferences", note, description="How Alice likes things")
+    if number == 12:
+        plan = "# Lisbon\n\n- 4 to 11 May\n- Casa do Rio, 110 euros\n- <b>no shellfish</b>\n"
+        alice.notes.write("trips/lisbon.md", plan, description="The plan of the trip")
+    if number == 16:
+        bob.notes.write("architecture", "Billing uses PostgreSQL: reports need joins.", description="Decisions")
+
+
+def _tools(chat: mnemic.Session) -> None:
+    calls = [{"id": "c1", "name": "find_invoices", "arguments": json.dumps({"month": "2026-10", "twice": True})}]
+    chat.add("user", "Check whether any invoice of October was sent twice.")
+    chat.add({"role": "assistant", "content": None, "tool_calls": calls})
+    chat.add({"role": "tool", "tool_call_id": "c1", "content": json.dumps({"found": 42, "first": "2026-10-31T23:59:07Z"})})
+    chat.add("assistant", "42 invoices were sent twice, all within a minute of midnight.")
+
+
+if __name__ == "__main__":
+    fill(sys.argv[1])
+>>>>>>> 8f3905a (Dashboard: the frame (router, sidebar, scope picker, components, themes), vendored libraries, and the browser of the tests)

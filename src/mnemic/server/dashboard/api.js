@@ -1,0 +1,65 @@
+// The only place that sends requests: /api/v1, problem+json errors, the CSRF token, cancelling.
+
+let csrf = null;
+
+/** An error of a request: `status` (0 if there was no answer), `title`, `detail`, `current` of a conflict. */
+export class ApiError extends Error {
+  constructor(status, problem) {
+    super(problem.detail || problem.title || `HTTP ${status}`);
+    this.status = status;
+    this.title = problem.title ?? "";
+    this.detail = problem.detail ?? "";
+    this.current = problem.current;
+  }
+}
+
+/** Send a request. `query` values that are null, undefined or "" are left out; arrays are repeated. */
+export async function request(method, path, { query, body, headers, signal } = {}) {
+  const url = new URL(path.startsWith("/dashboard/") ? path : `/api/v1${path}`, location.origin);
+  for (const [name, value] of Object.entries(query ?? {}))
+    for (const one of Array.isArray(value) ? value : [value])
+      if (one !== null && one !== undefined && one !== "") url.searchParams.append(name, String(one));
+  const sent = { Accept: "application/json", ...headers };
+  if (body !== undefined) sent["Content-Type"] ??= "application/json";
+  if (csrf && method !== "GET") sent["X-CSRF-Token"] = csrf;
+  let response;
+  try {
+    response = await fetch(url, {
+      method,
+      headers: sent,
+      body: body === undefined || typeof body === "string" ? body : JSON.stringify(body),
+      credentials: "same-origin",
+      signal,
+    });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new ApiError(0, { title: "No answer", detail: "The server does not answer. Is it still running?" });
+  }
+  if (response.status === 401 && path !== "/dashboard/login") window.dispatchEvent(new Event("mnemic-signed-out"));
+  if (!response.ok) throw new ApiError(response.status, await response.json().catch(() => ({ title: response.statusText })));
+  return response;
+}
+
+const parsed = async (response) => (response.status === 204 ? null : response.json().catch(() => null));
+
+export const get = async (path, query, options) => parsed(await request("GET", path, { ...options, query }));
+export const post = async (path, body, options) => parsed(await request("POST", path, { ...options, body }));
+export const put = async (path, body, options) => parsed(await request("PUT", path, { ...options, body }));
+export const patch = async (path, body, options) => parsed(await request("PATCH", path, { ...options, body }));
+export const remove = async (path, options) => parsed(await request("DELETE", path, options));
+
+/** Return who is signed in: {name, scope, rights}; raises ApiError 401 if nobody is. */
+export async function whoAmI() {
+  const found = await get("/dashboard/session");
+  csrf = found.csrf ?? null;
+  return found;
+}
+
+/** Sign in with an API key. */
+export const signIn = (key) => post("/dashboard/login", { key });
+
+/** Sign out; the cookie is gone afterwards. */
+export const signOut = () => post("/dashboard/logout");
+
+/** Write a name for a path of a URL; a name's own slashes stay, as `{key:path}` expects them. */
+export const inPath = (name) => name.split("/").map(encodeURIComponent).join("/");

@@ -1,0 +1,168 @@
+// The shell: signs in, shows the sidebar with the scope and the pages, and the page that the address names.
+import { render, useCallback, useEffect, useState } from "./vendor/preact.js";
+import { signIn, signOut, whoAmI } from "./api.js";
+import { ScopePicker } from "./scope_picker.js";
+import { Button, Dialog, Empty, ErrorBox, Icon, Loading, Text, Toasts, html } from "./ui.js";
+
+const PAGES = [
+  { name: "recall", title: "Recall lab" },
+  { name: "timeline", title: "Timeline" },
+  { name: "sessions", title: "Sessions" },
+  { name: "overview", title: "Overview" },
+  { name: "facts", title: "Facts" },
+  { name: "notes", title: "Notes" },
+  { name: "audit", title: "Audit", right: "admin" },
+  { name: "keys", title: "Keys", right: "admin" },
+];
+const THEMES = ["system", "light", "dark"];
+
+/** What the address names: #/page?scope=…&other=…; the rest of the parameters belong to the page. */
+function readAddress() {
+  const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
+  const { scope = null, ...params } = Object.fromEntries(new URLSearchParams(query));
+  return { page: PAGES.find((one) => one.name === path) ?? (path ? null : PAGES[0]), scope, params };
+}
+
+function writeAddress(page, scope, params, replace) {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries({ scope, ...params }))
+    if (value !== null && value !== undefined && value !== "") query.set(name, value);
+  const hash = `#/${page}${query.size ? `?${query}` : ""}`;
+  if (!replace) location.hash = hash;
+  else {
+    history.replaceState(null, "", hash);
+    window.dispatchEvent(new HashChangeEvent("hashchange"));
+  }
+}
+
+function useAddress() {
+  const [address, setAddress] = useState(readAddress);
+  useEffect(() => {
+    const changed = () => setAddress(readAddress());
+    window.addEventListener("hashchange", changed);
+    return () => window.removeEventListener("hashchange", changed);
+  }, []);
+  /** Go to a page (null is this one) with parameters, in the same scope unless they name another. */
+  const go = useCallback((page, { scope, ...params } = {}, { replace = false } = {}) => {
+    const now = readAddress();
+    writeAddress(page ?? now.page?.name ?? PAGES[0].name, scope === undefined ? now.scope : scope, params, replace);
+  }, []);
+  return [address, go];
+}
+
+function useNarrow() {
+  const query = window.matchMedia("(max-width: 760px)");
+  const [narrow, setNarrow] = useState(query.matches);
+  useEffect(() => {
+    const changed = (event) => setNarrow(event.matches);
+    query.addEventListener("change", changed);
+    return () => query.removeEventListener("change", changed);
+  }, []);
+  return narrow;
+}
+
+function ThemeSwitch() {
+  const [theme, setTheme] = useState(document.documentElement.dataset.theme);
+  const choose = (name) => {
+    document.documentElement.dataset.theme = name;
+    localStorage.setItem("mnemic.theme", name);
+    setTheme(name);
+    window.dispatchEvent(new Event("mnemic-theme"));
+  };
+  return html`<div class="segments" role="group" aria-label="Theme">
+    ${THEMES.map((name) => html`<button key=${name} type="button" aria-pressed=${name === theme ? "true" : "false"} aria-label="${name} theme" title="${name} theme"
+      onClick=${() => choose(name)}><${Icon} name=${name} /></button>`)}
+  </div>`;
+}
+
+function Sidebar({ who, address, go, onLeave }) {
+  const link = (page) => `#/${page.name}${address.scope ? `?scope=${encodeURIComponent(address.scope)}` : ""}`;
+  return html`
+    <a class="brand" href=${link(PAGES[0])}><img src="favicon.svg" alt="" width="22" height="22" /><span>Mnemic</span></a>
+    <${ScopePicker} scope=${address.scope} root=${who.scope} onScope=${(scope) => go(null, { scope })} />
+    <nav aria-label="Pages"><ul>
+      ${PAGES.filter((page) => !page.right || who.rights.includes(page.right)).map((page) => html`<li key=${page.name}>
+        <a href=${link(page)} aria-current=${page === address.page ? "page" : undefined} onClick=${onLeave}><${Icon} name=${page.name} />${page.title}</a>
+      </li>`)}
+    </ul></nav>
+    <div class="sidebar-foot">
+      <${ThemeSwitch} />
+      ${who.csrf
+        ? html`<${Button} kind="quiet" icon="exit" label="Sign out ${who.name}" onClick=${() => signOut().finally(() => location.reload())} />`
+        : html`<span class="muted small">No key needed here</span>`}
+    </div>`;
+}
+
+/** A page's module is loaded when it is first opened. */
+function PageFrame({ address, who, go }) {
+  const { page, scope, params } = address;
+  const [loaded, setLoaded] = useState({});
+  useEffect(() => {
+    document.title = page ? `${page.title} · Mnemic` : "Mnemic";
+    if (!page || loaded[page.name]) return;
+    const set = (value) => setLoaded((last) => ({ ...last, [page.name]: value }));
+    import(`./pages/${page.name}.js`).then((module) => set({ Page: module.default }), (error) => set({ error }));
+  }, [page]);
+  if (!page) return html`<${Empty} title="There is no such page">Choose one at the left.<//>`;
+  const { Page, error } = loaded[page.name] ?? {};
+  if (error) return html`<${ErrorBox} error=${error} onRetry=${() => location.reload()} />`;
+  return Page ? html`<${Page} key=${page.name} scope=${scope ?? who.scope} params=${params} go=${go} who=${who} />` : html`<${Loading} />`;
+}
+
+function SignIn({ onDone }) {
+  const [key, setKey] = useState("");
+  const [error, setError] = useState(null);
+  const send = async (event) => {
+    event.preventDefault();
+    try {
+      await signIn(key.trim());
+      onDone();
+    } catch (problem) {
+      setError(problem.status === 401 ? "This key is not known, or no longer valid." : problem.message);
+    }
+  };
+  return html`<main class="sign-in" id="main"><form class="card" onSubmit=${send}>
+    <img src="favicon.svg" alt="" width="36" height="36" />
+    <h1>Sign in to Mnemic</h1>
+    <p class="muted">With an API key. Whoever runs the server makes one with <code>mnemic keys create</code>.</p>
+    <${Text} label="API key" type="password" autocomplete="current-password" required value=${key} onValue=${setKey} aria-invalid=${error ? "true" : undefined} />
+    ${error && html`<p class="error-text" role="alert">${error}</p>`}
+    <button class="button primary" disabled=${!key.trim()}>Sign in</button>
+  </form></main>`;
+}
+
+function App() {
+  const [who, setWho] = useState(undefined);
+  const [error, setError] = useState(null);
+  const [open, setOpen] = useState(false);
+  const [address, go] = useAddress();
+  const narrow = useNarrow();
+  const load = () => whoAmI().then((found) => (setError(null), setWho(found)), (problem) => (problem.status === 401 ? setWho(null) : setError(problem)));
+  useEffect(() => {
+    load();
+    const out = () => setWho(null);
+    window.addEventListener("mnemic-signed-out", out);
+    return () => window.removeEventListener("mnemic-signed-out", out);
+  }, []);
+  useEffect(() => setOpen(false), [address]);
+  if (error) return html`<main id="main"><${ErrorBox} error=${error} onRetry=${load} /></main>`;
+  if (who === undefined) return html`<main id="main" class="sign-in"><${Loading} /></main>`;
+  if (who === null) return html`<${SignIn} onDone=${load} />`;
+  const sidebar = html`<${Sidebar} who=${who} address=${address} go=${go} onLeave=${() => setOpen(false)} />`;
+  const skip = (event) => (event.preventDefault(), document.getElementById("main").focus());
+  return html`
+    <a class="skip" href="#main" onClick=${skip}>Skip to the page</a>
+    <div class="shell">
+      ${narrow
+        ? html`<header class="topbar">
+            <${Button} kind="quiet" icon="menu" label="Menu" aria-expanded=${open ? "true" : "false"} onClick=${() => setOpen(true)} />
+            <strong>${address.page?.title ?? "Mnemic"}</strong><span class="muted ellipsis">${address.scope ?? who.scope}</span>
+          </header>`
+        : html`<aside class="sidebar" aria-label="Sidebar">${sidebar}</aside>`}
+      <main id="main" tabindex="-1"><${PageFrame} address=${address} who=${who} go=${go} /></main>
+    </div>
+    ${narrow && open && html`<${Dialog} title="Menu" side onClose=${() => setOpen(false)}><div class="sidebar">${sidebar}</div><//>`}
+    <${Toasts} />`;
+}
+
+render(html`<${App} />`, document.getElementById("app"));

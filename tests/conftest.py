@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+import demo_store
 import mnemic
+from browser import Dashboard, launched
 from clock import Clock
+from http_server import serving
 from layered import KEY
 from servers.stores import empty_file
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 # A busy machine is slow, which says nothing about the code.
 settings.register_profile("mnemic", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -51,3 +58,26 @@ def alice(memory: mnemic.Memory) -> mnemic.Scope:
 def chat(alice: mnemic.Scope) -> mnemic.Session:
     """A session without limits."""
     return alice.session("monday")
+
+
+@pytest.fixture(scope="module")
+def browser(demo_file: Path) -> Iterator[Browser]:
+    """A headless browser; while it is open, its event loop runs in the main thread."""
+    with launched() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def demo_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The demo store, with hostile texts, as a file: copy it, or only read it."""
+    path = tmp_path_factory.mktemp("demo") / "demo.db"
+    demo_store.build(f"sqlite:///{path}?synchronous=normal", hostile=True)
+    return path
+
+
+@pytest.fixture(scope="module")
+def dashboard(browser: Browser, demo_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dashboard]:
+    """The dashboard on a copy of the demo store, one for the tests of a file."""
+    path = shutil.copy(demo_file, tmp_path_factory.mktemp("dashboard"))
+    with serving(f"sqlite:///{path}?synchronous=normal", clock=demo_store.DemoClock(), audit=True) as client:
+        yield Dashboard(browser, str(client.base_url).rstrip("/"))

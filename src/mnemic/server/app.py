@@ -10,6 +10,7 @@ from starlette.middleware import Middleware
 from starlette.routing import BaseRoute, Route
 
 from ..memory import AsyncMemory
+from . import dashboard
 from .access import AccessMiddleware
 from .endpoint import ENDPOINTS, Endpoint, PathApp
 from .problems import answer_http_exception
@@ -32,6 +33,8 @@ def build_app(memory: AsyncMemory, settings: Settings) -> Starlette:
     for one in all_endpoints():
         by_path.setdefault(one.path, []).append(one)
     routes: list[BaseRoute] = [Route(path, PathApp(here, memory, settings)) for path, here in by_path.items()]
+    if settings.dashboard:
+        routes += dashboard.ROUTES
     app = Starlette(
         routes=routes,
         middleware=[Middleware(AccessMiddleware)],

@@ -1,6 +1,13 @@
 // The only place that sends requests: /api/v1, problem+json errors, the CSRF token, cancelling.
 
 let csrf = null;
+let pending = 0;
+
+/** Shows that something loads: the page has a thin bar at its top then. */
+function count(change) {
+  pending += change;
+  document.documentElement.toggleAttribute("data-busy", pending > 0);
+}
 
 /** An error of a request: `status` (0 if there was no answer), `title`, `detail`, `current` of a conflict. */
 export class ApiError extends Error {
@@ -23,6 +30,7 @@ export async function request(method, path, { query, body, headers, signal } = {
   if (body !== undefined) sent["Content-Type"] ??= "application/json";
   if (csrf && method !== "GET") sent["X-CSRF-Token"] = csrf;
   let response;
+  count(1);
   try {
     response = await fetch(url, {
       method,
@@ -34,6 +42,8 @@ export async function request(method, path, { query, body, headers, signal } = {
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new ApiError(0, { title: "No answer", detail: "The server does not answer. Is it still running?" });
+  } finally {
+    count(-1);
   }
   if (response.status === 401 && path !== "/dashboard/login") window.dispatchEvent(new Event("mnemic-signed-out"));
   if (!response.ok) throw new ApiError(response.status, await response.json().catch(() => ({ title: response.statusText })));

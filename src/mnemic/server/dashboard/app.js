@@ -87,9 +87,7 @@ function Sidebar({ who, address, go, onLeave }) {
     </ul></nav>
     <div class="sidebar-foot">
       <${ThemeSwitch} />
-      ${who.csrf
-        ? html`<${Button} kind="quiet" icon="exit" label="Sign out ${who.name}" onClick=${() => signOut().finally(() => location.reload())} />`
-        : html`<span class="muted small">No key needed here</span>`}
+      ${who.csrf && html`<${Button} kind="quiet" icon="exit" label="Sign out ${who.name}" onClick=${() => signOut().finally(() => location.reload())} />`}
     </div>`;
 }
 

@@ -1,0 +1,134 @@
+"""The frame of the dashboard: files and their headers, the shell, the scope picker, themes, and the keyboard."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from browser import SIZES, Dashboard
+from http_server import serving
+from mnemic.server.dashboard import FOLDER
+from mnemic.server.settings import Settings
+
+PAGES = ("recall", "timeline", "sessions", "overview", "facts", "notes", "audit", "keys")
+
+
+def test_files_come_with_a_strict_policy() -> None:
+    with serving() as client:
+        assert client.get("/").headers["location"] == "/dashboard/"
+        page = client.get("/dashboard/")
+        assert page.headers["content-type"] == "text/html; charset=utf-8"
+        policy = page.headers["content-security-policy"].split("; ")
+        assert policy[:3] == ["default-src 'none'", "script-src 'self'", "style-src 'self'"]
+        assert "unsafe" not in page.headers["content-security-policy"]
+        assert page.headers["x-content-type-options"] == "nosniff"
+        assert page.headers["referrer-policy"] == "no-referrer"
+        again = client.get("/dashboard/", headers={"If-None-Match": page.headers["etag"]})
+        assert (again.status_code, again.content) == (304, b"")
+        for path in FOLDER.rglob("*.*"):
+            answer = client.get(f"/dashboard/{path.relative_to(FOLDER).as_posix()}")
+            assert (answer.status_code, answer.content) == (200, path.read_bytes())
+            assert answer.headers["content-security-policy"] == page.headers["content-security-policy"]
+
+
+@pytest.mark.parametrize(
+    "path", ["../dashboard.py", "%2e%2e/dashboard.py", "..%2fdashboard.py", "vendor", "x.js", "\\"]
+)
+def test_nothing_else_is_served(path: str) -> None:
+    with serving() as client:
+        answer = client.get(f"/dashboard/{path}")
+        assert answer.status_code == 404
+        assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_it_can_be_turned_off() -> None:
+    with serving(settings=Settings(dashboard=False)) as client:
+        assert client.get("/dashboard/").status_code == 404
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_page(dashboard: Dashboard, name: str) -> None:
+    """No fault, nothing wider than the window, nothing that axe-core finds, in both sizes and themes."""
+    for width in SIZES:
+        with dashboard.visit(width) as visit:
+            visit.open(name, scope="acme/alice")
+            visit.check_width()
+            visit.check_accessibility()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_hostile_texts_are_only_texts(dashboard: Dashboard, name: str) -> None:
+    with dashboard.visit(390) as visit:
+        page = visit.open(name, scope="acme/<b>mallory")
+        visit.check_width()
+        expect(page).to_have_title(re.compile("^[A-Z][a-z ]+ · Mnemic$"))
+        assert page.locator("img[src=x], main b:text-is('mallory')").count() == 0
+
+
+def test_the_keyboard_reaches_everything(dashboard: Dashboard) -> None:
+    with dashboard.visit() as visit:
+        page = visit.open("recall")
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.textContent") == "Skip to the page"
+        page.keyboard.press("Enter")
+        assert page.evaluate("document.activeElement.id") == "main"
+        page.get_by_role("link", name="Notes").focus()
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/#/notes")
+        visit.settle()
+        expect(page).to_have_title("Notes · Mnemic")
+
+
+def test_the_scope_is_chosen_with_completion(dashboard: Dashboard) -> None:
+    with dashboard.visit() as visit:
+        page = visit.open("notes")
+        box = page.get_by_role("combobox", name="Scope")
+        box.focus()
+        box.press_sequentially("ali")
+        page.get_by_role("option", name="acme/alice").wait_for()
+        visit.check_accessibility()
+        box.press("ArrowDown")
+        box.press("ArrowDown")
+        box.press("Enter")
+        page.wait_for_url("**/#/notes?scope=acme%2Falice")
+        expect(box).to_have_value("acme/alice")
+        page.get_by_role("link", name="Recall lab").click()
+        page.wait_for_url("**/#/recall?scope=acme%2Falice")
+        box.fill("globex")
+        box.press("Enter")
+        page.wait_for_url("**/#/recall?scope=globex")
+
+
+def test_the_theme_is_kept(dashboard: Dashboard) -> None:
+    with dashboard.visit() as visit:
+        page = visit.open("recall")
+        color = "getComputedStyle(document.body).backgroundColor"
+        light = page.evaluate(color)
+        page.get_by_role("button", name="dark theme").click()
+        dark = page.evaluate(color)
+        assert dark != light
+        page.reload()
+        assert page.evaluate(color) == dark
+
+
+def test_the_menu_of_a_phone(dashboard: Dashboard) -> None:
+    with dashboard.visit(390) as visit:
+        page = visit.open("recall")
+        menu = page.get_by_role("button", name="Menu")
+        menu.click()
+        visit.check_accessibility()
+        page.keyboard.press("Escape")
+        expect(page.get_by_role("dialog")).to_have_count(0)
+        expect(menu).to_be_focused()
+        menu.click()
+        page.get_by_role("link", name="Facts").click()
+        page.wait_for_url("**/#/facts")
+        expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+def test_an_unknown_page(dashboard: Dashboard) -> None:
+    with dashboard.visit() as visit:
+        page = visit.open("nothing")
+        expect(page.get_by_text("There is no such page")).to_be_visible()

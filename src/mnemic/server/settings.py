@@ -48,6 +48,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     allowed_hosts: Annotated[Names, _about("names in the Host header besides loopback's and the address")] = ()
     allowed_origins: Annotated[Names, _about("origins of web pages that may call the API (CORS)")] = ()
     trusted_proxies: Annotated[Names, _about("addresses of proxies whose X-Forwarded-* headers are believed")] = ()
+    tls_cert: Annotated[str | None, _about("file with the certificate, to serve HTTPS")] = None
+    tls_key: Annotated[str | None, _about("file with the certificate's private key")] = None
     dashboard: Annotated[bool, _about("serve the dashboard")] = True
     mcp: Annotated[bool, _about("serve MCP at /mcp/SCOPE")] = True
 
@@ -63,14 +65,13 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_requests: Annotated[Count, _about("requests that are worked on at the same time")] = 64
     max_queued: Annotated[int, Meta(ge=0, le=1_000_000), _about("requests that wait for their turn")] = 1_000
     queue_seconds: Annotated[Seconds, _about("how long a request waits for its turn")] = 10.0
-    request_seconds: Annotated[Seconds, _about("how long a request is worked on; streams are not limited")] = 60.0
     max_connections: Annotated[Count, _about("open connections")] = 4_000
     max_streams: Annotated[Count, _about("open streams: events, exports")] = 2_000
     max_streams_per_key: Annotated[Count, _about("open streams of one key")] = 200
     max_header_bytes: Annotated[Bytes, _about("size of a request's headers and address")] = 32_768
     header_seconds: Annotated[Seconds, _about("time for a request's headers to arrive")] = 10.0
     max_body_bytes: Annotated[Bytes, _about("size of a request's body")] = 16 * 1024 * 1024
-    max_import_bytes: Annotated[Bytes, _about("size of an import, which is read as a stream")] = 2**33
+    max_import_bytes: Annotated[Bytes, _about("size of an import, which is read as a stream")] = 2**30
     max_buffered_bytes: Annotated[Bytes, _about("memory for the bodies of all requests together")] = 256 * 1024 * 1024
     body_seconds: Annotated[Seconds, _about("time for a body to arrive; a second more for each 16 kB")] = 30.0
     write_seconds: Annotated[Seconds, _about("how long a client may leave an answer unread")] = 30.0
@@ -78,8 +79,24 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ready_seconds: Annotated[Seconds, _about("how long /ready waits for the store")] = 2.0
     stop_seconds: Annotated[Seconds, _about("how long running requests may take at a stop")] = 10.0
 
+    metrics: Annotated[bool, _about("count operations of the library for /metrics")] = True
     log_format: Annotated[str, Meta(pattern="^(text|json)$"), _about("text or json")] = "text"
     access_log: Annotated[bool, _about("log a line for each request")] = False
+
+    @property
+    def exposed(self) -> bool:
+        """Whether other machines may reach the server, by its address or through a proxy."""
+        return not is_loopback(self.host) or bool(self.allowed_hosts or self.trusted_proxies)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether an address is of this machine alone; a name other than localhost is not trusted to be."""
+    from ipaddress import ip_address
+
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 LOCATIONS = {"index", "jwt_jwks", "store"}
@@ -187,6 +204,8 @@ def _check_together(settings: Settings) -> None:
     missing = [name for name, value in jwt.items() if not value]
     if missing and len(missing) < len(jwt):
         raise InvalidValueError(f"JWTs need jwt_issuer, jwt_audience and jwt_jwks: {' and '.join(missing)} is not set")
+    if bool(settings.tls_cert) != bool(settings.tls_key):
+        raise InvalidValueError("HTTPS needs both tls_cert and tls_key")
     if settings.max_streams_per_key > settings.max_streams:
         raise InvalidValueError(
             f"max_streams_per_key is {settings.max_streams_per_key:,}, more than max_streams {settings.max_streams:,}"

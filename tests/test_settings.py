@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from mnemic import InvalidValueError, NotFoundError
+from mnemic.cli.serve import _text
 from mnemic.server.settings import Settings, fields, load
 
 
@@ -100,3 +101,16 @@ def test_every_setting_says_what_it_is() -> None:
     for field in fields().values():
         assert field.about
         assert field.flag == f"--{field.name.replace('_', '-')}"
+
+
+def test_the_page_lists_every_setting_with_its_default() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "server.md").read_text()
+    rows = [line for line in page.partition("\n## Settings")[2].splitlines() if line.startswith("| `")]
+    shown = {name: f"`{text}`" if (text := _text(field.default)) else "" for name, field in fields().items()}
+    assert rows == [f"| `{field.name}` | {shown[field.name]} | {field.about} |" for field in fields().values()]
+
+
+def test_the_example_of_the_page_is_valid(folder: Path) -> None:
+    page = (Path(__file__).parent.parent / "docs" / "server.md").read_text()
+    (folder / "mnemic.toml").write_text(page.partition("```toml\n")[2].partition("```")[0])
+    assert load({}, {}).settings.exposed

@@ -16,12 +16,14 @@ from .inspect import ls, ping, recall, show, stats
 from .maintain import migrate, reembed, reindex, rotate
 from .mcp import mcp
 from .options import DEBUG, debug_option
+from .serve import config, serve
 from .transfer import copy, export, import_
 
 SECTIONS: dict[str, list[click.Command]] = {
     "Look": [ls, show, stats, recall, ping],
     "Change": [remember, forget, erase],
     "Connect": [install, mcp, hook],
+    "Serve": [serve, config],
     "Move": [export, import_, copy],
     "Maintain": [doctor, migrate, reembed, reindex, rotate],
     "Measure": [evaluation],

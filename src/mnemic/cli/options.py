@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
@@ -169,8 +169,8 @@ def key_options(prefix: str = "", whose: str = "an encrypted store") -> Callable
     return decorate
 
 
-def default_store() -> str:
-    """Return the path of the store for a user who names none: memory.db in the user's data folder, which is created."""
+def default_store_path() -> str:
+    """Return the path of the store for a user who names none: memory.db in the user's data folder."""
     import os
     import sys
     from pathlib import Path
@@ -180,8 +180,16 @@ def default_store() -> str:
     else:
         data = Path(os.environ.get("XDG_DATA_HOME", ""))
         folder = (data if data.is_absolute() else Path.home() / ".local" / "share") / "mnemic"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return str(folder / "memory.db")
+
+
+def default_store() -> str:
+    """Return the path of the store for a user who names none, in a folder that is created."""
+    from pathlib import Path
+
+    path = default_store_path()
+    Path(path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return path
 
 
 def store_options(command: Decorated, default: Callable[[], str] | None = None) -> Decorated:
@@ -275,6 +283,20 @@ def _key_in_variable(variable: str) -> str:
     if not environ.get(variable):
         raise InvalidValueError(f"the environment variable {variable} is not set; it should hold a key")
     return environ[variable]
+
+
+def read_keys(files: Sequence[str], variables: Sequence[str]) -> list[str | bytes] | None:
+    """Return the keys in files and environment variables; None if there are none. Raises InvalidValueError."""
+    from pathlib import Path
+
+    keys: list[str | bytes] = []
+    for name in files:
+        try:
+            with Path(name).expanduser().open("rb") as file:
+                keys.append(_key_in_file(file))
+        except OSError as error:
+            raise InvalidValueError(f"cannot read the key file {name}: {error.strerror}") from None
+    return [*keys, *map(_key_in_variable, variables)] or None
 
 
 def exists(store: StoreChoice) -> bool:

@@ -13,10 +13,13 @@ from ..memory import AsyncMemory
 from . import dashboard
 from .access import AccessMiddleware
 from .endpoint import ENDPOINTS, Endpoint, PathApp
+from .health import Readiness
+from .limits import Limiter, Limits
+from .observing import Figures, Observing
 from .problems import answer_http_exception
 from .settings import Settings
 
-MODULES = ("api.notes", "api.recall", "api.scopes", "openapi")
+MODULES = ("api.notes", "api.recall", "api.scopes", "health", "openapi")
 """Modules, in this package, that declare endpoints."""
 
 
@@ -35,12 +38,19 @@ def build_app(memory: AsyncMemory, settings: Settings) -> Starlette:
     routes: list[BaseRoute] = [Route(path, PathApp(here, memory, settings)) for path, here in by_path.items()]
     if settings.dashboard:
         routes += dashboard.ROUTES
+    figures = Figures()
+    limiter = Limiter(settings, figures)
     app = Starlette(
         routes=routes,
-        middleware=[Middleware(AccessMiddleware)],
+        middleware=[
+            Middleware(Observing, figures, settings.access_log),
+            Middleware(AccessMiddleware),
+            Middleware(Limits, limiter),
+        ],
         exception_handlers={HTTPException: answer_http_exception},
     )
     app.router.redirect_slashes = False
+    app.state.figures, app.state.limiter, app.state.readiness = figures, limiter, Readiness(memory, settings)
     return app
 
 

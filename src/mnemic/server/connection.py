@@ -142,7 +142,7 @@ class Connection(HttpToolsProtocol):
 
 
 def connections(settings: Settings, figures: Figures) -> Callable[..., Connection]:
-    """Return what makes the connections of a server."""
+    """Return a function that makes the connections of a server."""
 
     def connect(*arguments: Any, **options: Any) -> Connection:
         return Connection(*arguments, settings=settings, figures=figures, **options)

@@ -73,10 +73,10 @@ class Places:
         if len(self._waiting) >= self._most_waiting:
             return False
         loop = asyncio.get_running_loop()
-        turn = loop.create_future()
+        turn: asyncio.Future[bool] = loop.create_future()
         self._waiting.append(turn)
         self._figures.waiting = len(self._waiting)
-        timer = loop.call_later(self._seconds, lambda: turn.done() or turn.set_result(False))
+        timer = loop.call_later(self._seconds, _give_up, turn)
         try:
             got = await turn
         except asyncio.CancelledError:
@@ -100,6 +100,11 @@ class Places:
         self._free += 1
 
 
+def _give_up(turn: asyncio.Future[bool]) -> None:
+    if not turn.done():
+        turn.set_result(False)
+
+
 class Rates:
     """A token bucket for each key or address, in a table of bounded size."""
 
@@ -121,7 +126,7 @@ class Rates:
 
 
 class Limiter:
-    """What the limits of one server have counted."""
+    """Counts of one server that its limits compare."""
 
     def __init__(self, settings: Settings, figures: Figures) -> None:
         self.settings = settings
@@ -212,7 +217,7 @@ class _Passage:
                 self._limiter.places.leave()
             if self._is_stream:
                 self._limiter.close_stream(self._who)
-                self._limiter.ended_at_stop.discard(self._task)  # type: ignore[arg-type]
+                self._limiter.ended_at_stop.discard(self._task)
 
     async def _serve(self) -> None:
         scope, limiter = self._scope, self._limiter

@@ -1,0 +1,110 @@
+"""The commands `serve` and `config`: the server, and the settings that it would have."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .options import STORE, StoreChoice, debug_option, default_store, default_store_path, json_option, read_keys
+from .output import print_json, printable, table
+
+if TYPE_CHECKING:
+    from ..server.settings import Field, InForce
+
+PACKAGES = ("starlette", "uvicorn", "httptools", "prometheus_client", "jwt", "mcp")
+
+
+class SettingsCommand(click.Command):
+    """A command with a flag for each setting; they are made when it runs, since other commands do not need them."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the parameters of the command, and a flag for each setting."""
+        from ..server.settings import fields
+
+        own = super().get_params(ctx)
+        known = {option for parameter in own for option in parameter.opts}
+        return [*own, *(option(field) for field in fields().values() if field.flag not in known)]
+
+
+def option(field: Field) -> click.Option:
+    """Return the flag of a setting."""
+    about = f"{field.about[0].upper()}{field.about[1:]}."
+    default = "" if field.default in (None, (), True, False) else f"  [default: {field.default}]"
+    if isinstance(field.default, bool):
+        return click.Option([f"{field.flag}/--no-{field.flag[2:]}"], default=None, help=about)
+    several = isinstance(field.default, tuple)
+    return click.Option([field.flag], multiple=several, metavar="VALUE", help=f"{about}{default}")
+
+
+def in_force(config: str | None, flags: dict[str, Any]) -> InForce:
+    """Return the settings in force; raises InvalidValueError and NotFoundError."""
+    from os import environ
+
+    from ..server.settings import load
+
+    return load({name: value for name, value in flags.items() if value not in (None, ())}, environ, config)
+
+
+def store_url(given: str) -> str:
+    """Return the URL of a store."""
+    return STORE.convert(given, None, None)
+
+
+config_option = click.option(
+    "--config", metavar="FILE", help="File with settings, in TOML.  [default: mnemic.toml, if there is one]"
+)
+store_option = click.option("--store", "-s", metavar="URL", help="URL of the store, or path of an SQLite file.")
+
+
+@click.command(cls=SettingsCommand)
+@click.option("--open", "open_browser", is_flag=True, help="Open the dashboard in a browser.")
+@config_option
+@store_option
+@debug_option
+def serve(config: str | None, open_browser: bool, **flags: Any) -> None:
+    """Serve a store over HTTP: API, MCP and dashboard.
+
+    Without options it serves memory.db in your data folder to this machine. Each setting is a flag, a variable
+    MNEMIC_…, or a line of the file mnemic.toml; `mnemic config` shows all. A store that is not there yet is created.
+    """
+    from ..checks import check_extra
+
+    found = in_force(config, flags).settings
+    check_extra("server", "a server", *PACKAGES)
+    from ..server import serving
+
+    def started(dashboard: str) -> None:
+        if open_browser:
+            click.launch(dashboard)
+
+    store = StoreChoice(store_url(found.store or default_store()), read_keys(found.key_file, found.key_env))
+    serving.serve(found, store.url, store.keys, click.echo, started)
+
+
+@click.command(cls=SettingsCommand)
+@json_option
+@config_option
+@store_option
+@debug_option
+def config(config: str | None, as_json: bool, **flags: Any) -> None:
+    """Show the settings that `serve` would have, and where each came from."""
+    from ..store.registry import masked
+
+    found = in_force(config, flags)
+    shown = found.shown()
+    shown["store"]["value"] = masked(store_url(found.settings.store or default_store_path()))
+    if as_json:
+        print_json(shown)
+        return
+    rows = [[name, printable(_text(one["value"])), printable(one["origin"])] for name, one in shown.items()]
+    for line in table(("setting", "value", "from"), rows, left=(0, 1, 2)):
+        click.echo(line)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return f"{value:g}" if isinstance(value, float) else str(value)
+    return ", ".join(value) if isinstance(value, tuple | list) else str(value or "")

@@ -1,0 +1,201 @@
+"""Runs the server: opens the store, listens, says where, and stops gracefully."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from os import strerror
+from traceback import format_tb
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+
+from ..checks import printable
+from ..errors import InvalidValueError, NotFoundError
+from ..memory import AsyncMemory, open_async
+from ..store import registry
+from ..store.protocol import Capability
+from ..telemetry import JSONFormatter, register_prometheus
+from .app import build_app
+from .connection import connections
+from .health import operations
+from .settings import Settings
+
+__all__ = ["serve"]
+
+Say = Callable[[str], None]
+
+
+class _TextFormatter(logging.Formatter):
+    """Formats a log record as a line; an exception is its class and place, since its message may quote content."""
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802
+        kind, _, traceback = ei
+        return f"{''.join(format_tb(traceback))}{kind.__qualname__}"
+
+
+class Server(uvicorn.Server):
+    """A server that ends streams when it stops, and tells when it listens."""
+
+    def __init__(self, config: uvicorn.Config, app: Starlette, started: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._limiter = app.state.limiter
+        self._tell = started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen."""
+        await super().startup(sockets)
+        self._tell()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Refuse new connections, end streams, and finish what was accepted."""
+        self._limiter.stop()
+        await super().shutdown(sockets)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Stop on a signal; a stop that was asked for is no failure."""
+        with super().capture_signals():
+            yield
+            self._captured_signals.clear()
+
+
+def listen(settings: Settings) -> socket.socket:
+    """Return a socket on the address; raises InvalidValueError if that is not possible."""
+    try:
+        found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, address = found[0]
+        return socket.create_server(address[:2], family=family, backlog=2048)
+    except OSError as error:
+        raise InvalidValueError(
+            f"cannot listen on {settings.host}:{settings.port}: {_said(error)}; choose another with --host and --port"
+        ) from None
+
+
+def _said(error: OSError) -> str:
+    # asyncio and socket add where it happened to `strerror`.
+    return str(error) if isinstance(error, socket.gaierror) or error.errno is None else strerror(error.errno)
+
+
+def serve(
+    settings: Settings, store: str, keys: list[str | bytes] | None, say: Say, started: Callable[[str], None] | None
+) -> None:
+    """Serve a store until a signal stops the server; `started` is called with the address of the dashboard."""
+    raise_file_limit()
+    configure_logging(settings)
+    listening = listen(settings)
+    with listening, asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(_serve(settings, store, keys, listening, say, started))
+
+
+async def _serve(
+    settings: Settings,
+    store: str,
+    keys: list[str | bytes] | None,
+    listening: socket.socket,
+    say: Say,
+    started: Callable[[str], None] | None,
+) -> None:
+    if settings.exposed:
+        raise InvalidValueError(
+            f"the server would be open to everyone at {settings.host}: it needs keys or JWTs unless it serves this "
+            "machine alone"
+        )
+    if settings.metrics:
+        register_prometheus(operations())
+    opening = open_async(
+        store, embedder=settings.embedder, index=settings.index, encryption_key=keys, audit=settings.audit or None
+    )
+    new = await _is_new(store)
+    async with opening as memory:
+        app = build_app(memory, settings)
+        address = _address(settings, listening)
+
+        def tell() -> None:
+            for line in start_message(settings, memory, address, new=new):
+                say(line)
+            if started is not None:
+                started(f"{address}/dashboard/")
+
+        config = uvicorn.Config(
+            app,
+            http=connections(settings, app.state.figures),  # type: ignore[arg-type]
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=bool(settings.trusted_proxies),
+            forwarded_allow_ips=list(settings.trusted_proxies),
+            timeout_keep_alive=settings.idle_seconds,  # type: ignore[arg-type]
+            timeout_graceful_shutdown=settings.stop_seconds,  # type: ignore[arg-type]
+            ssl_certfile=settings.tls_cert,
+            ssl_keyfile=settings.tls_key,
+        )
+        await Server(config, app, tell).serve([listening])
+
+
+async def _is_new(store: str) -> bool:
+    try:
+        await registry.find_existing(store)
+    except NotFoundError:
+        return True
+    return False
+
+
+def start_message(settings: Settings, memory: AsyncMemory, address: str, *, new: bool = False) -> Iterator[str]:
+    """Yield the lines that tell what is served, and where."""
+    durable = Capability.DURABLE in memory._backend.capabilities
+    kept = "durable: what is answered is stored" if durable else "NOT durable: all is lost when the server stops"
+    yield f"store      {printable(memory.url)} ({'new, ' if new else ''}{kept})"
+    yield f"API        {address}/api/v1"
+    if settings.mcp:
+        yield f"MCP        {address}/mcp/SCOPE"
+    if settings.dashboard:
+        yield f"dashboard  {address}/dashboard/"
+
+
+def _address(settings: Settings, listening: socket.socket) -> str:
+    host = settings.host
+    if ":" in host:
+        host = f"[{host}]"
+    return f"{'https' if settings.tls_cert else 'http'}://{host}:{listening.getsockname()[1]}"
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    if sys.platform == "win32":
+        return None
+    import uvloop
+
+    return uvloop.new_event_loop
+
+
+def configure_logging(settings: Settings) -> None:
+    """Log to stderr, in the form that is wanted."""
+    handler = logging.StreamHandler()
+    text = _TextFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    handler.setFormatter(JSONFormatter() if settings.log_format == "json" else text)
+    for name, level in (("mnemic", logging.INFO), ("uvicorn.error", logging.ERROR)):
+        logger = logging.getLogger(name)
+        logger.handlers[:] = [handler]
+        logger.setLevel(level)
+        logger.propagate = False
+
+
+def raise_file_limit() -> None:
+    """Let the process have as many open files, and so connections, as it may."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65_536) if hard > 0 else 65_536, hard))
+        except (OSError, ValueError):
+            logging.getLogger("mnemic.server").warning("only %d files can be open at a time", soft)

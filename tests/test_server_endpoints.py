@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import mnemic
 from http_server import serving
 from mnemic import errors
 from mnemic.server.access import RIGHTS
@@ -89,3 +90,49 @@ def test_lists_come_in_pages_that_are_complete() -> None:
             found += [note["key"] for note in page["items"]]
             cursor = page["cursor"]
         assert (found, cursor) == ([str(number) for number in range(7)], None)
+
+
+def test_a_note_is_renamed_unless_the_key_is_taken() -> None:
+    with serving() as client:
+        for key in ("plan", "week"):
+            client.put(f"/api/v1/notes/{key}", params=SCOPE, json={"value": key})
+        taken = client.patch("/api/v1/notes/plan", params=SCOPE, json={"key": "week"})
+        assert taken.status_code == 409
+        moved = client.patch("/api/v1/notes/plan", params=SCOPE, json={"key": "plans/week"})
+        assert (moved.status_code, moved.json()["key"]) == (200, "plans/week")
+        assert client.get("/api/v1/notes/plans/week", params=SCOPE).json()["value"] == "plan"
+        assert client.patch("/api/v1/notes/plan", params=SCOPE, json={"key": "x"}).status_code == 404
+
+
+def test_the_audit_log_comes_newest_first_and_filtered() -> None:
+    with serving(audit=True) as client:
+        for number in range(5):
+            client.put(f"/api/v1/notes/{number}", params=SCOPE, json={"value": number})
+        client.delete("/api/v1/notes/0", params=SCOPE)
+        first = client.get("/api/v1/audit", params={"limit": "2"}).json()
+        assert [(one["operation"], one["key"], one["scope"]) for one in first["items"]] == [
+            ("delete", "0", "acme/alice"), ("put", "4", "acme/alice"),
+        ]  # fmt: skip
+        rest = client.get("/api/v1/audit", params={"cursor": first["cursor"]}).json()
+        assert ([one["key"] for one in rest["items"]], rest["cursor"]) == (["3", "2", "1", "0"], None)
+        found = client.get("/api/v1/audit", params={**SCOPE, "key": "0", "operation": "put"}).json()
+        assert [one["kind"] for one in found["items"]] == ["note"]
+        assert client.get("/api/v1/audit", params={"operation": "steal"}).status_code == 400
+    with serving() as client:
+        off = client.get("/api/v1/audit")
+        assert (off.status_code, off.json()["detail"]) == (
+            404,
+            "there is no audit log: the server was started without one",
+        )
+
+
+def test_a_source_is_a_session_or_a_message(file_url: str) -> None:
+    with mnemic.open(file_url) as memory:
+        message = memory.scope("acme", "alice").session("monday").add("user", "Hello", id="m/1")
+        memory.scope("acme", "alice").remember("no source", id="memory")
+    with serving(file_url) as client:
+        expected = {"scope": "acme/alice", "session": "monday", "message": None}
+        assert client.get("/api/v1/sources/monday", params=SCOPE).json() == expected
+        assert client.get(f"/api/v1/sources/{message.id}", params=SCOPE).json() == {**expected, "message": "m/1"}
+        for name in ("memory", "tuesday", "a//b"):
+            assert client.get(f"/api/v1/sources/{name}", params=SCOPE).status_code == 404

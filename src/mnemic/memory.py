@@ -208,6 +208,11 @@ class AsyncMemory:
         """
         return Acting(actor, session, address)
 
+    @property
+    def audited(self) -> bool:
+        """Whether this memory has an audit log."""
+        return self._audit is not None
+
     async def audit_trail(
         self,
         scope: ScopePath | str | None = None,

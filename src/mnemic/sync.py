@@ -652,6 +652,11 @@ class Memory:
         """
         return self._async.acting(actor=actor, session=session, address=address)
 
+    @property
+    def audited(self) -> bool:
+        """Whether this memory has an audit log."""
+        return self._async.audited
+
     def audit_trail(
         self, scope: ScopePath | str | None = None, *, since: datetime | None = None, until: datetime | None = None,
         actor: str | None = None, session: str | None = None, address: str | None = None, operation: str | None = None,

@@ -19,7 +19,7 @@ from .observing import Figures, Observing
 from .problems import answer_http_exception
 from .settings import Settings
 
-MODULES = ("api.notes", "api.recall", "api.scopes", "health", "openapi")
+MODULES = ("api.audit", "api.notes", "api.recall", "api.scopes", "api.sources", "health", "openapi")
 """Modules, in this package, that declare endpoints."""
 
 

@@ -81,6 +81,22 @@ async def write_note(call: Call, key: str, body: NoteBody) -> Answer[NoteInfo]:
     return Answer(note, status=201 if note.created == note.updated else 200, version=note.version)
 
 
+class RenameBody(Body):
+    """The new key."""
+
+    key: Name
+
+
+@endpoint(
+    "PATCH", "/api/v1/notes/{key:path}", right="write", summary="Rename a note", tag="notes", problems=(404, 409),
+    example=Example(path={"key": "plan"}, body={"key": "plans/week"}, answer={**INFO, "key": "plans/week"}),
+)  # fmt: skip
+async def rename_note(call: Call, key: str, body: RenameBody) -> Answer[NoteInfo]:
+    """Change the key of a note; 409 if the new key is taken."""
+    note = await call.scope.notes.rename(key, body.key)
+    return Answer(note, version=note.version)
+
+
 @endpoint(
     "DELETE", "/api/v1/notes/{key:path}", right="write", summary="Delete a note", tag="notes", status=204,
     headers=("If-Match",), problems=(404, 412), example=Example(path={"key": "plan"}),

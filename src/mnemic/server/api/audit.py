@@ -1,0 +1,99 @@
+"""The audit log: who changed what, newest first."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from ...errors import NotFoundError
+from ...layers.audit import AuditEntry
+from ...store.protocol import Page
+from ..endpoint import Call, Example, PageQuery, endpoint
+from .values import Name
+
+ENTRY: dict[str, Any] = {
+    "time": "2026-01-31T09:30:00Z",
+    "operation": "put",
+    "scope": "acme/alice",
+    "kind": "note",
+    "key": "plan",
+    "actor": "support-bot",
+    "session": None,
+    "address": "127.0.0.1",
+    "before": 0,
+    "after": None,
+    "flags": [],
+    "removed": [],
+    "count": None,
+    "unsure": False,
+}
+
+
+class AuditQuery(PageQuery):
+    """Which entries: those that have all of the given fields."""
+
+    since: Annotated[datetime, Meta(tz=True)] | None = None
+    until: Annotated[datetime, Meta(tz=True)] | None = None
+    actor: Name | None = None
+    session: Name | None = None
+    address: Name | None = None
+    operation: Annotated[str, Meta(description="put, delete, purge, limit, expire or touch")] | None = None
+    kind: Annotated[str, Meta(description="Kind of the record, such as note")] | None = None
+    key: Name | None = None
+    flag: Name | None = None
+
+
+class EntryOut(Struct, kw_only=True, frozen=True):
+    """One change: who made it, when, and to what.
+
+    `before` and `after` are the record's versions, where known; `removed` are the keys that a limit evicted, `count`
+    is the number of records that were deleted together. An `unsure` change may not have happened.
+    """
+
+    time: datetime
+    operation: str
+    scope: str
+    kind: str
+    key: str | None
+    actor: str | None
+    session: str | None
+    address: str | None
+    before: int | None
+    after: int | None
+    flags: list[str]
+    removed: list[str]
+    count: int | None
+    unsure: bool
+
+
+def entry_out(entry: AuditEntry) -> EntryOut:
+    """Return an entry as it is sent."""
+    given = {name: getattr(entry, name) for name in AuditEntry.__struct_fields__ if name != "scope"}
+    return EntryOut(scope=entry.scope.path, **given)
+
+
+@endpoint(
+    "GET", "/api/v1/audit", right="admin", summary="Read the audit log", tag="audit", problems=(404,),
+    example=Example(query={"kind": "note"}, answer={"items": [ENTRY], "cursor": None}),
+)  # fmt: skip
+async def audit_log(call: Call, query: AuditQuery) -> Page[EntryOut]:
+    """Changes in the scope and below, newest first; 404 if the server was started without an audit log."""
+    if not call.memory.audited:
+        raise NotFoundError("there is no audit log: the server was started without one")
+    page = await call.memory.audit_page(
+        call.path,
+        limit=query.limit,
+        cursor=query.cursor,
+        since=query.since,
+        until=query.until,
+        actor=query.actor,
+        session=query.session,
+        address=query.address,
+        operation=query.operation,
+        kind=query.kind,
+        key=query.key,
+        flag=query.flag,
+    )
+    return Page(tuple(map(entry_out, page.entries)), page.cursor)

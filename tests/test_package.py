@@ -20,7 +20,7 @@ import mnemic.api
 NAMES = """
     AnthropicMessage OpenAIMessage
     Acting Auditing AuditFlags Content Duplicates EncryptionKeys FileOrPath Item JSON
-    MessageLike Opening Overflow Reference Retention Role Store Tokens Vectors
+    MessageLike Opening Overflow Reference Retention Right Role Store Tokens Vectors
     AgentCall AsyncNotes AsyncFacts AsyncMemory AsyncMemories AsyncSessions Memories Sessions
      AsyncSession AsyncScope Audit AuditEntry AuditError AuditPage
     BudgetError Notes Forgotten DecryptionError

@@ -158,6 +158,7 @@ def generate(made: Module) -> str:
     names |= {found.id for found in ast.walk(ast.parse(body)) if isinstance(found, ast.Name)}
     needed = {
         **known,
+        "BorrowedDriver": (".event_loop", "BorrowedDriver"),
         "Driver": (".event_loop", "Driver"),
         "Auditing": (".layers.audit", "Auditing"),
         "Copied": (".copying", "Copied"),
@@ -269,7 +270,8 @@ def method(node: ast.FunctionDef | ast.AsyncFunctionDef, owner: str) -> list[str
     if isinstance(node, ast.AsyncFunctionDef):
         before, after = f"self._driver.run({before}", "))"
     if _is_ours(returned):
-        before, after = f"{returned}({before}", f"{after}, self._driver)"
+        driver = "BorrowedDriver(self._driver)" if returned == "Memory" else "self._driver"
+        before, after = f"{returned}({before}", f"{after}, {driver})"
     call = filled(f"        {'return ' if returned != 'None' else ''}{before}", passed, after)
     if owner in ("Memory", "Learner") and name == "close":
         call = "        self._driver.close(self._async.close())"

@@ -25,6 +25,7 @@ from .layers.store_embedder import EMBEDDER_REF, embedder_data
 from .models.embedder import embedder_by_id
 from .recall.index_entry import entry_name
 from .records import (
+    API_KEY_KIND,
     EMBEDDER_KIND,
     ENCRYPTION_KIND,
     GUARD,
@@ -43,7 +44,7 @@ from .store.query import Scan, StreamScan
 
 __all__ = ["Examination", "examine"]
 
-INTERNAL = (EMBEDDER_KIND, ENCRYPTION_KIND, GUARD, LEASE, ONCE_KIND, PROGRESS)
+INTERNAL = (API_KEY_KIND, EMBEDDER_KIND, ENCRYPTION_KIND, GUARD, LEASE, ONCE_KIND, PROGRESS)
 """Kinds that are not counted: Mnemic's own records, which nobody has written."""
 READ = 100_000
 """How many records are read at most, unless the examination is deep."""

@@ -183,6 +183,21 @@ class Inline:
             self.run(last)
 
 
+class BorrowedDriver(Inline):
+    """Runs coroutines on the driver of another memory, and leaves that one running."""
+
+    def __init__(self, lender: Driver) -> None:
+        self._lender = lender
+
+    def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
+        return self._lender.run(coroutine)
+
+    def close(self, last: Coroutine[Any, Any, object] | None = None) -> None:
+        """Run `last`, which never waits, also after the lender was closed."""
+        if last is not None:
+            super().run(last)
+
+
 class Portal(ForkAware):
     """Runs coroutines on an event loop in a background thread, for remote stores.
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import AsyncExitStack
+from copy import copy
 from datetime import datetime, timedelta
 from time import monotonic
 from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
-from .checks import check_callable, check_choice, check_count, check_several, check_time
-from .errors import InvalidValueError, NotFoundError
+from .checks import check_callable, check_choice, check_count, check_names, check_several, check_time
+from .errors import InvalidValueError, NotFoundError, StorePermissionError
 from .features.export import Exported, FileOrPath
 from .features.importing import Imported
 from .features.listing import Stats, list_scopes, scope_stats
@@ -19,6 +20,7 @@ from .layers.audit import OPERATIONS, Acting, Audit, AuditEntry, Auditing, Audit
 from .layers.cipher import EncryptionKeys, Keyring
 from .layers.encryption import EncryptLayer, check_plain, open_beside
 from .layers.index import IndexLayer
+from .layers.restricted import RIGHTS, RestrictedLayer, Right, require, require_whole, visible_root
 from .models.embedder import AUTO, Embedder, find_embedder
 from .recall.index_entry import INDEX_BYTES
 from .recall.metrics import Metrics
@@ -88,6 +90,27 @@ class AsyncMemory:
         """
         return AsyncScope(self._store, ScopePath.of(*segments), self._tokens)
 
+    def restricted(
+        self, scope: ScopePath | str, rights: Sequence[Right] | Right = ("read", "write", "erase")
+    ) -> AsyncMemory:
+        """Return a memory that is confined to a scope, such as "acme/alice", and those below it, and to some rights.
+
+        Whatever is elsewhere looks as if it did not exist, and writing there raises StorePermissionError, as does
+        anything that the rights do not include, or that concerns the whole store, such as `reembed`. "read" is for
+        reading; "write" for adding, changing and deleting single records; "erase" for erasing scopes, clearing and
+        deleting sessions, and forgetting by filter; "admin" for the audit log. Closing it leaves the store open.
+        Raises InvalidValueError for an unknown right, StorePermissionError for more than this memory may do itself.
+        """
+        path = scope if isinstance(scope, ScopePath) else ScopePath(scope)
+        confined = RestrictedLayer(self._store, path, check_names(rights, "right", RIGHTS))  # type: ignore[arg-type]
+        if isinstance(self._store, RestrictedLayer) and not self._store.includes(confined):
+            raise StorePermissionError(
+                "a restricted memory can only be restricted further: a scope and rights within its own"
+            )
+        view = copy(self)
+        view._store = confined
+        return view
+
     async def ping(self) -> timedelta:
         """Check that the store answers; return the round-trip time.
 
@@ -99,14 +122,14 @@ class AsyncMemory:
 
     async def stats(self) -> Stats:
         """Count what is stored: sessions, messages, tokens, memories, notes and facts."""
-        return await scope_stats(self._store, ScopePath())
+        return await scope_stats(self._store, visible_root(self._store))
 
     async def scopes(self, *, limit: int | None = None) -> list[Stats]:
         """List all scopes that are not empty, in order of their paths, each with its own counts.
 
         A session counts for the scope that it was opened in.
         """
-        return await list_scopes(self._store, ScopePath(), limit)
+        return await list_scopes(self._store, visible_root(self._store), limit)
 
     async def export_to(
         self, path: FileOrPath, *, format: str | None = None, progress: Callable[[int, int], object] | None = None
@@ -114,7 +137,7 @@ class AsyncMemory:
         """Export everything to a file or folder, as a scope's `export_to` does."""
         from .transfer.exporting import export_any
 
-        return await export_any(self._store, ScopePath(), path, format, progress)
+        return await export_any(self._store, visible_root(self._store), path, format, progress)
 
     async def import_from(
         self,
@@ -141,7 +164,7 @@ class AsyncMemory:
 
     async def compact(self) -> int:
         """Delete expired records from the store, which reads already hide; return how many."""
-        return await purge_all(self._store, ScopePath(), expired_only=True)
+        return await purge_all(self._store, visible_root(self._store), expired_only=True)
 
     async def reembed(self, embedder: Embedder | str, *, progress: Callable[[int, int], object] | None = None) -> int:
         """Recompute all vectors with another embedder, then switch to it; return the number of texts.
@@ -150,6 +173,7 @@ class AsyncMemory:
         `progress` is called with the number of records done and the total. Other processes must then reopen the
         store: their calls raise EmbedderError. Raises EmbedderError if the embedder fails.
         """
+        require_whole(self._store, "reembed")
         return await self._index.reembed(embedder, progress)
 
     async def warm(self, *segments: ScopePath | str) -> int:
@@ -157,7 +181,8 @@ class AsyncMemory:
 
         Returns the number of searchable texts.
         """
-        return await self._index.warm(ScopePath.of(*segments))
+        scope = self._reach(ScopePath.of(*segments), "read")
+        return 0 if scope is None else await self._index.warm(scope)
 
     async def reindex(self, *, progress: Callable[[int, int], object] | None = None) -> int:
         """Rebuild the companion index from the records; return the number of texts in it.
@@ -165,6 +190,7 @@ class AsyncMemory:
         `progress` is called with the number of records done and the total. Raises InvalidValueError if the memory
         was opened without one.
         """
+        require_whole(self._store, "reindex")
         return await self._index.reindex(progress)
 
     async def rotate(
@@ -179,6 +205,7 @@ class AsyncMemory:
         of records done and the total. Raises InvalidValueError if the memory was opened without a key,
         NotFoundError for an empty archive, StoreError if others keep writing with another key.
         """
+        require_whole(self._store, "rotate")
         if self._encryption is None:
             raise InvalidValueError("rotate needs a memory that was opened with encryption_key")
         urls = check_several(archives, "archives")
@@ -232,8 +259,12 @@ class AsyncMemory:
         `since` and `until` are inclusive. Raises InvalidValueError for an unknown kind or operation, and if the
         memory was opened without audit.
         """
-        return await self._logged().trail(
-            _scope_of(scope),
+        path = self._reach(_scope_of(scope), "admin")
+        logged = self._logged()
+        if path is None:
+            return []
+        return await logged.trail(
+            path,
             since=since,
             until=until,
             actor=actor,
@@ -266,8 +297,12 @@ class AsyncMemory:
         The page's `cursor` requests the next one. Raises InvalidValueError as `audit_trail` does, and for an
         invalid cursor.
         """
-        return await self._logged().page(
-            _scope_of(scope),
+        path = self._reach(_scope_of(scope), "admin")
+        logged = self._logged()
+        if path is None:
+            return AuditPage([])
+        return await logged.page(
+            path,
             limit=limit,
             cursor=cursor,
             since=since,
@@ -288,7 +323,15 @@ class AsyncMemory:
 
     async def metrics(self) -> Metrics:
         """Return recall metrics since the memory was opened: hit ratio, uses, scores, drift and latency."""
+        require(self._store, "admin")
+        if visible_root(self._store).path:
+            require_whole(self._store, "metrics")
         return await self._index.metrics()
+
+    def _reach(self, scope: ScopePath, right: Right) -> ScopePath | None:
+        """Return the part of a scope that this memory may use; None if it may use nothing of it."""
+        require(self._store, right)
+        return self._store.reach(scope) if isinstance(self._store, RestrictedLayer) else scope
 
     async def _prepare(self) -> None:
         if self._encryption is not None:

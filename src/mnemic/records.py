@@ -15,9 +15,9 @@ from .checks import JSON, MAX_DEPTH, MAX_PATH, check_segment, check_time, shown
 from .errors import InvalidValueError
 
 __all__ = [
-    "ARCHIVED", "AUDITED", "AUDIT_KIND", "EMBEDDER_KIND", "ENCRYPTION_KIND", "FACT", "GUARD", "JOURNAL", "LEASE",
-    "MEMORY", "MESSAGE", "NOTE", "OF_SESSIONS", "ONCE_KIND", "PROGRESS", "PRUNED", "RECALLED", "SUMMARY", "TITLE",
-    "Match", "Record", "Ref", "ScopePath", "Stream", "StreamName", "Value", "content", "digest", "digest_of",
+    "API_KEY_KIND", "ARCHIVED", "AUDITED", "AUDIT_KIND", "EMBEDDER_KIND", "ENCRYPTION_KIND", "FACT", "GUARD", "JOURNAL",
+    "LEASE", "MEMORY", "MESSAGE", "NOTE", "OF_SESSIONS", "ONCE_KIND", "PROGRESS", "PRUNED", "RECALLED", "SUMMARY",
+    "TITLE", "Match", "Record", "Ref", "ScopePath", "Stream", "StreamName", "Value", "content", "digest", "digest_of",
     "known_scope", "now", "parse_time", "plain",
 ]  # fmt: skip
 
@@ -27,6 +27,8 @@ ENCRYPTION_KIND = "encryption"
 """Kind of the record, at the root, that marks a store as encrypted."""
 AUDIT_KIND = "audit"
 """Kind of audit log entries; append-only."""
+API_KEY_KIND = "api-key"
+"""Kind of the records, at the root, of the API keys of a server."""
 ONCE_KIND = "once"
 """Kind of the records of write ids (idempotency); scans return them only if they name the kind."""
 
@@ -59,7 +61,7 @@ OF_SESSIONS = (MESSAGE, ARCHIVED, SUMMARY, TITLE, PROGRESS, LEASE)
 """Kinds in a session's own scope."""
 RECALLED = (MESSAGE, ARCHIVED, SUMMARY, TITLE, MEMORY, NOTE, FACT)
 """Kinds with a text or a title, which recall searches."""
-AUDITED = (*RECALLED, PRUNED, JOURNAL, PROGRESS, LEASE, GUARD, EMBEDDER_KIND)
+AUDITED = (*RECALLED, PRUNED, JOURNAL, PROGRESS, LEASE, GUARD, EMBEDDER_KIND, API_KEY_KIND)
 """Kinds whose changes are audited."""
 
 SHOWN = 60

@@ -23,8 +23,9 @@ from .features.notes import AsyncNotes
 from .features.sessions import AsyncSession
 from .features.settings import GivenSettings, Overflow, Retention
 from .layers.encryption import open_beside
+from .layers.restricted import require
 from .messages import Role
-from .records import AUDIT_KIND, EMBEDDER_KIND, MEMORY, ONCE_KIND, ScopePath
+from .records import API_KEY_KIND, AUDIT_KIND, EMBEDDER_KIND, MEMORY, ONCE_KIND, ScopePath
 from .store.matching import conditions, recalled_kinds
 from .store.protocol import SearchableStore, all_streams, scrub
 from .store.query import Purge, Search, StreamScan, Write
@@ -254,6 +255,7 @@ class AsyncScope:
         forgetting = Forgetting(self._store, self.path, filters)
         if dry_run:
             return await forgetting.count()
+        require(self._store, "erase")
         if archive is False:
             return await forgetting.delete()
         if archive is True:
@@ -400,8 +402,10 @@ class AsyncScope:
         return removed
 
 
-UNCOUNTED = (AUDIT_KIND, EMBEDDER_KIND, ONCE_KIND)
+UNCOUNTED = (API_KEY_KIND, AUDIT_KIND, EMBEDDER_KIND, ONCE_KIND)
 """Kinds of internal records, which are not counted."""
+KEPT = (API_KEY_KIND, AUDIT_KIND)
+"""Kinds that `erase` keeps: who may use a server, and what was done."""
 
 
 async def purge_all(store: SearchableStore, scope: ScopePath, *, expired_only: bool = False, drop: bool = False) -> int:
@@ -409,7 +413,7 @@ async def purge_all(store: SearchableStore, scope: ScopePath, *, expired_only: b
     removed = 0
     scans = [StreamScan(scope=scope, kinds=kinds, empty=True) for kinds in ((), (ONCE_KIND,))]
     for stream in [stream for scan in scans async for stream in all_streams(store, scan)]:
-        if stream.kind == AUDIT_KIND:
+        if stream.kind in KEPT:
             continue
         (did,) = await store.write(Write((Purge(stream.scope, stream.kind, (), expired_only, drop),)))
         # Internal records are not counted.

@@ -13,7 +13,7 @@ from msgspec import UNSET, UnsetType
 
 from .checks import JSON
 from .copying import Copied, copy_async
-from .event_loop import Driver, Inline, Portal
+from .event_loop import BorrowedDriver, Driver, Inline, Portal
 from .features.context import Context
 from .features.export import Exported, FileOrPath
 from .features.facts import MAX_FACTS, AsyncFacts, Fact, FactGraph, Neighborhood
@@ -28,6 +28,7 @@ from .features.sessions import AsyncSession
 from .features.settings import Overflow, Retention, SessionSettings
 from .layers.audit import Acting, AuditEntry, Auditing, AuditPage
 from .layers.cipher import EncryptionKeys
+from .layers.restricted import Right
 from .memory import AsyncMemory, Tokens, audits_inline, open_async
 from .messages import Content, Message, MessageLike, Role
 from .models.embedder import AUTO, Embedder
@@ -570,6 +571,19 @@ class Memory:
         Raises InvalidValueError for a segment that is empty or too long, or has '/' or control characters.
         """
         return Scope(self._async.scope(*segments), self._driver)
+
+    def restricted(
+        self, scope: ScopePath | str, rights: Sequence[Right] | Right = ('read', 'write', 'erase'),
+    ) -> Memory:
+        """Return a memory that is confined to a scope, such as "acme/alice", and those below it, and to some rights.
+
+        Whatever is elsewhere looks as if it did not exist, and writing there raises StorePermissionError, as does
+        anything that the rights do not include, or that concerns the whole store, such as `reembed`. "read" is for
+        reading; "write" for adding, changing and deleting single records; "erase" for erasing scopes, clearing and
+        deleting sessions, and forgetting by filter; "admin" for the audit log. Closing it leaves the store open.
+        Raises InvalidValueError for an unknown right, StorePermissionError for more than this memory may do itself.
+        """
+        return Memory(self._async.restricted(scope, rights), BorrowedDriver(self._driver))
 
     def ping(self) -> timedelta:
         """Check that the store answers; return the round-trip time.

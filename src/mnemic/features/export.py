@@ -197,6 +197,8 @@ def _incoming(file: IO[bytes], into: ScopePath | None) -> Iterator[Incoming]:
                     raise InvalidValueError(f"{expected:,} records were exported, {count:,} are here")
                 continue
             line = _line(text)
+            if line.kind in INTERNAL:
+                raise InvalidValueError(f"records of the kind {line.kind!r} belong to a store, and are not imported")
             if line.scope != path:
                 path = line.scope
                 scope = ScopePath(path) if into is None else _moved(path, header.scope, into)

@@ -19,6 +19,7 @@ from ..checks import MAX_KEY, check_name, check_number, check_ttl, new_id, to_mi
 from ..errors import ConflictError, InvalidValueError, StoreError
 from ..messages import decode
 from ..records import (
+    API_KEY_KIND,
     AUDIT_KIND,
     EMBEDDER_KIND,
     ENCRYPTION_KIND,
@@ -52,7 +53,7 @@ WRITTEN_AT_ONCE = 4 * 1024 * 1024
 """Approximate number of characters archived at once."""
 FORGETTABLE = (*RECALLED, PRUNED, JOURNAL, PROGRESS)
 """Kinds that can be forgotten."""
-SPARED = (AUDIT_KIND, ENCRYPTION_KIND, EMBEDDER_KIND, GUARD, LEASE)
+SPARED = (AUDIT_KIND, API_KEY_KIND, ENCRYPTION_KIND, EMBEDDER_KIND, GUARD, LEASE)
 """Internal kinds that are never forgotten."""
 REWRITTEN = (NOTE, SUMMARY)
 """Kinds that are rewritten in place, whose age counts from the last change."""

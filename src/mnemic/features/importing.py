@@ -12,8 +12,10 @@ from msgspec.structs import replace
 from ..checks import shown
 from ..errors import ConflictError, MnemicError, SettingsChangedError, UnreadableStoreError
 from ..event_loop import off_loop
+from ..layers.restricted import RestrictedLayer
 from ..recall.index_entry import USE
 from ..records import (
+    API_KEY_KIND,
     ARCHIVED,
     EMBEDDER_KIND,
     ENCRYPTION_KIND,
@@ -31,7 +33,7 @@ from ..store.query import Derive, Op, Put, StreamScan, Touch, Write
 from .session_log import LimitedLog
 from .settings import GivenSettings, SettingsCache
 
-INTERNAL = (ENCRYPTION_KIND, EMBEDDER_KIND, LEASE)
+INTERNAL = (ENCRYPTION_KIND, EMBEDDER_KIND, API_KEY_KIND, LEASE)
 """Kinds of records about a store itself, which are neither exported nor imported."""
 WRITTEN_AT_ONCE = 1000
 """Maximum number of records in one write."""
@@ -142,6 +144,8 @@ async def import_records(
         report.clear()
         batches = _batches(source.read(last or not empty))
         while batch := await off_loop(lambda batches=batches: next(batches, None)):  # type: ignore[misc]
+            if isinstance(store, RestrictedLayer):
+                store.check(batch)  # in the first pass, before anything is written
             if last:
                 await found.take(batch, write=not dry_run)
             elif empty:

@@ -33,6 +33,7 @@ from ..store.registry import Backend, StoreURL
 from ..store.retry import once_ref
 from .cipher import LASTING, OF_RECORD, EncryptionKeys, Keyring, LabelHasher, RecordCipher, key_of, tenant_of
 from .layer import Layer, filtered_scan
+from .restricted import require_whole
 
 METADATA_REF = Ref(ScopePath(), ENCRYPTION_KIND, "current")
 """Ref of the metadata record; hidden from callers above."""
@@ -285,8 +286,9 @@ def _is_metadata(record: Record) -> bool:
 async def open_beside(store: Store, url: str) -> Store:
     """Open the store at a URL for data from `store`: encrypted with the same keys, if that one is.
 
-    Raises as `registry.find` does, or a StoreError.
+    Raises as `registry.find` does, or a StoreError, such as StorePermissionError beside a restricted store.
     """
+    require_whole(store, "another store beside it")
     parsed, backend = registry.find(url)
     # Inline there is no event loop on which a remote store could wait.
     alone = running_loop() is None and not backend.inline

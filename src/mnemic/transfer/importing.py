@@ -16,6 +16,7 @@ from ..features.importing import Arrival, Imported, Progress, Report, Source, im
 from ..features.memory_items import MemoryItem
 from ..features.memory_items import to_record as memory_record
 from ..features.notes import completed
+from ..layers.restricted import visible_root
 from ..messages import Message, encode
 from ..records import NOTE, TITLE, Record, ScopePath
 from ..store.protocol import Store
@@ -37,7 +38,7 @@ async def import_any(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> Imported:
-    """Import a file of any known format into a scope, the root if it is None.
+    """Import a file of any known format into a scope; without one, our own into its scopes, others into the root.
 
     The whole file is read and checked before anything is written. What is stored already is left alone; if it has
     other content, it is reported as skipped, unless `overwrite` is true. Raises InvalidValueError, which says where,
@@ -52,7 +53,8 @@ async def import_any(
             return await import_file(store, given, into, overwrite=overwrite, dry_run=dry_run, progress=progress)
         chosen(whole, FORMATS[name].files)
         report = Report()
-        records = _Records(into or ScopePath(), tokens)
+        scope = into or visible_root(store)
+        records = _Records(scope, tokens)
 
         def read(weighed: bool) -> Iterator[Arrival]:
             whole.rewind()
@@ -75,7 +77,7 @@ async def import_any(
 
         done = await import_records(
             store,
-            into or ScopePath(),
+            scope,
             Source(read, lambda: whole.read, whole.size),
             report,
             foreign=True,

@@ -1,0 +1,157 @@
+"""The layer that confines a caller to one scope and some rights.
+
+Outside the scope everything looks as if it did not exist: reads find nothing, whether or not something is there, and
+every write is refused. Internal records are hidden everywhere. It protects from what callers ask for through the API,
+not from Python code in the same process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Literal, TypeAlias, get_args
+
+from msgspec.structs import replace
+
+from ..checks import check_names, shown
+from ..errors import ClosedError, StorePermissionError
+from ..records import (
+    API_KEY_KIND,
+    AUDIT_KIND,
+    EMBEDDER_KIND,
+    ENCRYPTION_KIND,
+    ONCE_KIND,
+    Match,
+    Record,
+    Ref,
+    ScopePath,
+    Stream,
+)
+from ..store.protocol import Capability, Page, SearchableStore, Store
+from ..store.query import Op, Outcome, Purge, Scan, Search, StreamScan, Write, place_of
+from ..telemetry.calls import UNKNOWN
+from .layer import Layer, filtered_scan
+
+Right: TypeAlias = Literal["read", "write", "erase", "admin"]
+"""A permission: to read; to add, change and delete single records; to delete whole streams; to see the audit log."""
+RIGHTS: tuple[Right, ...] = get_args(Right)
+
+HIDDEN = (API_KEY_KIND, AUDIT_KIND, EMBEDDER_KIND, ENCRYPTION_KIND)
+"""Kinds of internal records that are neither read nor written through this layer."""
+UNREAD = (*HIDDEN, ONCE_KIND)
+"""Kinds whose records are not read; the ids of writes are listed and purged when their scope is erased."""
+
+
+class RestrictedLayer(Layer):
+    """Shows and changes only what is in one scope and below, as far as the rights go.
+
+    All methods raise StorePermissionError without the right; `close` leaves the store below open.
+    """
+
+    def __init__(self, below: Store, scope: ScopePath, rights: Collection[Right] = RIGHTS) -> None:
+        """Raise InvalidValueError for an unknown right."""
+        super().__init__(below)
+        self.scope: ScopePath = scope
+        self.rights: frozenset[str] = frozenset(check_names(tuple(rights), "right", RIGHTS))
+        self.origin = getattr(below, "origin", UNKNOWN)
+        self._closed = False
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """The capabilities of the store below except its index, which is not confined to a scope."""
+        return self._below.capabilities - {Capability.NEAREST}
+
+    def require(self, right: Right) -> None:
+        """Raise StorePermissionError without this right, ClosedError after `close`."""
+        if self._closed:
+            raise ClosedError("this restricted memory is closed")
+        if right not in self.rights:
+            raise StorePermissionError(f"this needs the right {right!r}; granted: {', '.join(sorted(self.rights))}")
+
+    def reach(self, scope: ScopePath, *, below: bool = True) -> ScopePath | None:
+        """Return the part of a scope, and of those `below` it, that is visible; None if nothing is."""
+        if self.scope.holds(scope):
+            return scope
+        return self.scope if below and scope.holds(self.scope) else None
+
+    def includes(self, other: RestrictedLayer) -> bool:
+        """Return whether another layer allows nothing that this one does not."""
+        return self.scope.holds(other.scope) and self.rights >= other.rights
+
+    def check(self, ops: Sequence[Op]) -> None:
+        """Raise StorePermissionError unless all operations are allowed."""
+        for op in ops:
+            scope, kind, _ = place_of(op)
+            if not self.scope.holds(scope):
+                raise StorePermissionError(f"scope {shown(scope.path)} is not within {shown(self.scope.path)}")
+            if kind in HIDDEN or (kind == ONCE_KIND and not isinstance(op, Purge)):
+                raise StorePermissionError(f"the kind {kind!r} is reserved for internal records")
+            self.require("erase" if isinstance(op, Purge) and (op.drop or not op.expired_only) else "write")
+
+    async def write(self, write: Write) -> list[Outcome]:
+        self.check(write.ops)
+        return await self._below.write(write)
+
+    async def read(self, refs: Sequence[Ref]) -> list[Record | None]:
+        self.require("read")
+        visible = [self.scope.holds(ref.scope) and ref.kind not in UNREAD for ref in refs]
+        found = iter(await self._below.read([ref for ref, seen in zip(refs, visible, strict=True) if seen]))
+        return [next(found) if seen else None for seen in visible]
+
+    async def scan(self, scan: Scan) -> Page[Record]:
+        self.require("read")
+        scope = self.reach(scan.scope, below=scan.below)
+        kinds = tuple(kind for kind in scan.kinds if kind not in UNREAD)
+        inner = replace(scan, scope=scope or self.scope, kinds=kinds)
+        if scope is None or (scan.kinds and not kinds):
+            await self._below.scan(replace(inner, limit=0))  # raises for a closed store, and for an invalid cursor
+            return Page(())
+        return await (self._below.scan(inner) if kinds else filtered_scan(self._below, inner, _without_internal))
+
+    async def streams(self, scan: StreamScan) -> Page[Stream]:
+        self.require("read")
+        scope = self.reach(scan.scope, below=scan.below)
+        kinds = tuple(kind for kind in scan.kinds if kind not in HIDDEN)
+        inner = replace(scan, scope=scope or self.scope, kinds=kinds)
+        if scope is None or (scan.kinds and not kinds):
+            await self._below.streams(replace(inner, limit=0))
+            return Page(())
+        page = await self._below.streams(inner)
+        return Page(tuple(stream for stream in page.items if stream.kind not in HIDDEN), page.cursor)
+
+    async def search(self, search: Search) -> list[Match]:
+        """Search what is visible; without the right to write, hits do not count as uses."""
+        self.require("read")
+        scope = self.reach(search.scope, below=search.below)
+        if scope is None:
+            return []
+        below: SearchableStore = self._below  # type: ignore[assignment]
+        return await below.search(replace(search, scope=scope, uses=search.uses and "write" in self.rights))
+
+    async def scrub(self) -> None:
+        self.require("erase")
+        await super().scrub()
+
+    async def close(self) -> None:
+        """Refuse further calls; the store below stays open."""
+        self._closed = True
+
+
+def visible_root(store: Store) -> ScopePath:
+    """Return the scope that a store is confined to; the root if it is not."""
+    return store.scope if isinstance(store, RestrictedLayer) else ScopePath()
+
+
+def require(store: Store, right: Right) -> None:
+    """Raise StorePermissionError if a store is restricted and lacks a right."""
+    if isinstance(store, RestrictedLayer):
+        store.require(right)
+
+
+def require_whole(store: Store, what: str) -> None:
+    """Raise StorePermissionError if a store is restricted, since `what` concerns all of it."""
+    if isinstance(store, RestrictedLayer):
+        raise StorePermissionError(f"{what} concerns the whole store, of which this memory may use only a part")
+
+
+async def _without_internal(records: Sequence[Record]) -> list[Record | None]:
+    return [None if record.kind in UNREAD else record for record in records]

@@ -300,7 +300,7 @@ class AsyncMemory:
         path = self._reach(_scope_of(scope), "admin")
         logged = self._logged()
         if path is None:
-            return AuditPage([])
+            return AuditPage(entries=[])
         return await logged.page(
             path,
             limit=limit,

@@ -164,19 +164,31 @@ async def count_use(store: Store, refs: Sequence[Ref], *, reported: bool = False
 
 async def faded(store: Store, scope: ScopePath, half_life: timedelta | None) -> AsyncIterator[Faded]:
     """Yield the memories of a scope that decay, with their current strength."""
-    if half_life is not None and not (isinstance(half_life, timedelta) and half_life > timedelta(0)):
-        raise InvalidValueError(f"half_life must be a positive timedelta: {shown(half_life)}")
-    days = HALF_LIFE if half_life is None else half_life / timedelta(days=1)
+    days = half_life_days(half_life)
     scan = Scan(scope=scope, kinds=(MEMORY,), derived=(USE, RECALL), limit=AT_ONCE)
     moment = to_microseconds(store.clock())
     async for record in scan_all(store, scan):
-        if record.pinned or record.importance is None or record.created is None:
+        use = decay_start(record)
+        if use is None:
             continue
-        use = unpack_use(record.derived.get(USE))
-        since = max(use.since, to_microseconds(record.created))
-        left = float(strength(record.importance, (moment - since) / DAY, use.uses, days))
+        left = float(strength(record.importance, (moment - use.since) / DAY, use.uses, days))
         used = from_microseconds(use.last) if use.last else None
         yield Faded(record=record, strength=left, used=used, uses=use.uses)
+
+
+def half_life_days(half_life: timedelta | None) -> float:
+    """Return a half-life in days, by default the usual one; raises InvalidValueError."""
+    if half_life is not None and not (isinstance(half_life, timedelta) and half_life > timedelta(0)):
+        raise InvalidValueError(f"half_life must be a positive timedelta: {shown(half_life)}")
+    return HALF_LIFE if half_life is None else half_life / timedelta(days=1)
+
+
+def decay_start(record: Record) -> Use | None:
+    """Return since when a memory decays, and its uses, from its derived value `USE`; None if it does not decay."""
+    if record.pinned or record.importance is None or record.created is None:
+        return None
+    use = unpack_use(record.derived.get(USE))
+    return use if use.since >= (made := to_microseconds(record.created)) else Use(made, use.uses, use.last)
 
 
 async def decay(store: Store, scope: ScopePath, half_life: timedelta | None) -> int:

@@ -360,7 +360,24 @@ def strength(importance: Any, days: Any, uses: Any, half_life: float = HALF_LIFE
     """
     import numpy as np
 
-    return importance * np.exp2(-np.maximum(days, 0) / (half_life * (1 + np.log1p(uses) / 2)))
+    return importance * np.exp2(-np.maximum(days, 0) / _half_life(uses, half_life))
+
+
+def days_until(below: float, importance: Any, uses: Any, half_life: float = HALF_LIFE) -> Any:
+    """Return after how many days without use the decayed importance reaches `below`; takes numbers or arrays.
+
+    Negative, or minus infinity, for what was never more important.
+    """
+    import numpy as np
+
+    with np.errstate(divide="ignore"):
+        return np.log2(importance / below) * _half_life(uses, half_life)
+
+
+def _half_life(uses: Any, half_life: float) -> Any:
+    import numpy as np
+
+    return half_life * (1 + np.log1p(uses) / 2)
 
 
 def pack_use(use: Use) -> bytes:

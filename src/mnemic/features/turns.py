@@ -211,6 +211,11 @@ class Window:
         self.left -= cost
         self._taken |= turn
 
+    @property
+    def keys(self) -> set[str]:
+        """The keys of the chosen messages."""
+        return set(self._taken)
+
     def messages(self) -> list[Message]:
         """Return the chosen messages, oldest first, system messages before all."""
         # A summary has no position, so it comes right after the system messages.
@@ -222,6 +227,19 @@ async def read_window(
     store: Store, scope: ScopePath, tokens: TokenCounter, max_tokens: int, *, interrupted: str | None, partial: bool
 ) -> list[Message]:
     """Return the newest messages of a session that fit, as `AsyncSession.window` does; raises BudgetError."""
+    return (await fill_window(store, scope, tokens, max_tokens, interrupted=interrupted, partial=partial)).messages()
+
+
+async def fill_window(
+    store: Store,
+    scope: ScopePath,
+    tokens: TokenCounter,
+    max_tokens: int,
+    *,
+    interrupted: str | None = None,
+    partial: bool = False,
+) -> Window:
+    """Fill a window with the newest messages of a session; raises BudgetError."""
 
     def counted(key: str, message: Message) -> TurnMessage:
         return TurnMessage(key, 0, message, count_message(message, tokens))
@@ -243,7 +261,7 @@ async def read_window(
     while True:
         window.offer(newest)
         if window.full or page.cursor is None:
-            return window.messages()
+            return window
         page = await store.scan(replace(scan, cursor=page.cursor))
         newest = [TurnMessage.of(record, tokens) for record in page.items]
 

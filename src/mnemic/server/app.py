@@ -19,7 +19,18 @@ from .observing import Figures, Observing
 from .problems import answer_http_exception
 from .settings import Settings
 
-MODULES = ("api.audit", "api.notes", "api.recall", "api.scopes", "api.sources", "health", "openapi")
+MODULES = (
+    "api.audit",
+    "api.conversation",
+    "api.forecast",
+    "api.notes",
+    "api.recall",
+    "api.scopes",
+    "api.sources",
+    "api.timeline",
+    "health",
+    "openapi",
+)  # fmt: skip
 """Modules, in this package, that declare endpoints."""
 
 

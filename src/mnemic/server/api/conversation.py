@@ -1,0 +1,151 @@
+"""A session as a chat: its messages with their tokens, what was archived and summarized, and what fits a budget."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from ...errors import NotFoundError
+from ...features.summary import SUMMARY_ID, SUMMARY_KEY
+from ...features.turns import fill_window
+from ...records import ARCHIVED, MESSAGE, SUMMARY, TITLE, Ref
+from ...store.protocol import Page
+from ...store.query import Scan, StreamScan
+from ..endpoint import Call, Example, PageQuery, Query, endpoint
+from .message_view import MOST_TEXT, MessageView, message_view
+from .pages import read_page
+
+VIEW: dict[str, Any] = {
+    "id": "m1",
+    "role": "user",
+    "name": None,
+    "time": "2026-01-31T09:30:00Z",
+    "text": "I sleep badly.",
+    "length": 14,
+    "tokens": 8,
+    "calls": [],
+    "answers": [],
+    "images": [],
+    "archived": False,
+    "pinned": False,
+    "importance": None,
+    "metadata": {},
+}
+
+
+class ConversationQuery(PageQuery):
+    """Which part of a session: the messages that are in it, or those that were moved to its archive."""
+
+    part: Annotated[Literal["messages", "archived"], Meta(description="Messages of the session or its archive.")] = (
+        "messages"
+    )
+
+
+@endpoint(
+    "GET", "/api/v1/sessions/{name}/conversation", right="read", summary="Read a session as a chat", tag="sessions",
+    example=Example(path={"name": "monday"}, answer={"items": [VIEW], "cursor": None}),
+)  # fmt: skip
+async def conversation(call: Call, name: str, query: ConversationQuery) -> Page[MessageView]:
+    """The messages of a session with their tokens; the newest page first, each page oldest first.
+
+    Texts are cut at 20,000 characters, and images are named instead of sent.
+    """
+    kind = MESSAGE if query.part == "messages" else ARCHIVED
+    return await read_page(call, Scan(scope=call.path / name, kinds=(kind,)), query, message_view, "newest")
+
+
+class SummaryView(Struct, kw_only=True, frozen=True):
+    """The running summary of a session, of so many messages."""
+
+    text: str
+    messages: int | None
+    updated: datetime | None
+
+
+class SessionView(Struct, kw_only=True, frozen=True):
+    """What there is of a session: its messages and tokens, its archive, its summary, and its limits."""
+
+    name: str
+    scope: str
+    title: str | None
+    messages: int
+    tokens: int
+    archived: int
+    archived_tokens: int
+    summary: SummaryView | None
+    max_messages: int | None
+    max_tokens: int | None
+    overflow: str
+    started: datetime
+    last_activity: datetime
+    expires: datetime | None
+
+
+@endpoint(
+    "GET", "/api/v1/sessions/{name}/overview", right="read", summary="Read what there is of a session", tag="sessions",
+    problems=(404,), example=Example(path={"name": "monday"}),
+)  # fmt: skip
+async def session_overview(call: Call, name: str) -> SessionView:
+    """The counts, times and limits of a session, its title and its summary."""
+    path = call.path / name
+    scan = StreamScan(scope=path, kinds=(MESSAGE, ARCHIVED), below=False)
+    streams = {stream.kind: stream for stream in (await call.store.streams(scan)).items}
+    if not streams:
+        raise NotFoundError(f"{call.path.path!r} has no session {name!r}")
+    live, archive = streams.get(MESSAGE), streams.get(ARCHIVED)
+    either = live or archive
+    assert either is not None
+    summary, title = await call.store.read([Ref(path, SUMMARY, SUMMARY_KEY), Ref(path, TITLE, TITLE)])
+    covered: Any = None if summary is None or not isinstance(summary.data, dict) else summary.data.get("messages")
+    settings = await call.scope.session(name).settings()
+    return SessionView(
+        name=name,
+        scope=call.path.path,
+        title=None if title is None else title.title,
+        messages=0 if live is None else live.count,
+        tokens=0 if live is None else live.weight,
+        archived=0 if archive is None else archive.count,
+        archived_tokens=0 if archive is None else archive.weight,
+        summary=None
+        if summary is None
+        else SummaryView(
+            text=(summary.text or "")[:MOST_TEXT],
+            messages=covered if isinstance(covered, int) else None,
+            updated=summary.updated,
+        ),
+        max_messages=settings.max_messages,
+        max_tokens=settings.max_tokens,
+        overflow=settings.overflow,
+        started=min(stream.created for stream in streams.values()),
+        last_activity=max(stream.updated for stream in streams.values()),
+        expires=either.expires,
+    )
+
+
+class FitQuery(Query):
+    """A budget."""
+
+    max_tokens: Annotated[int, Meta(ge=1, le=10_000_000)]
+
+
+class Fit(Struct, kw_only=True, frozen=True):
+    """What of a session fits a budget: the ids of its messages, whether its summary does, and the tokens of all."""
+
+    ids: list[str]
+    summary: bool
+    tokens: int
+
+
+@endpoint(
+    "GET", "/api/v1/sessions/{name}/fit", right="read", summary="Say what fits a budget of tokens", tag="sessions",
+    example=Example(
+        path={"name": "monday"}, query={"max_tokens": 100}, answer={"ids": ["m1"], "summary": False, "tokens": 8}
+    ),
+)  # fmt: skip
+async def session_fit(call: Call, name: str, query: FitQuery) -> Fit:
+    """The same choice as `window`, without the messages: the ids of those that fit."""
+    window = await fill_window(call.store, call.path / name, call.memory._tokens, query.max_tokens)
+    keys = window.keys
+    return Fit(ids=sorted(keys - {SUMMARY_ID}), summary=SUMMARY_ID in keys, tokens=query.max_tokens - window.left)

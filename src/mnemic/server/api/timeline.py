@@ -1,0 +1,242 @@
+"""The timeline of a scope: its records along time, counted in buckets, and one by one."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Annotated, Literal, TypeAlias
+
+from msgspec import Meta, Struct, ValidationError, json
+
+from ...checks import check_number, check_time, from_microseconds, shown, to_microseconds
+from ...errors import InvalidValueError, NotFoundError
+from ...features.timeline import Missing, Place, Timeline, TimelineCache, time_of
+from ...messages import Role
+from ...records import OF_SESSIONS, Record, Ref
+from ...store.protocol import Page
+from ..endpoint import Call, Example, Query, endpoint
+from .message_view import MessageView, message_view
+from .pages import decode_cursor, encode_cursor
+from .values import Metadata, Name
+
+Kind: TypeAlias = Literal["message", "archived", "summary", "memory", "fact", "note"]
+Buckets: TypeAlias = Annotated[int, Meta(ge=1, le=1000)]
+EMPTY = timedelta(days=30)
+"""The time that the timeline of an empty scope shows."""
+SHOWN = 500
+"""How many characters of a text a list shows."""
+
+
+class TimelineFilters(Query):
+    """What a timeline shows."""
+
+    since: Annotated[datetime, Meta(description="Start of the time shown; by default the first record.")] | None = None
+    until: Annotated[datetime, Meta(description="End of the time shown, exclusive.")] | None = None
+    kinds: list[Kind] | None = None
+    roles: Annotated[list[Role], Meta(description="Only messages of these roles.")] | None = None
+    min_importance: float | None = None
+    max_importance: float | None = None
+
+
+class TimelineQuery(TimelineFilters):
+    """What a timeline shows, and in how many buckets."""
+
+    buckets: Buckets = 120
+
+
+class RecordsQuery(TimelineFilters):
+    """What a timeline shows, page by page."""
+
+    limit: Annotated[int, Meta(ge=1, le=200, description="Largest number of items in the page.")] = 50
+    cursor: Annotated[str, Meta(description="Continues after a page: its `cursor`.")] | None = None
+
+
+class TimelineOut(Struct, kw_only=True, frozen=True):
+    """Counts of records by kind in each bucket of a time; `read` of `total` records were looked at.
+
+    `missing` says what is not counted yet: "nothing"; "more", which the same request counts if it is sent again; or
+    "old", streams that changed long ago, since there are too many.
+    """
+
+    now: datetime
+    since: datetime
+    until: datetime
+    bucket_seconds: float
+    counts: dict[str, list[int]]
+    first: datetime | None
+    last: datetime | None
+    read: int
+    total: int
+    missing: Missing
+
+
+class RecordOut(Struct, kw_only=True, frozen=True):
+    """A record of any kind, with the start of its text of `length` characters; `session` names the session it is in."""
+
+    kind: str
+    id: str
+    scope: str
+    session: str | None
+    time: datetime
+    role: str | None
+    text: str
+    length: int
+    importance: float | None
+    pinned: bool
+    tokens: int
+    source: str | None
+
+
+class RecordDetail(RecordOut, frozen=True):
+    """A record of any kind with everything that is shown of it; `message` if it is one."""
+
+    version: int
+    created: datetime | None
+    updated: datetime | None
+    expires: datetime | None
+    valid_from: datetime | None
+    valid_to: datetime | None
+    metadata: Metadata
+    message: MessageView | None
+
+
+async def read_timeline(call: Call, query: TimelineFilters) -> Timeline:
+    """Return the timeline that a query asks for, without the restriction to its time."""
+    state = call.request.app.state
+    if not hasattr(state, "timelines"):
+        state.timelines = TimelineCache()
+    cache: TimelineCache = state.timelines
+    kinds = {} if query.kinds is None else {"kinds": query.kinds}
+    timeline = await cache.read(call.store, call.path, roles=query.roles or (), **kinds)
+    for name in ("min_importance", "max_importance"):
+        if (bound := getattr(query, name)) is not None:
+            check_number(bound, name)
+    timeline.keep(min_importance=query.min_importance, max_importance=query.max_importance)
+    return timeline
+
+
+@endpoint(
+    "GET", "/api/v1/timeline", right="read", summary="Count records along time", tag="timeline",
+    example=Example(
+        query={"buckets": 2, "kinds": ["memory"]},
+        answer={
+            "now": "2026-01-31T10:00:00Z", "since": "2026-01-31T09:30:00Z", "until": "2026-01-31T09:40:00Z",
+            "bucket_seconds": 300.0, "counts": {"memory": [1, 2]},
+            "first": "2026-01-31T09:30:00Z", "last": "2026-01-31T09:39:00Z",
+            "read": 3, "total": 3, "missing": "nothing",
+        },
+    ),
+)  # fmt: skip
+async def timeline(call: Call, query: TimelineQuery) -> TimelineOut:
+    """How many records of the scope and below there are in each part of a time, by kind.
+
+    Facts are where they begin to be true, notes and summaries where they changed last, everything else where it was
+    made. A request looks at a bounded number of records, of the streams that changed last first: if `missing` is
+    "more", send it again.
+    """
+    found = await read_timeline(call, query)
+    now = call.store.clock()
+    extent = found.extent
+    first, last = (None, None) if extent is None else map(from_microseconds, extent)
+    since = first or now - EMPTY if query.since is None else check_time(query.since, "since")
+    until = (last or now) + timedelta(microseconds=1) if query.until is None else check_time(query.until, "until")
+    if until <= since:
+        raise InvalidValueError(f"until {until} is not after since {since}")
+    counts = found.counts(to_microseconds(since), to_microseconds(until), query.buckets)
+    return TimelineOut(
+        now=now,
+        since=since,
+        until=until,
+        bucket_seconds=(until - since).total_seconds() / query.buckets,
+        counts={kind: numbers for kind, numbers in counts.items() if query.kinds is None or kind in query.kinds},
+        first=first,
+        last=last,
+        read=found.read,
+        total=found.total,
+        missing=found.missing,
+    )
+
+
+@endpoint(
+    "GET", "/api/v1/timeline/records", right="read", summary="List records along time", tag="timeline",
+    example=Example(
+        query={"limit": 1, "kinds": ["memory"]},
+        answer={
+            "items": [{
+                "kind": "memory", "id": "sleep", "scope": "acme/alice", "session": None,
+                "time": "2026-01-31T09:30:00Z", "role": None, "text": "Alice sleeps badly after coffee.", "length": 32,
+                "importance": 1.0, "pinned": False, "tokens": 0, "source": None,
+            }],
+            "cursor": None,
+        },
+    ),
+)  # fmt: skip
+async def timeline_records(call: Call, query: RecordsQuery) -> Page[RecordOut]:
+    """The records of a timeline, newest first, with the first 500 characters of their texts."""
+    found = await read_timeline(call, query)
+    since = None if query.since is None else check_time(query.since, "since")
+    until = None if query.until is None else check_time(query.until, "until")
+    found.keep(since, until)
+    refs, place = found.newest(query.limit, _place(query.cursor))
+    records = await call.store.read(refs)
+    cursor = None if place is None else encode_cursor(json.encode(place).decode(), "time")
+    return Page(tuple(record_out(record) for record in records if record is not None), cursor)
+
+
+def _place(cursor: str | None) -> Place | None:
+    place = decode_cursor(cursor, "time")
+    try:
+        return None if place is None else json.decode(place, type=Place)
+    except ValidationError:
+        raise InvalidValueError(f"cursor must be that of the page before, of the same list: {shown(cursor)}") from None
+
+
+class RecordQuery(Query):
+    """A record of the scope; for a message, the scope is that of its session."""
+
+    kind: Kind
+    id: Name
+
+
+@endpoint(
+    "GET", "/api/v1/timeline/record", right="read", summary="Read a record of any kind", tag="timeline",
+    problems=(404,), example=Example(query={"kind": "memory", "id": "sleep"}),
+)  # fmt: skip
+async def timeline_record(call: Call, query: RecordQuery) -> RecordDetail:
+    """A record of exactly this scope with its source, times and metadata."""
+    (record,) = await call.store.read([Ref(call.path, query.kind, query.id)])
+    if record is None:
+        raise NotFoundError(f"{call.path.path!r} has no {query.kind} with the id {shown(query.id)}")
+    brief = record_out(record, None)
+    return RecordDetail(
+        **{name: getattr(brief, name) for name in RecordOut.__struct_fields__},
+        version=record.version,
+        created=record.created,
+        updated=record.updated,
+        expires=record.expires,
+        valid_from=record.valid_from,
+        valid_to=record.valid_to,
+        metadata=record.meta,
+        message=message_view(record) if record.kind in ("message", "archived") else None,
+    )
+
+
+def record_out(record: Record, most: int | None = SHOWN) -> RecordOut:
+    """Return a record as it is sent, with at most so many characters of its text."""
+    text = record.text or record.title or ""
+    if record.kind == "note" and not text:
+        text = record.key
+    role = record.data.get("role") if isinstance(record.data, dict) else None
+    return RecordOut(
+        kind=record.kind,
+        id=record.key,
+        scope=record.scope.path,
+        session=record.scope.name if record.kind in OF_SESSIONS else None,
+        time=from_microseconds(time_of(record)),
+        role=role if isinstance(role, str) else None,
+        text=text[:most],
+        length=len(text),
+        importance=record.importance,
+        pinned=record.pinned,
+        tokens=record.weight if record.kind in ("message", "archived") else 0,
+        source=record.labels.get("source"),
+    )

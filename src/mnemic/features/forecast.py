@@ -63,7 +63,8 @@ class Forecast:
         self._importance: NDArray[Any] = np.array([importance for _, importance, _ in memories], np.float64)
         self._since: NDArray[Any] = np.array([use.since for _, _, use in memories], np.float64)
         self._uses: NDArray[Any] = np.array([use.uses for _, _, use in memories], np.float64)
-        self._below_at = self._since + days_until(below, self._importance, self._uses, half_life) * DAY
+        days = days_until(below, self._importance, self._uses, half_life)
+        self._below_at: NDArray[Any] = self._since + np.maximum(days, 0) * DAY
 
     def __len__(self) -> int:
         return len(self._memories)
@@ -71,7 +72,7 @@ class Forecast:
     def schedule(self, until: datetime, parts: int) -> tuple[int, list[int], int]:
         """Return how many are below now, fall below in each part of the time until then, and fall below later."""
         now, end, at = to_microseconds(self.moment), to_microseconds(until), self._below_at
-        gone, later = at < now, at >= end
+        gone, later = at <= now, at >= end
         width = max((end - now) / parts, 1)
         places = np.minimum(((at[~gone & ~later] - now) / width).astype(np.int64), parts - 1)
         return int(gone.sum()), np.bincount(places, minlength=parts).tolist(), int(later.sum())
@@ -83,7 +84,7 @@ class Forecast:
         found = []
         for n in np.argsort(self._below_at, kind="stable")[:limit].tolist():
             ref, importance, use = self._memories[n]
-            at = max(self._below_at[n], use.since)
+            at = self._below_at[n]
             found.append(
                 Fading(
                     ref=ref,

@@ -370,7 +370,7 @@ def days_until(below: float, importance: Any, uses: Any, half_life: float = HALF
     """
     import numpy as np
 
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", over="ignore"):
         return np.log2(importance / below) * _half_life(uses, half_life)
 
 

@@ -37,7 +37,7 @@ NEVER = np.iinfo(np.int64).max
 
 Numbers: TypeAlias = NDArray[Any]
 Missing: TypeAlias = Literal["nothing", "more", "old"]
-"""What a timeline lacks: nothing; more, that the next call reads; or old streams, since there is too much to cache."""
+"""Missing parts of a timeline: nothing; more, which the next call reads; or old streams, too many to cache."""
 
 
 class StreamTimes:

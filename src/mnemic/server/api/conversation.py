@@ -65,7 +65,7 @@ class SummaryView(Struct, kw_only=True, frozen=True):
 
 
 class SessionView(Struct, kw_only=True, frozen=True):
-    """What there is of a session: its messages and tokens, its archive, its summary, and its limits."""
+    """Counts, times and limits of a session, with its title and its summary."""
 
     name: str
     scope: str
@@ -131,7 +131,7 @@ class FitQuery(Query):
 
 
 class Fit(Struct, kw_only=True, frozen=True):
-    """What of a session fits a budget: the ids of its messages, whether its summary does, and the tokens of all."""
+    """Messages of a session that fit a budget, by their ids; whether its summary does; and the tokens of all."""
 
     ids: list[str]
     summary: bool

@@ -27,7 +27,7 @@ SHOWN = 500
 
 
 class TimelineFilters(Query):
-    """What a timeline shows."""
+    """Filters of a timeline."""
 
     since: Annotated[datetime, Meta(description="Start of the time shown; by default the first record.")] | None = None
     until: Annotated[datetime, Meta(description="End of the time shown, exclusive.")] | None = None
@@ -38,13 +38,13 @@ class TimelineFilters(Query):
 
 
 class TimelineQuery(TimelineFilters):
-    """What a timeline shows, and in how many buckets."""
+    """Filters of a timeline, and the number of buckets."""
 
     buckets: Buckets = 120
 
 
 class RecordsQuery(TimelineFilters):
-    """What a timeline shows, page by page."""
+    """Filters of a timeline, and the page."""
 
     limit: Annotated[int, Meta(ge=1, le=200, description="Largest number of items in the page.")] = 50
     cursor: Annotated[str, Meta(description="Continues after a page: its `cursor`.")] | None = None

@@ -89,7 +89,7 @@ def _json(value: Any) -> str:
 
 
 def image_name(image: str) -> str:
-    """Return what to call an image: its type and size, or the end of its address."""
+    """Return a name for an image: its type and size, or the end of its address."""
     parts = split_data_url(image) if image[:5].lower() == "data:" else None
     if parts is None:
         return image if len(image) <= MOST_NAME else f"…{image[-MOST_NAME:]}"

@@ -193,6 +193,11 @@ def test_recall_shows_why_and_counts_as_no_use(run: Run, store: str) -> None:
     assert parsed(run("recall", "acme", "Alice", "--until", "2020-06-01", "--json"))[0]["id"] == "paint"
     kinds = parsed(run("recall", "acme", "Alice", "--kind", "fact", "--kind", "note", "--json"))
     assert {one["kind"] for one in kinds} <= {"fact", "note"}
+    (plain,), (weighed,) = (
+        parsed(run("recall", "acme", "What does Alice drink?", "-k", "1", *options, "--json"))
+        for options in ((), ("--weight", "dense=0.5", "--weight", "recency=0"))
+    )
+    assert set(plain["why"]) - set(weighed["why"]) == {"recency"}
     assert run("recall", "acme", "Alice", "--min-score", "9").stdout == "nothing was found\n"
     with mnemic.open(store) as memory:
         fading = memory.scope("acme", "alice").memories.fading()

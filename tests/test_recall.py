@@ -100,6 +100,44 @@ def test_a_good_answer_scores_near_one_and_none_near_zero(alice: mnemic.Scope) -
     assert all(hit.score < 0.4 for hit in alice.recall("which telescope did the astronomers order"))
 
 
+def test_weights_multiply_signals_and_why_explains_the_score(alice: mnemic.Scope) -> None:
+    chat = alice.session("s")
+    chat.add_many([Message("user", text) for text in ("a cat on the mat", "kittens sleep a lot", "a dog in the fog")])
+    alice.remember("cats purr", importance=9)
+    plain = alice.recall("what does the cat do?", k=9)
+    assert alice.recall("what does the cat do?", k=9, weights={}) == plain
+    assert alice.recall("what does the cat do?", k=9, weights={"dense": 1, "lexical": 1}) == plain
+    for weights in ({"dense": 0}, {"lexical": 0.25, "importance": 3.5}, dict.fromkeys(SIGNALS, 100)):
+        for hit in alice.recall("what does the cat do?", k=9, weights=weights):
+            assert sum(hit.why.values()) == pytest.approx(hit.score, abs=1e-5)
+            assert all(weights.get(name, 1) > 0 for name in hit.why)
+    only = alice.recall("what does the cat do?", k=9, weights=dict.fromkeys(SIGNALS, 0) | {"importance": 1})
+    assert set(only[0].why) == {"importance"}
+    halved = {hit.id: hit.why for hit in alice.recall("what does the cat do?", k=9, weights={"dense": 0.5})}
+    for hit in plain:
+        was, now = hit.why, halved[hit.id]
+        if "dense" in was and "lexical" in was:
+            assert now["dense"] / now["lexical"] == pytest.approx(was["dense"] / was["lexical"] / 2, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("weights", "problem"),
+    [
+        ({"luck": 1}, "no signal is named 'luck'"),
+        ({"dense": -1}, "weight of 'dense' must be at least 0"),
+        ({"dense": 101}, "weight of 'dense' must be at most 100"),
+        ({"dense": float("nan")}, "weight of 'dense' must be finite"),
+        ({"dense": "2"}, "weight of 'dense' must be a number"),
+        ([("dense", 1)], "weights must be a mapping"),
+        ({1: 1}, "weights must be a mapping"),
+    ],
+)
+def test_bad_weights_are_refused(alice: mnemic.Scope, weights: Any, problem: str) -> None:
+    alice.remember("a cat")
+    with pytest.raises(mnemic.InvalidValueError, match=problem):
+        alice.recall("cat", weights=weights)
+
+
 def test_only_the_signals_that_are_chosen_count(alice: mnemic.Scope) -> None:
     alice.remember_many(["a cat on the mat", "a dog in the fog"])
     for hit in alice.recall("cat", signals="lexical"):

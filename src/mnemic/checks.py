@@ -29,6 +29,8 @@ MAX_KEY = 500
 """Maximum length of a key or a label value, in characters."""
 MAX_SIZE = 8 * 1024 * 1024
 """Maximum number of characters in the text, title, data and meta of one record together."""
+MAX_WEIGHT = 100
+"""Largest factor of a signal of recall."""
 MAX_COUNT = 2**53
 """Largest integer that every back-end can count and sum exactly."""
 MAX_BITS = 1024
@@ -174,6 +176,16 @@ def check_number(value: object, field: str, *, least: float | None = None) -> fl
     if least is not None and number < least:
         raise InvalidValueError(f"{field} must be at least {least:g}: {shown(value)}")
     return number
+
+
+def check_weights(given: object) -> tuple[tuple[str, float], ...]:
+    """Return the factors of signals as pairs; raises InvalidValueError unless each is from 0 to MAX_WEIGHT."""
+    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+        raise InvalidValueError(f"weights must be a mapping of signals to factors: {shown(given)}")
+    for name, factor in given.items():
+        if check_number(factor, f"weight of {shown(name)}", least=0) > MAX_WEIGHT:
+            raise InvalidValueError(f"weight of {shown(name)} must be at most {MAX_WEIGHT}: {shown(factor)}")
+    return tuple((name, float(factor)) for name, factor in given.items())
 
 
 def check_count(value: object, field: str, *, least: int = 0) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, UnsetType
 
-from .checks import check_count, check_names, check_several, check_time, shown
+from .checks import check_count, check_names, check_several, check_time, check_weights, shown
 from .errors import InvalidValueError, NotFoundError
 from .features.context import Context, build_context
 from .features.export import Exported, FileOrPath
@@ -147,6 +147,7 @@ class AsyncScope:
         traffic: bool = False,
         exclude: Sequence[Reference] = (),
         signals: Sequence[str] | str | None = None,
+        weights: Mapping[str, float] | None = None,
         uses: bool = True,
     ) -> list[Hit]:
         """Search messages, memories, notes, facts and summaries here and below; return the `k` best hits, best first.
@@ -155,8 +156,9 @@ class AsyncScope:
         `min_score` drops weak hits. `as_of` keeps what was valid then, by default now. System messages, tool
         results and messages that only call tools are excluded, unless `roles` names them or `traffic` is true.
         `neighbors` adds that many turns before and after each hit; `diverse` drops near-duplicates of a better
-        hit; records in `exclude` are skipped; `signals` restricts the ranking signals. A hit counts as a use of a
-        memory, unless `uses` is false. Raises InvalidValueError for an unknown kind, role or signal.
+        hit; records in `exclude` are skipped; `signals` restricts the ranking signals, and `weights` multiplies
+        what each adds. A hit counts as a use of a memory, unless `uses` is false. Raises InvalidValueError for an
+        unknown kind, role or signal.
         """
         if kinds is not None and not kinds:
             return []
@@ -168,6 +170,7 @@ class AsyncScope:
             as_of=self._store.clock() if as_of is None else check_time(as_of, "as_of"),
             limit=check_count(k, "k"),
             signals=() if signals is None else check_names(signals, "signals"),
+            weights=() if weights is None else check_weights(weights),
             min_score=min_score,
             neighbors=neighbors,
             diverse=diverse,

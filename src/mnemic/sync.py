@@ -786,7 +786,7 @@ class Scope:
         since: datetime | None = None, until: datetime | None = None, min_importance: float | None = None,
         min_score: float | None = None, as_of: datetime | None = None, neighbors: int = 0, diverse: bool = True,
         traffic: bool = False, exclude: Sequence[Reference] = (), signals: Sequence[str] | str | None = None,
-        uses: bool = True,
+        weights: Mapping[str, float] | None = None, uses: bool = True,
     ) -> list[Hit]:
         """Search messages, memories, notes, facts and summaries here and below; return the `k` best hits, best first.
 
@@ -794,13 +794,14 @@ class Scope:
         `min_score` drops weak hits. `as_of` keeps what was valid then, by default now. System messages, tool
         results and messages that only call tools are excluded, unless `roles` names them or `traffic` is true.
         `neighbors` adds that many turns before and after each hit; `diverse` drops near-duplicates of a better
-        hit; records in `exclude` are skipped; `signals` restricts the ranking signals. A hit counts as a use of a
-        memory, unless `uses` is false. Raises InvalidValueError for an unknown kind, role or signal.
+        hit; records in `exclude` are skipped; `signals` restricts the ranking signals, and `weights` multiplies
+        what each adds. A hit counts as a use of a memory, unless `uses` is false. Raises InvalidValueError for an
+        unknown kind, role or signal.
         """
         return self._driver.run(self._async.recall(
             query, k, kinds=kinds, metadata=metadata, roles=roles, since=since, until=until,
             min_importance=min_importance, min_score=min_score, as_of=as_of, neighbors=neighbors, diverse=diverse,
-            traffic=traffic, exclude=exclude, signals=signals, uses=uses,
+            traffic=traffic, exclude=exclude, signals=signals, weights=weights, uses=uses,
         ))
 
     def get(self, item: Reference) -> Item:

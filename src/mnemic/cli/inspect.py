@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import SCOPE, TIME, StoreChoice, filled_scope, filter_options, json_option, open_store, store_options
+from .options import (
+    SCOPE,
+    TIME,
+    StoreChoice,
+    filled_scope,
+    filter_options,
+    json_option,
+    open_store,
+    store_options,
+    weights_option,
+)
 from .output import brief, count, indented, path, print_json, table, time
 from .show import show as show
 
@@ -190,6 +200,14 @@ def stats(store: StoreChoice, scope: ScopePath, as_json: bool) -> None:
 @click.option("--role", "roles", multiple=True, type=click.Choice(ROLES), help="Only messages of this role.")
 @click.option("--as-of", type=TIME, help="Only what was true at this time, instead of now.")
 @click.option("--min-score", type=float, metavar="SCORE", help="Leave out what answers less well.")
+@click.option(
+    "--weight",
+    "weights",
+    multiple=True,
+    callback=weights_option,
+    metavar="SIGNAL=FACTOR",
+    help="Multiply what a signal adds; can be given for several.",
+)
 @click.option("--neighbors", type=click.IntRange(min=0), default=0, metavar="N", help="Show N turns around each.")
 @json_option
 @store_options
@@ -205,6 +223,7 @@ def recall(
     roles: tuple[Any, ...],
     as_of: datetime | None,
     min_score: float | None,
+    weights: dict[str, float] | None,
     neighbors: int,
     as_json: bool,
 ) -> None:
@@ -223,6 +242,7 @@ def recall(
             until=until,
             as_of=as_of,
             min_score=min_score,
+            weights=weights,
             neighbors=neighbors,
             uses=False,
         )

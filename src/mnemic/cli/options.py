@@ -255,6 +255,20 @@ def _metadata(ctx: click.Context, param: click.Parameter, values: tuple[str, ...
     return {name: several if len(several) > 1 else several[0] for name, several in found.items()} or None
 
 
+def weights_option(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, float] | None:
+    """Return factors by signal from SIGNAL=FACTOR; None if there are none."""
+    found: dict[str, float] = {}
+    for given in values:
+        name, equals, factor = given.partition("=")
+        try:
+            if not equals or name in found:
+                raise ValueError
+            found[name] = float(factor)
+        except ValueError:
+            raise click.BadParameter(f"{given!r} is not of the form SIGNAL=FACTOR, once each.", ctx, param) from None
+    return found or None
+
+
 def names_option(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...]:
     """Return the names between commas, each once; an empty one is an error of usage."""
     names = () if value is None else tuple(dict.fromkeys(name.strip() for name in value.split(",")))

@@ -136,7 +136,7 @@ class IndexLayer(Layer, ForkAware):
             return []
         from ..recall.scoring import SIGNALS
 
-        if unknown := [name for name in search.signals if name not in SIGNALS]:
+        if unknown := [name for name in (*search.signals, *dict(search.weights)) if name not in SIGNALS]:
             raise InvalidValueError(f"no signal is named {shown(unknown[0])}: use {', '.join(SIGNALS)}")
         started = time.perf_counter()
         builder = await self._embedder.builder()
@@ -148,7 +148,7 @@ class IndexLayer(Layer, ForkAware):
                 results = await self._read_results(index, search, builder)
             finally:
                 self._cache.update_size(search.scope, index)
-        if not search.signals:
+        if not search.signals and not search.weights:
             self._metrics.recalled(results[0].score if results else None, time.perf_counter() - started)
         if len(self._uses) >= BUFFERED:
             await self._write_uses()

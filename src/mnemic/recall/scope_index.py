@@ -249,7 +249,7 @@ class ScopeIndex:
             weights = replace(WEIGHTS, dense=WEIGHTS.dense * builder.trust, context=WEIGHTS.context * builder.trust)
             strengths = self._strengths(view, moment)
             found = signals(table, view, question, vectors, visible, strengths, weights)
-            ranking = rank(found, visible, frozenset(search.signals) or None)
+            ranking = rank(found, visible, frozenset(search.signals) or None, dict(search.weights))
         return self._ordered(ranking, search, rest)
 
     def _vectors(

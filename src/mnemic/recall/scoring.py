@@ -6,6 +6,7 @@ signal can add, and the terms of the sum explain the score.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import exp
 from typing import TYPE_CHECKING, Any
 
@@ -123,9 +124,17 @@ class Closeness(Struct):
     """Whether all vectors were compared."""
 
 
-def rank(found: Signals, visible: Flags | None, chosen: frozenset[str] | None = None) -> Ranking:
-    """Sum the signals of every document: all of them, or the `chosen` ones."""
+def rank(
+    found: Signals,
+    visible: Flags | None,
+    chosen: frozenset[str] | None = None,
+    factors: Mapping[str, float] | None = None,
+) -> Ranking:
+    """Sum the signals of every document: all of them, or the `chosen` ones, those in `factors` multiplied."""
     parts = {name: values for name, values in found.parts.items() if chosen is None or name in chosen}
+    for name, factor in (factors or {}).items():
+        if name in parts and factor != 1:
+            parts[name] = parts[name] * np.float32(factor)
     scores = np.zeros(len(found.matching), dtype=np.float32)
     for values in parts.values():
         scores += values

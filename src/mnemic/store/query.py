@@ -323,10 +323,10 @@ class StreamScan(Struct, frozen=True, kw_only=True):
 class Search(Struct, frozen=True, kw_only=True):
     """Find the records of a scope and below that answer `query`, best first.
 
-    `signals` restricts the ranking to these signals. `min_score` drops weaker matches, `neighbors` adds that many
-    turns before and after each match, and `diverse` drops near-duplicates of a better match. With `traffic`,
-    system messages, tool results and messages that only call tools are included; records in `exclude` are not. A
-    match counts as a use of its record unless `uses` is false.
+    `signals` restricts the ranking to these signals, `weights` has factors of signals. `min_score` drops weaker
+    matches, `neighbors` adds that many turns before and after each match, and `diverse` drops near-duplicates of a
+    better match. With `traffic`, system messages, tool results and messages that only call tools are included;
+    records in `exclude` are not. A match counts as a use of its record unless `uses` is false.
     """
 
     scope: ScopePath
@@ -337,6 +337,7 @@ class Search(Struct, frozen=True, kw_only=True):
     as_of: datetime | None = None
     limit: int = 10
     signals: tuple[str, ...] = ()
+    weights: tuple[tuple[str, float], ...] = ()
     min_score: float | None = None
     neighbors: int = 0
     diverse: bool = True

@@ -56,6 +56,7 @@ class RecallBody(Body):
     diverse: bool = True
     traffic: bool = False
     signals: list[Name] | None = None
+    weights: Annotated[dict[str, float], Meta(description="Factors by which signals are multiplied.")] | None = None
     uses: bool = True
 
 

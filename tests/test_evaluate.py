@@ -496,3 +496,65 @@ def test_the_command_tells_its_version_and_how_to_use_it() -> None:
     told = run("eval", "-h").stdout
     assert all(option in told for option in ("--json", "--categories", "--embedder", "--store", "--compare"))
     assert run("eval").returncode == 2
+
+
+@pytest.fixture
+def marked(file_url: str, tmp_path: Path) -> Path:
+    """A store, and questions about a scope of it."""
+    with mnemic.open(file_url) as memory:
+        alice = memory.scope("acme", "alice")
+        alice.session("monday").add("user", "My sister is allergic to shellfish.", id="m1")
+        alice.remember("Alice drinks green tea", id="tea", importance=2)
+        alice.notes.write("plan", "Lisbon in May")
+    answered = {
+        "What does Alice drink?": ("memory", "acme/alice", "tea"),
+        "What is her sister allergic to?": ("message", "acme/alice/monday", "m1"),
+        "Where to in May?": ("note", "acme/alice", "plan"),
+    }
+    questions = [
+        {"id": str(n), "question": text, "evidence": [dict(zip(("kind", "scope", "id"), ref, strict=True))]}
+        for n, (text, ref) in enumerate(answered.items())
+    ]
+    file = tmp_path / "marks.jsonl"
+    file.write_text(json.dumps({"id": "lab", "scope": "acme", "questions": questions}))
+    return file
+
+
+def test_questions_about_a_store(marked: Path, file_url: str) -> None:
+    with mnemic.open(file_url) as memory:
+        before = memory.scope("acme", "alice").memories.list(), memory.scope("acme").stats()
+        report = evaluate(memory, read_recall_set(marked))
+        assert report.questions == 3
+        assert report.turn.any["1"] == report.turn.mrr == report.session.mrr == 1
+        last = evaluate(memory, read_recall_set(marked), weights={"lexical": 0, "dense": 0, "recency": 100})
+        assert last.turn.mrr < 1
+        assert (memory.scope("acme", "alice").memories.list(), memory.scope("acme").stats()) == before
+        assert [fade.uses for fade in memory.scope("acme", "alice").memories.fading()] == [0]
+
+
+def test_the_command_asks_a_store(marked: Path, file_url: str, tmp_path: Path) -> None:
+    done = run("eval", marked, "--store", file_url, "--weight", "dense=0.5", "--json")
+    assert json.loads(done.stdout)["turn"]["any"]["1"] == 1, done.stderr
+    unnamed = run("eval", marked)
+    assert (unnamed.returncode, "name it with --store" in unnamed.stderr) == (2, True)
+    missing = run("eval", marked, "--store", tmp_path / "missing.db")
+    assert (missing.returncode, "missing.db" in missing.stderr) == (1, True)
+    assert not (tmp_path / "missing.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"scope": "a//b"}, "scope: "),
+        (
+            {"questions": [{"id": "1", "question": "x", "evidence": [{"kind": "lease", "scope": "a", "id": "1"}]}]},
+            "kind",
+        ),
+        ({"questions": [{"id": "1", "question": "x", "evidence": [{"kind": "note", "id": "1"}]}]}, "has no 'scope'"),
+        ({"questions": [{"id": "1", "question": "x", "evidence": ["t1"]}]}, "must be an object"),
+    ],
+)
+def test_bad_questions_about_a_store_are_refused(marked: Path, change: dict[str, Any], problem: str) -> None:
+    marked.write_text(json.dumps(json.loads(marked.read_text()) | change))
+    with pytest.raises(mnemic.InvalidValueError, match=problem):
+        read_recall_set(marked)

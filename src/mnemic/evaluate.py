@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -94,25 +94,30 @@ def evaluate(
     conversations: Sequence[Conversation],
     *,
     compare: Sequence[str] = (),
+    weights: Mapping[str, float] | None = None,
     keep: bool = False,
     progress: Callable[[int], object] | None = None,
 ) -> Report:
-    """Store the conversations, ask their questions with the default settings, and return the metrics.
+    """Store the conversations, ask their questions, and return the metrics; `weights` are those of recall.
 
-    For each name in `compare`, it asks again with that signal only, or with several joined by '+'. Stored data is
-    erased afterwards unless `keep` is true. `progress` is called with the number of turns stored, and for each
-    recall. Raises InvalidValueError if there are no questions, ConflictError if the memory already has sessions
-    in these scopes.
+    Questions about a scope are asked of what the memory holds there. For each name in `compare`, it asks again with
+    that signal only, or with several joined by '+'. Stored data is erased afterwards unless `keep` is true.
+    `progress` is called with the number of turns stored, and for each recall. Raises InvalidValueError if there are
+    no questions, ConflictError if the memory already has sessions in the scopes of the conversations.
     """
     if not any(conversation.questions for conversation in conversations):
         raise InvalidValueError("there are no questions with evidence to ask")
-    ways: dict[str, dict[str, Any]] = {"": {}} | {name: {"signals": name.split("+")} for name in compare}
+    ways: dict[str, dict[str, Any]] = {"": {"weights": weights}} | {
+        name: {"signals": name.split("+")} for name in compare
+    }
     answers: dict[str, list[Answer]] = {name: [] for name in ways}
     done = progress or (lambda _: None)
     written: list[Scope] = []
     seconds = 0.0
     try:
         for conversation in conversations:
+            if conversation.scope is not None:
+                continue
             space = _vacant(memory, conversation)
             for session, messages in conversation.sessions.items():
                 written.append(space.scope(session))
@@ -124,10 +129,11 @@ def evaluate(
             memory.warm(TENANT, conversation.id)
             seconds += perf_counter() - started
         for conversation in conversations:
-            space = memory.scope(TENANT, conversation.id)
+            ask = _ask if conversation.scope is None else _ask_store
+            space = memory.scope(*((TENANT, conversation.id) if conversation.scope is None else (conversation.scope,)))
             for question in conversation.questions:
                 for name, options in ways.items():
-                    answers[name].append(_ask(space, question, options))
+                    answers[name].append(ask(space, question, options))
                     done(1)
     finally:
         if not keep:
@@ -175,6 +181,13 @@ def _ask(space: Scope, question: Question, options: dict[str, Any]) -> Answer:
     hits = space.recall(question.text, CUTOFFS[-1], kinds="message", **options)
     ms = (perf_counter() - started) * 1000
     return Answer(question, [(hit.record.scope.name, hit.record.key) for hit in hits], ms)
+
+
+def _ask_store(space: Scope, question: Question, options: dict[str, Any]) -> Answer:
+    started = perf_counter()
+    hits = space.recall(question.text, CUTOFFS[-1], uses=False, **options)
+    ms = (perf_counter() - started) * 1000
+    return Answer(question, [(hit.scope.path, f"{hit.kind}/{hit.id}") for hit in hits], ms)
 
 
 def _report(answers: list[Answer], store_s: float) -> Report:

@@ -1,4 +1,4 @@
-"""Recall sets: files of conversations, and of questions with the turns that answer them."""
+"""Recall sets: files of conversations, or names of scopes, and of questions with what answers them."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from .checks import check_name, check_segment, check_text, check_time, shown
+from .checks import check_choice, check_name, check_segment, check_text, check_time, shown
 from .errors import InvalidValueError
 from .files import read_file
 from .messages import ROLES, Message
-from .records import now
+from .records import ARCHIVED, RECALLED, ScopePath, now
 
 __all__ = ["Conversation", "Question", "TurnId", "read_recall_set", "with_categories"]
 
 TurnId: TypeAlias = tuple[str, str]
-"""A turn's session and id."""
+"""A turn's session and id; in a scope of a store, a record's scope and `kind/id`."""
 
+HIT_KINDS = tuple(kind for kind in RECALLED if kind != ARCHIVED)
+"""Kinds of hits: archived messages are messages."""
 _SESSION = re.compile(r"session_([0-9]{1,9})")
 _EVIDENCE = re.compile(r"D:?([0-9]{1,9}):([0-9]{1,9})")
 _TIME = "%I:%M %p on %d %B, %Y"
@@ -39,12 +41,16 @@ class Question(Struct, frozen=True, kw_only=True):
 
 
 class Conversation(Struct, frozen=True, kw_only=True):
-    """One user's sessions, and questions about them; `left_out` counts questions without evidence."""
+    """One user's sessions, and questions about them; `left_out` counts questions without evidence.
+
+    With a `scope`, the questions are about what a store holds there, and there are no sessions.
+    """
 
     id: str
     sessions: dict[str, list[Message]]
     questions: list[Question]
     left_out: int = 0
+    scope: ScopePath | None = None
 
     @property
     def turns(self) -> int:
@@ -61,7 +67,7 @@ def read_recall_set(path: str | PathLike[str]) -> list[Conversation]:
     name = os.fspath(path)
     conversations: dict[str, Conversation] = {}
     for node in _objects(name, read_file(path)):
-        conversation = _from_locomo(node) if node.get("conversation") is not None else _from_mnemic(node)
+        conversation = _read_conversation(node)
         if conversation.id in conversations:
             raise InvalidValueError(f"{node.where}: another conversation has the id {conversation.id!r}")
         conversations[conversation.id] = conversation
@@ -128,6 +134,14 @@ class _Node(Struct, frozen=True):
     def text(self) -> str:
         return check_text(self.value, self.field)
 
+    def scope(self) -> ScopePath:
+        """Return the path of a scope; "/" is the whole store."""
+        text = self.text()
+        try:
+            return ScopePath("" if text == "/" else text)
+        except InvalidValueError as error:
+            raise InvalidValueError(f"{self.field}: {error}") from None
+
     def time(self) -> datetime:
         """Return an ISO 8601 time, in UTC if it has no zone, so that every machine reads it the same."""
         text = self.text()
@@ -168,6 +182,32 @@ def _decoded(text: str, name: str, line: int) -> Any:
         ) from None
     except (ValueError, RecursionError) as error:
         raise InvalidValueError(f"{name}, line {line} cannot be read as JSON: {error}") from None
+
+
+def _read_conversation(node: _Node) -> Conversation:
+    if node.get("conversation") is not None:
+        return _from_locomo(node)
+    return _from_mnemic(node) if node.get("scope") is None else _from_scope(node)
+
+
+def _from_scope(node: _Node) -> Conversation:
+    """Return questions about a scope of a store, whose evidence are records."""
+    questions = [
+        Question(
+            id=question["id"].name(),
+            text=_question_text(question),
+            evidence=tuple(dict.fromkeys(_record(one) for one in question["evidence"].items())),
+            category=_category(question),
+        )
+        for question in node["questions"].items()
+    ]
+    whole = _conversation(node["id"].name(), {}, questions)
+    return replace(whole, scope=node["scope"].scope())
+
+
+def _record(node: _Node) -> TurnId:
+    kind = check_choice(node["kind"].text(), f"{node.field}.kind", HIT_KINDS)
+    return node["scope"].scope().path, f"{kind}/{node['id'].name()}"
 
 
 def _from_mnemic(node: _Node) -> Conversation:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import STORE, debug_option, json_option, names_option
+from .options import STORE, StoreChoice, debug_option, find_store, json_option, key_options, names_option, weight_option
 from .output import print_json, table
 
 if TYPE_CHECKING:
@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 @click.option("--categories", callback=names_option, metavar="1,2,…", help="Ask the questions of these alone.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Take the first N conversations.")
 @click.option("--compare", callback=names_option, metavar="SIGNAL,…", help="Ask with one signal alone too.")
+@weight_option
 @click.option("--embedder", metavar="NAME", help="What makes vectors: auto, static, transformer or none.")
-@click.option("--store", "-s", type=STORE, help="Where to store the conversations, instead of a temporary file.")
+@click.option("--store", "-s", type=STORE, help="Where to store the conversations, or what to ask.")
+@key_options()
 @click.option("--keep", is_flag=True, help="Leave the conversations in the store, under 'eval'.")
 @json_option
 @debug_option
@@ -33,14 +35,17 @@ def evaluation(
     categories: tuple[str, ...],
     limit: int | None,
     compare: tuple[str, ...],
+    weights: dict[str, float] | None,
     embedder: str | None,
     store: str | None,
+    keys: list[str | bytes] | None,
     keep: bool,
     as_json: bool,
 ) -> None:
     """Measure recall on a file of conversations and questions.
 
-    FILE has one JSON object per line, or is an array of them, in the form of Mnemic or of LoCoMo.
+    FILE has one JSON object per line, or is an array of them, in the form of Mnemic or of LoCoMo, or has questions
+    about scopes of the --store, as the dashboard's Recall lab writes them.
     """
     from msgspec import to_builtins
 
@@ -53,6 +58,10 @@ def evaluation(
     conversations = read_recall_set(file)[:limit]
     if categories:
         conversations = with_categories(conversations, categories)
+    if any(one.scope is not None for one in conversations):
+        if store is None:
+            raise click.UsageError("The questions are about what a store holds: name it with --store.")
+        find_store(StoreChoice(store, keys))
     options: dict[str, Any] = {} if embedder is None else {"embedder": embedder}
     bar = click.progressbar(
         length=steps(conversations, compare),
@@ -61,8 +70,10 @@ def evaluation(
         hidden=not sys.stderr.isatty(),
         update_min_steps=20,
     )
-    with _url(store) as url, open(url, **options) as memory, bar:
-        report = evaluate(memory, conversations, compare=compare, keep=keep or store is None, progress=bar.update)
+    with _url(store) as url, open(url, encryption_key=keys, **options) as memory, bar:
+        report = evaluate(
+            memory, conversations, compare=compare, weights=weights, keep=keep or store is None, progress=bar.update
+        )
     if as_json:
         print_json(to_builtins(report))
     else:

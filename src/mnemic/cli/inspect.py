@@ -17,7 +17,7 @@ from .options import (
     json_option,
     open_store,
     store_options,
-    weights_option,
+    weight_option,
 )
 from .output import brief, count, indented, path, print_json, table, time
 from .show import show as show
@@ -200,14 +200,7 @@ def stats(store: StoreChoice, scope: ScopePath, as_json: bool) -> None:
 @click.option("--role", "roles", multiple=True, type=click.Choice(ROLES), help="Only messages of this role.")
 @click.option("--as-of", type=TIME, help="Only what was true at this time, instead of now.")
 @click.option("--min-score", type=float, metavar="SCORE", help="Leave out what answers less well.")
-@click.option(
-    "--weight",
-    "weights",
-    multiple=True,
-    callback=weights_option,
-    metavar="SIGNAL=FACTOR",
-    help="Multiply what a signal adds; can be given for several.",
-)
+@weight_option
 @click.option("--neighbors", type=click.IntRange(min=0), default=0, metavar="N", help="Show N turns around each.")
 @json_option
 @store_options

@@ -255,7 +255,7 @@ def _metadata(ctx: click.Context, param: click.Parameter, values: tuple[str, ...
     return {name: several if len(several) > 1 else several[0] for name, several in found.items()} or None
 
 
-def weights_option(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, float] | None:
+def _weights(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, float] | None:
     """Return factors by signal from SIGNAL=FACTOR; None if there are none."""
     found: dict[str, float] = {}
     for given in values:
@@ -267,6 +267,16 @@ def weights_option(ctx: click.Context, param: click.Parameter, values: tuple[str
         except ValueError:
             raise click.BadParameter(f"{given!r} is not of the form SIGNAL=FACTOR, once each.", ctx, param) from None
     return found or None
+
+
+weight_option: Callable[[Decorated], Decorated] = click.option(
+    "--weight",
+    "weights",
+    multiple=True,
+    callback=_weights,
+    metavar="SIGNAL=FACTOR",
+    help="Multiply what a signal adds; can be repeated.",
+)
 
 
 def names_option(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...]:
@@ -316,19 +326,19 @@ def read_keys(files: Sequence[str], variables: Sequence[str]) -> list[str | byte
 def exists(store: StoreChoice) -> bool:
     """Return whether there is a store."""
     try:
-        _find_existing(store.url)
+        find_store(store)
     except NotFoundError:
         return False
     return True
 
 
-def _find_existing(url: str) -> None:
-    """Raise NotFoundError if there is no store at a URL."""
+def find_store(store: StoreChoice) -> None:
+    """Raise NotFoundError if there is no store."""
     from ..event_loop import step
     from ..store import registry
 
     # An event loop takes longer to load than it takes to open an SQLite file.
-    (step if registry.find(url)[1].inline else run)(registry.find_existing(url))
+    (step if registry.find(store.url)[1].inline else run)(registry.find_existing(store.url))
 
 
 def announce_new(store: StoreChoice) -> None:
@@ -350,7 +360,7 @@ def open_store(store: StoreChoice, *, create: bool = False, **options: Any) -> I
 
     new = create and not exists(store)
     if not create:
-        _find_existing(store.url)
+        find_store(store)
     with open(store.url, encryption_key=store.keys, **options) as memory:
         if new:
             _say_new(store)

@@ -84,14 +84,15 @@ class Session:
         return self._driver.run(self._async.add(message, content, role=role, ttl=ttl, once=once, **fields))
 
     def add_many(
-        self, messages: Iterable[MessageLike], *, once: str | None = None, open_images: bool = True,
+        self, messages: Iterable[MessageLike], *, ttl: timedelta | None = None, once: str | None = None,
+        open_images: bool = True,
     ) -> list[Message]:
         """Add messages, or dicts of their fields, in order, all or none; existing ones are skipped.
 
-        `once` and errors are as in `add`. Without `open_images`, for messages from an untrusted source, image
+        `ttl`, `once` and errors are as in `add`. Without `open_images`, for messages from an untrusted source, image
         paths stay paths and are never opened.
         """
-        return self._driver.run(self._async.add_many(messages, once=once, open_images=open_images))
+        return self._driver.run(self._async.add_many(messages, ttl=ttl, once=once, open_images=open_images))
 
     def messages(
         self, limit: int | None = None, offset: int = 0, *, roles: Sequence[Role] | Role | None = None,
@@ -155,6 +156,14 @@ class Session:
         Raises InvalidValueError for anything else.
         """
         return self._driver.run(self._async.delete(*messages))
+
+    def edit(self, message: MessageLike, *, open_images: bool = True) -> Message:
+        """Replace the message with the same id, which keeps its place; return the new one.
+
+        A dict without a timestamp keeps the old one. Images are as in `add_many`. Raises NotFoundError if there is no
+        such message, InvalidValueError without an id, ConflictError if concurrent writes win every attempt.
+        """
+        return self._driver.run(self._async.edit(message, open_images=open_images))
 
     def replace(
         self, messages: Iterable[MessageLike] | Callable[[list[Message]], Iterable[MessageLike]], *,
@@ -404,20 +413,24 @@ class Memories:
         self, id: Reference, *, text: str | UnsetType = UNSET, importance: float | UnsetType = UNSET,
         metadata: Mapping[str, Any] | UnsetType = UNSET, source: str | None | UnsetType = UNSET,
         valid_from: datetime | None | UnsetType = UNSET, valid_to: datetime | None | UnsetType = UNSET,
-        pinned: bool | UnsetType = UNSET,
+        pinned: bool | UnsetType = UNSET, if_version: int | None = None,
     ) -> MemoryItem:
         """Change the given fields of a memory of this scope or below; `id` as in `get`.
 
-        Raises as `get` does, and ConflictError if concurrent writes win every attempt.
+        With `if_version`, the memory must have that version. Raises as `get` does, and ConflictError if it has another
+        one, whose `current` is the stored version, or if concurrent writes win every attempt.
         """
         return self._driver.run(self._async.update(
             id, text=text, importance=importance, metadata=metadata, source=source, valid_from=valid_from,
-            valid_to=valid_to, pinned=pinned,
+            valid_to=valid_to, pinned=pinned, if_version=if_version,
         ))
 
-    def delete(self, *ids: Reference) -> int:
-        """Delete memories of this scope or below, each given as in `get`; return how many existed."""
-        return self._driver.run(self._async.delete(*ids))
+    def delete(self, *ids: Reference, if_version: int | None = None) -> int:
+        """Delete memories of this scope or below, each given as in `get`; return how many existed.
+
+        With `if_version`, a memory with another version is not deleted, and ConflictError is raised.
+        """
+        return self._driver.run(self._async.delete(*ids, if_version=if_version))
 
     def similar(self, text: str, *, min_score: float = NEAR, k: int = 5) -> list[Hit]:
         """Return the memories of this scope that duplicate `text`, most similar first.

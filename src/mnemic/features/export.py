@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import datetime, timedelta
+from functools import partial
 from os import SEEK_END, PathLike
 from typing import IO, Any, TypeAlias
 
@@ -18,7 +19,7 @@ from ..files import check_path, read_file, reading, replace_file, replacing
 from ..messages import Message
 from ..recall.index_entry import USE
 from ..records import Record, ScopePath, Stream, Value
-from ..store.protocol import Store, all_streams, scan_all
+from ..store.protocol import Store, all_streams, scan_pages
 from ..store.query import Scan, StreamScan, Touch
 from .importing import INTERNAL, Arrival, Imported, Incoming, Progress, Report, Source, import_records
 
@@ -88,29 +89,34 @@ async def export_file(store: Store, scope: ScopePath, path: FileOrPath, progress
     """
     _check_file(path, "write")
     check_callable(progress, "progress")
-    streams = [s async for s in all_streams(store, StreamScan(scope=scope, empty=True)) if _exported(s, store.clock())]
-    done, total = 0, sum(stream.count for stream in streams)
+    done = 0
     with replacing(path) if isinstance(path, str | PathLike) else nullcontext(path) as file:
-
-        async def write(lines: Sequence[Struct]) -> None:
-            await off_loop(lambda: file.write(b"".join([_encode(line) + b"\n" for line in lines])))
+        async for lines, done, total in export_lines(store, scope):
+            await off_loop(partial(file.write, lines))
             if progress is not None:
                 progress(done, total)
-
-        await write([Header(format=FORMAT, scope=scope.path, exported=store.clock())])
-        for stream in streams:
-            lines = [_stream_line(stream)]
-            scan = Scan(scope=stream.scope, kinds=(stream.kind,), limit=PAGE, derived=(USE,))
-            async for record in scan_all(store, scan):
-                lines.append(_to_line(record))
-                done += 1
-                if len(lines) == PAGE:
-                    await write(lines)
-                    lines = []
-            if lines:
-                await write(lines)
-        await write([End(records=done)])
     return Exported(records=done)
+
+
+async def export_lines(store: Store, scope: ScopePath) -> AsyncGenerator[tuple[bytes, int, int], None]:
+    """Yield an export of a scope and below in parts: some lines, how many records are done, and the total."""
+    streams = [s async for s in all_streams(store, StreamScan(scope=scope, empty=True)) if _exported(s, store.clock())]
+    done, total = 0, sum(stream.count for stream in streams)
+    yield _joined([Header(format=FORMAT, scope=scope.path, exported=store.clock())]), done, total
+    for stream in streams:
+        lines = [_stream_line(stream)]
+        scan = Scan(scope=stream.scope, kinds=(stream.kind,), limit=PAGE, derived=(USE,))
+        async for page in scan_pages(store, scan):
+            done += len(page)
+            yield _joined([*lines, *map(_to_line, page)]), done, total
+            lines = []
+        if lines:
+            yield _joined(lines), done, total
+    yield _joined([End(records=done)]), done, total
+
+
+def _joined(lines: Sequence[Struct]) -> bytes:
+    return b"".join([_encode(line) + b"\n" for line in lines])
 
 
 async def import_file(

@@ -182,7 +182,7 @@ class AsyncFacts:
         if history and as_of is not None:
             raise InvalidValueError("ask for a moment with as_of, or for all times with history, not both")
         moment = None if history else self._moment(as_of)
-        where = _where(subject, predicate, object)
+        where = fact_conditions(subject, predicate, object)
         if limit is not None:
             found = await self._first(replace(self._question(where, moment), limit=check_count(limit, "limit")))
         else:
@@ -376,7 +376,7 @@ def _confidence(value: float) -> float:
     return float(value)
 
 
-def _where(subject: str | None, predicate: str | None, object: str | None) -> tuple[Condition, ...]:
+def fact_conditions(subject: str | None, predicate: str | None, object: str | None) -> tuple[Condition, ...]:
     """Return the conditions, most selective first, since an index answers the first one."""
     names = (("subject", subject), ("object", object), ("predicate", predicate))
     return tuple(

@@ -185,12 +185,15 @@ def ref_of(given: Hit | Faded | MemoryItem | Record | Ref, scope: ScopePath) -> 
     return ref
 
 
-async def delete_refs(store: Store, refs: Sequence[Ref]) -> int:
-    """Delete records, those of one scope in one write; return how many existed."""
+async def delete_refs(store: Store, refs: Sequence[Ref], if_version: int | None = None) -> int:
+    """Delete records, those of one scope in one write; return how many existed.
+
+    Raises ConflictError if one has another version than `if_version`, if given.
+    """
     deleted = 0
     for scope in dict.fromkeys(ref.scope for ref in refs):
         here = dict.fromkeys(ref for ref in refs if ref.scope == scope)
-        outcomes = await store.write(Write(tuple(Delete(ref) for ref in here)))
+        outcomes = await store.write(Write(tuple(Delete(ref, if_version) for ref in here)))
         deleted += sum(len(outcome.removed) for outcome in outcomes)
     return deleted
 

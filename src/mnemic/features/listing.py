@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from ..checks import check_count
 from ..errors import InvalidValueError, NotFoundError
 from ..records import ARCHIVED, FACT, MEMORY, MESSAGE, NOTE, OF_SESSIONS, SUMMARY, TITLE, Ref, ScopePath, Stream, Value
-from ..store.protocol import Store, all_streams
+from ..store.protocol import Page, Store, all_streams
 from ..store.query import Purge, StreamScan, Write
 from ..telemetry.calls import observed
 
@@ -43,21 +43,32 @@ async def list_sessions(store: Store, scope: ScopePath, *, below: bool = True) -
             titled.append(Ref(stream.scope, TITLE, TITLE))
     titles: dict[ScopePath, str | None] = {}
     for start in range(0, len(titled), READ_AT_ONCE):
-        records = await store.read(titled[start : start + READ_AT_ONCE])
-        titles |= {record.scope: record.title for record in records if record is not None}
-    return [
-        SessionInfo(
-            name=stream.scope.name,
-            scope=stream.scope,
-            messages=stream.count,
-            tokens=stream.weight,
-            started=stream.created,
-            last_activity=stream.updated,
-            expires=stream.expires,
-            title=titles.get(stream.scope),
-        )
-        for stream in chats
-    ]
+        titles |= await _titles(store, titled[start : start + READ_AT_ONCE])
+    return [_session_info(stream, titles) for stream in chats]
+
+
+async def session_page(store: Store, scope: ScopePath, limit: int, cursor: str | None = None) -> Page[SessionInfo]:
+    """Return one page of the sessions in a scope and below, in order of their paths."""
+    page = await store.streams(StreamScan(scope=scope, kinds=(MESSAGE,), limit=limit, cursor=cursor))
+    titles = await _titles(store, [Ref(stream.scope, TITLE, TITLE) for stream in page.items])
+    return Page(tuple(_session_info(stream, titles) for stream in page.items), page.cursor)
+
+
+async def _titles(store: Store, refs: list[Ref]) -> dict[ScopePath, str | None]:
+    return {record.scope: record.title for record in await store.read(refs) if record is not None}
+
+
+def _session_info(stream: Stream, titles: dict[ScopePath, str | None]) -> SessionInfo:
+    return SessionInfo(
+        name=stream.scope.name,
+        scope=stream.scope,
+        messages=stream.count,
+        tokens=stream.weight,
+        started=stream.created,
+        last_activity=stream.updated,
+        expires=stream.expires,
+        title=titles.get(stream.scope),
+    )
 
 
 def session_path(scope: ScopePath, session: SessionInfo | str) -> ScopePath:

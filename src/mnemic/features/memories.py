@@ -126,10 +126,12 @@ class AsyncMemories:
         valid_from: datetime | None | UnsetType = UNSET,
         valid_to: datetime | None | UnsetType = UNSET,
         pinned: bool | UnsetType = UNSET,
+        if_version: int | None = None,
     ) -> MemoryItem:
         """Change the given fields of a memory of this scope or below; `id` as in `get`.
 
-        Raises as `get` does, and ConflictError if concurrent writes win every attempt.
+        With `if_version`, the memory must have that version. Raises as `get` does, and ConflictError if it has another
+        one, whose `current` is the stored version, or if concurrent writes win every attempt.
         """
         changes: dict[str, Any] = {
             "text": text if text is UNSET else check_text(text, "text"),
@@ -141,14 +143,19 @@ class AsyncMemories:
             "pinned": pinned,
         }
         given = {name: value for name, value in changes.items() if value is not UNSET}
-        return to_item(await self._change(id, given))
+        version = None if if_version is None else check_count(if_version, "if_version")
+        return to_item(await self._change(id, given, if_version=version))
 
-    async def delete(self, *ids: Reference) -> int:
-        """Delete memories of this scope or below, each given as in `get`; return how many existed."""
+    async def delete(self, *ids: Reference, if_version: int | None = None) -> int:
+        """Delete memories of this scope or below, each given as in `get`; return how many existed.
+
+        With `if_version`, a memory with another version is not deleted, and ConflictError is raised.
+        """
+        version = None if if_version is None else check_count(if_version, "if_version")
         refs = [await self._ref(id) for id in ids]
         for ref in refs:
             _check_memory(ref)
-        return await delete_refs(self._store, refs)
+        return await delete_refs(self._store, refs, version)
 
     async def similar(self, text: str, *, min_score: float = NEAR, k: int = 5) -> list[Hit]:
         """Return the memories of this scope that duplicate `text`, most similar first.
@@ -268,7 +275,9 @@ class AsyncMemories:
             key = digest_of((check_name(once, "once"), n, check_text(item.text, "text"))).hex()
         return to_record(item, self.scope, key)
 
-    async def _change(self, id: Reference, given: dict[str, Any], *, only: bool = True) -> Record:
+    async def _change(
+        self, id: Reference, given: dict[str, Any], *, only: bool = True, if_version: int | None = None
+    ) -> Record:
         """Change a record; with `only`, a memory. In other kinds, only some fields can change."""
         if "importance" in given:
             check_importance(given["importance"])
@@ -283,11 +292,13 @@ class AsyncMemories:
                 )
             if "text" in given:
                 old = replace(old, derived={})
-            put = Put(check_validity(replace(old, **given)), old.version)
+            put = Put(check_validity(replace(old, **given)), old.version if if_version is None else if_version)
             (did,) = await self._store.write(Write((put,)))
             return stored(put.record, did)
 
-        return await retried(change, f"updating {shown(id)} in {self.scope.path!r}")
+        return await retried(
+            change, f"updating {shown(id)} in {self.scope.path!r}", retry_on=lambda error: if_version is None
+        )
 
     async def _record(self, id: Reference, derived: tuple[str, ...] = ()) -> Record:
         """Return the referenced record with these derived values; raises as `get` does."""

@@ -95,15 +95,21 @@ class AsyncSession:
         return (await self._add(given, once, expires))[0]
 
     async def add_many(
-        self, messages: Iterable[MessageLike], *, once: str | None = None, open_images: bool = True
+        self,
+        messages: Iterable[MessageLike],
+        *,
+        ttl: timedelta | None = None,
+        once: str | None = None,
+        open_images: bool = True,
     ) -> list[Message]:
         """Add messages, or dicts of their fields, in order, all or none; existing ones are skipped.
 
-        `once` and errors are as in `add`. Without `open_images`, for messages from an untrusted source, image
+        `ttl`, `once` and errors are as in `add`. Without `open_images`, for messages from an untrusted source, image
         paths stay paths and are never opened.
         """
         given = self._messages(messages)
-        return await self._add(await read_images(given) if open_images else given, once)
+        expires = None if ttl is None else self._clock() + check_ttl(ttl)
+        return await self._add(await read_images(given) if open_images else given, once, expires)
 
     async def messages(
         self,
@@ -212,6 +218,31 @@ class AsyncSession:
             raise InvalidValueError(f"delete takes messages or their ids, one by one, not {shown(wrong[0])}")
         ops = tuple(Delete(Ref(self.scope, MESSAGE, check_name(id, "message id"))) for id in ids)
         return sum(len(did.removed) for did in await self._store.write(Write(ops)))
+
+    async def edit(self, message: MessageLike, *, open_images: bool = True) -> Message:
+        """Replace the message with the same id, which keeps its place; return the new one.
+
+        A dict without a timestamp keeps the old one. Images are as in `add_many`. Raises NotFoundError if there is no
+        such message, InvalidValueError without an id, ConflictError if concurrent writes win every attempt.
+        """
+        fields = (
+            {name: getattr(message, name) for name in Message.__struct_fields__}
+            if isinstance(message, Message)
+            else message
+        )
+        id = check_name(dict(fields).get("id"), "id")
+
+        async def change() -> Message:
+            old = await self._record(id)
+            (new,) = self._messages([{"timestamp": old.created, **fields}])
+            if open_images:
+                (new,) = await read_images([new], skip=set(decode(old).images))
+            record = self._encode(new, old.expires)
+            record = replace(record, importance=old.importance, pinned=old.pinned or record.pinned)
+            await self._write([Put(record, old.version)], [])
+            return new
+
+        return await retried(change, f"replacing message {shown(id)} of session {self.scope.path!r}")
 
     async def replace(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from pkgutil import iter_modules
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -10,7 +11,7 @@ from starlette.middleware import Middleware
 from starlette.routing import BaseRoute, Route
 
 from ..memory import AsyncMemory
-from . import dashboard
+from . import api, dashboard
 from .access import AccessMiddleware
 from .endpoint import ENDPOINTS, Endpoint, PathApp
 from .health import Readiness
@@ -19,24 +20,13 @@ from .observing import Figures, Observing
 from .problems import answer_http_exception
 from .settings import Settings
 
-MODULES = (
-    "api.audit",
-    "api.conversation",
-    "api.forecast",
-    "api.notes",
-    "api.recall",
-    "api.scopes",
-    "api.sources",
-    "api.timeline",
-    "health",
-    "openapi",
-)  # fmt: skip
-"""Modules, in this package, that declare endpoints."""
+MODULES = ("health", "openapi")
+"""Modules of this package that declare endpoints, besides every module of `api`."""
 
 
 def all_endpoints() -> list[Endpoint]:
     """Return every endpoint, in order of path and method."""
-    for name in MODULES:
+    for name in (*(f"api.{one.name}" for one in iter_modules(api.__path__)), *MODULES):
         import_module(f"{__package__}.{name}")
     return sorted(ENDPOINTS, key=lambda one: (_place(one.path), one.method))
 

@@ -1,6 +1,6 @@
 """Endpoints of the HTTP API: one declaration each, for the route, the checks, the documentation and the tests.
 
-To add one, write a coroutine in a module that `app.py` lists in MODULES, and declare it:
+To add one, write a coroutine in a module of `api`, or one that `app.py` names in MODULES, and declare it:
 
     @endpoint("PUT", "/api/v1/notes/{key:path}", right="write", summary="Write a note", tag="notes",
               status=(200, 201), headers=("If-Match",), problems=(409, 412),
@@ -156,6 +156,11 @@ class Call:
         given = headers.get("If-Match")
         return None if given is None else _version(given, "If-Match")
 
+    def require(self, right: Right) -> None:
+        """Raise RequestError, of status 403, unless the key has this right."""
+        if right not in self.access.rights:
+            raise RequestError(403, f"this needs the right {right!r}, which the key does not have")
+
     def knows(self, version: int) -> bool:
         """Return whether the client has this version already, by `If-None-Match`."""
         given = self.request.headers.get("If-None-Match")
@@ -187,7 +192,8 @@ class Endpoint:
         example: Example | None = None,
         content: str = JSON_TYPE,
         takes: str = JSON_TYPE,
-        scoped: bool = True,
+        scoped: bool | Literal["named"] = True,
+        documented: bool = True,
     ) -> None:
         self.method = method
         self.path = path
@@ -204,7 +210,9 @@ class Endpoint:
         self.takes = takes
         """Type of the body's content, if it has one; one that is not JSON is read by the function."""
         self.scoped = scoped
-        """Whether it takes `?scope=`."""
+        """Whether it takes `?scope=`; "named" if it must be given."""
+        self.documented = documented
+        """Whether it is in the OpenAPI document."""
         self.name: str = run.__name__
         self.description: str = inspect.cleandoc(run.__doc__ or "")
         hints = get_type_hints(run, include_extras=True)
@@ -223,10 +231,10 @@ class Endpoint:
     async def answer_to(self, call: Call) -> Response:
         """Return the response to a call; raises RequestError or an error of the library."""
         request = call.request
-        if self.right is not None and self.right not in call.access.rights:
-            raise RequestError(403, f"this needs the right {self.right!r}, which the key does not have")
+        if self.right is not None:
+            call.require(self.right)
         given: dict[str, Any] = dict(request.path_params)
-        if request.scope["query_string"] or self.query is not None:
+        if request.scope["query_string"] or self.query is not None or self.scoped == "named":
             query = self._read_query(request)
             if self.query is not None:
                 given["query"] = query
@@ -268,8 +276,8 @@ class Endpoint:
                 raise InvalidValueError(f"the query has {shown(name)} more than once")
             else:
                 given[name] = value if reader is None else reader(value)
-        if "scope" not in self._names:
-            given.pop("scope", None)
+        if "scope" not in self._names and given.pop("scope", None) is None and self.scoped == "named":
+            raise InvalidValueError("the query needs a scope")
         if self.query is None:
             if given:
                 raise InvalidValueError(f"the query has an unknown parameter: {shown(next(iter(given)))}")
@@ -333,12 +341,15 @@ def endpoint(
     example: Example | None = None,
     content: str = JSON_TYPE,
     takes: str = JSON_TYPE,
-    scoped: bool = True,
+    scoped: bool | Literal["named"] = True,
+    documented: bool = True,
 ) -> Callable[[Run], Run]:
     """Declare an endpoint; the module's docstring says how.
 
     `status` are the statuses of success, the usual one first; `problems` those of errors beyond the ones that every
-    endpoint has; `content` and `takes` the types of the answer's and the body's content, if not JSON.
+    endpoint has; `content` and `takes` the types of the answer's and the body's content, if not JSON. `scoped` is false
+    for one that takes no `?scope=`, and "named" for one that demands it; `documented` is false for one that is left out
+    of the OpenAPI document.
     """
 
     def declare(run: Run) -> Run:
@@ -357,6 +368,7 @@ def endpoint(
                 content=content,
                 takes=takes,
                 scoped=scoped,
+                documented=documented,
             )
         )
         return run

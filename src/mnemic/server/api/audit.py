@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
 from ...errors import NotFoundError
 from ...layers.audit import AuditEntry
+from ...records import AUDITED
 from ...store.protocol import Page
 from ..endpoint import Call, Example, PageQuery, endpoint
-from .values import Name
+from .values import Moment, Name
 
 ENTRY: dict[str, Any] = {
     "time": "2026-01-31T09:30:00Z",
@@ -31,16 +32,19 @@ ENTRY: dict[str, Any] = {
 }
 
 
+Operation = Literal["put", "delete", "purge", "limit", "expire", "touch"]
+
+
 class AuditQuery(PageQuery):
     """Which entries: those that have all of the given fields."""
 
-    since: Annotated[datetime, Meta(tz=True)] | None = None
-    until: Annotated[datetime, Meta(tz=True)] | None = None
+    since: Moment | None = None
+    until: Moment | None = None
     actor: Name | None = None
     session: Name | None = None
     address: Name | None = None
-    operation: Annotated[str, Meta(description="put, delete, purge, limit, expire or touch")] | None = None
-    kind: Annotated[str, Meta(description="Kind of the record, such as note")] | None = None
+    operation: Operation | None = None
+    kind: Annotated[str, Meta(extra_json_schema={"enum": list(AUDITED)})] | None = None
     key: Name | None = None
     flag: Name | None = None
 

@@ -12,19 +12,9 @@ from ...records import NOTE
 from ...store.protocol import Page
 from ...store.query import Scan
 from ..endpoint import Answer, Body, Call, Example, PageQuery, endpoint
+from . import examples
 from .pages import read_page
 from .values import Metadata, Name, Text
-
-INFO = {
-    "key": "plan",
-    "description": "the week",
-    "size": 15,
-    "metadata": {},
-    "version": 1,
-    "created": "2026-01-31T09:30:00Z",
-    "updated": "2026-01-31T09:30:00Z",
-    "source": None,
-}
 
 
 class NoteBody(Body):
@@ -38,7 +28,7 @@ class NoteBody(Body):
 
 @endpoint(
     "GET", "/api/v1/notes", right="read", summary="List notes", tag="notes",
-    example=Example(answer={"items": [INFO], "cursor": None}),
+    example=Example(answer=examples.page(examples.NOTE)),
 )  # fmt: skip
 async def list_notes(call: Call, query: PageQuery) -> Page[NoteInfo]:
     """The notes of the scope without their values, in order of creation."""
@@ -49,7 +39,7 @@ async def list_notes(call: Call, query: PageQuery) -> Page[NoteInfo]:
 @endpoint(
     "GET", "/api/v1/notes/{key:path}", right="read", summary="Read a note", tag="notes", status=(200, 304),
     headers=("If-None-Match",), problems=(404,),
-    example=Example(path={"key": "plan"}, answer={**INFO, "value": {"monday": "rest"}}),
+    example=Example(path={"key": "plan"}, answer={**examples.NOTE, "value": {"monday": "rest"}}),
 )  # fmt: skip
 async def read_note(call: Call, key: str) -> Answer[Note]:
     """A note of the scope with its value; its version is the `ETag`."""
@@ -61,7 +51,7 @@ async def read_note(call: Call, key: str) -> Answer[Note]:
     "PUT", "/api/v1/notes/{key:path}", right="write", summary="Write a note", tag="notes", status=(200, 201),
     headers=("If-Match", "If-None-Match"), problems=(409, 412),
     example=Example(
-        path={"key": "plan"}, body={"value": {"monday": "rest"}, "description": "the week"}, answer=INFO
+        path={"key": "plan"}, body={"value": {"monday": "rest"}, "description": "the week"}, answer=examples.NOTE
     ),
 )  # fmt: skip
 async def write_note(call: Call, key: str, body: NoteBody) -> Answer[NoteInfo]:
@@ -89,7 +79,7 @@ class RenameBody(Body):
 
 @endpoint(
     "PATCH", "/api/v1/notes/{key:path}", right="write", summary="Rename a note", tag="notes", problems=(404, 409),
-    example=Example(path={"key": "plan"}, body={"key": "plans/week"}, answer={**INFO, "key": "plans/week"}),
+    example=Example(path={"key": "plan"}, body={"key": "plans/week"}, answer=examples.NOTE | {"key": "plans/week"}),
 )  # fmt: skip
 async def rename_note(call: Call, key: str, body: RenameBody) -> Answer[NoteInfo]:
     """Change the key of a note; 409 if the new key is taken."""

@@ -1,31 +1,56 @@
-"""Scopes: what there is, and how much."""
+"""Scopes: what there is and how much, forgetting and erasing it, and the metrics of recall."""
 
 from __future__ import annotations
 
-from ...store.protocol import Page
-from ..endpoint import Call, Example, PageQuery, endpoint
-from .pages import decode_cursor, encode_cursor
-from .values import ScopeOut, scope_out
+from typing import Annotated
 
-COUNTS = {
-    "scope": "acme/alice",
-    "sessions": 1,
-    "messages": 2,
-    "tokens": 14,
-    "archived": 0,
-    "summaries": 0,
-    "memories": 1,
-    "notes": 1,
-    "note_bytes": 15,
-    "facts": 1,
-    "first_activity": "2026-01-31T09:30:00Z",
-    "last_activity": "2026-01-31T09:31:00Z",
-}
+from msgspec import Meta, Struct, field
+
+from ...features.forgetting import Forgotten
+from ...recall.metrics import Metrics
+from ...store.protocol import Page
+from ..endpoint import Body, Call, Example, PageQuery, endpoint
+from . import examples
+from .pages import decode_cursor, encode_cursor
+from .values import Filter, Kind, Moment, Name, Number, ScopeOut, Seconds, duration, scope_out
+
+
+class ForgetBody(Body):
+    """Ids of what is deleted, or filters that it must pass, at least one besides `kinds`.
+
+    `older_than` is in seconds and compares times of creation, for notes and summaries of the last change.
+    `faded_below` selects memories whose decayed importance is lower. With `archive`, memories move to the archive of
+    their scope, from which they can be restored.
+    """
+
+    ids: Annotated[list[Name], Meta(max_length=1000)] = field(default_factory=list)
+    older_than: Seconds | None = None
+    faded_below: Number | None = None
+    half_life: Seconds | None = None
+    metadata: Filter | None = None
+    source: Name | None = None
+    since: Moment | None = None
+    until: Moment | None = None
+    kinds: list[Kind] | None = None
+    archive: bool = False
+    dry_run: bool = False
+
+
+class EraseBody(Body):
+    """Whether records are only counted."""
+
+    dry_run: bool = False
+
+
+class ErasedOut(Struct, kw_only=True):
+    """How many records were deleted, or would be."""
+
+    records: int
 
 
 @endpoint(
     "GET", "/api/v1/scopes", right="read", summary="List scopes", tag="scopes",
-    example=Example(answer={"items": [COUNTS], "cursor": None}),
+    example=Example(answer=examples.page(examples.COUNTS)),
 )  # fmt: skip
 async def list_scopes(call: Call, query: PageQuery) -> Page[ScopeOut]:
     """The scopes, here and below, that are not empty, in order of their paths, each with its own counts."""
@@ -37,8 +62,62 @@ async def list_scopes(call: Call, query: PageQuery) -> Page[ScopeOut]:
 
 
 @endpoint(
-    "GET", "/api/v1/stats", right="read", summary="Count what is stored", tag="scopes", example=Example(answer=COUNTS)
-)
-async def stats(call: Call) -> ScopeOut:
+    "GET", "/api/v1/stats", right="read", summary="Count what is stored", tag="scopes",
+    example=Example(answer=examples.COUNTS),
+)  # fmt: skip
+async def get_stats(call: Call) -> ScopeOut:
     """The counts of the scope and those below together."""
     return scope_out(await call.scope.stats())
+
+
+@endpoint(
+    "POST", "/api/v1/forget", right="write", summary="Forget by id or filter", tag="scopes", problems=(404, 409),
+    example=Example(body={"ids": ["sleep"]}, answer={"matched": 1, "archived": 0, "deleted": 1}),
+)  # fmt: skip
+async def forget(call: Call, body: ForgetBody) -> Forgotten:
+    """Delete, in the scope and below, what has these ids, or everything that passes all filters.
+
+    Filters need the right `erase`; they never delete pinned records, or a tool call without its results. With
+    `dry_run` it only counts.
+    """
+    if not body.ids and not body.dry_run:
+        call.require("erase")
+    return await call.scope.forget(
+        *body.ids,
+        older_than=duration(body.older_than),
+        faded_below=body.faded_below,
+        half_life=duration(body.half_life),
+        metadata=body.metadata,
+        source=body.source,
+        since=body.since,
+        until=body.until,
+        kinds=body.kinds,
+        archive=body.archive,
+        dry_run=body.dry_run,
+    )
+
+
+@endpoint(
+    "POST", "/api/v1/erase", right="erase", summary="Erase a scope", tag="scopes", scoped="named",
+    example=Example(query={"scope": "acme/alice"}, body={"dry_run": True}, answer={"records": 5}),
+)  # fmt: skip
+async def erase(call: Call, body: EraseBody) -> ErasedOut:
+    """Delete everything in the scope and below, of every kind, without a trace; `scope` must be given.
+
+    Only the audit log still mentions it. With `dry_run` it only counts.
+    """
+    return ErasedOut(records=await call.scope.erase(dry_run=body.dry_run))
+
+
+@endpoint(
+    "GET", "/api/v1/metrics", right="admin", summary="Get the metrics of recall", tag="server", scoped=False,
+    example=Example(
+        answer={
+            "recalls": 0, "hit_ratio": 0.0, "used": 0, "success": 0.0, "mean_score": 0.0, "drift": 0.0, "p50_ms": 0.0,
+            "p95_ms": 0.0, "embedding_failures": 0, "periods": [],
+        }
+    ),
+)  # fmt: skip
+async def get_metrics(call: Call) -> Metrics:
+    """Hit ratio, uses, scores and latency of recall since the server was started, by hour."""
+    return await call.memory.metrics()

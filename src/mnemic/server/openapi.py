@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec import UNSET, json
 from msgspec.structs import fields
+from starlette.responses import Response
 
 from .endpoint import ENDPOINTS, JSON_TYPE, Call, Endpoint, Streamed, endpoint
 from .problems import CONTENT_TYPE, STATUS_TITLES, TYPE, Problem
@@ -31,6 +32,9 @@ TAGS = {
     "recall": "Search by words and meaning, and the context for a prompt.",
     "scopes": "What there is, and how to forget or erase it.",
     "transfer": "Export and import.",
+    "audit": "Who changed what.",
+    "sources": "Where memories and facts came from.",
+    "health": "For operators.",
     "server": "The server itself.",
 }
 HEADERS = {
@@ -51,6 +55,8 @@ HEADERS = {
     ),
 }
 """Description, schema and example of the headers of requests."""
+RAW = (Streamed, Response, type(None))
+"""Answers that have no schema."""
 ALWAYS = (400, 401, 403, 429, 500, 503)
 """Statuses of problems that every endpoint with a right may have."""
 DETAILS = {
@@ -118,7 +124,7 @@ def _name(reference: dict[str, str]) -> str:
 
 
 def _types(one: Endpoint) -> list[Any]:
-    found = [] if one.answer in (Streamed, type(None)) else [one.answer]
+    found = [] if one.answer in RAW else [one.answer]
     found += [] if one.query is None else [one.query]
     return found + ([] if one.body is UNSET else [one.body])
 
@@ -214,7 +220,7 @@ def _success(one: Endpoint, status: int, by_type: dict[int, Any]) -> dict[str, A
     response: dict[str, Any] = {"description": HTTPStatus(status).phrase}
     if status in (204, 304):
         return response
-    schema = {"type": "string"} if one.answer is Streamed else by_type[id(one.answer)]
+    schema = {"type": "string"} if one.answer in RAW else by_type[id(one.answer)]
     response["content"] = {one.content: {"schema": schema, **_example(one.example.answer)}}
     return response
 

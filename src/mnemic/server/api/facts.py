@@ -46,7 +46,7 @@ class EndBody(Body):
 
 
 class FactsQuery(PageQuery):
-    """What facts must have."""
+    """Fields that facts must have."""
 
     subject: Name | None = None
     predicate: Name | None = None

@@ -72,7 +72,7 @@ class MemoryChanges(Body):
 
 
 class RememberQuery(Query):
-    """What is done with a text that is remembered already."""
+    """Policy for a text that is remembered already."""
 
     duplicates: Annotated[
         Duplicates, Meta(description="`keep` both, `merge` them, `skip` the new one, or `refuse` it with status 409.")

@@ -77,7 +77,7 @@ class RecallBody(Body):
 
 
 class ContextBody(Body):
-    """What the context is for, by default the user's last message of the session, and how large it may be."""
+    """Query of the context, by default the user's last message of the session, and how large it may be."""
 
     query: Text | None = None
     max_tokens: Tokens = 4000

@@ -41,7 +41,7 @@ class SettingsBody(Body):
 
 
 class ClearBody(Body):
-    """What stays when a session is cleared."""
+    """Whether the system messages stay."""
 
     keep_system: bool = False
 

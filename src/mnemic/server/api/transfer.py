@@ -23,7 +23,7 @@ WRITTEN_AT_ONCE = 1024 * 1024
 
 
 class ImportQuery(Query):
-    """What is imported, and how."""
+    """Format of the file, and how it is imported."""
 
     format: Annotated[str, Meta(extra_json_schema={"enum": list(NAMES)})] | None = None
     overwrite: Annotated[bool, Meta(description="Replace records that have other content.")] = False

@@ -14,6 +14,7 @@ from ...records import ARCHIVED, MESSAGE, SUMMARY, TITLE, Ref
 from ...store.protocol import Page
 from ...store.query import Scan, StreamScan
 from ..endpoint import Call, Example, PageQuery, Query, endpoint
+from . import examples
 from .message_view import MOST_TEXT, MessageView, message_view
 from .pages import read_page
 
@@ -85,7 +86,7 @@ class SessionView(Struct, kw_only=True, frozen=True):
 
 @endpoint(
     "GET", "/api/v1/sessions/{name}/overview", right="read", summary="Read what there is of a session", tag="sessions",
-    problems=(404,), example=Example(path={"name": "monday"}),
+    problems=(404,), example=Example(path={"name": "monday"}, answer=examples.OVERVIEW),
 )  # fmt: skip
 async def session_overview(call: Call, name: str) -> SessionView:
     """The counts, times and limits of a session, its title and its summary."""

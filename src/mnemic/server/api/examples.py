@@ -120,6 +120,44 @@ SETTINGS: dict[str, Any] = {
     "retention": "persistent",
     "ttl": None,
 }
+OVERVIEW: dict[str, Any] = {
+    "name": "monday",
+    "scope": "acme/alice",
+    "title": None,
+    "messages": 2,
+    "tokens": 24,
+    "archived": 0,
+    "archived_tokens": 0,
+    "summary": None,
+    "max_messages": None,
+    "max_tokens": 4000,
+    "overflow": "archive",
+    "started": "2026-01-31T09:30:00Z",
+    "last_activity": "2026-01-31T09:31:00Z",
+    "expires": None,
+}
+RECORD: dict[str, Any] = {
+    "kind": "memory",
+    "id": "sleep",
+    "scope": "acme/alice",
+    "session": None,
+    "time": "2026-01-31T09:30:00Z",
+    "role": None,
+    "text": "Alice sleeps badly after coffee.",
+    "length": 32,
+    "importance": 1.0,
+    "pinned": False,
+    "tokens": 0,
+    "source": None,
+    "version": 1,
+    "created": "2026-01-31T09:30:00Z",
+    "updated": "2026-01-31T09:30:00Z",
+    "expires": None,
+    "valid_from": None,
+    "valid_to": None,
+    "metadata": {},
+    "message": None,
+}
 SYSTEM = MESSAGE | {"role": "system", "id": "@system", "content": "Be kind."}
 EXPORT = '{"format":"mnemic.export/1","scope":"acme/alice","exported":"2026-01-31T09:30:00Z"}\n{"records":0}\n'
 

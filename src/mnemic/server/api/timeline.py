@@ -14,9 +14,10 @@ from ...messages import Role
 from ...records import OF_SESSIONS, Record, Ref
 from ...store.protocol import Page
 from ..endpoint import Call, Example, Query, endpoint
+from . import examples
 from .message_view import MessageView, message_view
 from .pages import decode_cursor, encode_cursor
-from .values import Metadata, Name
+from .values import Metadata, Moment, Name, Number
 
 Kind: TypeAlias = Literal["message", "archived", "summary", "memory", "fact", "note"]
 Buckets: TypeAlias = Annotated[int, Meta(ge=1, le=1000)]
@@ -29,12 +30,12 @@ SHOWN = 500
 class TimelineFilters(Query):
     """Filters of a timeline."""
 
-    since: Annotated[datetime, Meta(description="Start of the time shown; by default the first record.")] | None = None
-    until: Annotated[datetime, Meta(description="End of the time shown, exclusive.")] | None = None
+    since: Annotated[Moment, Meta(description="Start of the time shown; by default the first record.")] | None = None
+    until: Annotated[Moment, Meta(description="End of the time shown, exclusive.")] | None = None
     kinds: list[Kind] | None = None
     roles: Annotated[list[Role], Meta(description="Only messages of these roles.")] | None = None
-    min_importance: float | None = None
-    max_importance: float | None = None
+    min_importance: Number | None = None
+    max_importance: Number | None = None
 
 
 class TimelineQuery(TimelineFilters):
@@ -199,7 +200,7 @@ class RecordQuery(Query):
 
 @endpoint(
     "GET", "/api/v1/timeline/record", right="read", summary="Read a record of any kind", tag="timeline",
-    problems=(404,), example=Example(query={"kind": "memory", "id": "sleep"}),
+    problems=(404,), example=Example(query={"kind": "memory", "id": "sleep"}, answer=examples.RECORD),
 )  # fmt: skip
 async def timeline_record(call: Call, query: RecordQuery) -> RecordDetail:
     """A record of exactly this scope with its source, times and metadata."""

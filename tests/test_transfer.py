@@ -149,7 +149,9 @@ def stored(scope: mnemic.Scope) -> dict[str, Any]:
         info.name: [message.text for message in scope.session(info).messages()] for info in scope.sessions.list()
     }
     found |= {f"note {key}": value for key, value in scope.notes.read_all().items()}
-    found |= {f"memory {item.id}": item.text for item in scope.memories.list()}
+    for stats in scope.scopes():
+        below = scope.scope(*stats.scope.segments[len(scope.path.segments) :])
+        found |= {f"memory {item.id}": item.text for item in below.memories.list()}
     return found | {f"fact {fact.predicate}": [fact.subject, fact.object] for fact in scope.facts.ask()}
 
 
@@ -450,7 +452,7 @@ def test_a_memory_of_mem0_keeps_when_it_changed_and_when_it_expires(scope: mnemi
     assert [(one.reason, one.first) for one in done.skipped] == [("a memory that has expired", "m3")]
     found = {item.id: item for item in scope.memories.list()}
     assert found["m1"].valid_from == datetime.fromisoformat(AT.format(2))
-    assert (found["m2"].valid_from, found["m2"].expires) == (None, datetime(2999, 1, 1, tzinfo=UTC))
+    assert (found["m2"].valid_from, found["m2"].expires) == (None, datetime(2999, 1, 2, tzinfo=UTC))
 
 
 def test_agents_of_letta_that_come_together_keep_their_blocks_apart(scope: mnemic.Scope) -> None:

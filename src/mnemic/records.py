@@ -15,10 +15,10 @@ from .checks import JSON, MAX_DEPTH, MAX_PATH, check_segment, check_time, shown
 from .errors import InvalidValueError
 
 __all__ = [
-    "API_KEY_KIND", "ARCHIVED", "AUDITED", "AUDIT_KIND", "EMBEDDER_KIND", "ENCRYPTION_KIND", "FACT", "GUARD", "JOURNAL",
-    "LEASE", "MEMORY", "MESSAGE", "NOTE", "OF_SESSIONS", "ONCE_KIND", "PROGRESS", "PRUNED", "RECALLED", "SUMMARY",
-    "TITLE", "Match", "Record", "Ref", "ScopePath", "Stream", "StreamName", "Value", "content", "digest", "digest_of",
-    "known_scope", "now", "parse_time", "plain",
+    "API_KEY_KIND", "ARCHIVED", "AUDITED", "AUDIT_KIND", "EMBEDDER_KIND", "ENCRYPTION_KIND", "FACT", "GUARD", "HISTORY",
+    "JOURNAL", "LEASE", "MEMORY", "MESSAGE", "NOTE", "OF_SESSIONS", "ONCE_KIND", "PROGRESS", "PRUNED", "RECALLED",
+    "SUMMARY", "TITLE", "Match", "Record", "Ref", "ScopePath", "Stream", "StreamName", "Value", "content", "digest",
+    "digest_of", "known_scope", "now", "parse_time", "plain",
 ]  # fmt: skip
 
 EMBEDDER_KIND = "embedder"
@@ -48,6 +48,8 @@ FACT = "fact"
 """A fact."""
 PRUNED = "pruned"
 """An archived memory: it has no text, so recall does not find it."""
+HISTORY = "memory-history"
+"""An earlier text of a memory that was changed or deleted through mem0's API."""
 JOURNAL = "journal"
 """A journal entry of an agent's write."""
 PROGRESS = "progress"
@@ -61,7 +63,7 @@ OF_SESSIONS = (MESSAGE, ARCHIVED, SUMMARY, TITLE, PROGRESS, LEASE)
 """Kinds in a session's own scope."""
 RECALLED = (MESSAGE, ARCHIVED, SUMMARY, TITLE, MEMORY, NOTE, FACT)
 """Kinds with a text or a title, which recall searches."""
-AUDITED = (*RECALLED, PRUNED, JOURNAL, PROGRESS, LEASE, GUARD, EMBEDDER_KIND, API_KEY_KIND)
+AUDITED = (*RECALLED, PRUNED, HISTORY, JOURNAL, PROGRESS, LEASE, GUARD, EMBEDDER_KIND, API_KEY_KIND)
 """Kinds whose changes are audited."""
 
 SHOWN = 60

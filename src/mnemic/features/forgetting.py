@@ -24,6 +24,7 @@ from ..records import (
     EMBEDDER_KIND,
     ENCRYPTION_KIND,
     GUARD,
+    HISTORY,
     JOURNAL,
     LEASE,
     MEMORY,
@@ -51,7 +52,7 @@ PAGE = 200
 """How many records are read and deleted at once."""
 WRITTEN_AT_ONCE = 4 * 1024 * 1024
 """Approximate number of characters archived at once."""
-FORGETTABLE = (*RECALLED, PRUNED, JOURNAL, PROGRESS)
+FORGETTABLE = (*RECALLED, PRUNED, HISTORY, JOURNAL, PROGRESS)
 """Kinds that can be forgotten."""
 SPARED = (AUDIT_KIND, API_KEY_KIND, ENCRYPTION_KIND, EMBEDDER_KIND, GUARD, LEASE)
 """Internal kinds that are never forgotten."""

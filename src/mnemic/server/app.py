@@ -20,7 +20,7 @@ from .observing import Figures, Observing
 from .problems import answer_http_exception
 from .settings import Settings
 
-MODULES = ("health", "openapi")
+MODULES = ("health", "mem0.endpoints", "openapi")
 """Modules of this package that declare endpoints, besides every module of `api`."""
 
 

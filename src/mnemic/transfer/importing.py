@@ -138,7 +138,7 @@ class _Records:
             )
             return replace(completed(note), updated=item.updated)
         if isinstance(item, MemoryItem):
-            return replace(memory_record(item, self._scope, item.id), updated=item.updated or item.created)
+            return replace(memory_record(item, self._scope / item.scope, item.id), updated=item.updated or item.created)
         assert isinstance(item, Stated)
         record = fact_record(item.fact, self._scope)
         return record if item.timed else replace(record, valid_from=None)

@@ -2,17 +2,44 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from typing import Any
 
+from ..checks import check_segment
 from ..features.facts import Fact
 from ..features.memory_items import MemoryItem
-from ..records import now
+from ..records import ScopePath, now
 from .inputs import Input, each_member
 from .items import Item, Left, Stated, fields_of, id_of, text_of, time_of
 
-OWNERS = ("user_id", "agent_id", "run_id", "actor_id", "role", "categories")
-"""Fields of a memory that are kept in its metadata."""
+OWNERS = ("agent_id", "app_id", "run_id", "actor_id", "role", "categories")
+"""Fields of a memory that are kept in its metadata; its user is a scope."""
+
+_ESCAPED = re.compile(r"[/\x00-\x1f\x7f]|%(?=2F|25|[01][0-9A-F]|7F)")
+_ESCAPE = re.compile(r"%(2F|25|[01][0-9A-F]|7F)")
+
+
+def user_scope(user_id: str) -> ScopePath:
+    """Return the scope of a user, below that of all memories; a '/' in the id is written "%2F".
+
+    Raises InvalidValueError for an id that no scope can have.
+    """
+    return ScopePath.of(check_segment(_ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", user_id), "user_id"))
+
+
+def user_of(scope: ScopePath, of_all: ScopePath) -> str | None:
+    """Return the user whose scope, within the scope of all memories, this is; None for that scope itself."""
+    below = scope.segments[len(of_all.segments) :]
+    return _ESCAPE.sub(lambda found: chr(int(found[1], 16)), below[0]) if below else None
+
+
+def expiry_of(value: Any) -> datetime | None:
+    """Return when a memory expires: at the end of a day such as "2030-12-31", or at a time."""
+    expires = time_of(value, "expiration_date")
+    whole_day = expires is not None and isinstance(value, str) and len(value) == len("2030-12-31")
+    return expires + timedelta(days=1) if expires is not None and whole_day else expires
 
 
 def is_mem0(value: Any) -> bool:
@@ -28,6 +55,7 @@ def is_mem0(value: Any) -> bool:
 
 def read_mem0(whole: Input) -> Iterator[Item]:
     """Yield memories, facts, and earlier texts of memories that were true until they changed."""
+    users: dict[str, ScopePath] = {}
     for key, value in each_member(whole):
         if value == []:
             continue
@@ -36,9 +64,12 @@ def read_mem0(whole: Input) -> Iterator[Item]:
         elif key == "relations" or ("relationship" in value and "source" in value):
             yield _fact(value)
         elif "memory_id" in value:
-            yield _earlier(value)
+            yield _earlier(value, users)
         else:
-            yield _memory(value)
+            item = _memory(value)
+            if isinstance(item, MemoryItem) and item.scope.path:
+                users[item.id] = item.scope
+            yield item
 
 
 def _memory(fields: dict[str, Any]) -> Item:
@@ -49,7 +80,7 @@ def _memory(fields: dict[str, Any]) -> Item:
     metadata = fields_of(fields.get("metadata") or {}, "metadata")
     created = time_of(fields.get("created_at"), "created_at")
     updated = time_of(fields.get("updated_at"), "updated_at") or created
-    expires = time_of(fields.get("expiration_date"), "expiration_date")
+    expires = expiry_of(fields.get("expiration_date"))
     if expires is not None and expires <= now():
         return Left("a memory that has expired", id)
     return MemoryItem(
@@ -61,24 +92,32 @@ def _memory(fields: dict[str, Any]) -> Item:
         created=created,
         updated=updated,
         expires=expires,
+        scope=_user(fields) or ScopePath(),
     )
 
 
-def _earlier(fields: dict[str, Any]) -> Item:
-    """Return the text that a memory had before it was changed or deleted."""
+def _user(fields: dict[str, Any]) -> ScopePath | None:
+    user = fields.get("user_id")
+    return user_scope(id_of(user, "user_id")) if user else None
+
+
+def _earlier(fields: dict[str, Any], users: dict[str, ScopePath]) -> Item:
+    """Return the text that a memory had before it was changed or deleted, in the scope of its user."""
     id = id_of(fields.get("id"), "an entry of the history")
     text = text_of(fields.get("old_memory", fields.get("previous_value")), "old_memory")
     changed = time_of(fields.get("updated_at") or fields.get("created_at"), "updated_at")
     if text is None or changed is None:
         return Left("an entry of the history without an earlier text", id)
+    memory_id = id_of(fields["memory_id"], "an entry of the history")
     return MemoryItem(
         text=text,
         id=id,
-        metadata={"memory_id": id_of(fields["memory_id"], "an entry of the history"), "event": fields.get("event")},
+        metadata={"memory_id": memory_id, "event": fields.get("event")},
         source="mem0",
         valid_to=changed,
         created=time_of(fields.get("created_at"), "created_at") or changed,
         updated=changed,
+        scope=_user(fields) or users.get(memory_id, ScopePath()),
     )
 
 

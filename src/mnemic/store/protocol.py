@@ -34,6 +34,8 @@ class Capability(Enum):
     """Records of every kind are stored, and derived values; otherwise only conversations and memories."""
     NEAREST = "nearest"
     """The store has its own keyword and vector `index`, an `OwnIndex`."""
+    SEARCH = "search"
+    """The store answers searches itself, as a `SearchableStore`."""
 
 
 class Page(Struct, Generic[Item], frozen=True):
@@ -88,7 +90,7 @@ class Store(Protocol):
 
 
 class SearchableStore(Store, Protocol):
-    """A store that answers searches: the index layer, and the layers over it."""
+    """A store that answers searches: one with the capability SEARCH, the index layer, and the layers over them."""
 
     async def search(self, search: Search) -> list[Match]:
         """Return the best `search.limit` records, best first."""

@@ -46,7 +46,7 @@ Operator: TypeAlias = Literal["eq", "ne", "in", "lt", "le", "gt", "ge"]
 Scalar: TypeAlias = None | bool | int | float | str | datetime
 
 
-class Put(Struct, frozen=True):
+class Put(Struct, frozen=True, tag="put", tag_field="op"):
     """Write a record: append a new one, or replace an existing one in its position.
 
     `if_version` is the version that must be stored now: 0 for none, None for any. The record is validated and
@@ -68,14 +68,14 @@ class Put(Struct, frozen=True):
             force_setattr(self, "updated", check_time(self.updated, "updated"))
 
 
-class Delete(Struct, frozen=True):
+class Delete(Struct, frozen=True, tag="delete", tag_field="op"):
     """Delete a record if it exists; with `if_version`, only at that version."""
 
     ref: Ref
     if_version: int | None = None
 
 
-class Derive(Struct, frozen=True):
+class Derive(Struct, frozen=True, tag="derive", tag_field="op"):
     """Store a value derived from a record next to it, by name; None removes it.
 
     With a `version`, it is valid only while the record has that version; without, until the record is deleted.
@@ -92,7 +92,7 @@ class Derive(Struct, frozen=True):
         check_name(self.name, "name of a derived value")
 
 
-class CountUse(Struct, frozen=True):
+class CountUse(Struct, frozen=True, tag="count-use", tag_field="op"):
     """Count a use of a record, which slows its decay; `reported` by the user, it also counts as a success of recall.
 
     The index layer counts uses and writes them later, if a write has no other operations; back-ends ignore this.
@@ -102,7 +102,7 @@ class CountUse(Struct, frozen=True):
     reported: bool = False
 
 
-class Limit(Struct, frozen=True):
+class Limit(Struct, frozen=True, tag="limit", tag_field="op"):
     """Enforce a limit on a stream after the preceding operations.
 
     While the stream has more than `max_count` records or more than `max_weight`, the next group of keys in
@@ -117,7 +117,7 @@ class Limit(Struct, frozen=True):
     strict: bool = True
 
 
-class Purge(Struct, frozen=True):
+class Purge(Struct, frozen=True, tag="purge", tag_field="op"):
     """Delete all records of a stream except `keep`; or, with `expired_only`, only expired ones.
 
     With `drop`, the stream itself and its numbering are deleted too.
@@ -130,7 +130,7 @@ class Purge(Struct, frozen=True):
     drop: bool = False
 
 
-class Touch(Struct, frozen=True):
+class Touch(Struct, frozen=True, tag="touch", tag_field="op"):
     """Set the time to live of a stream, counted from its last write; None for no expiry.
 
     Also sets the stream's `settings`, an opaque text for its writers that is deleted with the stream. Counts as a
@@ -161,7 +161,7 @@ class Touch(Struct, frozen=True):
         return cls(stream.scope, stream.kind, stream.ttl, stream.settings, stream.created, stream.updated)
 
 
-class Expect(Struct, frozen=True):
+class Expect(Struct, frozen=True, tag="expect", tag_field="op"):
     """Raise ConflictError, and reject the write, unless the stored state is as expected.
 
     Without a key, the stream must be at `version`, not counting what has expired since; 0 means that it never

@@ -1,0 +1,243 @@
+"""Calls to a Mnemic server: safe retries, a circuit breaker, and answers turned into values or errors of ours."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, NamedTuple, TypeVar
+from uuid import uuid4
+
+import aiohttp
+from msgspec import DecodeError, ValidationError, json
+
+from ...errors import (
+    InvalidValueError,
+    MnemicError,
+    StoreError,
+    StorePermissionError,
+    StoreUnavailableError,
+    TooLargeError,
+    UnreadableStoreError,
+)
+from ...store.availability import cause_name
+from ...store.wire import PATH, SERVER_HEADER, WRITE_HEADER
+from ...telemetry.calls import count
+from ..calls import Calls
+from .breaker import Breaker
+from .problems import error_of
+
+ATTEMPTS = 5
+"""How often a call is tried."""
+REPEATED_FOR = 30.0
+"""How many seconds a write is repeated; the server remembers it longer."""
+LARGEST = 256 * 1024 * 1024
+"""Maximum size of an answer, in bytes."""
+BUSY = (429, 503)
+"""Statuses of a server that has done nothing, and can be asked again."""
+GATEWAY = (502, 504)
+"""Statuses of a proxy that got no answer from the server."""
+
+log: logging.Logger = logging.getLogger("mnemic.store")
+
+Result = TypeVar("Result")
+
+
+class Connecting(NamedTuple):
+    """Where the server is, and how to connect."""
+
+    url: str
+    """The URL without secrets, for messages."""
+    address: str
+    headers: dict[str, str]
+    timeout: float
+    connect_timeout: float
+    connections: int
+    failures: int
+    """How many failures in a row open the circuit breaker."""
+    ssl: Any = True
+
+
+class _AgainError(Exception):
+    """An attempt that failed, and may succeed later; `wait` seconds from now, if the server said so."""
+
+    def __init__(self, error: MnemicError, *, sent: bool, wait: float | None = None) -> None:
+        super().__init__(error)
+        self.error = error
+        self.sent = sent
+        self.wait = wait
+
+
+class HttpClient:
+    """Sends calls to a server."""
+
+    def __init__(self, connecting: Connecting) -> None:
+        self.url = connecting.url
+        self._connecting = connecting
+        self._calls = Calls(connecting.url, connecting.timeout, self._connect, _disconnect)
+        self._breaker = Breaker(connecting.url, connecting.failures)
+        self._server: str | None = None
+        """Id of the server's process, as far as is known."""
+
+    async def get(self, decode: Callable[[bytes], Result]) -> Result:
+        """Ask about the store itself."""
+        return await self._run("GET", "", None, decode, {}, repeatable=True)
+
+    async def read(
+        self, call: str, asked: Any, decode: Callable[[bytes], Result], headers: dict[str, str] | None = None
+    ) -> Result:
+        """Make a call that changes nothing, and return its decoded answer."""
+        return await self._run("POST", call, _encode(asked), decode, headers or {}, repeatable=True)
+
+    async def write(
+        self, call: str, asked: Any, decode: Callable[[bytes], Result], headers: dict[str, str], *, has_id: bool
+    ) -> Result:
+        """Make a call that changes something, and return its decoded answer.
+
+        It is repeated if it certainly was not done, or if the server recognizes the repetition. Raises
+        StoreUnavailableError if it is unknown whether it was done.
+        """
+        return await self._run(
+            "POST", call, _encode(asked), decode, {**headers, WRITE_HEADER: uuid4().hex}, repeatable=has_id
+        )
+
+    async def close(self) -> None:
+        await self._calls.close()
+
+    async def _run(
+        self,
+        method: str,
+        call: str,
+        body: bytes | None,
+        decode: Callable[[bytes], Result],
+        headers: dict[str, str],
+        *,
+        repeatable: bool,
+    ) -> Result:
+        address = f"{self._connecting.address}{PATH}{call and '/'}{call}"
+        start = time.monotonic()
+        asked = self._server
+
+        async def work(session: aiohttp.ClientSession) -> Result:
+            for attempt in range(1, ATTEMPTS + 1):
+                try:
+                    return self._decoded(decode, await self._send(session, method, address, body, headers))
+                except _AgainError as again:
+                    passed = time.monotonic() - start
+                    backoff = random.uniform(0.5, 1) * min(1.0, 0.05 * 2**attempt)  # noqa: S311
+                    wait = backoff if again.wait is None else again.wait
+                    late = passed + wait > self._connecting.timeout
+                    if again.sent and not repeatable:
+                        # Only the process that got the first attempt knows whether it was done.
+                        late |= asked is None or passed > REPEATED_FOR
+                        headers[SERVER_HEADER] = asked or ""
+                    if late or attempt == ATTEMPTS:
+                        raise again.error from again.__cause__
+                    count("retries", "connection")
+                    log.debug("%s: failed attempt %d (%s)", self.url, attempt, cause_name(again))
+                    await asyncio.sleep(wait)
+            raise AssertionError("unreachable: the last attempt returns or raises")
+
+        with self._breaker.watch():
+            return await self._calls.run(work)
+
+    async def _send(
+        self, session: aiohttp.ClientSession, method: str, address: str, body: bytes | None, headers: dict[str, str]
+    ) -> bytes:
+        """Send a request once; raises _AgainError if it can be sent again, or an error of ours."""
+        try:
+            async with session.request(
+                method, address, data=body, headers=headers, allow_redirects=False, ssl=self._connecting.ssl
+            ) as response:
+                self._server = response.headers.get(SERVER_HEADER) or self._server
+                content = await self._content(response)
+                if response.status == 200:
+                    return content
+                error = error_of(self.url, response.status, response.headers.get("Location"), content)
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as failure:
+            # The server was not reached, so nothing was done.
+            unreachable = _unreachable(self.url, failure)
+            if isinstance(unreachable, StoreUnavailableError):
+                raise _AgainError(unreachable, sent=False) from failure
+            raise unreachable from failure
+        except MnemicError:
+            raise
+        except (aiohttp.ClientError, OSError, ValueError) as failure:
+            hint = "the connection broke, or the answer is not HTTP"
+            if method == "POST" and WRITE_HEADER in headers:
+                hint += "; the write may or may not have been done: with an id it can safely be sent again"
+            lost = StoreUnavailableError(f"{self.url}: {hint} ({_brief(failure)})")
+            raise _AgainError(lost, sent=True) from failure
+        if response.status in BUSY and not isinstance(error, StoreUnavailableError):
+            raise _AgainError(error, sent=False, wait=_seconds(response.headers.get("Retry-After")))
+        if response.status in GATEWAY:
+            raise _AgainError(error, sent=True)
+        raise error
+
+    async def _content(self, response: aiohttp.ClientResponse) -> bytes:
+        parts, size = [], response.content_length or 0
+        if size <= LARGEST:
+            size = 0
+            async for part in response.content.iter_any():
+                size += len(part)
+                if size > LARGEST:
+                    break
+                parts.append(part)
+        if size > LARGEST:
+            response.close()
+            raise TooLargeError(f"{self.url}: an answer has more than {LARGEST:,} bytes; ask for less at once")
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _decoded(self, decode: Callable[[bytes], Result], content: bytes) -> Result:
+        try:
+            return decode(content)
+        except (DecodeError, ValidationError, UnicodeDecodeError, RecursionError) as error:
+            raise UnreadableStoreError(
+                f"{self.url}: the answer is not of a Mnemic server of this version ({error})"
+            ) from error
+
+    async def _connect(self) -> aiohttp.ClientSession:
+        how = self._connecting
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=how.connect_timeout)
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=how.connections),
+            headers=how.headers,
+            timeout=timeout,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+        )
+
+
+def _encode(value: Any) -> bytes:
+    try:
+        return _encoder.encode(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidValueError(f"the call has a value that cannot be sent: {error}") from error
+
+
+_encoder = json.Encoder()
+
+
+async def _disconnect(session: aiohttp.ClientSession) -> None:
+    with suppress(Exception):  # a connection that fails to close is gone, too
+        await session.close()
+
+
+def _unreachable(url: str, failure: Exception) -> StoreError:
+    """Return the error for a connection that could not be made."""
+    if isinstance(failure, aiohttp.ClientConnectorCertificateError):
+        hint = "the server's certificate is not trusted; name who signed it with ssl_ca_certs"
+        return StorePermissionError(f"{url}: {hint} ({_brief(failure)})")
+    return StoreUnavailableError(f"{url}: the server cannot be reached ({_brief(failure)})")
+
+
+def _brief(failure: Exception) -> str:
+    return " ".join(str(failure).split())[:300] or type(failure).__name__
+
+
+def _seconds(retry_after: str | None) -> float | None:
+    """Return the seconds of a Retry-After; None for a date, or nothing."""
+    return float(retry_after) if retry_after is not None and retry_after.strip().isdecimal() else None

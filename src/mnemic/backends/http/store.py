@@ -1,0 +1,110 @@
+"""A store on a Mnemic server: each call is one request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
+
+from msgspec import json
+from msgspec.structs import replace
+
+from ...errors import UnreadableStoreError
+from ...records import EMBEDDER_KIND, ENCRYPTION_KIND, Match, Record, Ref, ScopePath, Stream, now
+from ...store.protocol import Capability, Page
+from ...store.query import Delete, Derive, Op, Outcome, Put, Scan, Search, StreamScan, Write, place_of
+from ...store.wire import CLOCK_HEADER, Found, Outcomes, Records, Refs, ServedStore, to_wire
+from ...telemetry.calls import UNKNOWN, Origin
+from .client import HttpClient
+
+Result = TypeVar("Result")
+
+MARKERS = {EMBEDDER_KIND: "client-embedder", ENCRYPTION_KIND: "client-encryption"}
+"""Kinds of records, at the root, of the layers of a client, and their names on a server, which has its own layers."""
+_HIDDEN = frozenset(MARKERS.values())
+
+_records = json.Decoder(Records).decode
+_outcomes = json.Decoder(Outcomes).decode
+_page = json.Decoder(Page[Record]).decode
+_streams = json.Decoder(Page[Stream]).decode
+_found = json.Decoder(Found).decode
+_nothing = json.Decoder(None).decode
+
+
+class HttpStore:
+    """The records that an API key may use on a server, under the same scopes as there."""
+
+    origin: Origin = UNKNOWN
+
+    def __init__(self, client: HttpClient, served: ServedStore | None) -> None:
+        """Take what the server says about itself; None if it does not answer, and need not."""
+        self.clock: Callable[[], datetime] = now
+        self.served = served
+        self._client = client
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        known = {one.value: one for one in Capability}
+        names = ("atomic", "durable", "records") if self.served is None else self.served.capabilities
+        has = {known[name] for name in names if name in known} - {Capability.NEAREST}
+        return frozenset(has | {Capability.SEARCH, Capability.SHARED})
+
+    async def write(self, write: Write) -> list[Outcome]:
+        """Send a write; one whose answer is lost is repeated if the server can tell that it is the same."""
+        sent = replace(write, ops=tuple(map(self._sent, write.ops))) if _names_markers(write) else write
+        has_id = write.id is not None
+        return (await self._client.write("write", sent, _outcomes, self._headers(), has_id=has_id)).outcomes
+
+    async def read(self, refs: Sequence[Ref]) -> list[Record | None]:
+        sent = [self._place(ref) for ref in refs]
+        found: list[Record | None] = []
+        while True:
+            answer = await self._read("read", Refs(tuple(sent[len(found) :])), _records)
+            found += answer.records  # the server sends a part of what would be a large answer
+            if len(found) >= len(sent) or not answer.records:
+                break
+        if len(found) != len(sent):
+            raise UnreadableStoreError(f"{self._client.url}: asked for {len(sent)} records, it sent {len(found)}")
+        return [
+            record if record is None or ref is place else replace(record, scope=ref.scope, kind=ref.kind)
+            for ref, place, record in zip(refs, sent, found, strict=True)
+        ]
+
+    async def scan(self, scan: Scan) -> Page[Record]:
+        page = await self._read("scan", to_wire(scan), _page)
+        return Page(tuple(record for record in page.items if record.kind not in _HIDDEN), page.cursor)
+
+    async def streams(self, scan: StreamScan) -> Page[Stream]:
+        page = await self._read("streams", scan, _streams)
+        return Page(tuple(stream for stream in page.items if stream.kind not in _HIDDEN), page.cursor)
+
+    async def search(self, search: Search) -> list[Match]:
+        return (await self._read("search", to_wire(search), _found)).matches
+
+    async def scrub(self) -> None:
+        await self._client.write("scrub", None, _nothing, self._headers(), has_id=True)
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    async def _read(self, call: str, asked: Any, decode: Callable[[bytes], Result]) -> Result:
+        return await self._client.read(call, asked, decode, self._headers())
+
+    def _headers(self) -> dict[str, str]:
+        return {} if self.clock is now else {CLOCK_HEADER: self.clock().isoformat()}
+
+    def _place(self, ref: Ref) -> Ref:
+        """Return the place of a record on the server."""
+        if ref.scope.path or ref.kind not in MARKERS:
+            return ref
+        return Ref(ScopePath("" if self.served is None else self.served.scope), MARKERS[ref.kind], ref.key)
+
+    def _sent(self, op: Op) -> Op:
+        if isinstance(op, Put):
+            place = self._place(op.record.ref)
+            return replace(op, record=replace(op.record, scope=place.scope, kind=place.kind))
+        return replace(op, ref=self._place(op.ref)) if isinstance(op, Delete | Derive) else op
+
+
+def _names_markers(write: Write) -> bool:
+    return any(not scope.path and kind in MARKERS for scope, kind, _ in map(place_of, write.ops))

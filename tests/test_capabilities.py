@@ -51,6 +51,7 @@ def test_the_table_says_what_is_documented() -> None:
         "redis7": server, "redis8": nearest, "valkey": server, "valkey-cluster": server,
         "dynamodb": server, "dynamodb-hash": server, "dynamodb-moto": server,
         "s3": server, "s3-moto": server,
+        "http": ["atomic", "durable", "records", "search", "shared"],
         "agentcore": ["durable", "shared"],
     }  # fmt: skip
 

@@ -21,13 +21,14 @@ from .layers.cipher import EncryptionKeys, Keyring
 from .layers.encryption import EncryptLayer, check_plain, open_beside
 from .layers.index import IndexLayer
 from .layers.restricted import RIGHTS, RestrictedLayer, Right, require, require_whole, visible_root
+from .layers.served import ServedLayer
 from .models.embedder import AUTO, Embedder, find_embedder
 from .recall.index_entry import INDEX_BYTES
 from .recall.metrics import Metrics
 from .records import AUDITED, Ref, ScopePath
 from .scope import AsyncScope, purge_all
 from .store import registry
-from .store.protocol import Companion, SearchableStore, Store
+from .store.protocol import Capability, Companion, SearchableStore, Store
 from .store.registry import INDEX_GROUP, StoreURL
 from .telemetry.calls import Origin, observed
 from .tokens import DEFAULT_ENCODING, TokenCounter, counter
@@ -74,7 +75,9 @@ class AsyncMemory:
         self._tokens = counter(tokens)
         self._backend = store
         self._encryption = None if encryption_key is None else EncryptLayer(store, encryption_key, url)
-        self._index = IndexLayer(self._encryption or store, embedder, companion, index_bytes)
+        below = self._encryption or store
+        own = embedder != AUTO or companion is not None or Capability.SEARCH not in below.capabilities
+        self._index = IndexLayer(below, embedder, companion, index_bytes) if own else ServedLayer(below)
         self._audit = None if audit is None else AuditLayer(self._index, audit, trail)
         outermost = self._audit or self._index
         outermost.origin = Origin(url)

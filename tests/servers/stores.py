@@ -12,9 +12,9 @@ import mnemic
 from mnemic.store.protocol import Capability
 from mnemic.testing.harness import Empty, Target
 
-from . import aws, postgres, redis, valkey
+from . import aws, mnemic_server, postgres, redis, valkey
 
-REMOTE = ["valkey", "postgresql", "dynamodb", "s3"]
+REMOTE = ["valkey", "postgresql", "dynamodb", "s3", "http"]
 """One store of each back-end across a network that all of the API can use."""
 
 _SERVER = frozenset({Capability.DURABLE, Capability.SHARED, Capability.ATOMIC, Capability.RECORDS})
@@ -70,6 +70,7 @@ STORES: dict[str, Target] = {
         Target("dynamodb-moto", partial(aws.empty_table, emulator=aws.moto), _SERVER),
         Target("s3", aws.empty_prefix, _SERVER),
         Target("s3-moto", partial(aws.empty_prefix, emulator=aws.moto), _SERVER),
+        Target("http", mnemic_server.empty_served_store, _SERVER | {Capability.SEARCH}),
         Target("agentcore", aws.empty_memory, frozenset({Capability.DURABLE, Capability.SHARED})),
     ]
 }

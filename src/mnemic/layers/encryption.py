@@ -151,7 +151,7 @@ class EncryptLayer(Layer):
     @property
     def capabilities(self) -> frozenset[Capability]:
         """The capabilities of the store below except search, which would have to read plain text."""
-        return self._below.capabilities - {Capability.NEAREST}
+        return self._below.capabilities - {Capability.NEAREST, Capability.SEARCH}
 
     async def prepare(self) -> None:
         """Raise DecryptionError if the store below has other keys, or is not encrypted."""

@@ -339,7 +339,8 @@ class IndexLayer(Layer, ForkAware):
 
 def _with_entry(put: Put, name: str, entry: bytes) -> Put:
     changed = copy(put)
-    force_setattr(changed, "record", replace(put.record, derived={name: entry}))
+    others = {one: value for one, value in put.record.derived.items() if one != RECALL}
+    force_setattr(changed, "record", replace(put.record, derived={**others, name: entry}))
     return changed
 
 

@@ -10,6 +10,7 @@ import logging
 import re
 from http import HTTPStatus
 from traceback import format_tb
+from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType, json
 from starlette.exceptions import HTTPException
@@ -17,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from .. import errors
-from ..errors import ConflictError, MnemicError
+from ..errors import ConflictError, LimitError, MnemicError, SettingsChangedError
 
 LOG = logging.getLogger("mnemic.server")
 TYPE = "https://mnemic.github.io/mnemic/http-api/#"
@@ -30,7 +31,9 @@ RETRY_AFTER = 1
 class Problem(Struct, frozen=True, kw_only=True):
     """A problem: its type, a title for it, the status of the response and, in `detail`, exactly what was wrong.
 
-    `current` is the version that is stored now, if another one was expected; 0 if there is none.
+    `current` is the version that is stored now, if another one was expected; 0 if there is none; `key` is the record's.
+    `settings` are the stored ones of a stream, if others were expected. `count` and `weight` are the totals that would
+    exceed a limit.
     """
 
     type: str
@@ -38,6 +41,10 @@ class Problem(Struct, frozen=True, kw_only=True):
     status: int
     detail: str | UnsetType = UNSET
     current: int | UnsetType = UNSET
+    key: str | None | UnsetType = UNSET
+    settings: str | None | UnsetType = UNSET
+    count: int | UnsetType = UNSET
+    weight: int | UnsetType = UNSET
 
 
 class RequestError(Exception):
@@ -121,8 +128,8 @@ def problem_response(
     *,
     name: str | None = None,
     title: str | None = None,
-    current: int | UnsetType = UNSET,
     headers: dict[str, str] | None = None,
+    **more: Any,
 ) -> Response:
     """Return a response that says what went wrong; `name` is the end of its type, by default that of the status."""
     phrase = HTTPStatus(status).phrase
@@ -131,7 +138,7 @@ def problem_response(
         title=title or STATUS_TITLES.get(status, phrase),
         status=status,
         detail=detail,
-        current=current,
+        **more,
     )
     return Response(json.encode(problem), status, headers, CONTENT_TYPE)
 
@@ -157,9 +164,18 @@ def problem_of(error: Exception) -> Response:
         " ".join(str(error).split()) if status < 500 else LOGGED,
         name=problem_name(kind),
         title=title,
-        current=error.current if type(error) is ConflictError else UNSET,
         headers={"Retry-After": str(RETRY_AFTER)} if status == 503 else None,
+        **_fields(error),
     )
+
+
+def _fields(error: MnemicError) -> dict[str, Any]:
+    """Return what an error knows, so that a client can raise the same one again."""
+    if isinstance(error, SettingsChangedError):
+        return {"settings": error.settings}
+    if isinstance(error, ConflictError):
+        return {"current": error.current, "key": error.key}
+    return {"count": error.count, "weight": error.weight} if isinstance(error, LimitError) else {}
 
 
 def problem_name(kind: type[MnemicError]) -> str:

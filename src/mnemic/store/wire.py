@@ -12,8 +12,8 @@ from ..records import Match, Record, Ref
 from .query import Condition, Operator, Outcome, Scan, Search
 
 __all__ = [
-    "CLOCK_HEADER", "PATH", "SERVER_HEADER", "WRITE_HEADER", "Filter", "Found", "Outcomes", "Records", "Refs", "ServedStore",
-    "Time", "WireScan", "WireSearch", "from_wire", "to_wire",
+    "CLOCK_HEADER", "PATH", "SERVER_HEADER", "WRITE_HEADER", "Filter", "Found", "Outcomes", "Records", "Refs",
+    "ServedStore", "Time", "WireScan", "WireSearch", "from_wire", "to_wire",
 ]  # fmt: skip
 
 PATH = "/api/v1/store"

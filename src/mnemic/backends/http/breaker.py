@@ -30,8 +30,8 @@ class Breaker:
         is_open = 0 < self._most <= self._failures
         if is_open and (self._trying or self._clock() < self._until):
             raise StoreUnavailableError(
-                f"{self._url} was unavailable {self._failures} times in a row, and is not asked for {COOLDOWN:g} seconds; "
-                "nothing was sent"
+                f"{self._url} was unavailable {self._failures} times in a row, and is not asked for "
+                f"{COOLDOWN:g} seconds; nothing was sent"
             )
         self._trying = is_open
         try:

@@ -1,0 +1,252 @@
+"""Records: the calls of a store, for `mnemic.open("http://…")`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from importlib.metadata import version
+from typing import Any
+from uuid import uuid4
+
+from msgspec import json
+from msgspec.structs import replace
+from starlette.responses import Response
+
+from ...errors import InvalidValueError
+from ...records import Record, Stream
+from ...store.protocol import Page, scrub
+from ...store.query import Outcome, StreamScan, Write
+from ...store.wire import (
+    CLOCK_HEADER,
+    PATH,
+    SERVER_HEADER,
+    WRITE_HEADER,
+    Found,
+    Outcomes,
+    Records,
+    Refs,
+    ServedStore,
+    WireScan,
+    WireSearch,
+    from_wire,
+)
+from ..endpoint import JSON_TYPE, Answer, Call, Example, endpoint
+from ..problems import RequestError
+
+MOST_ITEMS = 1000
+"""Largest number of records, streams or matches in an answer."""
+MOST_BYTES = 8 * 1024 * 1024
+"""Size at which an answer ends, with a cursor for the rest."""
+FEW = 16
+"""How many records are read first, to learn how large they are."""
+REMEMBERED_SECONDS = 60.0
+REMEMBERED = 10_000
+"""How long, and how many, writes are remembered, so that a repetition is not done again."""
+
+_process = uuid4().hex
+_encode = json.Encoder().encode
+WHERE = {"path": "acme/alice"}
+WHEN = "2026-01-31T09:30:00Z"
+STORE = {
+    "version": "0.1.0",
+    "server": "5f0c2d77e1b84a903e8",
+    "scope": "acme",
+    "rights": ["read", "write"],
+    "capabilities": ["atomic", "durable", "records", "shared"],
+}
+
+
+def server_id() -> str:
+    """Return the id of this process."""
+    return f"{_process[:16]}{os.getpid():x}"  # a forked process is another one
+
+
+@endpoint(
+    "GET", PATH, right="read", summary="The store, as the key may use it", tag="store", scoped=False,
+    example=Example(answer=STORE),
+)  # fmt: skip
+async def describe_store(call: Call) -> Answer[ServedStore]:
+    """What `mnemic.open("http://…")` asks first."""
+    access = call.access
+    return _answer(
+        ServedStore(
+            version=version("mnemic"),
+            server=server_id(),
+            scope=access.scope.path,
+            rights=tuple(sorted(access.rights)),
+            capabilities=tuple(sorted(one.value for one in call.store.capabilities)),
+        )
+    )
+
+
+@endpoint(
+    "POST", f"{PATH}/read", right="read", summary="Read records", tag="store", scoped=False,
+    example=Example(body={"refs": [{"scope": WHERE, "kind": "note", "key": "none"}]}, answer={"records": [None]}),
+)  # fmt: skip
+async def read_records(call: Call, body: Refs) -> Answer[Records]:
+    """The record of each ref, null for one that does not exist; only of the first refs if the answer would be large."""
+    _check_clock(call)
+    refs = body.refs[:MOST_ITEMS]
+
+    async def some(start: int, count: int) -> Sequence[Record | None]:
+        return await call.store.read(refs[start : start + count])
+
+    parts = await _sized(some, len(refs))
+    return _encoded(b'{"records":[%s]}' % b",".join(parts))
+
+
+@endpoint(
+    "POST", f"{PATH}/scan", right="read", summary="Read records of a stream, or of all below a scope", tag="store",
+    scoped=False,
+    example=Example(body={"scope": WHERE, "kinds": ["summary"], "limit": 10}, answer={"items": [], "cursor": None}),
+)  # fmt: skip
+async def scan_records(call: Call, body: WireScan) -> Answer[Page[Record]]:
+    """A page of records; one with a `cursor` is not the last, however few it has."""
+    _check_clock(call)
+    scan = from_wire(body)
+    cursor: str | None = None
+
+    async def some(start: int, count: int) -> Sequence[Record]:
+        nonlocal cursor
+        rest = replace(scan, limit=count) if cursor is None else replace(scan, limit=count, cursor=cursor, skip=0)
+        page = await call.store.scan(rest)
+        cursor = page.cursor
+        return page.items
+
+    parts = await _sized(some, min(scan.limit, MOST_ITEMS), lambda: cursor is None)
+    return _encoded(b'{"items":[%s],"cursor":%s}' % (b",".join(parts), _encode(cursor)))
+
+
+@endpoint(
+    "POST", f"{PATH}/streams", right="read", summary="List streams", tag="store", scoped=False,
+    example=Example(body={"scope": WHERE, "kinds": ["summary"]}, answer={"items": [], "cursor": None}),
+)  # fmt: skip
+async def scan_streams(call: Call, body: StreamScan) -> Answer[Page[Stream]]:
+    """A page of streams, by scope and kind."""
+    _check_clock(call)
+    return _answer(await call.store.streams(replace(body, limit=min(body.limit, MOST_ITEMS))))
+
+
+@endpoint(
+    "POST", f"{PATH}/search", right="read", summary="Search records", tag="store", scoped=False,
+    example=Example(body={"scope": WHERE, "query": "coffee", "limit": 0}, answer={"matches": []}),
+)  # fmt: skip
+async def search_records(call: Call, body: WireSearch) -> Answer[Found]:
+    """The records that answer a query, best first."""
+    _check_clock(call)
+    search = from_wire(body)
+    if search.limit > MOST_ITEMS:
+        raise InvalidValueError(f"a search on a server finds at most {MOST_ITEMS:,} records, not {search.limit:,}")
+    return _answer(Found(await call.store.search(search)))
+
+
+@endpoint(
+    "POST", f"{PATH}/write", right="write", summary="Change records of a scope", tag="store", scoped=False,
+    problems=(409, 412),
+    example=Example(
+        body={"ops": [{"op": "put", "record": {"scope": WHERE, "kind": "note", "key": "plan", "data": {"value": 1}}}]},
+        answer={"outcomes": [{"seq": 1, "version": 1, "created": WHEN, "updated": WHEN, "key": "plan"}]},
+    ),
+)  # fmt: skip
+async def write_records(call: Call, body: Write) -> Answer[Outcomes]:
+    """Apply all operations, or none.
+
+    A write with the header `Mnemic-Write`, a random id, can be repeated for a while: it is not done again. The
+    repetition names the process that was first asked, by `Mnemic-Server`; another one refuses it with status 412.
+    """
+    _check_clock(call)
+    id = call.request.headers.get(WRITE_HEADER)
+    if id is None:
+        return _answer(Outcomes(await call.store.write(body)))
+    caller = f"{call.access.name}\0{call.access.scope.path}\0{id}"
+    first = call.request.headers.get(SERVER_HEADER)
+    return _answer(Outcomes(await RECENT.run(caller, lambda: call.store.write(body), first)))
+
+
+@endpoint("POST", f"{PATH}/scrub", right="erase", summary="Make deleted data unreadable", tag="store", scoped=False,
+          example=Example(body=None, answer=None))  # fmt: skip
+async def scrub_store(call: Call, body: None) -> Answer[None]:
+    """After a scope was erased: what was deleted is overwritten in the files of stores that keep it for a while."""
+    await scrub(call.store)
+    return _answer(None)
+
+
+class RecentWrites:
+    """Writes of the last minute, by the random ids that their clients gave them."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._known: OrderedDict[str, tuple[float, asyncio.Task[list[Outcome]]]] = OrderedDict()
+        self._forgotten_until = 0.0
+        """Until when a write that is not known may have been done, since too many were to be remembered."""
+
+    async def run(self, id: str, work: Callable[[], Awaitable[list[Outcome]]], first: str | None) -> list[Outcome]:
+        """Return the outcomes of a write, which is done if it is not known.
+
+        A repetition names the process that was `first` asked. Raises RequestError if that one is gone.
+        """
+        self._forget()
+        if id not in self._known:
+            if first is not None and (first != server_id() or self._clock() < self._forgotten_until):
+                raise RequestError(412, "another process of the server was asked first, and knows what was done")
+            # A client that hangs up does not break it off.
+            task = asyncio.ensure_future(work())
+            task.add_done_callback(_note_error)
+            self._known[id] = (self._clock(), task)
+        return await asyncio.shield(self._known[id][1])
+
+    def _forget(self) -> None:
+        now = self._clock()
+        while self._known:
+            since, task = next(iter(self._known.values()))
+            if now - since < REMEMBERED_SECONDS:
+                if len(self._known) < REMEMBERED:
+                    return
+                self._forgotten_until = since + REMEMBERED_SECONDS
+            if not task.done():
+                return
+            self._known.popitem(last=False)
+
+
+RECENT = RecentWrites()
+
+
+def _note_error(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled():
+        task.exception()  # raised to whoever waits; nobody may
+
+
+async def _sized(
+    read: Callable[[int, int], Awaitable[Sequence[Any]]], count: int, ended: Callable[[], bool] = lambda: False
+) -> list[bytes]:
+    """Return items as JSON, read in steps until there are `count`, there are no more, or they are large."""
+    parts: list[bytes] = []
+    done = size = 0
+    step = FEW
+    while True:
+        some = await read(done, min(step, count - done))
+        done += len(some)
+        if some:
+            parts.append(_encode(some)[1:-1])
+            size += len(parts[-1])
+        if ended() or done >= count or size >= MOST_BYTES:
+            return parts
+        step = max(1, int((MOST_BYTES - size) / max(size / done, 1))) if done else step
+
+
+def _answer(value: Any) -> Answer[Any]:
+    return Answer(value, headers={SERVER_HEADER: server_id()})
+
+
+def _encoded(content: bytes) -> Answer[Any]:
+    """Return an answer that is encoded already."""
+    response: Any = Response(content, headers={SERVER_HEADER: server_id()}, media_type=JSON_TYPE)
+    return response  # type: ignore[no-any-return]
+
+
+def _check_clock(call: Call) -> None:
+    if CLOCK_HEADER in call.request.headers:
+        raise InvalidValueError("the clock of a memory on a server is the server's: open it without clock")

@@ -16,6 +16,7 @@ from msgspec.structs import fields, replace
 from numpy.typing import NDArray
 
 import mnemic
+from mnemic.layers.index import IndexLayer
 from mnemic.recall.document_view import DocumentView
 from mnemic.recall.index_entry import EntryBuilder
 from mnemic.recall.question import analyze_question
@@ -38,7 +39,7 @@ def cases(memory: Memory, conversation: Conversation) -> list[Case]:
         space.session(session).add_many(messages)
     space.recall("nothing", 1)
     layer = memory._async._index
-    assert layer is not None
+    assert isinstance(layer, IndexLayer)
     index = layer._cache._indexes[f"tuning/{conversation.id}"]
     table = index.table
     view = DocumentView(table)

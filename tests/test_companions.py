@@ -40,6 +40,7 @@ from mnemic.indexes import milvus, qdrant
 from mnemic.indexes.companion_index import LAST, MARK, CompanionIndex, MissingTableError, Point, PointFilter
 from mnemic.indexes.location import STATUSES, Location, parse_location
 from mnemic.layers import store_embedder
+from mnemic.layers.index import IndexLayer
 from mnemic.recall.text_analysis import terms
 from mnemic.records import ScopePath
 from mnemic.store.protocol import Mark
@@ -99,7 +100,7 @@ def texts(hits: list[mnemic.Hit]) -> list[str]:
 
 def companion_of(memory: mnemic.Memory) -> CompanionIndex:
     index = memory._async._index
-    assert index is not None
+    assert isinstance(index, IndexLayer)
     assert isinstance(index._companion, CompanionIndex)
     return index._companion
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 import mnemic
+from mnemic.layers.index import IndexLayer
 from mnemic.recall.index_entry import intact
 from mnemic.records import Record, ScopePath
 from mnemic.store.protocol import Store, scan_all
@@ -45,7 +46,7 @@ async def entries(store: Store, names: tuple[str, ...]) -> list[Record]:
 def changed(memory: mnemic.Memory, change: Callable[[bytes], bytes]) -> int:
     """Damage what recall keeps beside every other record, in the back-end itself."""
     layer = memory._async._index
-    assert layer is not None
+    assert isinstance(layer, IndexLayer)
 
     async def work() -> int:
         name, backend = (await layer._embedder.builder()).name, memory._async._backend
@@ -76,7 +77,7 @@ def test_a_damaged_entry_is_recomputed(file_url: str, damage: str, key: bytes | 
             assert alice.recall(text, k=1)[0].record.text == text
     with opened(file_url, key, embedder) as memory:
         layer = memory._async._index
-        assert layer is not None
+        assert isinstance(layer, IndexLayer)
         name = asyncio.run(layer._embedder.builder()).name
         kept = asyncio.run(entries(layer._below, (name,)))
         assert len(kept) == 4

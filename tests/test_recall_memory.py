@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 import mnemic
+from mnemic.layers.index import IndexLayer
 from mnemic.layers.index_cache import IndexCache
 from mnemic.recall.document_table import DocumentTable
 
@@ -26,7 +27,7 @@ def memory() -> Iterator[mnemic.Memory]:
 
 def cache_of(memory: mnemic.Memory) -> IndexCache:
     layer = memory._async._index
-    assert layer is not None
+    assert isinstance(layer, IndexLayer)
     return layer._cache
 
 

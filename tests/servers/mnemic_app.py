@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import sys
 from datetime import datetime, timedelta
@@ -13,10 +14,13 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 import mnemic
+from mnemic.layers.restricted import RIGHTS
 from mnemic.records import now
 from mnemic.server.app import build_app
 from mnemic.server.settings import Settings
 from mnemic.store.wire import CLOCK_HEADER
+
+SETTINGS = Settings(rate=0, max_body_bytes=64 * 1024 * 1024)
 
 
 class Stores:
@@ -27,6 +31,7 @@ class Stores:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._opening = asyncio.Lock()
         self._ahead = timedelta(0)
         self._apps: dict[str, tuple[mnemic.AsyncMemory, Starlette]] = {}
 
@@ -42,18 +47,22 @@ class Stores:
             return
         headers = dict(scope["headers"])
         if (moment := headers.pop(CLOCK_HEADER.lower().encode(), None)) is not None:
-            self._ahead = datetime.fromisoformat(moment.decode()) - now()
+            self._opening = asyncio.Lock()
+        self._ahead = datetime.fromisoformat(moment.decode()) - now()
         app = await self._app(name)
         path = f"/{rest}"
         await app({**scope, "path": path, "raw_path": path.encode(), "headers": list(headers.items())}, receive, send)
 
     async def _app(self, name: str) -> Starlette:
-        if name not in self._apps:
-            (self._folder / name).mkdir()
+        async with self._opening:
+            if name in self._apps:
+                return self._apps[name][1]
+            (self._folder / name).mkdir(exist_ok=True)
             url = f"sqlite:///{self._folder / name / 'memory.db'}?synchronous=normal"
             memory = await mnemic.open_async(url, clock=lambda: now() + self._ahead)
-            self._apps.setdefault(name, (memory, build_app(memory, Settings())))
-        return self._apps[name][1]
+            app = build_app(memory.restricted("", RIGHTS), SETTINGS)
+            self._apps[name] = (memory, app)
+            return app
 
     async def _delete(self, name: str) -> None:
         if name in self._apps:

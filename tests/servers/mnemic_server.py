@@ -23,7 +23,7 @@ class HttpServer:
         self.port: int = free_port()
         folder = new_folder("http")
         (folder / "stores").mkdir()
-        argv = [sys.executable, "-m", "servers.mnemic_app", str(self.port), folder / "stores"]
+        argv: list[str | Path] = [sys.executable, "-m", "servers.mnemic_app", str(self.port), folder / "stores"]
         environment = {"PYTHONPATH": os.pathsep.join(sys.path)}
         self.process: Process = Process(argv, folder=folder, ready=lambda: answers(self.port), environment=environment)
         self.process.start()
@@ -42,7 +42,7 @@ def server() -> HttpServer:
 
 @contextmanager
 def empty_served_store(_folder: Path | None = None) -> Iterator[str]:
-    """Provide the URL of a new store, which is deleted afterwards; without the circuit breaker, which has its own tests."""
+    """Provide the URL of a new store, which is deleted afterwards; without the circuit breaker."""
     place = f"{server().address}/trial-{uuid4().hex[:12]}"
     try:
         yield f"{place}/?breaker=0"

@@ -8,6 +8,7 @@ import random
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from io import BytesIO
 from typing import Any, NamedTuple, TypeVar
 from uuid import uuid4
 
@@ -36,6 +37,7 @@ REPEATED_FOR = 30.0
 """How many seconds a write is repeated; the server remembers it longer."""
 LARGEST = 256 * 1024 * 1024
 """Maximum size of an answer, in bytes."""
+LARGE_BODY = 2**20
 BUSY = (429, 503)
 """Statuses of a server that has done nothing, and can be asked again."""
 GATEWAY = (502, 504)
@@ -149,8 +151,10 @@ class HttpClient:
     ) -> bytes:
         """Send a request once; raises _AgainError if it can be sent again, or an error of ours."""
         try:
+            # aiohttp sends large bytes in parts only if they come as a file.
+            data = BytesIO(body) if body is not None and len(body) > LARGE_BODY else body
             async with session.request(
-                method, address, data=body, headers=headers, allow_redirects=False, ssl=self._connecting.ssl
+                method, address, data=data, headers=headers, allow_redirects=False, ssl=self._connecting.ssl
             ) as response:
                 self._server = response.headers.get(SERVER_HEADER) or self._server
                 content = await self._content(response)

@@ -26,7 +26,7 @@ SETTINGS = Settings(rate=0, max_body_bytes=64 * 1024 * 1024)
 class Stores:
     """An ASGI application over all stores; `DELETE /NAME` closes and deletes one.
 
-    From a request with the clock of its client on, it is that time, for tests that move the clock.
+    A request with the clock of its client is answered as if it were that time, for tests that move the clock.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -46,9 +46,8 @@ class Stores:
             await Response()(scope, receive, send)
             return
         headers = dict(scope["headers"])
-        if (moment := headers.pop(CLOCK_HEADER.lower().encode(), None)) is not None:
-            self._opening = asyncio.Lock()
-        self._ahead = datetime.fromisoformat(moment.decode()) - now()
+        moment = headers.pop(CLOCK_HEADER.lower().encode(), None)
+        self._ahead = timedelta(0) if moment is None else datetime.fromisoformat(moment.decode()) - now()
         app = await self._app(name)
         path = f"/{rest}"
         await app({**scope, "path": path, "raw_path": path.encode(), "headers": list(headers.items())}, receive, send)

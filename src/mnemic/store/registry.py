@@ -192,8 +192,8 @@ def _install(entry: EntryPoint) -> str:
 
 HARMLESS = frozenset(
     {
-        "branch", "busy_timeout", "connect_timeout", "create", "layout", "lock_timeout", "max_connections",
-        "partitions", "pool_max", "pool_min", "prefix", "prepare", "recall", "region", "renew", "schema",
+        "branch", "breaker", "busy_timeout", "connect_timeout", "create", "layout", "lock_timeout", "max_connections",
+        "on_failure", "partitions", "pool_max", "pool_min", "prefix", "prepare", "recall", "region", "renew", "schema",
         "ssl_cert_reqs", "sslmode", "statement_timeout", "synchronous", "target_session_attrs", "timeout",
         "tls",
     }

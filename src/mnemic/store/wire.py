@@ -98,7 +98,7 @@ class ServedStore(Struct, frozen=True, kw_only=True):
 
 
 class Refs(Struct, frozen=True):
-    """Which records to read."""
+    """Refs of records to read."""
 
     refs: tuple[Ref, ...]
 
@@ -116,6 +116,6 @@ class Outcomes(Struct, frozen=True):
 
 
 class Found(Struct, frozen=True):
-    """What a search found, best first."""
+    """The matches of a search, best first."""
 
     matches: list[Match]

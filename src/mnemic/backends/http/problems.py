@@ -23,7 +23,7 @@ from ...errors import (
 
 
 class Problem(Struct, frozen=True):
-    """What a problem+json of a server has."""
+    """A problem+json of a server."""
 
     type: str
     detail: str = ""

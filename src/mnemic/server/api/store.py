@@ -69,7 +69,7 @@ def server_id() -> str:
     example=Example(answer=STORE),
 )  # fmt: skip
 async def describe_store(call: Call) -> Answer[ServedStore]:
-    """What `mnemic.open("http://…")` asks first."""
+    """The first request of `mnemic.open("http://…")`."""
     access = call.access
     return _answer(
         ServedStore(

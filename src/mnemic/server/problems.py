@@ -170,7 +170,7 @@ def problem_of(error: Exception) -> Response:
 
 
 def _fields(error: MnemicError) -> dict[str, Any]:
-    """Return what an error knows, so that a client can raise the same one again."""
+    """Return the fields of an error, from which a client can raise the same one again."""
     if isinstance(error, SettingsChangedError):
         return {"settings": error.settings}
     if isinstance(error, ConflictError):

@@ -1,4 +1,4 @@
-"""Calls to a Mnemic server: safe retries, a circuit breaker, and answers turned into values or errors of ours."""
+"""Calls to a Mnemic server: safe retries, a circuit breaker, and the mapping of errors."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class HttpClient:
     async def _send(
         self, session: aiohttp.ClientSession, method: str, address: str, body: bytes | None, headers: dict[str, str]
     ) -> bytes:
-        """Send a request once; raises _AgainError if it can be sent again, or an error of ours."""
+        """Send a request once; raises _AgainError if it can be sent again, or the error of the answer."""
         try:
             # aiohttp sends large bytes in parts only if they come as a file.
             data = BytesIO(body) if body is not None and len(body) > LARGE_BODY else body

@@ -16,6 +16,7 @@ from .access import AccessMiddleware
 from .endpoint import ENDPOINTS, Endpoint, PathApp
 from .health import Readiness
 from .limits import Limiter, Limits
+from .mcp import McpApp
 from .observing import Figures, Observing
 from .problems import answer_http_exception
 from .settings import Settings
@@ -37,6 +38,8 @@ def build_app(memory: AsyncMemory, settings: Settings) -> Starlette:
     for one in all_endpoints():
         by_path.setdefault(one.path, []).append(one)
     routes: list[BaseRoute] = [Route(path, PathApp(here, memory, settings)) for path, here in by_path.items()]
+    if settings.mcp:
+        routes += McpApp(memory, settings).routes()
     if settings.dashboard:
         routes += dashboard.ROUTES
     figures = Figures()

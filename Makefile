@@ -17,7 +17,7 @@ $(BASE): requirements.txt pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) 2>/dev/null || \
 		{ $(PYTHON) -m pip install --quiet --user virtualenv && $(PYTHON) -m virtualenv --quiet $(VENV); }
 	@echo "Installing Mnemic into $(VENV) …"
-	@$(PIP) --constraint requirements.txt --editable .
+	@$(PIP) --constraint requirements.txt --editable '.[server]'
 	@touch $(BASE)
 
 # The development environment: linters, test servers, every extra, and the programs from npm that tests compare with.
@@ -41,8 +41,8 @@ help: ## list the commands
 
 setup: $(READY) ## make the virtual environment
 
-demo: $(BASE) ## see it remember, across two processes and one file
-	@$(BIN)/python examples/demo.py
+demo: $(BASE) ## see it remember, across two processes and one file, and in the dashboard
+	@$(BIN)/mnemic demo
 
 test: check docs tests ## run every check and every test, and build the documentation
 

@@ -9,6 +9,7 @@ import click
 
 from ..errors import MnemicError
 from .clients import hook, install
+from .demo import demo
 from .doctor import doctor
 from .edit import erase, forget, remember
 from .evaluate import evaluation
@@ -23,7 +24,7 @@ SECTIONS: dict[str, list[click.Command]] = {
     "Look": [ls, show, stats, recall, ping],
     "Change": [remember, forget, erase],
     "Connect": [install, mcp, hook],
-    "Serve": [serve, config],
+    "Serve": [demo, serve, config],
     "Move": [export, import_, copy],
     "Maintain": [doctor, migrate, reembed, reindex, rotate],
     "Measure": [evaluation],

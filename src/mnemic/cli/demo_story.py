@@ -152,7 +152,7 @@ def live_through(users: dict[str, Scope], days: int, moment: list[datetime]) -> 
     for user, _, subject, predicate, object in [one for one in FACTS if one[1] == days]:
         users[user].facts.add(subject, predicate, object, single=predicate in ("lives_in", "works_for"), confidence=0.9)
     for user, _, key, value, description in [one for one in NOTES if one[1] == days]:
-        users[user].notes.write(key, value, description=description)  # type: ignore[arg-type]
+        users[user].notes.write(key, value, description=description)
 
 
 def remember(url: str) -> None:

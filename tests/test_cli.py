@@ -407,9 +407,11 @@ def test_every_command_and_option_is_documented(command: click.Command) -> None:
 @pytest.mark.parametrize("command", main.commands.values(), ids=lambda command: command.name)
 def test_every_command_has_the_options_that_all_share(command: click.Command) -> None:
     options = {name for option in command.get_params(click.Context(command)) for name in option.opts}
-    # The output of an MCP server and of a hook is JSON in any case, and a server has none.
-    assert ({"--debug"} if command.name in ("mcp", "hook", "serve") else {"--json", "--debug"}) <= options
-    if command.name == "copy":
+    # The output of an MCP server and of a hook is JSON in any case, a server has none, and the demo's is for people.
+    assert ({"--debug"} if command.name in ("mcp", "hook", "serve", "demo") else {"--json", "--debug"}) <= options
+    if command.name == "demo":
+        assert not {"--store", "--key-file"} & options  # it makes a store of its own
+    elif command.name == "copy":
         assert {"--source-key-file", "--source-key-env", "--target-key-file", "--target-key-env"} <= options
     else:
         assert {"--store", "-s"} <= options

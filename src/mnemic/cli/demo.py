@@ -14,7 +14,7 @@ from .options import STORE, debug_option
 @click.option("--open/--no-open", "open_browser", default=None, help="Open the dashboard afterwards; else it asks.")
 @debug_option
 def demo(file: Path | None, open_browser: bool | None) -> None:
-    """See it remember, across two processes and one file, and in the dashboard.
+    """Show in a few seconds what it does, and the dashboard on it.
 
     FILE is a new SQLite file; without one it is in a temporary folder. In a terminal it offers to open the dashboard
     on it, otherwise it prints the command that does.

@@ -88,7 +88,7 @@ def serve(config: str | None, open_browser: bool, **flags: Any) -> None:
 @store_option
 @debug_option
 def config(config: str | None, as_json: bool, **flags: Any) -> None:
-    """Show the settings that `serve` would have, and where each came from."""
+    """Show the settings of `serve`, and where each came from."""
     from ..store.registry import masked
 
     found = in_force(config, flags)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 COLOR = "MNEMIC_DEMO_COLOR"
 """The environment variable that allows colors."""
 QUESTION = "What is her sister allergic to?"
-"""What the dashboard is opened with."""
+"""Question that the dashboard is opened with."""
 SCOPE = "acme/alice"
 
 CONVERSATIONS: tuple[tuple[str, int, str, tuple[str, ...]], ...] = (

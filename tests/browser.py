@@ -28,8 +28,18 @@ AXE = Path(sys.prefix) / "npm" / "node_modules" / "axe-core" / "axe.min.js"
 Theme = Literal["light", "dark"]
 SIZES = {1280: 800, 390: 844}
 """Widths that the dashboard is made for, and their heights."""
-SETTLED = """() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(
-    !!document.querySelector("main h1, main .state") && !document.querySelector("html[data-busy], .skeleton")))))"""
+SETTLED = """() => new Promise((done, fail) => {
+    const end = performance.now() + 10000;
+    const any = (selector) => document.querySelector(selector);
+    const still = () => any("main h1, main .state") && !any("html[data-busy], .skeleton");
+    const look = (times) => {
+        if (performance.now() > end) fail(new Error("the page still loads after 10 seconds"));
+        else if (times === 3) done();
+        else requestAnimationFrame(() => look(still() ? times + 1 : 0));
+    };
+    look(0);
+})"""
+"""Waits until nothing loads in three frames."""
 MISSING = "chromium-headless-shell is not installed: run `make setup` as root, or apt install chromium-headless-shell"
 
 
@@ -93,7 +103,7 @@ class Visit:
 
     def settle(self) -> None:
         """Wait until nothing loads any more, and what was loaded is drawn."""
-        self.page.wait_for_function(SETTLED)
+        self.page.evaluate(SETTLED)
 
     def theme(self, name: Theme) -> None:
         """Change what the system prefers."""

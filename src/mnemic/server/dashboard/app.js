@@ -2,7 +2,7 @@
 import { render, useCallback, useEffect, useState } from "./vendor/preact.js";
 import { signIn, signOut, whoAmI } from "./api.js";
 import { ScopePicker } from "./scope_picker.js";
-import { Button, Dialog, Empty, ErrorBox, Icon, Loading, Text, Toasts, html } from "./ui.js";
+import { Button, Dialog, Empty, ErrorBox, Icon, Loading, Text, Toasts, html, useNarrow } from "./ui.js";
 
 const PAGES = [
   { name: "recall", title: "Recall lab" },
@@ -48,17 +48,6 @@ function useAddress() {
     writeAddress(page ?? now.page?.name ?? PAGES[0].name, scope === undefined ? now.scope : scope, params, replace);
   }, []);
   return [address, go];
-}
-
-function useNarrow() {
-  const query = window.matchMedia("(max-width: 760px)");
-  const [narrow, setNarrow] = useState(query.matches);
-  useEffect(() => {
-    const changed = (event) => setNarrow(event.matches);
-    query.addEventListener("change", changed);
-    return () => query.removeEventListener("change", changed);
-  }, []);
-  return narrow;
 }
 
 function ThemeSwitch() {

@@ -166,6 +166,18 @@ export function useRested(value, ms = 200) {
   return rested;
 }
 
+/** Whether the window is as narrow as a phone's. */
+export function useNarrow() {
+  const query = window.matchMedia("(max-width: 760px)");
+  const [narrow, setNarrow] = useState(query.matches);
+  useEffect(() => {
+    const changed = (event) => setNarrow(event.matches);
+    query.addEventListener("change", changed);
+    return () => query.removeEventListener("change", changed);
+  }, []);
+  return narrow;
+}
+
 // --- tables
 
 /**
@@ -174,7 +186,7 @@ export function useRested(value, ms = 200) {
 export const Table = ({ label, columns, rows, rowKey = (_, i) => i, onRow, empty }) =>
   rows.length === 0 && empty
     ? empty
-    : html`<div class="table-frame" role="region" aria-label=${label} tabindex="0"><table>
+    : html`<div class="table-frame" role="group" aria-label=${label} tabindex="0"><table>
         <thead><tr>${columns.map((c) => html`<th key=${c.name} scope="col" class=${joined(c.end && "end", c.wide && "wide")}>${c.title}</th>`)}</tr></thead>
         <tbody>${rows.map((row, i) => html`<tr key=${rowKey(row, i)} class=${onRow && "clickable"} onClick=${onRow && (() => onRow(row))}>
           ${columns.map((c, at) => html`<td key=${c.name} data-title=${c.title} class=${joined(c.end && "end num", c.wide && "wide")}>

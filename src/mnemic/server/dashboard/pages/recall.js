@@ -94,7 +94,7 @@ export default function RecallPage({ scope, params, go }) {
     <div class="lab ${b ? "comparing" : ""}">
       <div class="stack lab-main">
         <form class="lab-ask" role="search" onSubmit=${(e) => e.preventDefault()}>
-          <${Text} label="Question" quiet type="search" placeholder="Ask in plain language: what is her sister allergic to?" value=${query} onValue=${setQuery} autofocus=${!narrow} />
+          <${Text} label="Question" quiet type="search" placeholder="Ask in plain language: what is her sister allergic to?" value=${query} onValue=${setQuery} />
         </form>
         ${asked
           ? html`<div class="rankings">

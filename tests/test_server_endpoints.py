@@ -59,13 +59,13 @@ def test_bad_requests_are_problems_that_say_what_was_wrong() -> None:
         (400, "$.limit", "GET /api/v1/notes?limit=null", {}),
         (400, "more than once", "GET /api/v1/notes?limit=1&limit=2", {}),
         (400, "`limmit`", "GET /api/v1/notes?limmit=1", {}),
-        (400, "cursor", "GET /api/v1/notes?cursor=x", {}),
-        (400, "segment of scope", "GET /api/v1/notes?scope=acme//alice", {}),
+        (422, "cursor", "GET /api/v1/notes?cursor=x", {}),
+        (422, "segment of scope", "GET /api/v1/notes?scope=acme//alice", {}),
         (400, "unknown parameter", "GET /api/v1/stats?k=1", {}),
         (415, "application/json", "POST /api/v1/recall", {"content": b"query=x"}),
         (400, "the body: ", "POST /api/v1/recall", {"content": b"{", "headers": {"Content-Type": "application/json"}}),
         (400, "`querry`", "POST /api/v1/recall", {"json": {"query": "", "querry": ""}}),
-        (400, "If-Match", "PUT /api/v1/notes/a", {"json": {"value": 1}, "headers": {"If-Match": "1"}}),
+        (400, "If-Match", "PUT /api/v1/notes/a", {"json": {"value": 1}, "headers": {"If-Match": "x"}}),
     ]
     with serving() as client:
         for status, said, request, given in cases:

@@ -37,9 +37,9 @@ def test_bad_requests_are_problems() -> None:
         for request, status, said in (
             ("GET /mcp/acme", 405, "POST"),
             ("DELETE /mcp/acme", 405, "POST"),
-            ("POST /mcp/acme?profile=all", 400, "profile"),
-            ("POST /mcp/acme?profiles=graph", 400, "profiles"),
-            ("POST /mcp/acme//alice", 400, "segment"),
+            ("POST /mcp/acme?profile=all", 422, "profile"),
+            ("POST /mcp/acme?profiles=graph", 422, "profiles"),
+            ("POST /mcp/acme//alice", 422, "segment"),
         ):
             method, _, path = request.partition(" ")
             answer = server.request(method, path)

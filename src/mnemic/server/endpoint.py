@@ -10,7 +10,8 @@ To add one, write a coroutine in a module of `api`, or one that `app.py` names i
 
 - The names in the path are parameters of the function. `query` and `body` are decoded into the types that they are
   annotated with: for a query a subclass of `Query`, for a body a subclass of `Body`, a list of those, or any other type
-  that msgspec knows. What does not fit is refused with status 400, unknown names too.
+  that msgspec knows. What does not fit is refused with status 400, unknown names too; what the
+  library refuses, with status 422.
 - It returns a value of the annotated type, an `Answer` of it, for another status or headers, a `Streamed`, or a
   response of Starlette's. It raises errors of the library: `problems.py` turns them into responses.
 - `call.scope` is the scope of `?scope=`, by default that of the key; `call.memory` shows no more than the key may see.
@@ -34,7 +35,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from ..checks import check_name, shown
-from ..errors import ConflictError, InvalidValueError
+from ..errors import ConflictError
 from ..memory import AsyncMemory
 from ..records import ScopePath
 from ..scope import AsyncScope
@@ -49,6 +50,8 @@ Right: TypeAlias = Literal["read", "write", "erase", "admin"]
 Header: TypeAlias = Literal["Idempotency-Key", "If-Match", "If-None-Match"]
 
 JSON_TYPE = "application/json"
+UNDOCUMENTED = ("mem0", "store")
+"""Tags of endpoints that are documented elsewhere: by mem0, and as the protocol of the back-end `http://`."""
 ENDPOINTS: list[Endpoint] = []
 """Every endpoint that was declared."""
 
@@ -146,12 +149,12 @@ class Call:
     def if_version(self) -> int | None:
         """The version that the record must have: that of `If-Match`, or 0, for none, with `If-None-Match: *`.
 
-        Raises InvalidValueError for any other value of these headers.
+        Raises RequestError for any other value of these headers.
         """
         headers = self.request.headers
         if (unless := headers.get("If-None-Match")) is not None:
             if unless.strip() != "*" or "If-Match" in headers:
-                raise InvalidValueError(f"a write takes If-Match, or If-None-Match: *, not {shown(unless)}")
+                raise RequestError(400, f"a write takes If-Match, or If-None-Match: *, not {shown(unless)}")
             return 0
         given = headers.get("If-Match")
         return None if given is None else _version(given, "If-Match")
@@ -168,9 +171,9 @@ class Call:
 
 
 def _version(etag: str, name: str) -> int:
-    found = re.fullmatch(r'"(\d{1,16})"', etag.strip())
+    found = re.fullmatch(r'"?(\d{1,15})"?', etag.strip())
     if found is None:
-        raise InvalidValueError(f'{name} must be an ETag of this server, such as "3": {shown(etag)}')
+        raise RequestError(400, f'{name} must be an ETag of this server, such as "3": {shown(etag)}')
     return int(found[1])
 
 
@@ -193,7 +196,6 @@ class Endpoint:
         content: str = JSON_TYPE,
         takes: str = JSON_TYPE,
         scoped: bool | Literal["named"] = True,
-        documented: bool = True,
     ) -> None:
         self.method = method
         self.path = path
@@ -211,7 +213,7 @@ class Endpoint:
         """Type of the body's content, if it has one; one that is not JSON is read by the function."""
         self.scoped = scoped
         """Whether it takes `?scope=`; "named" if it must be given."""
-        self.documented = documented
+        self.documented: bool = tag not in UNDOCUMENTED
         """Whether it is in the OpenAPI document."""
         self.name: str = run.__name__
         self.description: str = inspect.cleandoc(run.__doc__ or "")
@@ -265,7 +267,7 @@ class Endpoint:
         for name, value in request.query_params.multi_items():
             if self.scoped and name == "scope" and "scope" not in self._names:
                 if "scope" in given:
-                    raise InvalidValueError("the query has scope more than once")
+                    raise RequestError(400, "the query has scope more than once")
                 given["scope"] = value
                 continue
             field_name = self._names.get(name)
@@ -273,19 +275,19 @@ class Endpoint:
             if reader is list:
                 given.setdefault(name, []).append(value)
             elif name in given:
-                raise InvalidValueError(f"the query has {shown(name)} more than once")
+                raise RequestError(400, f"the query has {shown(name)} more than once")
             else:
                 given[name] = value if reader is None else reader(value)
         if "scope" not in self._names and given.pop("scope", None) is None and self.scoped == "named":
-            raise InvalidValueError("the query needs a scope")
+            raise RequestError(400, "the query needs a scope")
         if self.query is None:
             if given:
-                raise InvalidValueError(f"the query has an unknown parameter: {shown(next(iter(given)))}")
+                raise RequestError(400, f"the query has an unknown parameter: {shown(next(iter(given)))}")
             return None
         try:
             return convert(given, self.query, strict=False)
         except ValidationError as error:
-            raise InvalidValueError(f"the query: {error}") from None
+            raise RequestError(400, f"the query: {error}") from None
 
     async def _read_body(self, request: Request) -> Any:
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -296,10 +298,11 @@ class Endpoint:
         try:
             return self._decode(content)
         except (DecodeError, ValidationError, RecursionError, UnicodeDecodeError) as error:
-            raise InvalidValueError(f"the body: {error}") from None
+            raise RequestError(400, f"the body: {error}") from None
 
 
 _encode = json.Encoder().encode
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _BOOLEANS = {"true": True, "false": False}
 
 
@@ -310,7 +313,10 @@ def _reader(type: Any) -> Any:
         return list
     if bool in kinds:
         return lambda value: _BOOLEANS.get(value, [value])
-    if kinds & {int, float, datetime}:
+    if datetime in kinds:
+        # A number would be taken for seconds since 1970.
+        return lambda value: value if _DATE.match(value) else [value]
+    if kinds & {int, float}:
         # As text, null would be taken for None.
         return lambda value: [value] if value.lower() == "null" else value
     return None
@@ -342,14 +348,12 @@ def endpoint(
     content: str = JSON_TYPE,
     takes: str = JSON_TYPE,
     scoped: bool | Literal["named"] = True,
-    documented: bool = True,
 ) -> Callable[[Run], Run]:
     """Declare an endpoint; the module's docstring says how.
 
     `status` are the statuses of success, the usual one first; `problems` those of errors beyond the ones that every
     endpoint has; `content` and `takes` the types of the answer's and the body's content, if not JSON. `scoped` is false
-    for one that takes no `?scope=`, and "named" for one that demands it; `documented` is false for one that is left out
-    of the OpenAPI document.
+    for one that takes no `?scope=`, and "named" for one that demands it.
     """
 
     def declare(run: Run) -> Run:
@@ -368,7 +372,6 @@ def endpoint(
                 content=content,
                 takes=takes,
                 scoped=scoped,
-                documented=documented,
             )
         )
         return run

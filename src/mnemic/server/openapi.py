@@ -40,24 +40,21 @@ TAGS = {
 HEADERS = {
     "Idempotency-Key": (
         "An id of the call: a repetition within 24 hours changes nothing.",
-        {"type": "string", "minLength": 1, "maxLength": 500, "pattern": "^[!-~]([ -~]*[!-~])?$"},
+        {"type": "string", "minLength": 1, "maxLength": 500},
         "order-17",
     ),
     "If-Match": (
         "The `ETag` that the record must still have.",
-        {"type": "string", "pattern": '^"[0-9]{1,15}"$'},
+        {"type": "string", "pattern": '^"?[0-9]{1,15}"?$'},
         '"3"',
     ),
-    "If-None-Match": (
-        "On a read, an `ETag` that is known already; on a write `*`: only if there is no such record.",
-        {"type": "string", "pattern": r'^(\*|"[0-9]{1,15}")$'},
-        '"3"',
-    ),
+    "If-None-Match": ("`*`: only if there is no such record.", {"const": "*"}, "*"),
 }
 """Description, schema and example of the headers of requests."""
+KNOWN = ("`ETag` that the client has already: status 304 if it is still right.", {"type": "string"}, '"3"')
 RAW = (Streamed, Response, type(None))
 """Answers that have no schema."""
-ALWAYS = (400, 401, 403, 429, 500, 503)
+ALWAYS = (400, 401, 403, 422, 429, 500, 503)
 """Statuses of problems that every endpoint with a right may have."""
 DETAILS = {
     400: "the query: Expected `int` >= 1 - at `$.limit`",
@@ -69,6 +66,7 @@ DETAILS = {
     412: "note 'plan' in scope 'acme/alice' is at version 4; the writer expected version 3",
     413: "the body has more than 16,777,216 bytes",
     415: "the body must have the type application/json, not 'text/plain'",
+    422: "segment of scope 'acme//alice' is empty",
     429: "the key made more than 500 requests in a second",
     500: "The log of the server says more.",
     503: "64 requests are worked on, and 1,000 wait",
@@ -209,9 +207,10 @@ def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _header_parameters(one: Endpoint) -> list[dict[str, Any]]:
+    known = HEADERS if one.method != "GET" else {"If-None-Match": KNOWN}
     return [
         {"name": name, "in": "header", "required": False, "description": about, "schema": schema, "example": example}
-        for name, (about, schema, example) in HEADERS.items()
+        for name, (about, schema, example) in known.items()
         if name in one.headers
     ]
 

@@ -57,14 +57,14 @@ class RequestError(Exception):
 
 
 STATUS: dict[type[MnemicError], int] = {
-    errors.InvalidValueError: 400,
+    errors.InvalidValueError: 422,
     errors.TooLargeError: 413,
-    errors.UnknownSchemeError: 400,
+    errors.UnknownSchemeError: 422,
     errors.NotFoundError: 404,
     errors.ConflictError: 409,
     errors.SettingsChangedError: 409,
     errors.LimitError: 409,
-    errors.BudgetError: 400,
+    errors.BudgetError: 422,
     errors.EmbedderError: 502,
     errors.MissingExtraError: 501,
     errors.EventLoopError: 500,
@@ -82,7 +82,7 @@ STATUS: dict[type[MnemicError], int] = {
 """Status of every error of Mnemic."""
 TITLES: dict[type[MnemicError], str] = {
     errors.MnemicError: "The call failed",
-    errors.InvalidValueError: "The request is not valid",
+    errors.InvalidValueError: "A value cannot be used",
     errors.TooLargeError: "A record would be too large",
     errors.UnknownSchemeError: "No back-end serves this URL",
     errors.NotFoundError: "There is no such thing",
@@ -101,7 +101,7 @@ TITLES: dict[type[MnemicError], str] = {
 }
 """Title of an error, or of the nearest class that it descends from."""
 STATUS_TITLES = {
-    400: "The request is not valid",
+    400: "The request does not have the documented form",
     401: "A key is needed",
     403: "The key does not allow this",
     404: "There is no such thing",
@@ -112,6 +112,7 @@ STATUS_TITLES = {
     413: "The body is too large",
     415: "The body has another type",
     421: "The address is not of this server",
+    422: "A value cannot be used",
     429: "Too many requests",
     431: "The headers are too large",
     500: "The server failed",

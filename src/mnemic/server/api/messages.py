@@ -186,7 +186,7 @@ async def get_window(call: Call, name: str, query: WindowQuery) -> WindowOut:
     """The newest messages that fit into `max_tokens`, oldest first.
 
     Always included are the system messages and the user's last message, and a running summary if there is room; if
-    they do not fit, the status is 400. Tool calls and their results are never separated.
+    they do not fit, the status is 422. Tool calls and their results are never separated.
     """
     session = session_of(call, name)
     found = await session.window(query.max_tokens, interrupted=query.interrupted, partial=query.partial)

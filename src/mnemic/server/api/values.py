@@ -17,12 +17,9 @@ from ...messages import Message
 
 Out = TypeVar("Out", bound=Struct)
 
-PRINTABLE = {"pattern": r"^[^\x00-\x1f\x7f]+$"}
-Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_KEY, extra_json_schema=PRINTABLE)]
+Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_KEY, pattern=r"^[^\x00-\x1f\x7f]+$")]
 """A key, an id or another name."""
-SessionName: TypeAlias = Annotated[
-    str, Meta(min_length=1, max_length=MAX_SEGMENT, extra_json_schema={"pattern": r"^[^\x00-\x1f\x7f/]+$"})
-]
+SessionName: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_SEGMENT, pattern=r"^[^\x00-\x1f\x7f/]+$")]
 Text: TypeAlias = Annotated[str, Meta(extra_json_schema={"pattern": r"^[^\x00]*$"})]
 """Any text that can be stored."""
 Moment: TypeAlias = Annotated[datetime, Meta(tz=True)]

@@ -75,7 +75,7 @@ function Entry({ entry, onClose, go }) {
     ["Evicted", entry.removed?.length ? entry.removed.join(", ") : null],
     ["Flags", entry.flags?.length ? entry.flags.map((flag) => html`<${Badge} tone="warn">${flag}<//> `) : null],
   ].filter(([, value]) => value !== null && value !== undefined && value !== "");
-  const where = { note: ["notes", { key: entry.key }], message: ["sessions", {}], archived: ["sessions", {}], fact: ["facts", {}] }[entry.kind];
+  const where = { note: ["notes", { key: entry.key }], message: ["sessions", { session: entry.scope, at: entry.key }], archived: ["sessions", { session: entry.scope, at: entry.key }], fact: ["facts", {}] }[entry.kind];
   return html`<${Dialog} side title="Change" onClose=${onClose} actions=${html`
       <${Button} onClick=${() => (onClose(), go(null, { key: entry.key, kind: entry.kind, scope: entry.scope || null }))} disabled=${!entry.key}>All changes of this record<//>
       ${where && html`<${Button} onClick=${() => (onClose(), go(where[0], { scope: entry.scope || null, ...where[1] }))}>Open<//>`}`}>

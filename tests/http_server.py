@@ -23,6 +23,8 @@ def serving(url: str = "memory://", *, settings: Settings | None = None, **optio
     """Serve the memory at a URL, opened with these options; give a client of it."""
     started: Future[uvicorn.Server] = Future()
     listening = socket.create_server(("127.0.0.1", 0))
+    # asyncio sets it only for a socket whose protocol is named, and this one's is not.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     async def serve() -> None:
         async with mnemic.open_async(url, **options) as memory:

@@ -308,6 +308,9 @@ class _Passage:
         elif not message.get("more_body", False):
             self._ended = True
         await self._send(message)
+        if self._is_stream:
+            # A stream that never waits would keep others from being served, and from learning that its client is gone.
+            await asyncio.sleep(0)
 
     async def _become_stream(self) -> None:
         try:

@@ -13,7 +13,7 @@ from traceback import format_tb
 from typing import Any
 
 import uvicorn
-from starlette.applications import Starlette
+from starlette.types import ASGIApp
 
 from ..checks import printable
 from ..errors import InvalidValueError, NotFoundError
@@ -24,6 +24,8 @@ from ..telemetry import JSONFormatter, register_prometheus
 from .app import build_app
 from .connection import connections
 from .health import operations
+from .limits import Limiter
+from .observing import Figures
 from .settings import Settings
 
 __all__ = ["serve"]
@@ -42,9 +44,9 @@ class _TextFormatter(logging.Formatter):
 class Server(uvicorn.Server):
     """A server that ends streams when it stops, and tells when it listens."""
 
-    def __init__(self, config: uvicorn.Config, app: Starlette, started: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, limiter: Limiter, started: Callable[[], None]) -> None:
         super().__init__(config)
-        self._limiter = app.state.limiter
+        self._limiter = limiter
         self._tell = started
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -126,22 +128,26 @@ async def _serve(
             if started is not None:
                 started(f"{address}/dashboard/")
 
-        config = uvicorn.Config(
-            app,
-            http=connections(settings, app.state.figures),  # type: ignore[arg-type]
-            ws="none",
-            lifespan="on",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=bool(settings.trusted_proxies),
-            forwarded_allow_ips=list(settings.trusted_proxies),
-            timeout_keep_alive=settings.idle_seconds,  # type: ignore[arg-type]
-            timeout_graceful_shutdown=settings.stop_seconds,  # type: ignore[arg-type]
-            ssl_certfile=settings.tls_cert,
-            ssl_keyfile=settings.tls_key,
-        )
-        await Server(config, app, tell).serve([listening])
+        config = uvicorn_config(app, settings, app.state.figures)
+        await Server(config, app.state.limiter, tell).serve([listening])
+
+
+def uvicorn_config(app: ASGIApp, settings: Settings, figures: Figures) -> uvicorn.Config:
+    """Return the configuration with which uvicorn serves an application within the limits."""
+    return uvicorn.Config(
+        app,
+        http=connections(settings, figures),  # type: ignore[arg-type]
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=bool(settings.trusted_proxies),
+        forwarded_allow_ips=list(settings.trusted_proxies),
+        timeout_keep_alive=settings.idle_seconds,  # type: ignore[arg-type]
+        timeout_graceful_shutdown=settings.stop_seconds,  # type: ignore[arg-type]
+        ssl_certfile=settings.tls_cert,
+        ssl_keyfile=settings.tls_key,
+    )
 
 
 async def _is_new(store: str) -> bool:

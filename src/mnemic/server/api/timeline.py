@@ -5,18 +5,19 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Annotated, Literal, TypeAlias
 
-from msgspec import Meta, Struct, ValidationError, json
+from msgspec import UNSET, Meta, Struct, UnsetType, ValidationError, json
 
 from ...checks import check_number, check_time, from_microseconds, shown, to_microseconds
 from ...errors import InvalidValueError, NotFoundError
 from ...features.timeline import Missing, Place, Timeline, TimelineCache, time_of
 from ...messages import Role
-from ...records import OF_SESSIONS, Record, Ref
+from ...records import OF_SESSIONS, Record, Ref, ScopePath
 from ...store.protocol import Page
-from ..endpoint import Call, Example, Query, endpoint
+from ..endpoint import Body, Call, Example, Query, endpoint
 from . import examples
 from .message_view import MessageView, message_view
 from .pages import decode_cursor, encode_cursor
+from .sources import find_source
 from .values import Metadata, Moment, Name, Number
 
 Kind: TypeAlias = Literal["message", "archived", "summary", "memory", "fact", "note"]
@@ -98,6 +99,8 @@ class RecordDetail(RecordOut, frozen=True):
     valid_to: datetime | None
     metadata: Metadata
     message: MessageView | None
+    source_session: str | None
+    """Path of the session that the source names, or that it is a message of, if that is still there."""
 
 
 async def read_timeline(call: Call, query: TimelineFilters) -> Timeline:
@@ -204,9 +207,32 @@ class RecordQuery(Query):
 )  # fmt: skip
 async def timeline_record(call: Call, query: RecordQuery) -> RecordDetail:
     """A record of exactly this scope with its source, times and metadata."""
-    (record,) = await call.store.read([Ref(call.path, query.kind, query.id)])
+    return await _detail(call, Ref(call.path, query.kind, query.id))
+
+
+class ChangeBody(Body):
+    """Importance and pin, as far as they are to change."""
+
+    importance: Annotated[float, Meta(ge=0)] | UnsetType = UNSET
+    pinned: bool | UnsetType = UNSET
+
+
+@endpoint(
+    "PATCH", "/api/v1/timeline/record", right="write", summary="Change a record of any kind", tag="timeline",
+    problems=(404, 409), example=Example(query={"kind": "memory", "id": "sleep"}, body={"pinned": True}),
+)  # fmt: skip
+async def change_record(call: Call, query: RecordQuery, body: ChangeBody) -> RecordDetail:
+    """Change the importance or the pin of a record of exactly this scope; the answer is the record."""
+    ref = Ref(call.path, query.kind, query.id)
+    await _detail(call, ref)
+    await call.scope.update(ref, importance=body.importance, pinned=body.pinned)
+    return await _detail(call, ref)
+
+
+async def _detail(call: Call, ref: Ref) -> RecordDetail:
+    (record,) = await call.store.read([ref])
     if record is None:
-        raise NotFoundError(f"{call.path.path!r} has no {query.kind} with the id {shown(query.id)}")
+        raise NotFoundError(f"{ref.scope.path!r} has no {ref.kind} with the id {shown(ref.key)}")
     brief = record_out(record, None)
     return RecordDetail(
         **{name: getattr(brief, name) for name in RecordOut.__struct_fields__},
@@ -218,7 +244,18 @@ async def timeline_record(call: Call, query: RecordQuery) -> RecordDetail:
         valid_to=record.valid_to,
         metadata=record.meta,
         message=message_view(record) if record.kind in ("message", "archived") else None,
+        source_session=await _source(call, brief.source),
     )
+
+
+async def _source(call: Call, source: str | None) -> str | None:
+    if source is None:
+        return None
+    try:
+        found = await find_source(call, source)
+    except (NotFoundError, InvalidValueError):
+        return None
+    return ScopePath.of(ScopePath(found.scope), found.session).path
 
 
 def record_out(record: Record, most: int | None = SHOWN) -> RecordOut:

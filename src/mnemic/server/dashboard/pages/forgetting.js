@@ -1,0 +1,81 @@
+// Forgetting: the curves of the memories that fade first, and when each falls below a threshold.
+import { useMemo, useState } from "../vendor/preact.js";
+import { get } from "../api.js";
+import { TimeAxis, bars, line, useWidth } from "../timechart.js";
+import { Card, Empty, Loaded, Select, Slider, day, html, number, plural, useLoad, useRested } from "../ui.js";
+
+const AHEAD = [["30", "30 days"], ["90", "90 days"], ["365", "a year"]];
+const TOKENS = ["c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8"];
+const HEIGHT = 150;
+const SCHEDULE = 44;
+
+/** Curves as lines: `curves` are {token, values} at the times of the forecast. */
+export function Curves({ forecast, curves, marked }) {
+  const [place, width] = useWidth(360);
+  const since = Date.parse(forecast.times[0]), until = Date.parse(forecast.until), now = Date.parse(forecast.now);
+  const most = Math.max(forecast.below * 1.25, ...curves.flatMap((one) => one.values.filter((value) => value !== null)));
+  const x = (time) => ((time - since) / (until - since)) * width;
+  const y = (value) => 4 + (1 - value / most) * (HEIGHT - 8);
+  const paths = useMemo(() => curves.map((one) => line(one.values.map((value, i) => (value === null ? null : [x(Date.parse(forecast.times[i])), y(value)])))), [forecast, curves, width]);
+  return html`<div ref=${place} class="curves"><svg width=${width} height=${HEIGHT + 18} viewBox="0 0 ${width} ${HEIGHT + 18}" role="img"
+    aria-label="Importance of ${plural(curves.length, "memory", "memories")} over time, and the threshold ${forecast.below}">
+    <${TimeAxis} since=${since} until=${until} width=${width} height=${HEIGHT} />
+    <line class="now" x1=${x(now)} x2=${x(now)} y1="0" y2=${HEIGHT} /><text class="mark" x=${x(now) + 4} y="12">now</text>
+    <line class="threshold" x1="0" x2=${width} y1=${y(forecast.below)} y2=${y(forecast.below)} />
+    <text class="mark" x=${width - 2} y=${y(forecast.below) - 4} text-anchor="end">forgotten below ${Number(forecast.below.toPrecision(3))}</text>
+    ${curves.map((one, i) => html`<path key=${i} class="curve ${one.token} ${marked === i ? "marked" : ""}" d=${paths[i]} />`)}
+  </svg></div>`;
+}
+
+export function Forgetting({ scope, onOpen }) {
+  const [below, setBelow] = useState(0.5);
+  const [halfLife, setHalfLife] = useState(30);
+  const [days, setDays] = useState("90");
+  const [marked, setMarked] = useState(null);
+  const rested = useRested(JSON.stringify({ below, half_life_days: halfLife, days }), 120);
+  const forecast = useLoad((signal) => get("/forecast", { scope, parts: 15, limit: TOKENS.length, ...JSON.parse(rested) }, { signal }), [scope, rested]);
+  return html`<${Card} title="Forgetting">
+    <${Loaded} of=${forecast} lines=${6}>${(found) =>
+      found.memories + found.pinned === 0
+        ? html`<${Empty} title="No memories here">What is remembered fades unless it is used or pinned. The curves are drawn here.<//>`
+        : html`<div class="stack">
+            <div class="forgetting-controls">
+              <${Slider} label="Forget below importance" value=${below} onValue=${setBelow} min=${0.05} max=${5} step=${0.05} shown=${(value) => value.toFixed(2)} />
+              <${Slider} label="Half-life without use" value=${halfLife} onValue=${setHalfLife} min=${1} max=${180} step=${1} shown=${(value) => plural(value, "day")} />
+              <${Select} label="Ahead" value=${days} onValue=${setDays} options=${AHEAD} />
+            </div>
+            ${found.fading.length > 0 && html`<${Curves} forecast=${found} marked=${marked} curves=${found.fading.map((one, i) => ({ token: TOKENS[i], values: one.curve }))} />`}
+            <${Schedule} found=${found} />
+            <ul class="fading">${found.fading.map((one, i) => html`<li key=${`${one.scope}/${one.id}`}>
+              <button type="button" class="record" onClick=${() => onOpen({ kind: "memory", id: one.id, scope: one.scope })}
+                onMouseEnter=${() => setMarked(i)} onMouseLeave=${() => setMarked(null)} onFocus=${() => setMarked(i)} onBlur=${() => setMarked(null)}>
+                <span class="record-text"><span class="kind ${TOKENS[i]}">${one.text || one.id}</span></span>
+                <span class="muted small">${number(Number(one.strength.toPrecision(2)))} of ${number(Number(one.importance.toPrecision(3)))} left · ${fate(one, found)}</span>
+              </button></li>`)}</ul>
+          </div>`}<//>
+  <//>`;
+}
+
+function fate(one, found) {
+  if (one.below_at === null) return "lasts";
+  const days = (Date.parse(one.below_at) - Date.parse(found.now)) / 86_400_000;
+  if (days <= 0) return `below since ${day(one.below_at)}`;
+  return `below on ${day(one.below_at)}, in ${plural(Math.max(1, Math.round(days)), "day")}`;
+}
+
+/** How many memories fall below the threshold, and when. */
+function Schedule({ found }) {
+  const [place, width] = useWidth(360);
+  const soon = found.parts.reduce((a, b) => a + b, 0);
+  const since = Date.parse(found.now), until = Date.parse(found.until);
+  const told = [`${plural(found.gone, "memory is", "memories are")} below now`, `${number(soon)} more by ${day(found.until)}`, `${number(found.later)} later`];
+  if (found.pinned) told.push(`${number(found.pinned)} pinned, never`);
+  return html`<div ref=${place} class="schedule">
+    <p class="small">${told.join(" · ")}.${!found.complete && ` Only the first ${number(found.memories)} were read.`}</p>
+    <svg width=${width} height=${SCHEDULE + 16} viewBox="0 0 ${width} ${SCHEDULE + 16}" role="img" aria-label="Memories that fall below the threshold, over time: ${found.parts.join(", ")}">
+      <${TimeAxis} since=${since} until=${until} width=${width} height=${SCHEDULE} />
+      <path class="bars danger" d=${bars(found.parts, { width, bottom: SCHEDULE, height: SCHEDULE - 6 })} />
+    </svg>
+    <p class="muted small">Nothing is deleted by itself: <code>forget(faded_below=${found.below})</code> deletes what is below, or archives it.</p>
+  </div>`;
+}

@@ -157,6 +157,7 @@ RECORD: dict[str, Any] = {
     "valid_to": None,
     "metadata": {},
     "message": None,
+    "source_session": None,
 }
 SYSTEM = MESSAGE | {"role": "system", "id": "@system", "content": "Be kind."}
 EXPORT = '{"format":"mnemic.export/1","scope":"acme/alice","exported":"2026-01-31T09:30:00Z"}\n{"records":0}\n'

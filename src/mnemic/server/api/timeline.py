@@ -18,7 +18,7 @@ from . import examples
 from .message_view import MessageView, message_view
 from .pages import decode_cursor, encode_cursor
 from .sources import find_source
-from .values import Metadata, Moment, Name, Number
+from .values import Importance, Metadata, Moment, Name, Number
 
 Kind: TypeAlias = Literal["message", "archived", "summary", "memory", "fact", "note"]
 Buckets: TypeAlias = Annotated[int, Meta(ge=1, le=1000)]
@@ -213,13 +213,17 @@ async def timeline_record(call: Call, query: RecordQuery) -> RecordDetail:
 class ChangeBody(Body):
     """Importance and pin, as far as they are to change."""
 
-    importance: Annotated[float, Meta(ge=0)] | UnsetType = UNSET
+    importance: Importance | UnsetType = UNSET
     pinned: bool | UnsetType = UNSET
 
 
 @endpoint(
     "PATCH", "/api/v1/timeline/record", right="write", summary="Change a record of any kind", tag="timeline",
-    problems=(404, 409), example=Example(query={"kind": "memory", "id": "sleep"}, body={"pinned": True}),
+    problems=(404, 409),
+    example=Example(
+        query={"kind": "memory", "id": "sleep"}, body={"pinned": True},
+        answer={**examples.RECORD, "pinned": True, "version": 2},
+    ),
 )  # fmt: skip
 async def change_record(call: Call, query: RecordQuery, body: ChangeBody) -> RecordDetail:
     """Change the importance or the pin of a record of exactly this scope; the answer is the record."""

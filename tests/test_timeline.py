@@ -56,7 +56,7 @@ async def read_all(cache: TimelineCache, memory: mnemic.AsyncMemory, path: str =
     return timeline
 
 
-@pytest.mark.parametrize("most_read", [50, 40_000])
+@pytest.mark.parametrize("most_read", [50, 20_000])
 @on_loop
 async def test_timeline_counts_and_orders_every_record(most_read: int) -> None:
     clock = DemoClock()

@@ -25,7 +25,7 @@ TIMELINE_KINDS = (MESSAGE, ARCHIVED, SUMMARY, MEMORY, FACT, NOTE)
 """Kinds of records that have a place in time."""
 SPOKEN = (MESSAGE, ARCHIVED)
 """Kinds that have a role."""
-MOST_READ = 40_000
+MOST_READ = 20_000
 """How many records one call reads at most; the next call continues."""
 MOST_CACHED = 500_000
 """How many records are cached at most, over all scopes."""

@@ -14,13 +14,14 @@ const PAGES = [
   { name: "audit", title: "Audit", right: "admin" },
   { name: "keys", title: "Keys", right: "admin" },
 ];
+const HOME = PAGES.find((one) => one.name === "overview");
 const THEMES = ["system", "light", "dark"];
 
 /** What the address names: #/page?scope=…&other=…; the rest of the parameters belong to the page. */
 function readAddress() {
   const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
   const { scope = null, ...params } = Object.fromEntries(new URLSearchParams(query));
-  return { page: PAGES.find((one) => one.name === path) ?? (path ? null : PAGES[0]), scope, params };
+  return { page: PAGES.find((one) => one.name === path) ?? (path ? null : HOME), scope, params };
 }
 
 function writeAddress(page, scope, params, replace) {
@@ -45,7 +46,7 @@ function useAddress() {
   /** Go to a page (null is this one) with parameters, in the same scope unless they name another. */
   const go = useCallback((page, { scope, ...params } = {}, { replace = false } = {}) => {
     const now = readAddress();
-    writeAddress(page ?? now.page?.name ?? PAGES[0].name, scope === undefined ? now.scope : scope, params, replace);
+    writeAddress(page ?? now.page?.name ?? HOME.name, scope === undefined ? now.scope : scope, params, replace);
   }, []);
   return [address, go];
 }
@@ -67,7 +68,7 @@ function ThemeSwitch() {
 function Sidebar({ who, address, go, onLeave }) {
   const link = (page) => `#/${page.name}${address.scope ? `?scope=${encodeURIComponent(address.scope)}` : ""}`;
   return html`
-    <a class="brand" href=${link(PAGES[0])}><img src="favicon.svg" alt="" width="22" height="22" /><span>Mnemic</span></a>
+    <a class="brand" href=${link(HOME)}><img src="favicon.svg" alt="" width="22" height="22" /><span>Mnemic</span></a>
     <${ScopePicker} scope=${address.scope} root=${who.scope} onScope=${(scope) => go(null, { scope })} />
     <nav aria-label="Pages"><ul>
       ${PAGES.filter((page) => !page.right || who.rights.includes(page.right)).map((page) => html`<li key=${page.name}>

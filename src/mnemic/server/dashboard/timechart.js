@@ -85,3 +85,23 @@ export function line(points) {
   }
   return path;
 }
+
+/** Bars of several rows on top of one another, one path for each row. */
+export function stacked(rows, { left = 0, width, bottom, height }) {
+  const parts = Math.max(...rows.map((row) => row?.length ?? 0), 1);
+  const sums = Array.from({ length: parts }, (_, i) => rows.reduce((sum, row) => sum + (row?.[i] ?? 0), 0));
+  const most = Math.max(...sums, 1);
+  const step = width / parts;
+  const thick = Math.max(1, step - (step > 4 ? 1 : 0));
+  const below = new Array(parts).fill(0);
+  return rows.map((row) => {
+    let path = "";
+    (row ?? []).forEach((count, i) => {
+      if (!count) return;
+      const tall = Math.max(1, (count / most) * height);
+      path += `M${(left + i * step).toFixed(2)} ${(bottom - below[i]).toFixed(2)}v${(-tall).toFixed(2)}h${thick.toFixed(2)}v${tall.toFixed(2)}z`;
+      below[i] += tall;
+    });
+    return path;
+  });
+}

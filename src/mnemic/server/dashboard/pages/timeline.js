@@ -6,6 +6,7 @@ import { TimeAxis, bars, useWidth } from "../timechart.js";
 import { Button, Card, Empty, ErrorBox, Loading, Page, Text, Time, html, minute, number, plural, useLoad, usePages, useRested } from "../ui.js";
 import { Forgetting } from "./forgetting.js";
 import { KINDS, KindName, ROLES, kindOf, parentOf } from "./kinds.js";
+import { useMore } from "./more.js";
 
 const ROW = 46;
 const LEAST = 1000; // The shortest time that can be shown, in milliseconds.
@@ -66,18 +67,6 @@ export default function TimelinePage({ scope, params, go, who }) {
     </div>
     ${open && html`<${RecordDialog} key=${JSON.stringify(open)} place=${open} go=${go} who=${who} onClose=${() => setOpen(null)} />`}
   <//>`;
-}
-
-/** The server looks at a bounded number of records in one request: ask again until it has seen all. */
-function useMore({ value, loading, reload }) {
-  const last = useRef(-1);
-  useEffect(() => {
-    if (!value || loading) return;
-    if (value.missing === "more" && value.read > last.current) {
-      last.current = value.read;
-      reload();
-    } else last.current = -1;
-  }, [value, loading]);
 }
 
 function zoomed([since, until], factor, around) {

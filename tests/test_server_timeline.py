@@ -89,6 +89,17 @@ def test_bad_questions_are_refused(client: httpx.Client, path: str, said: str) -
     assert answer.status_code == (400 if problem["detail"].startswith("the query: ") else 422)
 
 
+def test_a_timeline_shows_some_time_around_a_single_record() -> None:
+    for written in ("0001-01-01T00:00:00Z", "2026-01-31T09:30:00Z", "9999-12-31T23:59:59Z"):
+        with serving() as client:
+            said = {"role": "user", "content": "x", "timestamp": written}
+            assert client.post("/api/v1/sessions/a/messages", json=said).status_code == 201
+            found = get(client, "/timeline", buckets=3)
+            assert sum(found["counts"]["message"]) == 1
+            assert found["since"].rstrip("Z") <= written.rstrip("Z") < found["until"].rstrip("Z")
+            assert found["bucket_seconds"] >= 10
+
+
 def test_forecast_names_what_will_be_forgotten_first(client: httpx.Client) -> None:
     found = get(client, "/forecast", below=0.5, days=120, parts=6, points=5, limit=3, scope="acme")
     assert len(found["times"]) == 5

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Literal, TypeAlias
 
 from msgspec import UNSET, Meta, Struct, UnsetType, ValidationError, json
@@ -24,6 +24,10 @@ Kind: TypeAlias = Literal["message", "archived", "summary", "memory", "fact", "n
 Buckets: TypeAlias = Annotated[int, Meta(ge=1, le=1000)]
 EMPTY = timedelta(days=30)
 """The time that the timeline of an empty scope shows."""
+SHORTEST = timedelta(minutes=1)
+"""The shortest time that a timeline shows if none is given."""
+EARLIEST = to_microseconds(datetime.min.replace(tzinfo=UTC))
+LATEST = to_microseconds(datetime.max.replace(tzinfo=UTC))
 SHOWN = 500
 """How many characters of a text a list shows."""
 
@@ -141,8 +145,9 @@ async def timeline(call: Call, query: TimelineQuery) -> TimelineOut:
     now = call.store.clock()
     extent = found.extent
     first, last = (None, None) if extent is None else map(from_microseconds, extent)
-    since = first or now - EMPTY if query.since is None else check_time(query.since, "since")
-    until = (last or now) + timedelta(microseconds=1) if query.until is None else check_time(query.until, "until")
+    shown_time = (now - EMPTY, now) if extent is None else _around(*extent)
+    since = shown_time[0] if query.since is None else check_time(query.since, "since")
+    until = shown_time[1] if query.until is None else check_time(query.until, "until")
     if until <= since:
         raise InvalidValueError(f"until {until} is not after since {since}")
     counts = found.counts(to_microseconds(since), to_microseconds(until), query.buckets)
@@ -158,6 +163,12 @@ async def timeline(call: Call, query: TimelineQuery) -> TimelineOut:
         total=found.total,
         missing=found.missing,
     )
+
+
+def _around(first: int, last: int) -> tuple[datetime, datetime]:
+    """Return the time to show for records from `first` to `last`, in microseconds, which has to end after `last`."""
+    room = max(SHORTEST // timedelta(microseconds=2) - (last - first) // 2, 0)
+    return from_microseconds(max(first - room, EARLIEST)), from_microseconds(min(last + room + 1, LATEST))
 
 
 @endpoint(

@@ -16,7 +16,8 @@ export default function TimelinePage({ scope, params, go, who }) {
   const kinds = listed(params.kinds);
   const roles = listed(params.roles);
   const min = params.min ?? "";
-  const range = params.since && params.until ? [Date.parse(params.since), Date.parse(params.until)] : null;
+  const times = [Date.parse(params.since), Date.parse(params.until)];
+  const range = times[1] > times[0] ? times : null;
   const [open, setOpen] = useState(null);
   const change = (changes) => go(null, { ...params, ...changes }, { replace: true });
   const setRange = (next) =>

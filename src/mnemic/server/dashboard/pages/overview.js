@@ -1,10 +1,10 @@
 // Overview: what there is, how it grew, what happens, how well recall answers; and how to begin.
 import { useMemo, useState } from "../vendor/preact.js";
 import { get, post } from "../api.js";
-import { TimeAxis, line, stacked, useWidth } from "../timechart.js";
+import { TimeAxis, line, stacked, useWidth } from "../timeline/timechart.js";
 import { Button, Card, Empty, ErrorBox, Figure, Loaded, Loading, Page, Select, Text, Time, attempt, compact, day, duration, html, number, percent, plural, toast, useLoad } from "../ui.js";
-import { KINDS } from "./kinds.js";
-import { useMore } from "./more.js";
+import { KINDS } from "../timeline/kinds.js";
+import { useMore } from "../timeline/more.js";
 
 const HEIGHT = 140;
 const DAY = 86_400_000;
@@ -110,7 +110,7 @@ function Growth({ whole }) {
           : html`<svg width=${width} height=${HEIGHT + 18} viewBox="0 0 ${width} ${HEIGHT + 18}" role="img" aria-label="Growth to ${plural(sums.at(-1) ?? 0, "record")}">
                 <${TimeAxis} since=${Date.parse(found.since)} until=${Date.parse(found.until)} width=${width} height=${HEIGHT} />
                 <path class="area" d=${`${line([[0, HEIGHT], ...points])}V${HEIGHT}Z`} />
-                <path class="curve c1" d=${line([[0, HEIGHT], ...points])} />
+                <path class="curve k1" d=${line([[0, HEIGHT], ...points])} />
               </svg>
               <p class="muted small">${plural(sums.at(-1) ?? 0, "record")} since ${day(found.since)}${found.missing === "more" ? `; counting, ${number(found.read)} of ${number(found.total)} so far …` : found.missing === "old" ? `: the newest of ${number(found.total)}` : ""}.</p>`}
     </div>
@@ -151,7 +151,7 @@ function Hours({ periods, width }) {
   const [good, bad] = stacked([answered, missed], { width, height: 44, bottom: 48 });
   return html`<svg width=${width} height="64" viewBox="0 0 ${width} 64" role="img" aria-label="Recalls by hour, the answered ones below">
     <${TimeAxis} since=${since} until=${end} width=${width} height=${48} />
-    <path class="bars c1" d=${good} /><path class="bars c9" d=${bad} /></svg>`;
+    <path class="bars k1" d=${good} /><path class="bars k9" d=${bad} /></svg>`;
 }
 
 // --- scopes

@@ -2,8 +2,8 @@
 import { useEffect, useMemo, useState } from "../vendor/preact.js";
 import { get } from "../api.js";
 import { Button, Card, Empty, ErrorBox, Loading, Page, Select, Text, Time, compact, html, number, plural, useLoad } from "../ui.js";
-import { Conversation } from "./conversation.js";
-import { nameOf, parentOf } from "./kinds.js";
+import { Conversation } from "../sessions/conversation.js";
+import { nameOf, parentOf } from "../timeline/kinds.js";
 
 const SORTS = { recent: "Newest", name: "By name", messages: "Messages", tokens: "Tokens" };
 const ORDER = {

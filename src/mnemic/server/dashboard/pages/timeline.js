@@ -1,12 +1,12 @@
 // Timeline: what a scope holds along time, in rows by kind; zoomed with drag, wheel, buttons and keys; and forgetting.
 import { useEffect, useRef, useState } from "../vendor/preact.js";
 import { get } from "../api.js";
-import { RecordDialog } from "../record_dialog.js";
-import { TimeAxis, bars, useWidth } from "../timechart.js";
+import { RecordDialog } from "../timeline/record_dialog.js";
+import { TimeAxis, bars, useWidth } from "../timeline/timechart.js";
 import { Button, Card, Empty, ErrorBox, Loading, Page, Text, Time, html, minute, number, plural, useLoad, usePages, useRested } from "../ui.js";
-import { Forgetting } from "./forgetting.js";
-import { KINDS, KindName, ROLES, kindOf, parentOf } from "./kinds.js";
-import { useMore } from "./more.js";
+import { Forgetting } from "../timeline/forgetting.js";
+import { KINDS, KindName, ROLES, kindOf, parentOf } from "../timeline/kinds.js";
+import { useMore } from "../timeline/more.js";
 
 const ROW = 46;
 const LEAST = 1000; // The shortest time that can be shown, in milliseconds.

@@ -1,9 +1,9 @@
 // A conversation: its messages as a chat, what was archived and summarized, what fits into a budget, and deleting with undo.
 import { useEffect, useMemo, useRef, useState } from "../vendor/preact.js";
 import { get, inPath, remove } from "../api.js";
-import { RecordDialog } from "../record_dialog.js";
+import { RecordDialog } from "../timeline/record_dialog.js";
 import { Badge, Button, Card, Check, Empty, ErrorBox, Loaded, Loading, Slider, Time, html, minute, number, plural, toast, useLoad, usePages, useRested } from "../ui.js";
-import { nameOf, parentOf } from "./kinds.js";
+import { nameOf, parentOf } from "../timeline/kinds.js";
 
 const UNDO = 10_000; // How long a message can be brought back, in milliseconds.
 const urlOf = (path) => `/sessions/${encodeURIComponent(nameOf(path))}`;

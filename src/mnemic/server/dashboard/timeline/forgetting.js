@@ -1,11 +1,11 @@
 // Forgetting: the curves of the memories that fade first, and when each falls below a threshold.
 import { useMemo, useState } from "../vendor/preact.js";
 import { get } from "../api.js";
-import { TimeAxis, bars, line, useWidth } from "../timechart.js";
+import { TimeAxis, bars, line, useWidth } from "./timechart.js";
 import { Card, Empty, Loaded, Select, Slider, day, html, number, plural, useLoad, useRested } from "../ui.js";
 
 const AHEAD = [["30", "30 days"], ["90", "90 days"], ["365", "a year"]];
-const TOKENS = ["c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8"];
+const TOKENS = ["k1", "k2", "k3", "k4", "k5", "k6", "k7", "k8"];
 const HEIGHT = 150;
 const SCHEDULE = 44;
 

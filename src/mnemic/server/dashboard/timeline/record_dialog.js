@@ -1,9 +1,9 @@
 // One record of any kind in a panel: its text, times and source, a link to its session, its fading, and what can be changed.
-import { useState } from "./vendor/preact.js";
-import { get, patch } from "./api.js";
-import { Curves } from "./pages/forgetting.js";
-import { KindName, parentOf } from "./pages/kinds.js";
-import { Badge, Button, Dialog, Loaded, Text, Time, attempt, html, number, plural, useLoad } from "./ui.js";
+import { useState } from "../vendor/preact.js";
+import { get, patch } from "../api.js";
+import { Curves } from "./forgetting.js";
+import { KindName, parentOf } from "./kinds.js";
+import { Badge, Button, Dialog, Loaded, Text, Time, attempt, html, number, plural, useLoad } from "../ui.js";
 
 /** `place` is {kind, id, scope}; `onChanged` is called after a change. */
 export function RecordDialog({ place, go, who, onClose, onChanged }) {
@@ -68,6 +68,6 @@ function Fading({ place, version }) {
   return html`<div class="field"><span class="label">Fading</span><${Loaded} of=${forecast}>${(found) =>
     found.fading.length === 0
       ? html`<p class="muted">It does not fade.</p>`
-      : html`<${Curves} forecast=${found} curves=${[{ token: "c1", values: found.fading[0].curve }]} />
+      : html`<${Curves} forecast=${found} curves=${[{ token: "k1", values: found.fading[0].curve }]} />
           <p class="muted small">${number(Number(found.fading[0].strength.toPrecision(3)))} of ${number(found.fading[0].importance)} left after ${plural(Math.round(found.fading[0].uses), "use")}; each use slows it.</p>`}<//></div>`;
 }

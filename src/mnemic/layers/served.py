@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol, cast
 
 from ..errors import InvalidValueError
 from ..models.embedder import Embedder
 from ..recall.metrics import Metrics
 from ..records import RECALLED, ScopePath
-from ..store.protocol import all_streams
+from ..store.protocol import SearchableStore, all_streams
 from ..store.query import Search, StreamScan
 from .layer import Layer
+
+
+class SearchServer(SearchableStore, Protocol):
+    """A store with the capability SEARCH."""
+
+    async def metrics(self) -> Metrics:
+        """Return the recall metrics of the server."""
+        ...
 
 
 class ServedLayer(Layer):
@@ -23,19 +32,15 @@ class ServedLayer(Layer):
         return sum([stream.count async for stream in streams])
 
     async def metrics(self) -> Metrics:
-        raise _on_server("the recall metrics", "GET /api/v1/metrics")
+        return await cast("SearchServer", self._below).metrics()
 
     async def reembed(
         self, embedder: Embedder | str | None, progress: Callable[[int, int], object] | None = None
     ) -> int:
-        raise _on_server("the embedder", "mnemic reembed")
+        raise InvalidValueError("the server has the embedder of this memory: run mnemic reembed there")
 
     async def reindex(self, progress: Callable[[int, int], object] | None = None) -> int:
-        raise _on_server("the companion index", "mnemic reindex")
+        raise InvalidValueError("there is no companion index to rebuild: run mnemic reindex on the server")
 
     async def prepare(self) -> None:
         """Do nothing: the server has the embedder."""
-
-
-def _on_server(what: str, how: str) -> InvalidValueError:
-    return InvalidValueError(f"{what} of this memory is the server's: use {how} there")

@@ -84,15 +84,15 @@ class HttpClient:
         self._server: str | None = None
         """Id of the server's process, as far as is known."""
 
-    async def get(self, decode: Callable[[bytes], Result]) -> Result:
-        """Ask about the store itself."""
-        return await self._run("GET", "", None, decode, {}, repeatable=True)
+    async def get(self, path: str, decode: Callable[[bytes], Result]) -> Result:
+        """Return the decoded answer to a GET of a path."""
+        return await self._run("GET", path, None, decode, {}, repeatable=True)
 
     async def read(
         self, call: str, asked: Any, decode: Callable[[bytes], Result], headers: dict[str, str] | None = None
     ) -> Result:
         """Make a call that changes nothing, and return its decoded answer."""
-        return await self._run("POST", call, _encode(asked), decode, headers or {}, repeatable=True)
+        return await self._run("POST", f"{PATH}/{call}", _encode(asked), decode, headers or {}, repeatable=True)
 
     async def write(
         self, call: str, asked: Any, decode: Callable[[bytes], Result], headers: dict[str, str], *, has_id: bool
@@ -102,9 +102,8 @@ class HttpClient:
         It is repeated if it certainly was not done, or if the server recognizes the repetition. Raises
         StoreUnavailableError if it is unknown whether it was done.
         """
-        return await self._run(
-            "POST", call, _encode(asked), decode, {**headers, WRITE_HEADER: uuid4().hex}, repeatable=has_id
-        )
+        own = {**headers, WRITE_HEADER: uuid4().hex}
+        return await self._run("POST", f"{PATH}/{call}", _encode(asked), decode, own, repeatable=has_id)
 
     async def close(self) -> None:
         await self._calls.close()
@@ -112,14 +111,14 @@ class HttpClient:
     async def _run(
         self,
         method: str,
-        call: str,
+        path: str,
         body: bytes | None,
         decode: Callable[[bytes], Result],
         headers: dict[str, str],
         *,
         repeatable: bool,
     ) -> Result:
-        address = f"{self._connecting.address}{PATH}{call and '/'}{call}"
+        address = f"{self._connecting.address}{path}"
         start = time.monotonic()
         asked = self._server
 

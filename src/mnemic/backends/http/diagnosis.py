@@ -7,6 +7,7 @@ from importlib.metadata import version
 from ...store.diagnosis import Diagnosis
 from ...store.protocol import Capability
 from ...store.registry import StoreURL
+from ...store.wire import PATH
 from .client import HttpClient
 from .opening import connection, decode_served
 from .store import HttpStore
@@ -17,7 +18,7 @@ async def diagnose(url: StoreURL) -> Diagnosis:
     connecting, _ = connection(url)
     client = HttpClient(connecting)
     try:
-        served = await client.get(decode_served)
+        served = await client.get(PATH, decode_served)
     except BaseException:
         await client.close()
         raise

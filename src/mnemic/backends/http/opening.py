@@ -14,7 +14,7 @@ from msgspec import json
 from ...errors import InvalidValueError, StoreError, StorePermissionError
 from ...store.diagnosis import diagnosed_by
 from ...store.registry import Backend, StoreURL
-from ...store.wire import ServedStore
+from ...store.wire import PATH, ServedStore
 from ..calls import number, seconds
 from .client import Connecting, HttpClient
 from .on_failure import EmptyOnFailure
@@ -40,7 +40,7 @@ async def open_store(url: StoreURL) -> HttpStore:
     client = HttpClient(connecting)
     served = None
     try:
-        served = await client.get(decode_served)
+        served = await client.get(PATH, decode_served)
     except StoreError as error:
         if not empty or isinstance(error, StorePermissionError):
             await client.close()

@@ -10,6 +10,7 @@ from msgspec import json
 from msgspec.structs import replace
 
 from ...errors import UnreadableStoreError
+from ...recall.metrics import Metrics
 from ...records import EMBEDDER_KIND, ENCRYPTION_KIND, Match, Record, Ref, ScopePath, Stream, now
 from ...store.protocol import Capability, Page
 from ...store.query import Delete, Derive, Op, Outcome, Put, Scan, Search, StreamScan, Write, place_of
@@ -28,6 +29,7 @@ _outcomes = json.Decoder(Outcomes).decode
 _page = json.Decoder(Page[Record]).decode
 _streams = json.Decoder(Page[Stream]).decode
 _found = json.Decoder(Found).decode
+_metrics = json.Decoder(Metrics).decode
 _nothing = json.Decoder(None).decode
 
 
@@ -80,6 +82,10 @@ class HttpStore:
 
     async def search(self, search: Search) -> list[Match]:
         return (await self._read("search", to_wire(search), _found)).matches
+
+    async def metrics(self) -> Metrics:
+        """Return the recall metrics of the server; raises StorePermissionError without the right to administer it."""
+        return await self._client.get("/api/v1/metrics", _metrics)
 
     async def scrub(self) -> None:
         await self._client.write("scrub", None, _nothing, self._headers(), has_id=True)

@@ -36,8 +36,8 @@ from ...store.wire import (
 from ..endpoint import JSON_TYPE, Answer, Call, Example, endpoint
 from ..problems import RequestError
 
-MOST_ITEMS = 1000
-"""Largest number of records, streams or matches in an answer."""
+MOST_ITEMS, MOST_MATCHES = 1000, 10_000
+"""Largest number of records or streams, and of matches, in an answer."""
 MOST_BYTES = 8 * 1024 * 1024
 """Size at which an answer ends, with a cursor for the rest."""
 FEW = 16
@@ -138,8 +138,8 @@ async def search_records(call: Call, body: WireSearch) -> Answer[Found]:
     """The records that answer a query, best first."""
     _check_clock(call)
     search = from_wire(body)
-    if search.limit > MOST_ITEMS:
-        raise InvalidValueError(f"a search on a server finds at most {MOST_ITEMS:,} records, not {search.limit:,}")
+    if search.limit > MOST_MATCHES:
+        raise InvalidValueError(f"a search on a server finds at most {MOST_MATCHES:,} records, not {search.limit:,}")
     return _answer(Found(await call.store.search(search)))
 
 

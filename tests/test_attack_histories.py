@@ -20,7 +20,7 @@ from linearizability import Call, Model, is_linearizable, log, register
 from servers.stores import empty_store
 
 PROCESSES = 2
-CALLS = {"sqlite": 150, "postgresql": 100, "valkey": 100, "dynamodb": 25, "s3": 15}
+CALLS = {"sqlite": 150, "postgresql": 100, "valkey": 100, "dynamodb": 25, "s3": 15, "http": 100}
 """How many calls each thread makes."""
 
 

@@ -15,7 +15,7 @@ import mnemic
 from attack import seeds
 from killed_writers import KilledWriter
 from mnemic import StoreError
-from servers import postgres, valkey
+from servers import mnemic_server, postgres, valkey
 from servers.keyserver import KeyServer
 from servers.processes import Process
 
@@ -72,6 +72,15 @@ def own_valkey() -> Iterator[tuple[Process, str]]:
         server.process.kill()
 
 
+@contextmanager
+def own_mnemic() -> Iterator[tuple[Process, str]]:
+    server = mnemic_server.HttpServer()
+    try:
+        yield server.process, f"{server.address}/store/?breaker=0"
+    finally:
+        server.process.kill()
+
+
 class Writer(threading.Thread):
     """Appends until it is told to stop; one that is `sure` sends each message again until it is acknowledged."""
 
@@ -98,7 +107,7 @@ class Writer(threading.Thread):
 
 
 @pytest.mark.parametrize("seed", seeds())
-@pytest.mark.parametrize("own_server", [own_postgresql, own_valkey])
+@pytest.mark.parametrize("own_server", [own_postgresql, own_valkey, own_mnemic])
 def test_a_killed_server_keeps_what_it_has_acknowledged(
     own_server: Callable[[], AbstractContextManager[tuple[Process, str]]], seed: int
 ) -> None:

@@ -15,7 +15,7 @@ from servers.stores import empty_store
 
 STORES = [
     "memory", "sqlite", "encrypted", "postgresql", "postgresql-plain", "valkey", "valkey-cluster", "dynamodb",
-    "dynamodb-hash", "s3", "agentcore",
+    "dynamodb-hash", "s3", "http", "agentcore",
 ]  # fmt: skip
 
 HOSTILE = [

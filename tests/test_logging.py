@@ -69,7 +69,13 @@ def cut_off(name: str) -> Callable[[Path], AbstractContextManager[tuple[str, Swi
     return lend
 
 
-SERVERS = {"valkey": killed_valkey, "postgresql": killed_postgres, "dynamodb": cut_off("dynamodb"), "s3": cut_off("s3")}
+SERVERS = {
+    "valkey": killed_valkey,
+    "postgresql": killed_postgres,
+    "dynamodb": cut_off("dynamodb"),
+    "s3": cut_off("s3"),
+    "http": cut_off("http"),
+}
 
 
 def logged(caplog: pytest.LogCaptureFixture, least: int = logging.INFO) -> list[tuple[str, str]]:
@@ -125,7 +131,11 @@ def test_a_lost_server_is_logged_once_and_so_is_its_return(
 
 
 def test_a_server_that_is_not_there_is_logged_without_its_password(caplog: pytest.LogCaptureFixture) -> None:
-    for url in (f"postgresql://u:{SECRET}@127.0.0.1:1/db", f"redis://:{SECRET}@127.0.0.1:1/0?timeout=1"):
+    for url in (
+        f"postgresql://u:{SECRET}@127.0.0.1:1/db",
+        f"redis://:{SECRET}@127.0.0.1:1/0?timeout=1",
+        f"http://:{SECRET}@127.0.0.1:1",
+    ):
         with pytest.raises(StoreUnavailableError):
             mnemic.open(url)
     told = logged(caplog)

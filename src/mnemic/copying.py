@@ -19,7 +19,7 @@ from .models.embedder import AUTO
 from .recall.index_entry import USE, entry_name
 from .records import EMBEDDER_KIND, ENCRYPTION_KIND, Record, ScopePath, Stream, Value, digest
 from .store import registry
-from .store.protocol import Store, all_streams, scan_all
+from .store.protocol import Store, all_streams, is_empty, scan_all
 from .store.query import Derive, Op, Put, Scan, StreamScan, Touch, Write
 
 PAGE = 200
@@ -142,8 +142,7 @@ class _Copy:
             raise DecryptionError("the target is encrypted: copy with target_key")
         if ours is None or (theirs is not None and theirs.data == ours.data):
             return
-        page = await self.target.streams(StreamScan(scope=ScopePath(), limit=1))
-        if theirs is not None or page.items or isinstance(self.target, EncryptLayer):
+        if theirs is not None or not await is_empty(self.target) or isinstance(self.target, EncryptLayer):
             raise DecryptionError("the source is encrypted, the target in another way or not: copy with keys")
         await self.target.write(
             Write((Put(Record(METADATA_REF.scope, METADATA_REF.kind, METADATA_REF.key, data=ours.data), 0),))

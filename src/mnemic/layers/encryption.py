@@ -27,7 +27,7 @@ from ..event_loop import Portal, off_loop, pause, running_loop
 from ..records import ENCRYPTION_KIND, Record, Ref, ScopePath, Stream
 from ..store import registry
 from ..store.matching import matches
-from ..store.protocol import Capability, Page, Store
+from ..store.protocol import Capability, Page, Store, is_empty
 from ..store.query import FIELDS, Condition, Derive, Op, Outcome, Put, Scan, StreamScan, Write, place_of
 from ..store.registry import Backend, StoreURL
 from ..store.retry import once_ref
@@ -99,8 +99,7 @@ class MetadataRecord:
         """Raise DecryptionError if the store cannot be opened with these keys, or is not encrypted."""
         if await self.load() is not None:
             return
-        page = await self._store.streams(StreamScan(scope=ScopePath(), limit=1))
-        if page.items and await self.load(again=True) is None:
+        if not await is_empty(self._store) and await self.load(again=True) is None:
             raise DecryptionError(
                 f"{self._name} holds records that are not encrypted: copy them to an empty store, with a key"
             )

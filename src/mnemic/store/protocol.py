@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from datetime import datetime
 from enum import Enum
 from typing import Generic, Protocol, TypeVar, runtime_checkable
@@ -15,7 +16,7 @@ from .query import Outcome, Scan, Search, StreamScan, Write
 
 __all__ = [
     "Capability", "Companion", "Mark", "Near", "Nearby", "Nearest", "OwnIndex", "Page", "Scrubbing", "SearchableStore",
-    "Store", "all_streams", "scan_all", "scan_pages", "scrub",
+    "Store", "all_streams", "is_empty", "scan_all", "scan_pages", "scrub",
 ]  # fmt: skip
 
 Item = TypeVar("Item")
@@ -132,6 +133,14 @@ async def scan_all(store: Store, scan: Scan) -> AsyncGenerator[Record, None]:
         if page.cursor is None:
             return
         scan = replace(scan, cursor=page.cursor, skip=0)
+
+
+async def is_empty(store: Store) -> bool:
+    """Return whether a store has no records that can be seen."""
+    async with aclosing(all_streams(store, StreamScan(scope=ScopePath(), limit=10))) as streams:
+        async for _ in streams:
+            return False
+    return True
 
 
 async def all_streams(store: Store, scan: StreamScan) -> AsyncGenerator[Stream, None]:

@@ -39,7 +39,7 @@ UNOBSERVED = frozenset({"memory.close", "memory.metrics", "memory.ping"})
 """Calls that are no operations on what is stored."""
 CONTENT_VARIABLE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 """The environment variable of the GenAI conventions that allows content in spans."""
-PORTS = {"postgres": 5432, "postgresql": 5432, "redis": 6379, "rediss": 6379}
+PORTS = {"http": 80, "https": 443, "postgres": 5432, "postgresql": 5432, "redis": 6379, "rediss": 6379}
 
 CO_COROUTINE = 0x80
 """Flag of a coroutine function's code, as `inspect` defines it, which takes long to import."""

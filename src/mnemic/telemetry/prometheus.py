@@ -64,6 +64,7 @@ class Figures:
         )
         self._events = {
             "recalls": metric(counter, "recalls", "Recalls whose best hit was good, and others.", "result"),
+            "dropped_writes": metric(counter, "dropped_writes", "Writes that were dropped, by error.", "error"),
             "retries": metric(counter, "retries", "Attempts that were repeated.", "reason"),
         }
         self._gauges = {

@@ -73,8 +73,8 @@ class EmptyOnFailure(HttpStore):
                     extra={"store": self._client.url, "error": name},
                 )  # fmt: skip
             self._dropped += dropped
-            for _ in range(dropped):
-                count("dropped_writes")
+            if dropped:
+                count("dropped_writes", type(error).__name__)
             return empty
         if self._dropped is not None:
             log.warning("%s can be used again; %d writes were dropped", self._client.url, self._dropped)

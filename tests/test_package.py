@@ -19,7 +19,7 @@ import mnemic.api
 
 NAMES = """
     AnthropicMessage OpenAIMessage
-    Acting Auditing AuditFlags Content Duplicates EncryptionKeys FileOrPath Item JSON
+    AccessDeniedError Acting Auditing AuditFlags Content Duplicates EncryptionKeys FileOrPath Item JSON
     MessageLike Opening Overflow Reference Retention Right Role Store Tokens Vectors
     AgentCall AsyncNotes AsyncFacts AsyncMemory AsyncMemories AsyncSessions Memories Sessions
      AsyncSession AsyncScope Audit AuditEntry AuditError AuditPage

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 
 import mnemic
 from mnemic.backends.memory import MemoryStore
-from mnemic.errors import ClosedError, InvalidValueError, MnemicError, NotFoundError, StorePermissionError
+from mnemic.errors import AccessDeniedError, ClosedError, InvalidValueError, MnemicError, NotFoundError
 from mnemic.event_loop import step
 from mnemic.layers.restricted import HIDDEN, RIGHTS, RestrictedLayer
 from mnemic.records import MEMORY, Record, Ref, ScopePath
@@ -143,7 +143,7 @@ def test_writes_outside_are_refused_whether_or_not_something_is_there() -> None:
                 lambda: here.facts.add("a", "b", "c"),
             ]
             for call in calls:
-                with pytest.raises(StorePermissionError, match="is not within 'acme/alice'"):
+                with pytest.raises(AccessDeniedError, match="is not within 'acme/alice'"):
                     await call()
             with pytest.raises(NotFoundError):
                 await here.update(there, importance=3)
@@ -253,7 +253,7 @@ def test_each_operation_needs_its_right() -> None:
         store = MemoryStore()
         for op, needed in OPERATIONS:
             without = RestrictedLayer(store, MINE, set(RIGHTS) - {needed})
-            with pytest.raises(StorePermissionError, match=f"needs the right '{needed}'"):
+            with pytest.raises(AccessDeniedError, match=f"needs the right '{needed}'"):
                 await without.write(Write((op,)))
         assert (await store.streams(StreamScan(scope=ScopePath(), empty=True))).items == ()
 
@@ -273,7 +273,7 @@ def test_reading_needs_its_right() -> None:
             layer.streams(StreamScan(scope=MINE)),
             layer.search(Search(scope=MINE, query="x")),
         ):
-            with pytest.raises(StorePermissionError, match="needs the right 'read'"):
+            with pytest.raises(AccessDeniedError, match="needs the right 'read'"):
                 await call
 
     asyncio.run(main())
@@ -288,7 +288,7 @@ def test_internal_records_are_hidden_and_refused() -> None:
             await store.write(Write((Put(record),)))
             assert await root.read([record.ref]) == [None]
             for op in (Put(record), Delete(record.ref), Purge(ScopePath(), kind, drop=True), Expect(ScopePath(), kind)):
-                with pytest.raises(StorePermissionError, match="is reserved"):
+                with pytest.raises(AccessDeniedError, match="is reserved"):
                     await root.write(Write((op,)))
             assert (await root.scan(Scan(scope=ScopePath(), kinds=(kind,)))).items == ()
             assert (await root.streams(StreamScan(scope=ScopePath(), kinds=(kind,)))).items == ()
@@ -312,7 +312,7 @@ def test_rights_of_calls(memory: mnemic.Memory) -> None:
         lambda: writer.notes.clear(),
         lambda: writer.session("monday").clear(),
     ):
-        with pytest.raises(StorePermissionError, match="needs the right"):
+        with pytest.raises(AccessDeniedError, match="needs the right"):
             call()
     assert writer.forget("k").deleted == 1
 
@@ -333,12 +333,12 @@ def test_what_concerns_the_whole_store_is_refused(memory: mnemic.Memory) -> None
         lambda: memory.restricted("acme", RIGHTS).metrics(),
         lambda: whole.scope("acme").forget(older_than=timedelta(days=1), archive="memory://archive"),
     ):
-        with pytest.raises(StorePermissionError, match="concerns the whole store"):
+        with pytest.raises(AccessDeniedError, match="concerns the whole store"):
             call()
     assert whole.metrics().recalls == 0
-    with pytest.raises(StorePermissionError, match="'admin'"):
+    with pytest.raises(AccessDeniedError, match="'admin'"):
         memory.restricted("").metrics()
-    with pytest.raises(StorePermissionError, match="'admin'"):
+    with pytest.raises(AccessDeniedError, match="'admin'"):
         memory.restricted("").audit_trail()
 
 
@@ -352,7 +352,7 @@ def test_a_file_with_records_elsewhere_is_refused_before_anything_is_written(mem
     mine = memory.restricted(MINE)
     for dry_run in (True, False):
         file.seek(0)
-        with pytest.raises(StorePermissionError, match="is not within"):
+        with pytest.raises(AccessDeniedError, match="is not within"):
             mine.import_from(file, dry_run=dry_run)
         assert memory.stats().items == 0
     file.seek(0)
@@ -385,10 +385,10 @@ def test_closing_it_leaves_the_store_open(memory: mnemic.Memory) -> None:
 def test_it_can_only_be_restricted_further(memory: mnemic.Memory) -> None:
     mine = memory.restricted(MINE, ["read", "write"])
     inner = mine.restricted(MINE / "monday", "read")
-    with pytest.raises(StorePermissionError, match="'write'"):
+    with pytest.raises(AccessDeniedError, match="'write'"):
         inner.scope(MINE, "monday").remember("x")
     for scope, rights in ((THEIRS, "read"), (MINE, "erase"), (ScopePath("acme"), "read")):
-        with pytest.raises(StorePermissionError, match="restricted further"):
+        with pytest.raises(AccessDeniedError, match="restricted further"):
             mine.restricted(scope, rights)  # type: ignore[arg-type]
 
 

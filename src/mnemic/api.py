@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from .checks import JSON
 from .copying import Copied, copy_async
 from .errors import (
+    AccessDeniedError,
     AuditError,
     BudgetError,
     ClosedError,
@@ -80,18 +81,18 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "JSON", "Acting", "AgentCall", "AnthropicMessage", "AsyncFacts", "AsyncMemories", "AsyncMemory", "AsyncNotes",
-    "AsyncScope", "AsyncSession", "AsyncSessions", "Audit", "AuditEntry", "AuditError", "AuditFlags", "AuditPage",
-    "Auditing", "BudgetError", "ClosedError", "CombinedEmbedder", "ConflictError", "Content", "Context", "Copied",
-    "DecryptionError", "Duplicates", "Embedder", "EmbedderError", "EncryptionKeys", "EventLoopError", "Exported",
-    "Fact", "FactGraph", "Facts", "Faded", "FastEmbedEmbedder", "FileOrPath", "Forgotten", "Hit", "ImageInfo",
-    "Imported", "InvalidValueError", "Item", "LimitError", "Memories", "Memory", "MemoryItem", "Message",
-    "MessageLike", "Metrics", "MetricsPeriod", "MissingExtraError", "MnemicError", "Neighborhood", "NewerSchemaError",
-    "NotFoundError", "Note", "NoteInfo", "NoteSettings", "Notes", "OpenAIEmbedder", "OpenAIMessage", "Opening",
-    "Overflow", "Record", "Ref", "Reference", "Retention", "Right", "Role", "Scope", "ScopePath",
-    "SentenceTransformerEmbedder", "Session", "SessionInfo", "SessionSettings", "Sessions", "Skipped",
+    "JSON", "AccessDeniedError", "Acting", "AgentCall", "AnthropicMessage", "AsyncFacts", "AsyncMemories",
+    "AsyncMemory", "AsyncNotes", "AsyncScope", "AsyncSession", "AsyncSessions", "Audit", "AuditEntry", "AuditError",
+    "AuditFlags", "AuditPage", "Auditing", "BudgetError", "ClosedError", "CombinedEmbedder", "ConflictError",
+    "Content", "Context", "Copied", "DecryptionError", "Duplicates", "Embedder", "EmbedderError", "EncryptionKeys",
+    "EventLoopError", "Exported", "Fact", "FactGraph", "Facts", "Faded", "FastEmbedEmbedder", "FileOrPath",
+    "Forgotten", "Hit", "ImageInfo", "Imported", "InvalidValueError", "Item", "LimitError", "Memories", "Memory",
+    "MemoryItem", "Message", "MessageLike", "Metrics", "MetricsPeriod", "MissingExtraError", "MnemicError",
+    "Neighborhood", "NewerSchemaError", "NotFoundError", "Note", "NoteInfo", "NoteSettings", "Notes", "OpenAIEmbedder",
+    "OpenAIMessage", "Opening", "Overflow", "Record", "Ref", "Reference", "Retention", "Right", "Role", "Scope",
+    "ScopePath", "SentenceTransformerEmbedder", "Session", "SessionInfo", "SessionSettings", "Sessions", "Skipped",
     "StaticEmbedder", "Stats", "Store", "StoreBusyError", "StoreError", "StoreFullError", "StorePermissionError",
-    "StoreUnavailableError", "Summarize", "TokenCounter", "Tokens", "TooLargeError", "ToolCall",
-    "TransformerEmbedder", "UnknownSchemeError", "UnreadableStoreError", "Vectors", "copy", "copy_async",
-    "from_anthropic", "from_openai", "open", "open_async", "to_anthropic", "to_openai", "token_counter",
+    "StoreUnavailableError", "Summarize", "TokenCounter", "Tokens", "TooLargeError", "ToolCall", "TransformerEmbedder",
+    "UnknownSchemeError", "UnreadableStoreError", "Vectors", "copy", "copy_async", "from_anthropic", "from_openai",
+    "open", "open_async", "to_anthropic", "to_openai", "token_counter",
 ]  # fmt: skip

@@ -19,6 +19,7 @@
         ├── DecryptionError                     unknown key, not encrypted, modified or moved
         ├── AuditError                          the audit trail cannot be written
         ├── StorePermissionError (PermissionError)  the back-end may not be read or written
+        │   └── AccessDeniedError               not allowed by the scope or rights of a restricted memory
         ├── StoreFullError (OSError)            no space left
         ├── StoreBusyError (TimeoutError)       locked by someone else for too long
         └── StoreUnavailableError (ConnectionError)  cannot be reached
@@ -29,9 +30,9 @@ Driver errors never leave a back-end: each is mapped onto this tree where it is 
 from __future__ import annotations
 
 __all__ = [
-    "AuditError", "BudgetError", "ClosedError", "ConflictError", "DecryptionError", "EmbedderError",
-    "EventLoopError", "InvalidValueError", "LimitError", "MissingExtraError", "MnemicError", "NewerSchemaError",
-    "NotFoundError", "SettingsChangedError", "StoreBusyError", "StoreError", "StoreFullError",
+    "AccessDeniedError", "AuditError", "BudgetError", "ClosedError", "ConflictError", "DecryptionError",
+    "EmbedderError", "EventLoopError", "InvalidValueError", "LimitError", "MissingExtraError", "MnemicError",
+    "NewerSchemaError", "NotFoundError", "SettingsChangedError", "StoreBusyError", "StoreError", "StoreFullError",
     "StorePermissionError", "StoreUnavailableError", "TooLargeError", "UnknownSchemeError", "UnreadableStoreError",
 ]  # fmt: skip
 
@@ -127,6 +128,10 @@ class AuditError(StoreError):
 
 class StorePermissionError(StoreError, PermissionError):
     """No permission to read or write the back-end."""
+
+
+class AccessDeniedError(StorePermissionError):
+    """The scope or the rights of a restricted memory, or of a key, do not allow it."""
 
 
 class StoreFullError(StoreError, OSError):

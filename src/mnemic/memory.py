@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from msgspec.structs import replace
 
 from .checks import check_callable, check_choice, check_count, check_names, check_several, check_time
-from .errors import InvalidValueError, NotFoundError, StorePermissionError
+from .errors import AccessDeniedError, InvalidValueError, NotFoundError
 from .features.export import Exported, FileOrPath
 from .features.importing import Imported
 from .features.listing import Stats, list_scopes, scope_stats
@@ -98,16 +98,16 @@ class AsyncMemory:
     ) -> AsyncMemory:
         """Return a memory that is confined to a scope, such as "acme/alice", and those below it, and to some rights.
 
-        Whatever is elsewhere looks as if it did not exist, and writing there raises StorePermissionError, as does
+        Whatever is elsewhere looks as if it did not exist, and writing there raises AccessDeniedError, as does
         anything that the rights do not include, or that concerns the whole store, such as `reembed`. "read" is for
         reading; "write" for adding, changing and deleting single records; "erase" for erasing scopes, clearing and
         deleting sessions, and forgetting by filter; "admin" for the audit log. Closing it leaves the store open.
-        Raises InvalidValueError for an unknown right, StorePermissionError for more than this memory may do itself.
+        Raises InvalidValueError for an unknown right, AccessDeniedError for more than this memory may do itself.
         """
         path = scope if isinstance(scope, ScopePath) else ScopePath(scope)
         confined = RestrictedLayer(self._store, path, check_names(rights, "right", RIGHTS))  # type: ignore[arg-type]
         if isinstance(self._store, RestrictedLayer) and not self._store.includes(confined):
-            raise StorePermissionError(
+            raise AccessDeniedError(
                 "a restricted memory can only be restricted further: a scope and rights within its own"
             )
         view = copy(self)

@@ -590,11 +590,11 @@ class Memory:
     ) -> Memory:
         """Return a memory that is confined to a scope, such as "acme/alice", and those below it, and to some rights.
 
-        Whatever is elsewhere looks as if it did not exist, and writing there raises StorePermissionError, as does
+        Whatever is elsewhere looks as if it did not exist, and writing there raises AccessDeniedError, as does
         anything that the rights do not include, or that concerns the whole store, such as `reembed`. "read" is for
         reading; "write" for adding, changing and deleting single records; "erase" for erasing scopes, clearing and
         deleting sessions, and forgetting by filter; "admin" for the audit log. Closing it leaves the store open.
-        Raises InvalidValueError for an unknown right, StorePermissionError for more than this memory may do itself.
+        Raises InvalidValueError for an unknown right, AccessDeniedError for more than this memory may do itself.
         """
         return Memory(self._async.restricted(scope, rights), BorrowedDriver(self._driver))
 

@@ -14,6 +14,7 @@ from .doctor import doctor
 from .edit import erase, forget, remember
 from .evaluate import evaluation
 from .inspect import ls, ping, recall, show, stats
+from .keys import keys
 from .maintain import migrate, reembed, reindex, rotate
 from .mcp import mcp
 from .options import DEBUG, debug_option
@@ -24,7 +25,7 @@ SECTIONS: dict[str, list[click.Command]] = {
     "Look": [ls, show, stats, recall, ping],
     "Change": [remember, forget, erase],
     "Connect": [install, mcp, hook],
-    "Serve": [demo, serve, config],
+    "Serve": [demo, serve, config, keys],
     "Move": [export, import_, copy],
     "Maintain": [doctor, migrate, reembed, reindex, rotate],
     "Measure": [evaluation],

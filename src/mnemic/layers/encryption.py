@@ -285,7 +285,7 @@ def _is_metadata(record: Record) -> bool:
 async def open_beside(store: Store, url: str) -> Store:
     """Open the store at a URL for data from `store`: encrypted with the same keys, if that one is.
 
-    Raises as `registry.find` does, or a StoreError, such as StorePermissionError beside a restricted store.
+    Raises as `registry.find` does, or a StoreError, such as AccessDeniedError beside a restricted store.
     """
     require_whole(store, "another store beside it")
     parsed, backend = registry.find(url)

@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias, get_args
 from msgspec.structs import replace
 
 from ..checks import check_names, shown
-from ..errors import ClosedError, StorePermissionError
+from ..errors import AccessDeniedError, ClosedError
 from ..records import (
     API_KEY_KIND,
     AUDIT_KIND,
@@ -44,7 +44,7 @@ UNREAD = (*HIDDEN, ONCE_KIND)
 class RestrictedLayer(Layer):
     """Shows and changes only what is in one scope and below, as far as the rights go.
 
-    All methods raise StorePermissionError without the right; `close` leaves the store below open.
+    All methods raise AccessDeniedError without the right; `close` leaves the store below open.
     """
 
     def __init__(self, below: Store, scope: ScopePath, rights: Collection[Right] = RIGHTS) -> None:
@@ -61,11 +61,11 @@ class RestrictedLayer(Layer):
         return self._below.capabilities - {Capability.NEAREST}
 
     def require(self, right: Right) -> None:
-        """Raise StorePermissionError without this right, ClosedError after `close`."""
+        """Raise AccessDeniedError without this right, ClosedError after `close`."""
         if self._closed:
             raise ClosedError("this restricted memory is closed")
         if right not in self.rights:
-            raise StorePermissionError(f"this needs the right {right!r}; granted: {', '.join(sorted(self.rights))}")
+            raise AccessDeniedError(f"this needs the right {right!r}; granted: {', '.join(sorted(self.rights))}")
 
     def reach(self, scope: ScopePath, *, below: bool = True) -> ScopePath | None:
         """Return the part of a scope, and of those `below` it, that is visible; None if nothing is."""
@@ -78,13 +78,13 @@ class RestrictedLayer(Layer):
         return self.scope.holds(other.scope) and self.rights >= other.rights
 
     def check(self, ops: Sequence[Op]) -> None:
-        """Raise StorePermissionError unless all operations are allowed."""
+        """Raise AccessDeniedError unless all operations are allowed."""
         for op in ops:
             scope, kind, _ = place_of(op)
             if not self.scope.holds(scope):
-                raise StorePermissionError(f"scope {shown(scope.path)} is not within {shown(self.scope.path)}")
+                raise AccessDeniedError(f"scope {shown(scope.path)} is not within {shown(self.scope.path)}")
             if kind in HIDDEN or (kind == ONCE_KIND and not isinstance(op, Purge)):
-                raise StorePermissionError(f"the kind {kind!r} is reserved for internal records")
+                raise AccessDeniedError(f"the kind {kind!r} is reserved for internal records")
             self.require("erase" if isinstance(op, Purge) and (op.drop or not op.expired_only) else "write")
 
     async def write(self, write: Write) -> list[Outcome]:
@@ -142,15 +142,15 @@ def visible_root(store: Store) -> ScopePath:
 
 
 def require(store: Store, right: Right) -> None:
-    """Raise StorePermissionError if a store is restricted and lacks a right."""
+    """Raise AccessDeniedError if a store is restricted and lacks a right."""
     if isinstance(store, RestrictedLayer):
         store.require(right)
 
 
 def require_whole(store: Store, what: str) -> None:
-    """Raise StorePermissionError if a store is restricted, since `what` concerns all of it."""
+    """Raise AccessDeniedError if a store is restricted, since `what` concerns all of it."""
     if isinstance(store, RestrictedLayer):
-        raise StorePermissionError(f"{what} concerns the whole store, of which this memory may use only a part")
+        raise AccessDeniedError(f"{what} concerns the whole store, of which this memory may use only a part")
 
 
 async def _without_internal(records: Sequence[Record]) -> list[Record | None]:

@@ -1,42 +1,313 @@
-"""Who makes a request, and what they may do."""
+"""Who makes a request, and what they may do: API keys, JWTs, logins of the dashboard, and the open loopback.
+
+Everything is refused unless a credential allows it, with one exception: a server that only this machine can reach is
+open while its store has no keys and no JWT issuer is set. What a caller may see and change is not checked here: each
+request gets a memory that is restricted to its scope and rights.
+"""
 
 from __future__ import annotations
 
-from msgspec import Struct
-from starlette.types import ASGIApp, Receive, Scope, Send
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Collection
+from datetime import datetime
+from hmac import compare_digest
+from ipaddress import ip_address
+from time import monotonic
+from urllib.parse import urlsplit
 
+from msgspec import Struct
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ..checks import shown
+from ..errors import InvalidValueError, MnemicError
+from ..layers.audit import Acting
+from ..layers.restricted import RIGHTS
 from ..memory import AsyncMemory
 from ..records import ScopePath
+from .keys import ApiKey, ApiKeys, parse_key
+from .logins import Login, Logins, cookie_name
+from .problems import RequestError, problem_of
+from .settings import Settings, is_loopback
+from .tokens import TokenError, TokenVerifier
 
-RIGHTS = ("read", "write", "erase", "admin")
-"""Rights that a key can have."""
+__all__ = ["ACCESS", "RIGHTS", "Access", "AccessMiddleware", "Authenticator", "restricted"]
+
+LOG = logging.getLogger("mnemic.server")
 ACCESS = "mnemic.access"
 """Key of the `Access` in the ASGI scope of a request."""
+CACHED_SECONDS = 2.0
+"""How long a key is used before it is read again; one that is revoked elsewhere works for as long."""
+MAX_CACHED = 10_000
+"""How many keys are cached, unknown ones included."""
+MAX_READS = 16
+"""How many keys are read from the store at the same time."""
+PROBES = ("/live", "/ready")
+"""Paths that are answered under any host name, since a load balancer does not know the right one."""
+DASHBOARD = "/dashboard/"
+CLOSED = ("/dashboard/session", "/dashboard/logout")
+"""Paths below the dashboard that need a login; the others are its files, which are the same for everyone."""
+CHALLENGE = {"WWW-Authenticate": 'Bearer realm="mnemic"'}
+HEADERS = {
+    "Cache-Control": "private, no-cache",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+}
+"""Headers of every answer that has no others of that name."""
 
 
 class Access(Struct, frozen=True, kw_only=True):
-    """Who makes a request, the scope that they see, and their rights."""
+    """Who makes a request, the scope that they see, and their rights.
+
+    `key` identifies them for limits: the id of a key, the subject of a JWT, an address; None in the open mode.
+    """
 
     name: str
     scope: ScopePath = ScopePath()
     rights: frozenset[str] = frozenset(RIGHTS)
+    key: str | None = None
+    csrf: str | None = None
+    """The token of the login, if there is one."""
 
 
 OPEN = Access(name="loopback")
 
 
-class AccessMiddleware:
-    """Finds out who makes each request."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Set the access of a request on its ASGI scope, and serve it."""
-        scope[ACCESS] = OPEN
-        await self._app(scope, receive, send)
-
-
 def restricted(memory: AsyncMemory, access: Access) -> AsyncMemory:
     """Return the memory as this access may use it."""
-    return memory
+    return memory.restricted(access.scope, tuple(access.rights))  # type: ignore[arg-type]
+
+
+class Authenticator:
+    """Finds out who makes a request."""
+
+    def __init__(self, memory: AsyncMemory, settings: Settings) -> None:
+        """Raise InvalidValueError for settings that cannot be used."""
+        for origin in settings.allowed_origins:
+            parts = urlsplit(origin)
+            if f"{parts.scheme}://{parts.netloc}" != origin or parts.scheme not in ("http", "https"):
+                raise InvalidValueError(
+                    f"allowed_origins takes origins such as https://app.example.com, not {shown(origin)}"
+                )
+        self.keys = ApiKeys(memory)
+        self.logins = Logins()
+        self.tokens = None if settings.jwt_issuer is None else TokenVerifier(settings)
+        self._settings = settings
+        self._needs_key = settings.require_key or settings.exposed or self.tokens is not None
+        self._asked_at = float("-inf")
+        self._cached: OrderedDict[str, tuple[float, tuple[ApiKey, bytes] | None]] = OrderedDict()
+        self._reads = asyncio.Semaphore(MAX_READS)
+        self._used: dict[str, datetime] = {}
+        self._background: set[asyncio.Task[None]] = set()
+
+    async def prepare(self) -> None:
+        """Raise InvalidValueError if others can reach the server, and nobody could use it or anyone could."""
+        if self.tokens is not None and not await self.tokens.keys.read():
+            raise InvalidValueError("the public keys of the JWT issuer, jwt_jwks, cannot be read: see the log")
+        if self._settings.exposed and self.tokens is None:
+            now = self.keys.now()
+            if not any(key.is_valid(now) for key in await self.keys.list()):
+                raise InvalidValueError(
+                    f"the server would be reachable from other machines at {self._settings.host}, and its store has no "
+                    "valid keys: make one with `mnemic keys create`, or set jwt_issuer"
+                )
+
+    async def needs_key(self) -> bool:
+        """Return whether requests need a key; once they do, they do so until the server stops."""
+        now = monotonic()
+        if not self._needs_key and now - self._asked_at > CACHED_SECONDS:
+            self._needs_key = await self.keys.count() > 0
+            self._asked_at = now
+        return self._needs_key
+
+    async def authenticate(self, request: Request) -> Access:
+        """Return who makes a request; raises RequestError with status 401 or 403."""
+        if not await self.needs_key():
+            return OPEN
+        header = request.headers.get("authorization")
+        if header is not None:
+            scheme, _, credential = header.strip().partition(" ")
+            if scheme.lower() not in ("bearer", "token"):
+                raise _refused()
+            return await self._of(credential.strip())
+        if (sent := request.headers.get("x-api-key")) is not None:
+            return await self._of(sent.strip())
+        login = self.login_of(request)
+        if login is None:
+            raise RequestError(401, "A key is needed: send it as Authorization: Bearer …", CHALLENGE)
+        key = await self._valid(login.key)
+        if key is None:
+            raise _refused()
+        if not login.allows(request):
+            raise RequestError(403, "A change with a cookie needs the header X-CSRF-Token.")
+        return _access_of(key, login)
+
+    def login_of(self, request: Request) -> Login | None:
+        """Return the login of a request's cookie, if it has one."""
+        cookie = request.cookies.get(cookie_name(request))
+        return None if cookie is None else self.logins.find(cookie)
+
+    async def key_of(self, credential: str) -> ApiKey | None:
+        """Return the key that a text is, if it is valid."""
+        parsed = parse_key(credential)
+        if parsed is None:
+            return None
+        id, hash = parsed
+        found = await self._find(id)
+        if found is None or not compare_digest(hash, found[1]) or not found[0].is_valid(self.keys.now()):
+            return None
+        self._note_use(id)
+        return found[0]
+
+    def forget(self, id: str) -> None:
+        """Read a key that was changed again at its next use."""
+        self._cached.pop(id, None)
+        self._asked_at = float("-inf")
+
+    async def _of(self, credential: str) -> Access:
+        if self.tokens is not None and credential.count(".") == 2:
+            try:
+                claims = await self.tokens.verify(credential)
+            except TokenError as error:
+                LOG.info("a JWT was refused: %s", error)
+                raise _refused() from None
+            return Access(name=claims.subject, scope=claims.scope, rights=claims.rights, key=f"jwt {claims.subject}")
+        key = await self.key_of(credential)
+        if key is None:
+            raise _refused()
+        return _access_of(key)
+
+    async def _valid(self, id: str) -> ApiKey | None:
+        found = await self._find(id)
+        return found[0] if found is not None and found[0].is_valid(self.keys.now()) else None
+
+    async def _find(self, id: str) -> tuple[ApiKey, bytes] | None:
+        """Return a key and its hash, cached for a short time; raises a StoreError if the store cannot be read."""
+        cached = self._cached.get(id)
+        if cached is not None and monotonic() < cached[0]:
+            return cached[1]
+        async with self._reads:
+            cached = self._cached.get(id)  # which another request may have read meanwhile
+            if cached is not None and monotonic() < cached[0]:
+                return cached[1]
+            # The time before the read counts: a key that is revoked meanwhile is used no longer than promised.
+            until = monotonic() + CACHED_SECONDS
+            found = await self.keys.find(id)
+        self._cached[id] = until, found
+        self._cached.move_to_end(id)
+        if len(self._cached) > MAX_CACHED:
+            self._cached.popitem(last=False)
+        return found
+
+    def _note_use(self, id: str) -> None:
+        """Store, in the background and once an hour, that a key was used."""
+        hour = self.keys.now().replace(minute=0, second=0, microsecond=0)
+        if self._used.get(id) != hour:
+            self._used[id] = hour
+            task = asyncio.create_task(self._store_use(id, hour))
+            self._background.add(task)
+            task.add_done_callback(self._background.discard)
+
+    async def _store_use(self, id: str, hour: datetime) -> None:
+        try:
+            await self.keys.used(id, hour)
+        except MnemicError as error:
+            LOG.warning("the last use of a key could not be stored: %s", type(error).__name__)
+
+
+def _access_of(key: ApiKey, login: Login | None = None) -> Access:
+    return Access(
+        name=key.name,
+        scope=key.path,
+        rights=frozenset(key.rights),
+        key=key.id,
+        csrf=None if login is None else login.csrf,
+    )
+
+
+def _refused() -> RequestError:
+    """Return the same answer to every credential that is not valid, for whatever reason."""
+    headers = {"WWW-Authenticate": f'{CHALLENGE["WWW-Authenticate"]}, error="invalid_token"'}
+    return RequestError(401, "The key or token is not valid.", headers)
+
+
+class AccessMiddleware:
+    """Refuses requests from elsewhere and without a right to be here, and tells who makes the others."""
+
+    def __init__(self, app: ASGIApp, authenticator: Authenticator, settings: Settings, public: Collection[str]) -> None:
+        """Take the paths that are open to all."""
+        self._app = app
+        self._authenticator = authenticator
+        self._public = frozenset(public)
+        self._only_loopback = is_loopback(settings.host)
+        self._hosts = {"localhost", _bare(settings.host), *(_bare(name) for name in settings.allowed_hosts)}
+        self._origins = frozenset(settings.allowed_origins)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request with its access on the ASGI scope, or refuse it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(raw=message["headers"])
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        request = Request(scope)
+        client = request.client.host if request.client else None
+        try:
+            if scope["path"] not in PROBES:
+                self._check_host(request)
+                self._check_origin(request)
+            if self._is_public(scope["path"]):
+                access = Access(name="anyone", rights=frozenset(), key=f"address {client}")
+            else:
+                access = await self._authenticator.authenticate(request)
+        except Exception as error:
+            await problem_of(error)(scope, receive, with_headers)
+            return
+        scope[ACCESS] = access
+        with Acting(access.name, None, client):
+            await self._app(scope, receive, with_headers)
+
+    def _is_public(self, path: str) -> bool:
+        return path in self._public or (path.startswith(DASHBOARD) and path not in CLOSED)
+
+    def _check_host(self, request: Request) -> None:
+        """Raise RequestError unless the request names this server: a name that leads here may be an attacker's."""
+        host = _bare(request.headers.get("host", ""))
+        if host in self._hosts:
+            return
+        try:
+            # No attacker can make an address lead elsewhere.
+            if ip_address(host).is_loopback or not self._only_loopback:
+                return
+        except ValueError:
+            pass
+        raise RequestError(421, f"This server is not {shown(host)}: allowed_hosts lists its names.")
+
+    def _check_origin(self, request: Request) -> None:
+        """Raise RequestError for a request that a web page of another origin has made."""
+        origin = request.headers.get("origin")
+        if origin is not None:
+            same = urlsplit(origin).netloc.lower() == request.headers.get("host", "").lower()
+            if not same and origin not in self._origins:
+                raise RequestError(403, f"Pages of {shown(origin)} may not use this server: see allowed_origins.")
+            return
+        fetched = (request.headers.get("sec-fetch-site"), request.headers.get("sec-fetch-mode"))
+        if fetched[0] in ("cross-site", "same-site") and fetched[1] != "navigate":
+            raise RequestError(403, "Pages of another origin may not use this server.")
+
+
+def _bare(host: str) -> str:
+    """Return a host without its port and brackets, in lower case."""
+    host = host.strip().lower()
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0] if host.count(":") == 1 else host

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from importlib import import_module
 from pkgutil import iter_modules
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute, Route
 
 from ..memory import AsyncMemory
 from . import api, dashboard
-from .access import AccessMiddleware
+from .access import AccessMiddleware, Authenticator
 from .endpoint import ENDPOINTS, Endpoint, PathApp
 from .health import Readiness
 from .limits import Limiter, Limits
@@ -44,18 +46,32 @@ def build_app(memory: AsyncMemory, settings: Settings) -> Starlette:
         routes += dashboard.ROUTES
     figures = Figures()
     limiter = Limiter(settings, figures)
+    authenticator = Authenticator(memory, settings)
+    public = {"/", "/dashboard", *(one.path for one in all_endpoints() if one.right is None)}
     app = Starlette(
         routes=routes,
         middleware=[
             Middleware(Observing, figures, settings.access_log),
-            Middleware(AccessMiddleware),
+            *([Middleware(CORSMiddleware, **cors(settings))] if settings.allowed_origins else []),
+            Middleware(AccessMiddleware, authenticator, settings, public),
             Middleware(Limits, limiter),
         ],
         exception_handlers={HTTPException: answer_http_exception},
     )
     app.router.redirect_slashes = False
     app.state.figures, app.state.limiter, app.state.readiness = figures, limiter, Readiness(memory, settings)
+    app.state.authenticator = authenticator
     return app
+
+
+def cors(settings: Settings) -> dict[str, Any]:
+    """Return what web pages of the allowed origins may do: everything but send the dashboard's cookie."""
+    return {
+        "allow_origins": list(settings.allowed_origins),
+        "allow_methods": ["GET", "POST", "PUT", "PATCH", "DELETE"],
+        "allow_headers": ["Authorization", "Content-Type", "Idempotency-Key", "If-Match", "If-None-Match", "X-API-Key"],
+        "expose_headers": ["ETag", "Retry-After"],
+    }
 
 
 def _place(path: str) -> list[tuple[int, str]]:

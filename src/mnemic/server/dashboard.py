@@ -8,10 +8,10 @@ from pathlib import Path
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from .access import ACCESS, Access
+from . import logins
 
 FOLDER = Path(__file__).parent / "dashboard"
 TYPES = {
@@ -65,16 +65,9 @@ async def go_to_dashboard(request: Request) -> Response:
     return RedirectResponse("/dashboard/", headers=HEADERS)
 
 
-async def tell_session(request: Request) -> Response:
-    """Tell the dashboard who uses it, and what they may do."""
-    access: Access = request.scope[ACCESS]
-    told = {"name": access.name, "scope": access.scope.path, "rights": sorted(access.rights), "csrf": None}
-    return JSONResponse(told, headers={"Cache-Control": "no-store"})
-
-
 ROUTES = [
     Route("/", go_to_dashboard, methods=["GET"]),
     Route("/dashboard", go_to_dashboard, methods=["GET"]),
-    Route("/dashboard/session", tell_session, methods=["GET"]),
+    *logins.ROUTES,
     Route("/dashboard/{path:path}", serve_file, methods=["GET"]),
 ]

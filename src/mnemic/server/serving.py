@@ -107,11 +107,6 @@ async def _serve(
     say: Say,
     started: Callable[[str], None] | None,
 ) -> None:
-    if settings.exposed:
-        raise InvalidValueError(
-            f"the server would be open to everyone at {settings.host}: it needs keys or JWTs unless it serves this "
-            "machine alone"
-        )
     if settings.metrics:
         register_prometheus(operations())
     opening = open_async(
@@ -120,6 +115,7 @@ async def _serve(
     new = await _is_new(store)
     async with opening as memory:
         app = build_app(memory, settings)
+        await app.state.authenticator.prepare()
         address = _address(settings, listening)
 
         def tell() -> None:

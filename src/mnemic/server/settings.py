@@ -57,7 +57,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     jwt_issuer: Annotated[str | None, _about("issuer whose JWTs are accepted")] = None
     jwt_audience: Annotated[str | None, _about("audience that a JWT must be for")] = None
     jwt_jwks: Annotated[str | None, _about("URL or file of the issuer's public keys (JWKS)")] = None
-    jwt_scope_claim: Annotated[str, _about("claim with the scope that a JWT is for")] = "mnemic_scope"
+    jwt_scope: Annotated[str, _about("scope of a JWT; {claim} is one segment, {claim:path} several")] = (
+        "{mnemic_scope:path}"
+    )
     jwt_rights_claim: Annotated[str, _about("claim with the rights of a JWT")] = "mnemic_rights"
 
     rate: Annotated[float, Meta(ge=0, le=1_000_000), _about("requests a second for each key; 0 is no limit")] = 500.0

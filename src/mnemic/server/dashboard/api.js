@@ -45,6 +45,7 @@ export async function request(method, path, { query, body, headers, signal } = {
   } finally {
     count(-1);
   }
+  csrf = response.headers.get("X-CSRF-Token") ?? csrf; // the first key, made here, begins a session
   if (response.status === 401 && path !== "/dashboard/login") window.dispatchEvent(new Event("mnemic-signed-out"));
   if (!response.ok) throw new ApiError(response.status, await response.json().catch(() => ({ title: response.statusText })));
   return response;

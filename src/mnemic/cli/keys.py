@@ -1,0 +1,163 @@
+"""The command `keys`: create, list, expire and revoke the API keys of a server's store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .options import DURATION, SCOPE, TIME, StoreChoice, _Type, default_store_options, json_option, open_store
+from .output import brief, path, print_json, printable, table, time
+
+if TYPE_CHECKING:
+    from ..event_loop import Driver
+    from ..records import ScopePath
+    from ..server.keys import ApiKey, ApiKeys
+
+RIGHTS = ("read", "write", "erase", "admin")
+
+
+class ExpiryType(_Type):
+    """When a key expires: after a duration, at a time, or never."""
+
+    name = "WHEN"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return a time, a duration, or None for never."""
+        if not isinstance(value, str):
+            return value
+        if value == "never":
+            return None
+        if value == "now":
+            return timedelta(0)
+        return (DURATION if value[-1:] in "smhdw" else TIME).convert(value, param, ctx)
+
+
+EXPIRY = ExpiryType()
+
+
+@click.group()
+def keys() -> None:
+    """Create, list, expire and revoke API keys of a server.
+
+    A key is bound to a scope and to rights. The store has only a hash of it, so it is shown once, when it is created.
+    """
+
+
+@contextmanager
+def opened(store: StoreChoice, *, create: bool = False) -> Iterator[tuple[ApiKeys, Driver]]:
+    """Open the keys of a store; changes of them are in its audit log."""
+    from ..layers.audit import Audit
+    from ..server.keys import ApiKeys
+
+    with open_store(store, create=create, audit=Audit(actor="mnemic keys")) as memory:
+        yield ApiKeys(memory._async), memory._driver
+
+
+def moment(keys: ApiKeys, expiry: datetime | timedelta | None) -> datetime | None:
+    """Return when a key expires."""
+    return keys.now() + expiry if isinstance(expiry, timedelta) else expiry
+
+
+@keys.command()
+@click.argument("name")
+@click.option("--scope", type=SCOPE, required=True, help="What it is for: this scope and those below; / is all.")
+@click.option(
+    "--right", "rights", multiple=True, type=click.Choice(RIGHTS), default=("read", "write"), show_default=True,
+    help="What it allows; may be given again.",
+)  # fmt: skip
+@click.option("--expires", type=EXPIRY, default="never", show_default=True, help="After 30d, or at 2027-01-31.")
+@json_option
+@default_store_options
+def create(
+    store: StoreChoice, name: str, scope: ScopePath, rights: tuple[str, ...], expires: Any, as_json: bool
+) -> None:
+    """Create a key, and print it this once.
+
+    NAME tells whose it is: the audit log shows it as the actor of a change.
+    """
+    with opened(store, create=True) as (known, driver):
+        made = driver.run(known.create(name, scope, rights, moment(known, expires)))
+    if as_json:
+        print_json({**as_dict(made.key), "secret": made.secret})
+        return
+    click.echo(made.secret)
+    until = "does not expire" if made.key.expires is None else f"expires {time(made.key.expires)}"
+    told = f"{printable(name)}: {', '.join(made.key.rights)} in {path(made.key.scope)}, {until}"
+    click.echo(f"{told}. It is not shown again.", err=True)
+
+
+@keys.command("list")
+@click.option("--all", "everything", is_flag=True, help="Also list revoked keys.")
+@json_option
+@default_store_options
+def list_(store: StoreChoice, everything: bool, as_json: bool) -> None:
+    """List the keys, oldest first."""
+    with opened(store) as (known, driver):
+        found, now = driver.run(known.list(revoked=everything)), known.now()
+    if as_json:
+        print_json([as_dict(key) for key in found])
+        return
+    rows = [
+        [
+            key.id, brief(key.name, 30), path(key.scope), ", ".join(key.rights), time(key.created), time(key.last_used),
+            state(key, now),
+        ]
+        for key in found
+    ]  # fmt: skip
+    for line in table(("id", "name", "scope", "rights", "created", "last used", "state"), rows, left=tuple(range(7))):
+        click.echo(line)
+
+
+@keys.command()
+@click.argument("id")
+@click.argument("when", type=EXPIRY)
+@json_option
+@default_store_options
+def expire(store: StoreChoice, id: str, when: Any, as_json: bool) -> None:
+    """Set when a key expires.
+
+    WHEN is a duration from now such as 30d, a time such as 2027-01-31, now, or never.
+    """
+    with opened(store) as (known, driver):
+        key, now = driver.run(known.expire(id, moment(known, when))), known.now()
+    report(key, now, as_json)
+
+
+@keys.command()
+@click.argument("ids", metavar="ID...", nargs=-1, required=True)
+@json_option
+@default_store_options
+def revoke(store: StoreChoice, ids: tuple[str, ...], as_json: bool) -> None:
+    """Revoke keys for good, on running servers within a few seconds."""
+    with opened(store) as (known, driver):
+        for id in ids:
+            report(driver.run(known.revoke(id)), known.now(), as_json)
+
+
+def report(key: ApiKey, now: datetime, as_json: bool) -> None:
+    """Print a key that was changed."""
+    if as_json:
+        print_json(as_dict(key))
+    else:
+        click.echo(f"{key.id} {printable(key.name)}: {state(key, now)}")
+
+
+def state(key: ApiKey, now: datetime) -> str:
+    """Return whether a key can be used, and until when."""
+    if key.revoked is not None:
+        return f"revoked {time(key.revoked)}"
+    if key.expires is None:
+        return "valid"
+    return f"{'valid until' if key.is_valid(now) else 'expired'} {time(key.expires)}"
+
+
+def as_dict(key: ApiKey) -> dict[str, Any]:
+    """Return a key as JSON types."""
+    from msgspec import to_builtins
+
+    found: dict[str, Any] = to_builtins(key)
+    return found

@@ -1,0 +1,601 @@
+"""Who may use the server: keys, JWTs, logins, host names and origins; everything else is refused."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+from time import monotonic
+from typing import Any
+
+import httpx
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from jwt.algorithms import ECAlgorithm, RSAAlgorithm
+
+import mnemic
+from http_server import serving
+from mnemic.errors import InvalidValueError
+from mnemic.records import ScopePath
+from mnemic.server import access, logins, tokens
+from mnemic.server.access import RIGHTS
+from mnemic.server.keys import ApiKeys, NewKey, parse_key
+from mnemic.server.serving import serve
+from mnemic.server.settings import Settings, load
+from mnemic.server.tokens import check_template, fill_template, parse_jwks, rights_of
+
+NOTES = "/api/v1/notes"
+STATS = "/api/v1/stats"
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'memory.db'}?synchronous=normal"
+
+
+def make_key(url: str, scope: str = "", rights: Sequence[str] = RIGHTS, **options: Any) -> NewKey:
+    """Create a key as `mnemic keys create` does."""
+    with mnemic.open(url) as memory:
+        return memory._driver.run(ApiKeys(memory._async).create("bot", scope, rights, **options))
+
+
+def change_key(url: str, change: str, *arguments: Any) -> None:
+    with mnemic.open(url) as memory:
+        memory._driver.run(getattr(ApiKeys(memory._async), change)(*arguments))
+
+
+def bearer(credential: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {credential}"}
+
+
+# ------------------------------------------------------------ the open loopback
+
+
+def test_without_keys_loopback_is_open_and_closes_with_the_first_key(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access, "CACHED_SECONDS", -1.0)
+    with serving(url) as client:
+        assert client.put(f"{NOTES}/a", json={"value": 1}).status_code == 201
+        assert client.get(f"{NOTES}/a", headers={"Authorization": "Token m0-anything"}).status_code == 200
+        made = make_key(url)
+        refused = client.get(f"{NOTES}/a")
+        assert (refused.status_code, refused.headers["WWW-Authenticate"]) == (401, 'Bearer realm="mnemic"')
+        assert client.get(f"{NOTES}/a", headers=bearer(made.secret)).json()["value"] == 1
+        change_key(url, "revoke", made.key.id)
+        assert client.get(f"{NOTES}/a").status_code == 401
+    with serving(url) as client:  # revoked keys keep it closed
+        assert client.get(f"{NOTES}/a").status_code == 401
+
+
+@pytest.mark.parametrize(
+    "settings", [Settings(require_key=True), Settings(host="0.0.0.0"), Settings(allowed_hosts=("a",))]
+)
+def test_a_server_that_needs_keys_is_closed_without_any(settings: Settings) -> None:
+    with serving(settings=settings) as client:
+        assert client.get(STATS).status_code == 401
+        assert client.post("/api/v1/keys", json={"name": "a", "rights": list(RIGHTS)}).status_code == 401
+        assert client.get("/live").status_code == client.get("/ready").status_code == 200
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_a_server_for_others_does_not_start_without_valid_keys(url: str, host: str) -> None:
+    old = make_key(url, expires=datetime.now(UTC) + timedelta(days=1))
+    change_key(url, "expire", old.key.id, datetime.now(UTC))
+    change_key(url, "revoke", make_key(url).key.id)
+    with pytest.raises(InvalidValueError, match="no valid keys"):
+        serve(Settings(host=host, port=0, metrics=False), url, None, print, None)
+
+
+def test_a_misspelt_setting_opens_no_door() -> None:
+    for variable in ("MNEMIC_REQUIRE_KEYS", "MNEMIC_JWT_ISSUERS", "MNEMIC_ALLOW_ORIGINS"):
+        with pytest.raises(InvalidValueError, match="unknown variable"):
+            load({}, {variable: "x"})
+    with pytest.raises(InvalidValueError, match="MNEMIC_REQUIRE_KEY"):
+        load({}, {"MNEMIC_REQUIRE_KEY": "maybe"})
+
+
+# ------------------------------------------------------------ keys
+
+
+def test_a_key_is_sent_in_any_of_three_ways(url: str) -> None:
+    secret = make_key(url).secret
+    with serving(url) as client:
+        for headers in (bearer(secret), {"Authorization": f"token {secret}"}, {"X-API-Key": secret}):
+            assert client.get(STATS, headers=headers).status_code == 200
+
+
+def test_every_invalid_credential_has_the_same_answer(url: str) -> None:
+    expired = make_key(url, expires=datetime.now(UTC) + timedelta(days=1))
+    change_key(url, "expire", expired.key.id, datetime.now(UTC))
+    revoked, valid = make_key(url), make_key(url)
+    change_key(url, "revoke", revoked.key.id)
+    secret = valid.secret
+    wrong = [
+        expired.secret,
+        revoked.secret,
+        secret[:-1] + ("0" if secret[-1] != "0" else "1"),
+        secret[:-1],
+        secret + "0",
+        secret.upper(),
+        secret.replace("mnk_", "mnk-"),
+        f"mnk_{'0' * 16}_{'0' * 64}",
+        f"mnk_{valid.key.id}_{'0' * 64}",
+        "x" * 5000,
+        "a.b.c",
+        "../../etc/passwd",
+    ]
+    with serving(url) as client:
+        answers = {
+            (found.status_code, found.content, found.headers["WWW-Authenticate"])
+            for credential in wrong
+            for headers in (bearer(credential), {"X-API-Key": credential})
+            for found in [client.get(STATS, headers=headers)]
+        }
+        assert len(answers) == 1
+        assert next(iter(answers))[0] == 401
+        for header in ("Basic YTpi", "Bearer", secret, f"Bearer {secret} {secret}"):
+            assert client.get(STATS, headers={"Authorization": header}).status_code == 401
+
+
+def test_the_store_has_no_key_and_nothing_else_shows_it(url: str, tmp_path: Path) -> None:
+    made = make_key(url, "acme")
+    secret = made.secret.rpartition("_")[2]
+    content = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    assert secret.encode() not in content
+    with mnemic.open(url, audit=True) as memory:
+        assert memory.stats().items == 0
+        assert memory.scope().erase(dry_run=True) == 0
+        memory.scope().erase()
+        memory.scope("acme").erase()
+        memory.export_to(tmp_path / "all.jsonl")
+        assert "api-key" not in (tmp_path / "all.jsonl").read_text()
+        assert [key.id for key in memory._driver.run(ApiKeys(memory._async).list())] == [made.key.id]
+    copied = f"sqlite:///{tmp_path / 'copy.db'}"
+    with mnemic.open(url) as memory:
+        memory.scope("acme").remember("tea")
+    mnemic.copy(url, copied, scope="acme")
+    with mnemic.open(copied) as memory:
+        assert memory._driver.run(ApiKeys(memory._async).list()) == []
+    mnemic.copy(url, f"{copied}2")
+    with mnemic.open(f"{copied}2") as memory:
+        assert [key.id for key in memory._driver.run(ApiKeys(memory._async).list())] == [made.key.id]
+
+
+def test_a_key_that_is_revoked_elsewhere_stops_within_seconds(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert access.CACHED_SECONDS <= 5
+    made = make_key(url)
+    moment = [0.0]
+    monkeypatch.setattr(access, "monotonic", lambda: moment[0])
+    with serving(url) as client:
+        assert client.get(STATS, headers=bearer(made.secret)).status_code == 200
+        change_key(url, "revoke", made.key.id)
+        moment[0] += access.CACHED_SECONDS
+        assert client.get(STATS, headers=bearer(made.secret)).status_code == 401
+
+
+def test_a_key_that_is_revoked_on_the_server_stops_at_once(url: str) -> None:
+    admin, other = make_key(url), make_key(url, "acme", ["read"])
+    with serving(url) as client:
+        assert client.get(STATS, headers=bearer(other.secret)).status_code == 200
+        soon = {"expires": (datetime.now(UTC) - timedelta(seconds=1)).isoformat()}
+        path = f"/api/v1/keys/{other.key.id}"
+        assert client.patch(path, json=soon, headers=bearer(admin.secret)).status_code == 200
+        assert client.get(STATS, headers=bearer(other.secret)).status_code == 401
+        assert client.patch(path, json={"expires": None}, headers=bearer(admin.secret)).status_code == 200
+        assert client.get(STATS, headers=bearer(other.secret)).status_code == 200
+        assert client.delete(path, headers=bearer(admin.secret)).status_code == 204
+        assert client.get(STATS, headers=bearer(other.secret)).status_code == 401
+        assert client.patch(path, json={"expires": None}, headers=bearer(admin.secret)).status_code == 400
+        listed = client.get("/api/v1/keys", headers=bearer(admin.secret)).json()["items"]
+        assert [key["id"] for key in listed] == [admin.key.id]
+        listed = client.get("/api/v1/keys?revoked=true", headers=bearer(admin.secret)).json()["items"]
+        assert {key["id"] for key in listed} == {admin.key.id, other.key.id}
+
+
+def test_an_admin_of_a_scope_only_has_the_keys_of_that_scope(url: str) -> None:
+    root, mine = make_key(url), make_key(url, "acme", ["read", "admin"])
+    below, beside = make_key(url, "acme/alice", ["read"]), make_key(url, "acme2", ["read"])
+    with serving(url) as client:
+        client.headers.update(bearer(mine.secret))
+        listed = client.get("/api/v1/keys").json()["items"]
+        assert {key["id"] for key in listed} == {mine.key.id, below.key.id}
+        assert "secret" not in listed[0]
+        assert "hash" not in listed[0]
+        missing = client.delete(f"/api/v1/keys/{'0' * 16}")
+        for key in (root, beside):
+            for answer in (
+                client.delete(f"/api/v1/keys/{key.key.id}"),
+                client.patch(f"/api/v1/keys/{key.key.id}", json={"expires": None}),
+            ):
+                assert answer.status_code == 404
+                assert answer.text.replace(key.key.id, "0" * 16) == missing.text
+        for body in (
+            {"scope": "", "rights": ["read"]},
+            {"scope": "acme2", "rights": ["read"]},
+            {"scope": "acme", "rights": ["read", "write"]},
+            {"scope": "acme/alice", "rights": ["erase"]},
+        ):
+            assert client.post("/api/v1/keys", json={"name": "x", **body}).status_code == 403
+        wrong: dict[str, Any]
+        for wrong in ({"rights": []}, {"rights": ["reed"]}, {"scope": "a//b", "rights": ["read"]}, {}):
+            assert client.post("/api/v1/keys", json={"name": "x", **wrong}).status_code == 400
+        made = client.post("/api/v1/keys", json={"name": "x", "rights": ["read"]}).json()
+        assert (made["scope"], made["rights"]) == ("acme", ["read"])
+        assert client.get(STATS, headers=bearer(made["secret"])).status_code == 200
+        assert client.get("/api/v1/keys", headers=bearer(made["secret"])).status_code == 403
+
+
+def test_the_last_use_is_stored_to_the_hour_and_without_audit_entries(url: str) -> None:
+    made = make_key(url)
+    with serving(url, audit=True) as client:
+        for _ in range(3):
+            assert client.get(STATS, headers=bearer(made.secret)).status_code == 200
+        found = client.get("/api/v1/keys", headers=bearer(made.secret)).json()["items"][0]["last_used"]
+    used = datetime.fromisoformat(found)
+    assert (used.minute, used.second, used.microsecond) == (0, 0, 0)
+    with mnemic.open(url, audit=True) as memory:
+        assert memory.audit_trail() == []
+
+
+def test_the_audit_log_has_the_name_of_the_key_and_the_address(url: str) -> None:
+    made = make_key(url)
+    with serving(url, audit=True) as client:
+        client.put(f"{NOTES}/a", json={"value": 1}, headers=bearer(made.secret))
+    with mnemic.open(url, audit=True) as memory:
+        (entry,) = memory.audit_trail()
+    assert (entry.actor, entry.address, entry.key) == ("bot", "127.0.0.1", "a")
+
+
+def test_a_key_has_a_form_of_its_own() -> None:
+    id, secret = "0123456789abcdef", "f" * 64
+    found = parse_key(f"mnk_{id}_{secret}")
+    assert found is not None
+    assert found[0] == id
+    assert secret.encode() not in found[1]
+    assert parse_key(f"mnk_{id}_{secret}\n") is None
+
+
+# ------------------------------------------------------------ where requests come from
+
+
+def test_a_name_that_is_not_the_servers_is_refused() -> None:
+    with serving() as client:
+        port = client.base_url.port
+        for host in ("localhost", f"127.0.0.1:{port}", "[::1]:80", "LOCALHOST:1"):
+            assert client.get(STATS, headers={"Host": host}).status_code == 200
+        for host in (
+            "evil.example",
+            f"evil.example:{port}",
+            "127.0.0.1.evil.example",
+            "192.168.1.5",
+            "",
+            "localhost.evil",
+        ):
+            assert client.get(STATS, headers={"Host": host}).status_code == 421
+            assert client.get("/dashboard/", headers={"Host": host}).status_code == 421
+        assert client.get("/live", headers={"Host": "10.0.0.7"}).status_code == 200
+
+
+def test_allowed_hosts_are_served(url: str) -> None:
+    made = make_key(url)
+    with serving(url, settings=Settings(host="0.0.0.0", allowed_hosts=("memory.example.com",))) as client:
+        client.headers.update(bearer(made.secret))
+        for host, status in (("memory.example.com", 200), ("192.168.1.5:7676", 200), ("evil.example", 421)):
+            assert client.get(STATS, headers={"Host": host}).status_code == status
+
+
+def test_pages_of_other_origins_are_refused() -> None:
+    with serving() as client:
+        own = str(client.base_url).rstrip("/")
+        for headers in (
+            {"Origin": "https://evil.example"},
+            {"Origin": "null"},
+            {"Origin": own.replace("http", "http") + "1"},
+            {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"},
+            {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "cors"},
+        ):
+            assert client.post("/api/v1/recall", json={"query": "x"}, headers=headers).status_code == 403
+            assert client.get(STATS, headers=headers).status_code == 403
+        for headers in (
+            {"Origin": own},
+            {"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "cors"},
+            {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"},
+        ):
+            found = client.get(STATS, headers=headers)
+            assert (found.status_code, found.headers.get("Access-Control-Allow-Origin")) == (200, None)
+        preflight = {"Origin": "https://evil.example", "Access-Control-Request-Method": "GET"}
+        assert client.options(STATS, headers=preflight).status_code == 403
+
+
+def test_an_allowed_origin_can_call_the_api_without_the_cookie() -> None:
+    app = "https://app.example.com"
+    with serving(settings=Settings(allowed_origins=(app,))) as client:
+        found = client.get(STATS, headers={"Origin": app})
+        assert (found.status_code, found.headers["Access-Control-Allow-Origin"]) == (200, app)
+        assert "Access-Control-Allow-Credentials" not in found.headers
+        asked = {"Access-Control-Request-Method": "PUT", "Access-Control-Request-Headers": "authorization"}
+        assert client.options(STATS, headers={"Origin": app, **asked}).status_code == 200
+        assert client.get(STATS, headers={"Origin": f"{app}.evil"}).status_code == 403
+    for origin in ("*", "app.example.com", "https://a/b", "null"):
+        with (
+            pytest.raises(InvalidValueError, match="allowed_origins"),
+            serving(settings=Settings(allowed_origins=(origin,))) as client,
+        ):
+            client.get(STATS)
+
+
+# ------------------------------------------------------------ logins of the dashboard
+
+
+def log_in(client: httpx.Client, key: str) -> str:
+    """Log in; return the CSRF token."""
+    answer = client.post("/dashboard/login", json={"key": key})
+    assert answer.status_code == 204, answer.text
+    token: str = client.get("/dashboard/session").json()["csrf"]
+    return token
+
+
+def test_a_login_changes_a_key_for_a_cookie_that_scripts_cannot_read(url: str) -> None:
+    made = make_key(url, "acme", ["read", "write"])
+    with serving(url) as client:
+        assert client.get("/dashboard/session").status_code == 401
+        assert client.get("/dashboard/").status_code == 200
+        assert client.post("/dashboard/login", json={"key": made.secret[:-1]}).status_code == 401
+        answer = client.post("/dashboard/login", json={"key": made.secret})
+        cookie = answer.headers["Set-Cookie"].lower()
+        assert all(part in cookie for part in ("httponly", "samesite=strict", "max-age=43200", "path=/"))
+        assert "secure" not in cookie
+        assert made.secret not in cookie
+        told = client.get("/dashboard/session").json()
+        assert told == {
+            "id": made.key.id, "name": "bot", "scope": "acme", "rights": ["read", "write"], "csrf": told["csrf"],
+        }  # fmt: skip
+        assert client.get(STATS).json()["scope"] == "acme"
+
+
+def test_a_change_with_a_cookie_needs_the_csrf_token(url: str) -> None:
+    made = make_key(url)
+    with serving(url) as client:
+        token = log_in(client, made.secret)
+        write = {"json": {"value": 1}}
+        for headers in ({}, {"X-CSRF-Token": ""}, {"X-CSRF-Token": "é".encode()}, {"X-CSRF-Token": token[:-1]}):
+            assert client.put(f"{NOTES}/a", **write, headers=headers).status_code == 403  # type: ignore[arg-type]
+        assert client.put(f"{NOTES}/a", **write, headers={"X-CSRF-Token": token}).status_code == 201  # type: ignore[arg-type]
+        assert client.post("/dashboard/logout").status_code == 403
+        assert client.post("/dashboard/logout", headers={"X-CSRF-Token": token}).status_code == 204
+        assert client.get(STATS).status_code == 401
+
+
+def test_a_login_ends_with_its_key_and_its_time(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, admin = make_key(url), make_key(url)
+    with serving(url) as client:
+        log_in(client, made.secret)
+        assert client.get(STATS).status_code == 200
+        assert client.delete(f"/api/v1/keys/{made.key.id}", headers=bearer(admin.secret)).status_code == 204
+        assert client.get(STATS).status_code == 401
+        log_in(client, admin.secret)
+        later = monotonic() + logins.HOURS * 3600 + 1
+        monkeypatch.setattr(logins, "monotonic", lambda: later)
+        assert client.get(STATS).status_code == 401
+
+
+def test_logins_are_bounded() -> None:
+    known = logins.Logins()
+    first = known.begin("other")
+    mine = [known.begin("mine") for _ in range(3 * logins.MAX_SESSIONS_PER_KEY)]
+    assert [known.find(one) is not None for one in mine] == [False] * 40 + [True] * 20
+    assert known.find(first) is not None
+
+
+def test_the_dashboard_goes_on_with_the_first_key_that_it_makes(url: str) -> None:
+    with serving(url) as client:
+        browser = {"Sec-Fetch-Site": "same-origin"}
+        limited = client.post("/api/v1/keys", json={"name": "a", "scope": "acme", "rights": ["read"]}, headers=browser)
+        assert (limited.status_code, "first key" in limited.text) == (400, True)
+        made = client.post("/api/v1/keys", json={"name": "a", "rights": list(RIGHTS)}, headers=browser)
+        assert made.status_code == 201
+        assert client.get("/api/v1/keys").json()["items"][0]["name"] == "a"
+        token = made.headers["X-CSRF-Token"]
+        assert client.put(f"{NOTES}/a", json={"value": 1}, headers={"X-CSRF-Token": token}).status_code == 201
+        client.cookies.clear()
+        assert client.get(STATS).status_code == 401
+        assert client.get(STATS, headers=bearer(made.json()["secret"])).status_code == 200
+
+
+# ------------------------------------------------------------ JWTs
+
+RSA_KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+EC_KEY = ec.generate_private_key(ec.SECP256R1())
+ISSUER, AUDIENCE = "https://login.example.com/", "mnemic"
+
+
+def jwks(**keys: Any) -> str:
+    """Return public keys by their ids as a JWKS."""
+    listed = []
+    for id, key in keys.items():
+        algorithm = RSAAlgorithm if isinstance(key, rsa.RSAPrivateKey) else ECAlgorithm
+        listed.append({**algorithm.to_jwk(key.public_key(), as_dict=True), "kid": id, "use": "sig"})
+    return json.dumps({"keys": listed})
+
+
+def token(key: Any = RSA_KEY, kid: str | None = "a", alg: str = "RS256", **claims: Any) -> str:
+    given = {
+        "iss": ISSUER, "aud": AUDIENCE, "sub": "alice", "org": "acme", "scope": "openid mnemic:read mnemic:write",
+        "exp": datetime.now(UTC) + timedelta(minutes=5), **claims,
+    }  # fmt: skip
+    given = {name: value for name, value in given.items() if value is not None}
+    return jwt.encode(given, key, alg, headers={"kid": kid} if kid is not None else None)
+
+
+@pytest.fixture
+def jwt_client(tmp_path: Path, url: str) -> Iterator[httpx.Client]:
+    file = tmp_path / "jwks.json"
+    file.write_text(jwks(a=RSA_KEY, b=EC_KEY))
+    settings = Settings(
+        jwt_issuer=ISSUER,
+        jwt_audience=AUDIENCE,
+        jwt_jwks=str(file),
+        jwt_scope="t/{org}/{sub}",
+        jwt_rights_claim="scope",
+    )
+    with serving(url, settings=settings) as client:
+        yield client
+
+
+def test_a_jwt_has_the_scope_and_rights_of_its_claims(jwt_client: httpx.Client) -> None:
+    for given in (token(), token(EC_KEY, "b", "ES256"), token(alg="PS512")):
+        found = jwt_client.get(STATS, headers=bearer(given))
+        assert (found.status_code, found.json()["scope"]) == (200, "t/acme/alice")
+    headers = bearer(token())
+    assert jwt_client.put(f"{NOTES}/a", json={"value": 1}, headers=headers).status_code == 201
+    assert jwt_client.get(f"{NOTES}/a", headers=headers, params={"scope": "t/acme/bob"}).status_code == 404
+    refused = jwt_client.put(f"{NOTES}/a", json={"value": 1}, headers=headers, params={"scope": "t/acme/bob"})
+    assert refused.status_code == 403
+    assert jwt_client.post("/api/v1/erase", json={}, headers=headers).status_code == 403
+    assert jwt_client.get("/api/v1/keys", headers=headers).status_code == 403
+    assert jwt_client.get(STATS).status_code == 401
+
+
+def forged(header: dict[str, Any], claims: dict[str, Any], signature: bytes = b"") -> str:
+    parts = [json.dumps(header, default=str).encode(), json.dumps(claims, default=str).encode(), signature]
+    return ".".join(base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in parts)
+
+
+def test_a_jwt_with_any_flaw_is_refused(jwt_client: httpx.Client) -> None:
+    now = datetime.now(UTC)
+    pem = RSA_KEY.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    good = jwt.decode(token(), options={"verify_signature": False})
+    other = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    hmac_key = __import__("hmac").new(pem, b"", "sha256").digest()
+    flawed = {
+        "expired": token(exp=now - timedelta(minutes=1)),
+        "no expiry": token(exp=None),
+        "odd expiry": forged({"alg": "RS256", "kid": "a"}, {**good, "exp": "soon"}),
+        "not yet valid": token(nbf=now + timedelta(minutes=5)),
+        "issuer": token(iss="https://login.example.com"),
+        "no issuer": token(iss=None),
+        "audience": token(aud="other"),
+        "no audience": token(aud=None),
+        "another key": token(other),
+        "unknown kid": token(kid="c"),
+        "no kid among several": token(kid=None),
+        "kid of another type": token(kid="b"),
+        "alg none": forged({"alg": "none", "kid": "a"}, good),
+        "alg None": forged({"alg": "None", "kid": "a"}, good),
+        "no alg": forged({"kid": "a"}, good),
+        "public key as secret": forged({"alg": "HS256", "kid": "a"}, good, hmac_key),
+        "crit": jwt.encode(good, RSA_KEY, "RS256", headers={"kid": "a", "crit": ["x"], "x": 1}),
+        "no scope claim": token(org=None),
+        "scope claim with a slash": token(org="acme/bob"),
+        "scope claim that is a list": token(org=["acme"]),
+        "empty scope claim": token(org=""),
+        "control characters": token(org="a\nb"),
+        "no rights": token(scope="openid"),
+        "no rights claim": token(scope=None),
+        "unknown right": token(scope="mnemic:read mnemic:everything"),
+        "odd rights": token(scope={"read": True}),
+        "too long": token(filler="x" * 20_000),
+        "not a JWT": "a.b.c",
+    }
+    refused = jwt_client.get(STATS, headers=bearer(f"mnk_{'0' * 16}_{'0' * 64}"))
+    for flaw, given in flawed.items():
+        found = jwt_client.get(STATS, headers=bearer(given))
+        assert (flaw, found.status_code, found.content) == (flaw, 401, refused.content)
+
+
+def test_public_keys_are_read_again_for_an_unknown_one_but_not_too_often(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    served = [jwks(a=RSA_KEY)]
+
+    class Issuer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(200 if served[0] else 500)
+            self.end_headers()
+            self.wfile.write(served[0].encode())
+
+        def log_message(self, *arguments: Any) -> None:
+            pass
+
+    issuer = HTTPServer(("127.0.0.1", 0), Issuer)
+    thread = Thread(target=issuer.serve_forever)
+    thread.start()
+    moment = [1000.0]
+    monkeypatch.setattr(tokens, "monotonic", lambda: moment[0])
+    settings = Settings(
+        jwt_issuer=ISSUER, jwt_audience=AUDIENCE, jwt_jwks=f"http://127.0.0.1:{issuer.server_port}/jwks",
+        jwt_scope="{sub}", jwt_rights_claim="scope",
+    )  # fmt: skip
+
+    def status(given: str) -> int:
+        return client.get(STATS, headers=bearer(given)).status_code
+
+    try:
+        with serving(url, settings=settings) as client:
+            assert [status(token()) for _ in range(3)] == [200] * 3
+            assert len(asked) == 1
+            served[0] = jwks(b=EC_KEY)
+            new = token(EC_KEY, "b", "ES256")
+            assert [status(new) for _ in range(5)] == [401] * 5  # it was just read
+            moment[0] += tokens.REFETCH_SECONDS + 1
+            assert (status(new), len(asked)) == (200, 2)
+            assert [status(token(kid=f"x{n}")) for n in range(20)] == [401] * 20
+            assert len(asked) == 2
+            moment[0] += tokens.VERIFIED_SECONDS + 1
+            assert status(token()) == 401  # its public key is gone
+            served[0] = ""
+            moment[0] += tokens.FRESH_SECONDS + 1
+            assert status(new) == 200  # the issuer is down for a while
+            moment[0] += tokens.STALE_SECONDS
+            assert status(new) == 503
+    finally:
+        issuer.shutdown()
+        issuer.server_close()
+        thread.join()
+
+
+def test_a_server_does_not_start_without_the_public_keys(url: str, tmp_path: Path) -> None:
+    for location, complaint in ((str(tmp_path / "none.json"), "cannot be read"), ("http://a.example/jwks", "https://")):
+        settings = Settings(jwt_issuer=ISSUER, jwt_audience=AUDIENCE, jwt_jwks=location, port=0, metrics=False)
+        with pytest.raises(InvalidValueError, match=complaint):
+            serve(settings, url, None, print, None)
+
+
+def test_templates_of_scopes() -> None:
+    claims = {"sub": "alice", "org": "acme", "path": "a/b", "up": "../x", "n": 3}
+    assert fill_template("t/{org}/{sub}", claims) == ScopePath("t/acme/alice")
+    assert fill_template("u-{sub}", claims) == ScopePath("u-alice")
+    assert fill_template("t/{path:path}/c", claims) == ScopePath("t/a/b/c")
+    for template in ("{path}", "{none}", "{n}", "{up}", "u-{path:path}", "{none:path}"):
+        with pytest.raises(InvalidValueError, match="claim"):
+            fill_template(template, claims)
+    for template in ("", "acme", "{}", "a//{sub}", "{sub}/", "{sub", "{a}{"):
+        with pytest.raises(InvalidValueError):
+            check_template(template)
+
+
+def test_rights_of_claims() -> None:
+    assert rights_of({"r": ["read", "erase"]}, "r") == {"read", "erase"}
+    assert rights_of({"scp": "email mnemic:admin read"}, "scp") == {"admin"}
+    for given in (None, "", [], "reed", ["read", 3], {"read": 1}, "read everything"):
+        with pytest.raises(tokens.TokenError):
+            rights_of({"r": given}, "r")
+
+
+def test_only_public_keys_for_signatures_are_taken() -> None:
+    secret = {"kty": "oct", "k": "c2VjcmV0", "kid": "s"}
+    own = json.loads(jwks(a=RSA_KEY))["keys"][0]
+    assert set(parse_jwks(json.dumps({"keys": [secret, own, {**own, "kid": "e", "use": "enc"}]}).encode())) == {
+        "a",
+        None,
+    }
+    for content in (b"", b"[]", b"{}", b'{"keys": 1}', json.dumps({"keys": [secret]}).encode(), b" " * 2_000_000):
+        with pytest.raises(ValueError, match=r"JWKS|JSON"):
+            parse_jwks(content)

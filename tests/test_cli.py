@@ -392,19 +392,27 @@ def test_the_help_loads_nothing_heavy() -> None:
 
 # The page
 
+COMMANDS = {
+    f"{name} {inner}".strip(): found
+    for name, command in main.commands.items()
+    for inner, found in (command.commands if isinstance(command, click.Group) else {"": command}).items()
+}
+"""All commands, by what is typed."""
 
-@pytest.mark.parametrize("command", main.commands.values(), ids=lambda command: command.name)
-def test_every_command_and_option_is_documented(command: click.Command) -> None:
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_and_option_is_documented(name: str) -> None:
+    command = COMMANDS[name]
     text = DOCUMENT.read_text()
     page, _, sections = text.partition("\n## Look")
-    section = next(part for part in sections.split("\n### ") if f"`mnemic {command.name}" in part.partition("\n")[0])
+    section = next(part for part in sections.split("\n### ") if f"`mnemic {name}" in part.partition("\n")[0])
     coded = " ".join(re.findall(r"`[^`\n]+`", page + section))
     for option in command.params:  # the flags of settings are on another page
-        for name in option.opts if isinstance(option, click.Option) else ():
-            assert re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", coded), f"{command.name} {name}"
+        for flag in option.opts if isinstance(option, click.Option) else ():
+            assert re.search(rf"(?<![\w-]){re.escape(flag)}(?![\w-])", coded), f"{name} {flag}"
 
 
-@pytest.mark.parametrize("command", main.commands.values(), ids=lambda command: command.name)
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 def test_every_command_has_the_options_that_all_share(command: click.Command) -> None:
     options = {name for option in command.get_params(click.Context(command)) for name in option.opts}
     # The output of an MCP server and of a hook is JSON in any case, a server has none, and the demo's is for people.
@@ -454,3 +462,44 @@ def test_the_help_shows_what_each_command_does_in_full() -> None:
     shown = CliRunner().invoke(main, ["--help"], terminal_width=80).output
     assert "..." not in shown.partition("\n")[2]
     assert all(f"\n  {name} " in shown for name in main.commands)
+
+
+# Keys
+
+
+def test_keys_are_created_listed_expired_and_revoked(store: str, run: Run) -> None:
+    created = json.loads(run("keys", "create", "bot", "--scope", "acme", "--right", "read", "--json").stdout)
+    assert re.fullmatch(r"mnk_[0-9a-f]{16}_[0-9a-f]{64}", created["secret"])
+    assert (created["scope"], created["rights"], created["expires"]) == ("acme", ["read"], None)
+    plain = run("keys", "create", "ops", "--scope", "/", "--right", "admin", "--expires", "2099-01-01")
+    assert plain.stdout.startswith("mnk_")
+    assert "ops: admin in /, expires 2099-01-01 00:00" in plain.stderr
+    listed = run("keys", "list").stdout
+    assert "valid until 2099-01-01" in listed
+    assert "mnk_" not in listed
+    assert "expired" in run("keys", "expire", created["id"], "now").stdout
+    assert "valid" in run("keys", "expire", created["id"], "30d").stdout
+    assert "revoked" in run("keys", "revoke", created["id"]).stdout
+    assert [key["name"] for key in json.loads(run("keys", "list", "--json").stdout)] == ["ops"]
+    assert [key["name"] for key in json.loads(run("keys", "list", "--all", "--json").stdout)] == ["bot", "ops"]
+    with mnemic.open(store, audit=True) as memory:
+        changes = memory.audit_trail(kind="api-key", actor="mnemic keys")
+    assert [entry.operation for entry in changes] == ["put"] * 5
+
+
+@pytest.mark.usefixtures("store")
+def test_keys_with_bad_values_are_refused(run: Run) -> None:
+    for arguments, complaint in (
+        (["create", "", "--scope", "a"], "name of a key"),
+        (["create", "a", "--scope", "a", "--expires", "2020-01-01"], "in the future"),
+        (["expire", "0" * 16, "never"], "there is no key"),
+        (["revoke", "nope"], "there is no key"),
+    ):
+        failed = run("keys", *arguments, code=1)
+        assert complaint in failed.stderr
+    for arguments in (
+        ["create", "a"],
+        ["create", "a", "--scope", "a//b"],
+        ["create", "a", "--scope", "a", "--right", "x"],
+    ):
+        run("keys", *arguments, code=2)

@@ -191,7 +191,7 @@ def test_a_key_that_is_revoked_on_the_server_stops_at_once(url: str) -> None:
         assert client.get(STATS, headers=bearer(other.secret)).status_code == 200
         assert client.delete(path, headers=bearer(admin.secret)).status_code == 204
         assert client.get(STATS, headers=bearer(other.secret)).status_code == 401
-        assert client.patch(path, json={"expires": None}, headers=bearer(admin.secret)).status_code == 400
+        assert client.patch(path, json={"expires": None}, headers=bearer(admin.secret)).status_code == 422
         listed = client.get("/api/v1/keys", headers=bearer(admin.secret)).json()["items"]
         assert [key["id"] for key in listed] == [admin.key.id]
         listed = client.get("/api/v1/keys?revoked=true", headers=bearer(admin.secret)).json()["items"]
@@ -223,7 +223,7 @@ def test_an_admin_of_a_scope_only_has_the_keys_of_that_scope(url: str) -> None:
         ):
             assert client.post("/api/v1/keys", json={"name": "x", **body}).status_code == 403
         wrong: dict[str, Any]
-        for wrong in ({"rights": []}, {"rights": ["reed"]}, {"scope": "a//b", "rights": ["read"]}, {}):
+        for wrong in ({"rights": []}, {"rights": ["reed"]}, {}, {"rights": ["read"], "more": 1}):
             assert client.post("/api/v1/keys", json={"name": "x", **wrong}).status_code == 400
         made = client.post("/api/v1/keys", json={"name": "x", "rights": ["read"]}).json()
         assert (made["scope"], made["rights"]) == ("acme", ["read"])
@@ -234,9 +234,9 @@ def test_an_admin_of_a_scope_only_has_the_keys_of_that_scope(url: str) -> None:
 def test_the_last_use_is_stored_to_the_hour_and_without_audit_entries(url: str) -> None:
     made = make_key(url)
     with serving(url, audit=True) as client:
-        for _ in range(3):
-            assert client.get(STATS, headers=bearer(made.secret)).status_code == 200
-        found = client.get("/api/v1/keys", headers=bearer(made.secret)).json()["items"][0]["last_used"]
+        found = None
+        while found is None:  # it is stored in the background
+            found = client.get("/api/v1/keys", headers=bearer(made.secret)).json()["items"][0]["last_used"]
     used = datetime.fromisoformat(found)
     assert (used.minute, used.second, used.microsecond) == (0, 0, 0)
     with mnemic.open(url, audit=True) as memory:
@@ -395,7 +395,7 @@ def test_the_dashboard_goes_on_with_the_first_key_that_it_makes(url: str) -> Non
     with serving(url) as client:
         browser = {"Sec-Fetch-Site": "same-origin"}
         limited = client.post("/api/v1/keys", json={"name": "a", "scope": "acme", "rights": ["read"]}, headers=browser)
-        assert (limited.status_code, "first key" in limited.text) == (400, True)
+        assert (limited.status_code, "first key" in limited.text) == (422, True)
         made = client.post("/api/v1/keys", json={"name": "a", "rights": list(RIGHTS)}, headers=browser)
         assert made.status_code == 201
         assert client.get("/api/v1/keys").json()["items"][0]["name"] == "a"

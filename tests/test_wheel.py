@@ -87,6 +87,11 @@ def test_a_fresh_install_is_small_and_runs_the_readme_in_an_interpreter_and_a_no
     assert len(installed) <= MOST_PACKAGES, installed
     assert megabytes(library) <= MOST_MEGABYTES
 
+    dashboard = Path("server/dashboard")
+    there = {path.relative_to(library / "mnemic" / dashboard) for path in (library / "mnemic" / dashboard).rglob("*.*")}
+    source = ROOT / "src" / "mnemic" / dashboard
+    assert there == {path.relative_to(source) for path in source.rglob("*.*")}
+
     readme = examples("README.md")
     assert len(readme) >= 5
     plain = [text for text in readme if "mnemic.agents" not in text]

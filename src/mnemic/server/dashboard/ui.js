@@ -129,9 +129,18 @@ export const ErrorBox = ({ error, onRetry }) => html`
     ${onRetry && html`<${Button} onClick=${onRetry}>Try again<//>`}
   </div>`;
 
-/** Grey lines where content will be. */
-export const Loading = ({ lines = 4 }) => html`
-  <div class="skeleton" role="status" aria-label="Loading">${Array.from({ length: lines }, (_, i) => html`<span key=${i}></span>`)}</div>`;
+/** Grey lines where content will be; `slow` says why, if it takes longer than a second. */
+export const Loading = ({ lines = 4, slow }) => {
+  const [late, setLate] = useState(false);
+  useEffect(() => {
+    const timer = setTimeout(() => setLate(true), 1000);
+    return () => clearTimeout(timer);
+  }, []);
+  return html`<div class="skeleton" role="status" aria-label="Loading">
+    ${late && slow && html`<p class="muted">${slow}</p>`}
+    ${Array.from({ length: lines }, (_, i) => html`<span key=${i}></span>`)}
+  </div>`;
+};
 
 /**
  * Load something when `inputs` change: `load(signal)` returns a promise. Returns {value, error, loading, reload}. The last
@@ -153,8 +162,8 @@ export function useLoad(load, inputs) {
 }
 
 /** Show what useLoad returned: an error, grey lines, or `children(value)`. */
-export const Loaded = ({ of, lines, children }) =>
-  of.error ? html`<${ErrorBox} error=${of.error} onRetry=${of.reload} />` : of.value === undefined ? html`<${Loading} lines=${lines} />` : children(of.value);
+export const Loaded = ({ of, lines, slow, children }) =>
+  of.error ? html`<${ErrorBox} error=${of.error} onRetry=${of.reload} />` : of.value === undefined ? html`<${Loading} lines=${lines} slow=${slow} />` : children(of.value);
 
 /** A value that follows `value` after it has rested for `ms`. */
 export function useRested(value, ms = 200) {

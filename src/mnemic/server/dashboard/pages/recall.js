@@ -33,7 +33,7 @@ function Ranking({ name, alone, found, before, marked, onMark, scope, figures })
   const { value } = found;
   return html`<section class="ranking" aria-label=${alone ? "Hits" : `Hits with settings ${name}`}>
     <div class="ranking-head">${!alone && html`<h2>${name}</h2>`}${value && html`<span>${plural(value.hits.length, "hit")} in ${duration(value.ms)}</span>`}${figures}</div>
-    <${Loaded} of=${found} lines=${8}>${({ hits }) =>
+    <${Loaded} of=${found} lines=${8} slow="The first question in a scope loads its index. With many records that takes some seconds, once.">${({ hits }) =>
       hits.length
         ? html`<${Hits} hits=${hits} before=${before} marked=${marked} onMark=${onMark} label=${`Ranking ${name}`} />`
         : html`<${Card}><${Empty} title="Nothing answers this">Nothing in ${scope || "this store"} matches by a word or by its meaning and passes the filters.<//><//>`}<//>

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
@@ -148,11 +149,22 @@ def test_marks_are_measured_kept_and_read_by_the_command(dashboard: Dashboard, d
 def test_looking_counts_as_no_use(dashboard: Dashboard) -> None:
     """Neither as a use of a memory, nor in the figures of recall."""
     with dashboard.visit() as visit:
-        before = visit.page.request.get(f"{dashboard.address}/metrics").text()
-        ask(visit)
-        after = visit.page.request.get(f"{dashboard.address}/metrics").text()
-        recalls = re.compile(r"^mnemic_recall\S* \S+$", re.M)
-        assert recalls.findall(after) == recalls.findall(before)
+        api = f"{dashboard.address}/api/v1"
+
+        def figures() -> tuple[Any, Any]:
+            fading = visit.page.request.get(f"{api}/memories/fading?scope=acme/alice").json()["fading"]
+            return visit.page.request.get(f"{api}/metrics").json()["recalls"], {
+                one["memory"]["id"]: one["uses"] for one in fading
+            }
+
+        before = figures()
+        ask(visit, "Alice prefers trains to planes")
+        assert figures() == before
+        counted = {"query": "Alice prefers trains to planes", "k": 1}
+        assert visit.page.request.post(f"{api}/recall?scope=acme/alice", data=counted).ok
+        recalls, uses = figures()
+        assert recalls == before[0] + 1
+        assert sum(uses.values()) == sum(before[1].values()) + 1
 
 
 def test_hostile_hits_are_text(dashboard: Dashboard) -> None:

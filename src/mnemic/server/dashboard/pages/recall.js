@@ -25,8 +25,7 @@ const rank = (found) => (found === undefined ? "…" : found === 0 ? "not found"
 /** What the marks say of settings: how often a right hit is among the first k, and how early the first one is. */
 function Figures({ name, ranks, k }) {
   const found = ranks.done && !ranks.error ? measured(ranks.ranks, k) : null;
-  return html`<span class="figures-of-marks">marked questions: right in the first ${k} <strong data-figure="hit-rate-${name}">${found ? percent(found.hitRate) : "…"}</strong>,
-    MRR <strong data-figure="mrr-${name}">${found ? found.mrr.toFixed(2) : "…"}</strong></span>`;
+  return html`<span class="figures-of-marks" title="Over all marked questions">right in first ${k}: <strong data-figure="hit-rate-${name}">${found ? percent(found.hitRate) : "…"}</strong> · MRR <strong data-figure="mrr-${name}">${found ? found.mrr.toFixed(2) : "…"}</strong></span>`;
 }
 
 function Ranking({ name, alone, found, before, marked, onMark, scope, figures }) {

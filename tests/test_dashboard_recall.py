@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+import mnemic
 from browser import Dashboard, Visit
 
 QUESTION = "What is her sister allergic to?"
@@ -165,6 +166,24 @@ def test_looking_counts_as_no_use(dashboard: Dashboard) -> None:
         recalls, uses = figures()
         assert recalls == before[0] + 1
         assert sum(uses.values()) == sum(before[1].values()) + 1
+
+
+def test_a_hit_leads_to_its_record_and_session(dashboard: Dashboard, demo_file: Path) -> None:
+    """Also that of an archived message, which recall calls a message."""
+    with mnemic.open(f"sqlite:///{demo_file}") as memory:
+        acme = memory.scope("acme")
+        found = ((chat, acme.session(chat).archived()) for chat in acme.sessions.list())
+        long, archived = next((chat, messages) for chat, messages in found if messages)
+    message = next(one for one in archived if one.role == "user")
+    assert message.text is not None
+    with dashboard.visit() as visit:
+        page = ask(visit, message.text, scope=long.scope.path)
+        ranking(page).filter(has_text=message.text).first.get_by_title("Show the record").click()
+        panel = page.get_by_role("dialog", name="Record")
+        expect(panel.get_by_text(message.id, exact=True)).to_be_visible()
+        visit.check_accessibility()
+        panel.get_by_role("button", name=long.name, exact=True).click()
+        expect(page).to_have_title("Sessions · Mnemic")
 
 
 def test_hostile_hits_are_text(dashboard: Dashboard) -> None:

@@ -11,7 +11,8 @@ from ...checks import check_number, check_time, from_microseconds, shown, to_mic
 from ...errors import InvalidValueError, NotFoundError
 from ...features.timeline import Missing, Place, Timeline, TimelineCache, time_of
 from ...messages import Role
-from ...records import OF_SESSIONS, Record, Ref, ScopePath
+from ...recall.index_entry import TURNS
+from ...records import MESSAGE, OF_SESSIONS, Record, Ref, ScopePath
 from ...store.protocol import Page
 from ..endpoint import Body, Call, Example, Query, endpoint
 from . import examples
@@ -217,8 +218,8 @@ class RecordQuery(Query):
     problems=(404,), example=Example(query={"kind": "memory", "id": "sleep"}, answer=examples.RECORD),
 )  # fmt: skip
 async def timeline_record(call: Call, query: RecordQuery) -> RecordDetail:
-    """A record of exactly this scope with its source, times and metadata."""
-    return await _detail(call, Ref(call.path, query.kind, query.id))
+    """A record of exactly this scope with its source, times and metadata; a message also if it is archived."""
+    return await _detail(call, await _find(call, query))
 
 
 class ChangeBody(Body):
@@ -238,16 +239,20 @@ class ChangeBody(Body):
 )  # fmt: skip
 async def change_record(call: Call, query: RecordQuery, body: ChangeBody) -> RecordDetail:
     """Change the importance or the pin of a record of exactly this scope; the answer is the record."""
-    ref = Ref(call.path, query.kind, query.id)
-    await _detail(call, ref)
-    await call.scope.update(ref, importance=body.importance, pinned=body.pinned)
-    return await _detail(call, ref)
+    found = await _find(call, query)
+    await call.scope.update(found, importance=body.importance, pinned=body.pinned)
+    return await _detail(call, await _find(call, query))
 
 
-async def _detail(call: Call, ref: Ref) -> RecordDetail:
-    (record,) = await call.store.read([ref])
-    if record is None:
-        raise NotFoundError(f"{ref.scope.path!r} has no {ref.kind} with the id {shown(ref.key)}")
+async def _find(call: Call, query: RecordQuery) -> Record:
+    kinds = TURNS if query.kind == MESSAGE else (query.kind,)
+    for record in await call.store.read([Ref(call.path, kind, query.id) for kind in kinds]):
+        if record is not None:
+            return record
+    raise NotFoundError(f"{call.path.path!r} has no {query.kind} with the id {shown(query.id)}")
+
+
+async def _detail(call: Call, record: Record) -> RecordDetail:
     brief = record_out(record, None)
     return RecordDetail(
         **{name: getattr(brief, name) for name in RecordOut.__struct_fields__},
@@ -258,7 +263,7 @@ async def _detail(call: Call, ref: Ref) -> RecordDetail:
         valid_from=record.valid_from,
         valid_to=record.valid_to,
         metadata=record.meta,
-        message=message_view(record) if record.kind in ("message", "archived") else None,
+        message=message_view(record) if record.kind in TURNS else None,
         source_session=await _source(call, brief.source),
     )
 

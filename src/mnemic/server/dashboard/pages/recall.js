@@ -3,6 +3,7 @@ import { useEffect, useMemo, useState } from "../vendor/preact.js";
 import { post } from "../api.js";
 import { Hits, refOf } from "../recall/hits.js";
 import { asRecallSet, download, measured, useMarks, useRanks } from "../recall/marks.js";
+import { RecordDialog } from "../timeline/record_dialog.js";
 import { DEFAULTS, SettingsPanel, asPython, body, pack, unpack } from "../recall/settings.js";
 import { Button, Card, Dialog, Empty, ErrorBox, Loaded, Page, Table, Tabs, Text, duration, html, percent, plural, toast, useLoad, useNarrow, useRested } from "../ui.js";
 
@@ -28,13 +29,13 @@ function Figures({ name, ranks, k }) {
   return html`<span class="figures-of-marks" title="Over all marked questions">right in first ${k}: <strong data-figure="hit-rate-${name}">${found ? percent(found.hitRate) : "…"}</strong> · MRR <strong data-figure="mrr-${name}">${found ? found.mrr.toFixed(2) : "…"}</strong></span>`;
 }
 
-function Ranking({ name, alone, found, before, marked, onMark, scope, figures }) {
+function Ranking({ name, alone, found, before, scope, figures, ...rest }) {
   const { value } = found;
   return html`<section class="ranking" aria-label=${alone ? "Hits" : `Hits with settings ${name}`}>
     <div class="ranking-head">${!alone && html`<h2>${name}</h2>`}${value && html`<span>${plural(value.hits.length, "hit")} in ${duration(value.ms)}</span>`}${figures}</div>
     <${Loaded} of=${found} lines=${8} slow="The first question in a scope loads its index. With many records that takes some seconds, once.">${({ hits }) =>
       hits.length
-        ? html`<${Hits} hits=${hits} before=${before} marked=${marked} onMark=${onMark} label=${`Ranking ${name}`} />`
+        ? html`<${Hits} hits=${hits} before=${before} label=${`Ranking ${name}`} ...${rest} />`
         : html`<${Card}><${Empty} title="Nothing answers this">Nothing in ${scope || "this store"} matches by a word or by its meaning and passes the filters.<//><//>`}<//>
   </section>`;
 }
@@ -55,12 +56,13 @@ function Marks({ scope, marks, sides, onAsk, onRemove }) {
   <//>`;
 }
 
-export default function RecallPage({ scope, params, go }) {
+export default function RecallPage({ scope, params, go, who }) {
   const [query, setQuery] = useState(params.q ?? "");
   const [a, setA] = useState(() => unpack(params.a));
   const [b, setB] = useState(() => (params.b === undefined ? null : unpack(params.b)));
   const [side, setSide] = useState("A");
   const [open, setOpen] = useState(null); // "settings" on a phone, "code"
+  const [record, setRecord] = useState(null);
   const narrow = useNarrow();
   const { marks, toggle, replace } = useMarks(scope);
   const [restedQuery, restedA, restedB] = useRested(useMemo(() => [query, a, b], [query, a, b]), 120);
@@ -73,7 +75,7 @@ export default function RecallPage({ scope, params, go }) {
   const ranksB = useRanks(scope, marks, restedB);
   const figures = (name, ranks, used) => used && Object.keys(marks).length > 0 && html`<${Figures} name=${name} ranks=${ranks} k=${used.k} />`;
   const marked = useMemo(() => new Set((marks[restedQuery] ?? []).map(refOf)), [marks, restedQuery]);
-  const onMark = (hit) => toggle(restedQuery, hit);
+  const acting = { marked, onMark: (hit) => toggle(restedQuery, hit), onOpen: setRecord };
   const [settings, setSettings] = b && side === "B" ? [b, setB] : [a, setA];
   const remove = (question) => {
     const before = marks;
@@ -97,9 +99,9 @@ export default function RecallPage({ scope, params, go }) {
         </form>
         ${asked
           ? html`<div class="rankings">
-              <${Ranking} name="A" alone=${!b} found=${foundA} before=${changed && !b ? plain.value?.hits : null} marked=${marked} onMark=${onMark} scope=${scope}
+              <${Ranking} name="A" alone=${!b} found=${foundA} before=${changed && !b ? plain.value?.hits : null} scope=${scope} ...${acting}
                 figures=${figures("A", ranksA, restedA)} />
-              ${b && html`<${Ranking} name="B" found=${foundB} before=${foundA.value?.hits} marked=${marked} onMark=${onMark} scope=${scope} figures=${figures("B", ranksB, restedB)} />`}
+              ${b && html`<${Ranking} name="B" found=${foundB} before=${foundA.value?.hits} scope=${scope} ...${acting} figures=${figures("B", ranksB, restedB)} />`}
             </div>`
           : html`<${Card}><${Empty} title="Ask a question" icon="recall">You see the hits that recall returns, and what each signal adds to their scores. Nothing you do here counts as a use of a memory.<//><//>`}
         <${Marks} scope=${scope} marks=${marks} sides=${[["A", ranksA], ...(restedB ? [["B", ranksB]] : [])]} onAsk=${setQuery} onRemove=${remove} />
@@ -108,5 +110,6 @@ export default function RecallPage({ scope, params, go }) {
     </div>
     ${open === "settings" && html`<${Dialog} side title="Settings" onClose=${() => setOpen(null)}>${panel}<//>`}
     ${open === "code" && html`<${Dialog} title="Use in code" onClose=${() => setOpen(null)}><p class="muted">The same recall from Python${b ? `, with settings ${side}` : ""}:</p><pre>${asPython(scope, restedQuery, settings)}</pre><//>`}
+    ${record && html`<${RecordDialog} place=${record} go=${go} who=${who} onClose=${() => setRecord(null)} onChanged=${foundA.reload} />`}
   <//>`;
 }

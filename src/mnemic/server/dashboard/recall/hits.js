@@ -34,7 +34,7 @@ function useMoving(list, order) {
   }, [order]);
 }
 
-function Hit({ hit, place, from, widest, right, onMark, go }) {
+function Hit({ hit, place, from, widest, right, onMark, onOpen }) {
   const [open, setOpen] = useState(false);
   const parts = Object.entries(hit.why).filter(([, value]) => Math.abs(value) >= SMALLEST);
   const long = hit.text.length > FOLDED.characters || hit.text.split("\n").length > FOLDED.lines;
@@ -45,20 +45,20 @@ function Hit({ hit, place, from, widest, right, onMark, go }) {
       ${long && html`<button type="button" class="link small muted" onClick=${() => setOpen(!open)}>${open ? "Show less" : "Show all"}</button>`}
       <div class="bar" aria-hidden="true">${parts.filter(([, value]) => value > 0).map(([name, value]) => html`<i key=${name} class=${token(name)} style=${{ width: `${(value / widest) * 100}%` }} title="${name} ${signed(value)}"></i>`)}</div>
       <ul class="why" aria-label="Signals">${parts.map(([name, value]) => html`<li key=${name}><i class="dot ${token(name)}"></i>${name} <span class="num">${signed(value)}</span></li>`)}</ul>
-      <div class="hit-foot small muted"><${Badge}>${hit.kind}<//><span class="ellipsis">${hit.scope || "/"}</span><${Time} at=${hit.created} />
+      <div class="hit-foot small muted"><${Badge}>${hit.kind}<//><button type="button" class="link ellipsis" title="Show the record" onClick=${() => onOpen(hit)}>${hit.scope || "/"}</button><${Time} at=${hit.created} />
         <${Button} kind=${right ? "marked" : undefined} icon="check" aria-pressed=${right ? "true" : "false"} onClick=${() => onMark(hit)}>Right<//></div>
     </div>
   </li>`;
 }
 
 /** The hits of a ranking; `before` is the ranking that moves are told against, or null. */
-export function Hits({ hits, before, marked, onMark, label }) {
+export function Hits({ hits, before, marked, onMark, onOpen, label }) {
   const list = useRef(null);
   useMoving(list, hits);
   const places = before && new Map(before.map((hit, i) => [refOf(hit), i + 1]));
   const widest = Math.max(1, ...hits.map((hit) => Object.values(hit.why).reduce((sum, value) => sum + Math.max(value, 0), 0)));
   return html`<ol class="hits" ref=${list} aria-label=${label}>
-    ${hits.map((hit, i) => html`<${Hit} key=${refOf(hit)} hit=${hit} place=${i + 1} widest=${widest} right=${marked.has(refOf(hit))} onMark=${onMark}
+    ${hits.map((hit, i) => html`<${Hit} key=${refOf(hit)} hit=${hit} place=${i + 1} widest=${widest} right=${marked.has(refOf(hit))} onMark=${onMark} onOpen=${onOpen}
       from=${places ? (places.get(refOf(hit)) ?? null) : undefined} />`)}
   </ol>`;
 }

@@ -69,7 +69,8 @@ def test_in_a_terminal_it_offers_to_open_the_dashboard(tmp_path: Path) -> None:
     browser = tmp_path / "browser"
     browser.write_text(f'#!/bin/sh\nprintf %s "$1" > {opened}\n')
     browser.chmod(0o755)
-    environment = {"BROWSER": str(browser), "MNEMIC_PORT": "0", "PATH": str(tmp_path)}
+    # A server that is set up for others: the demo is for this machine alone.
+    environment = {"BROWSER": str(browser), "PATH": str(tmp_path), "MNEMIC_HOST": "0.0.0.0"}
     process, terminal = run_in_terminal([*DEMO, str(tmp_path / "demo.db")], environment, "")
     try:
         address = opened.read_text()

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from .options import STORE, debug_option
+
+if TYPE_CHECKING:
+    from ..errors import MissingExtraError
 
 
 @click.command()
@@ -20,6 +24,7 @@ def demo(file: Path | None, open_browser: bool | None) -> None:
     on it, otherwise it prints the command that does.
     """
     import os
+    import shlex
     import subprocess
     import sys
     from tempfile import mkdtemp
@@ -27,6 +32,9 @@ def demo(file: Path | None, open_browser: bool | None) -> None:
     from ..errors import InvalidValueError
     from . import demo_story
 
+    missing = _missing_extra()
+    if open_browser and missing is not None:
+        raise missing
     path = Path(mkdtemp(prefix="mnemic-demo-")) / "demo.db" if file is None else file
     if path.exists():
         raise InvalidValueError(f"{path} is there already: name a new file for the demo")
@@ -39,36 +47,40 @@ def demo(file: Path | None, open_browser: bool | None) -> None:
             raise click.exceptions.Exit(code)
     size = path.stat().st_size / 1024
     click.echo(f"\n  {demo_story.paint(f'One file of {size:.0f} KB; no key, no server, no download.', '2')}\n")
-    if open_browser or (open_browser is None and terminal and sys.stdin.isatty() and _asked()):
+    if missing is None and open_browser is None and terminal and sys.stdin.isatty():
+        open_browser = click.confirm("Open the dashboard on this file?", default=True)
+    if open_browser:
         show_dashboard(path)
-    else:
-        click.echo(f"See it in a browser: mnemic serve --open --store {_quoted(path)}")
+        return
+    if missing is not None:
+        click.echo("The dashboard needs more: pip install 'mnemic[server]'")
+    click.echo(f"See it in a browser: mnemic serve --open --store {shlex.quote(str(path))}")
 
 
-def _asked() -> bool:
-    return click.confirm("Open the dashboard on this file?", default=True)
+def _missing_extra() -> MissingExtraError | None:
+    """Return the error that the dashboard would raise, if its packages are not installed."""
+    from ..checks import check_extra
+    from ..errors import MissingExtraError
+    from .serve import PACKAGES
 
-
-def _quoted(path: Path) -> str:
-    import shlex
-
-    return shlex.quote(str(path))
+    try:
+        check_extra("server", "the dashboard", *PACKAGES)
+    except MissingExtraError as error:
+        return error
+    return None
 
 
 def show_dashboard(path: Path) -> None:
     """Serve a file, on any free port if the usual one is taken, and open the dashboard with a question."""
     from urllib.parse import urlencode
 
-    from ..checks import check_extra
-    from .demo_story import QUESTION, SCOPE
-    from .serve import PACKAGES, in_force
-
-    check_extra("server", "the dashboard", *PACKAGES)
     from ..server import serving
+    from ..server.settings import Settings
+    from .demo_story import QUESTION, SCOPE
 
-    settings = in_force(None, {}).settings
+    settings = Settings()  # whatever is set for a real server
     if not _is_free(settings.host, settings.port):
-        settings = in_force(None, {"port": 0}).settings
+        settings = Settings(port=0)
 
     def started(dashboard: str) -> None:
         address = f"{dashboard}#/recall?{urlencode({'scope': SCOPE, 'query': QUESTION})}"

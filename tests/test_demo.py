@@ -75,7 +75,7 @@ def test_in_a_terminal_it_offers_to_open_the_dashboard(tmp_path: Path) -> None:
     try:
         address = opened.read_text()
         server, _, fragment = address.partition("/dashboard/#/recall?")
-        assert fragment == "scope=acme%2Falice&query=What+is+her+sister+allergic+to%3F"
+        assert fragment == "scope=acme%2Falice&q=What+is+her+sister+allergic+to%3F"
         query = {"scope": "acme/alice", "query": "What is her sister allergic to?", "k": "1"}
         found = httpx.get(f"{server}/api/v1/recall", params=query).json()
         assert "shellfish" in str(found)

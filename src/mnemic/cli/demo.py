@@ -83,7 +83,7 @@ def show_dashboard(path: Path) -> None:
         settings = Settings(port=0)
 
     def started(dashboard: str) -> None:
-        address = f"{dashboard}#/recall?{urlencode({'scope': SCOPE, 'query': QUESTION})}"
+        address = f"{dashboard}#/recall?{urlencode({'scope': SCOPE, 'q': QUESTION})}"
         click.echo(f"Opening {address}\nPress Ctrl+C to stop. The demo stays in {path}.")
         click.launch(address)
 

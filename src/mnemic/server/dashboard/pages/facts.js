@@ -2,8 +2,8 @@
 import { useEffect, useMemo, useState } from "../vendor/preact.js";
 import { get, inPath } from "../api.js";
 import { Elsewhere } from "../elsewhere.js";
-import { add, change, correct, drop, end, find, read } from "../fact_changes.js";
-import { FactGraph, namesOf, trueAt } from "../fact_graph.js";
+import { add, change, correct, drop, end, find, read } from "../facts/changes.js";
+import { FactGraph, namesOf, trueAt } from "../facts/graph.js";
 import { Badge, Button, Card, Check, Dialog, Empty, Loaded, Page, Table, Tabs, Text, Time, day, html, minute, number, percent, plural, toast, useLoad } from "../ui.js";
 
 const MOST = 2000;

@@ -1,8 +1,8 @@
 // The facts of a scope as a graph: names are nodes, facts are arrows, and only what was true at a time is drawn.
-import { useEffect, useMemo, useRef, useState } from "./vendor/preact.js";
-import { Graph, Sigma } from "./vendor/graph.js";
-import { color } from "./chart.js";
-import { Button, html } from "./ui.js";
+import { useEffect, useMemo, useRef, useState } from "../vendor/preact.js";
+import { Graph, Sigma } from "../vendor/graph.js";
+import { color } from "../chart.js";
+import { Button, html } from "../ui.js";
 
 const TURN = 2.399963; // the golden angle: a spiral without overlaps to begin with
 const MANY = 300;

@@ -1,6 +1,6 @@
 // Changes of facts. Each concerns one subject and predicate, so undoing it restores what these had before.
-import { get, post, remove } from "./api.js";
-import { attempt } from "./ui.js";
+import { get, post, remove } from "../api.js";
+import { attempt } from "../ui.js";
 
 const MOST = 1000;
 

@@ -1,5 +1,5 @@
 // Arranges a graph outside the page's thread: ForceAtlas2 from given positions, so the same graph looks the same.
-import iterate from "./vendor/layout.js";
+import iterate from "../vendor/layout.js";
 
 const PER_NODE = 10; // x, y, dx, dy, old dx, old dy, mass, convergence, size, fixed
 const REPORTS = 4;

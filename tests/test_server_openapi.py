@@ -14,7 +14,8 @@ from msgspec import UNSET
 
 from http_server import serving
 from mnemic.server.app import all_endpoints
-from mnemic.server.endpoint import JSON_TYPE, Endpoint
+from mnemic.server.decoding import JSON_TYPE
+from mnemic.server.endpoint import Endpoint
 from mnemic.server.openapi import document
 
 SCOPE = {"scope": "acme/alice"}

@@ -24,23 +24,22 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from datetime import datetime
 from functools import cached_property
 from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
-from msgspec import UNSET, DecodeError, Meta, Struct, ValidationError, convert, field, json
-from msgspec.structs import fields
+from msgspec import UNSET, Meta, Struct, field, json
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from ..checks import check_name, shown
-from ..errors import ConflictError
+from ..errors import ConflictError, InvalidValueError
 from ..memory import AsyncMemory
 from ..records import ScopePath
 from ..scope import AsyncScope
 from ..store.protocol import SearchableStore
 from .access import ACCESS, Access, restricted
+from .decoding import JSON_TYPE, BodyDecoder, QueryDecoder, Scoped
 from .problems import RequestError, problem_of, problem_response
 from .settings import Settings
 
@@ -49,7 +48,6 @@ Method: TypeAlias = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 Right: TypeAlias = Literal["read", "write", "erase", "admin"]
 Header: TypeAlias = Literal["Idempotency-Key", "If-Match", "If-None-Match"]
 
-JSON_TYPE = "application/json"
 UNDOCUMENTED = ("mem0", "store")
 """Tags of endpoints that are documented elsewhere: by mem0, and as the protocol of the back-end `http://`."""
 ENDPOINTS: list[Endpoint] = []
@@ -149,12 +147,14 @@ class Call:
     def if_version(self) -> int | None:
         """The version that the record must have: that of `If-Match`, or 0, for none, with `If-None-Match: *`.
 
-        Raises RequestError for any other value of these headers.
+        Raises RequestError for any other value of these headers, InvalidValueError for both.
         """
         headers = self.request.headers
         if (unless := headers.get("If-None-Match")) is not None:
-            if unless.strip() != "*" or "If-Match" in headers:
-                raise RequestError(400, f"a write takes If-Match, or If-None-Match: *, not {shown(unless)}")
+            if unless.strip() != "*":
+                raise RequestError(400, f"If-None-Match of a write must be *, not {shown(unless)}")
+            if "If-Match" in headers:
+                raise InvalidValueError("a write takes If-Match, or If-None-Match: *, not both")
             return 0
         given = headers.get("If-Match")
         return None if given is None else _version(given, "If-Match")
@@ -195,7 +195,7 @@ class Endpoint:
         example: Example | None = None,
         content: str = JSON_TYPE,
         takes: str = JSON_TYPE,
-        scoped: bool | Literal["named"] = True,
+        scoped: Scoped = True,
     ) -> None:
         self.method = method
         self.path = path
@@ -223,9 +223,8 @@ class Endpoint:
         self.query: type[Struct] | None = hints.get("query")
         self.body: Any = hints.get("body", UNSET)
         self.parameters: tuple[str, ...] = tuple(re.findall(r"{(\w+)", path))
-        self._readers = {} if self.query is None else {one.name: _reader(one.type) for one in fields(self.query)}
-        self._names = {} if self.query is None else {one.encode_name: one.name for one in fields(self.query)}
-        self._decode = None if self.body is UNSET else json.Decoder(self.body).decode
+        self._query = QueryDecoder(self.query, scoped)
+        self._body = None if self.body is UNSET else BodyDecoder(self.body)
 
     def __repr__(self) -> str:
         return f"<Endpoint {self.method} {self.path}>"
@@ -236,12 +235,11 @@ class Endpoint:
         if self.right is not None:
             call.require(self.right)
         given: dict[str, Any] = dict(request.path_params)
-        if request.scope["query_string"] or self.query is not None or self.scoped == "named":
-            query = self._read_query(request)
-            if self.query is not None:
-                given["query"] = query
-        if self._decode is not None:
-            given["body"] = await self._read_body(request)
+        query = self._query.decode(request)
+        if self.query is not None:
+            given["query"] = query
+        if self._body is not None:
+            given["body"] = await self._body.decode(request)
         try:
             result = await self.run(call, **given)
         except ConflictError as error:
@@ -262,74 +260,8 @@ class Endpoint:
             return Response(None, status, headers)
         return Response(_encode(result), status, headers, self.content)
 
-    def _read_query(self, request: Request) -> Any:
-        given: dict[str, Any] = {}
-        for name, value in request.query_params.multi_items():
-            if self.scoped and name == "scope" and "scope" not in self._names:
-                if "scope" in given:
-                    raise RequestError(400, "the query has scope more than once")
-                given["scope"] = value
-                continue
-            field_name = self._names.get(name)
-            reader = None if field_name is None else self._readers[field_name]
-            if reader is list:
-                given.setdefault(name, []).append(value)
-            elif name in given:
-                raise RequestError(400, f"the query has {shown(name)} more than once")
-            else:
-                given[name] = value if reader is None else reader(value)
-        if "scope" not in self._names and given.pop("scope", None) is None and self.scoped == "named":
-            raise RequestError(400, "the query needs a scope")
-        if self.query is None:
-            if given:
-                raise RequestError(400, f"the query has an unknown parameter: {shown(next(iter(given)))}")
-            return None
-        try:
-            return convert(given, self.query, strict=False)
-        except ValidationError as error:
-            raise RequestError(400, f"the query: {error}") from None
-
-    async def _read_body(self, request: Request) -> Any:
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind != JSON_TYPE:
-            raise RequestError(415, f"the body must have the type {JSON_TYPE}, not {shown(kind)}")
-        assert self._decode is not None
-        content = await request.body()
-        try:
-            return self._decode(content)
-        except (DecodeError, ValidationError, RecursionError, UnicodeDecodeError) as error:
-            raise RequestError(400, f"the body: {error}") from None
-
 
 _encode = json.Encoder().encode
-_DATE = re.compile(r"\d{4}-\d\d-\d\d")
-_BOOLEANS = {"true": True, "false": False}
-
-
-def _reader(type: Any) -> Any:
-    """Return how a parameter of a query is read, beyond what msgspec does; `list` for one that may be repeated."""
-    kinds = {get_origin(one) or one for one in _choices(type)}
-    if kinds & {list, tuple, set, frozenset}:
-        return list
-    if bool in kinds:
-        return lambda value: _BOOLEANS.get(value, [value])
-    if datetime in kinds:
-        # A number would be taken for seconds since 1970.
-        return lambda value: value if _DATE.match(value) else [value]
-    if kinds & {int, float}:
-        # As text, null would be taken for None.
-        return lambda value: [value] if value.lower() == "null" else value
-    return None
-
-
-def _choices(type: Any) -> list[Any]:
-    """Return the types that an annotation allows."""
-    if get_origin(type) is Annotated:
-        return _choices(get_args(type)[0])
-    if get_origin(type) in (list, tuple, set, frozenset) or not get_args(type):
-        return [type]
-    return [choice for one in get_args(type) for choice in _choices(one)]
-
 
 Run = TypeVar("Run", bound=Callable[..., Awaitable[Any]])
 
@@ -347,7 +279,7 @@ def endpoint(
     example: Example | None = None,
     content: str = JSON_TYPE,
     takes: str = JSON_TYPE,
-    scoped: bool | Literal["named"] = True,
+    scoped: Scoped = True,
 ) -> Callable[[Run], Run]:
     """Declare an endpoint; the module's docstring says how.
 

@@ -12,7 +12,8 @@ from msgspec import UNSET, json
 from msgspec.structs import fields
 from starlette.responses import Response
 
-from .endpoint import ENDPOINTS, JSON_TYPE, Call, Endpoint, Streamed, endpoint
+from .decoding import JSON_TYPE
+from .endpoint import ENDPOINTS, Call, Endpoint, Streamed, endpoint
 from .problems import CONTENT_TYPE, STATUS_TITLES, TYPE, Problem
 
 DESCRIPTION = """\

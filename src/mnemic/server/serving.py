@@ -73,8 +73,8 @@ def listen(settings: Settings) -> socket.socket:
         found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, _, _, _, address = found[0]
         listening = socket.create_server(address[:2], family=family, backlog=2048)
-        # uvloop sets it by itself. asyncio, which serves where there is no uvloop, does so only for sockets whose protocol
-        # is named: there, the body of an answer would wait 40 ms for the client to acknowledge the headers.
+        # uvloop sets it by itself. asyncio, which serves where there is no uvloop, does so only for sockets whose
+        # protocol is named: there, the body of an answer would wait 40 ms until the client acknowledges the headers.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return listening
     except OSError as error:

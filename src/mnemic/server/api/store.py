@@ -33,7 +33,8 @@ from ...store.wire import (
     WireSearch,
     from_wire,
 )
-from ..endpoint import JSON_TYPE, Answer, Call, Example, endpoint
+from ..decoding import JSON_TYPE
+from ..endpoint import Answer, Call, Example, endpoint
 from ..problems import RequestError
 
 MOST_ITEMS, MOST_MATCHES = 1000, 10_000

@@ -49,7 +49,7 @@ async def export(call: Call) -> Streamed:
 
 
 @endpoint(
-    "POST", "/api/v1/import", right="write", summary="Import a file", tag="transfer", takes=JSON_LINES,
+    "POST", "/api/v1/import", right="write", summary="Import a file", tag="transfer", takes="application/octet-stream",
     problems=(409,),
     example=Example(
         body=examples.EXPORT,

@@ -151,6 +151,7 @@ def test_a_bad_import_changes_nothing(client: httpx.Client) -> None:
     with serving(settings=Settings(max_import_bytes=2000)) as other:
         for status, content in (
             (422, exported[:-5]),
+            (422, exported.replace(b'"kind":"note"', b'"kind":"NOTE"', 1)),
             (422, exported.replace(b'"kind":"note"', b'"kind":"NOTE"')),
             (422, b"\x00\xff" * 100),
             (422, b""),

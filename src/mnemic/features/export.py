@@ -12,7 +12,7 @@ from typing import IO, Any, TypeAlias
 from msgspec import NODEFAULT, DecodeError, Struct, ValidationError, defstruct, field, json
 from msgspec.structs import FieldInfo, astuple, fields
 
-from ..checks import check_callable, check_text, shown
+from ..checks import check_callable, check_kind, check_text, shown
 from ..errors import InvalidValueError
 from ..event_loop import off_loop
 from ..files import check_path, read_file, reading, replace_file, replacing
@@ -210,7 +210,7 @@ def _incoming(file: IO[bytes], into: ScopePath | None) -> Iterator[Incoming]:
                 scope = ScopePath(path) if into is None else _moved(path, header.scope, into)
             touch = None
             if line.key is None:
-                touch = Touch(scope, line.kind, line.ttl, line.settings, line.created, line.updated)
+                touch = Touch(scope, check_kind(line.kind), line.ttl, line.settings, line.created, line.updated)
         except (DecodeError, ValidationError, UnicodeDecodeError, RecursionError) as error:
             raise InvalidValueError(f"line {number:,} is not a line of {FORMAT!r}: {error}") from None
         except InvalidValueError as error:

@@ -13,7 +13,20 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from . import agents, embedded, footprint, hook, mcp_stdio, million, quality, recalling, servers, telemetry, transfer
+from . import (
+    agents,
+    embedded,
+    footprint,
+    hook,
+    http_store,
+    mcp_stdio,
+    million,
+    quality,
+    recalling,
+    servers,
+    telemetry,
+    transfer,
+)
 from .measuring import Result, table
 from .peers import comparison
 
@@ -36,6 +49,7 @@ BENCHMARKS: dict[str, Callable[[Path], tuple[str, bool]]] = {
     "recall": measured(recalling.run),
     "agents": measured(agents.run),
     "hook": measured(hook.run),
+    "http": measured(http_store.run),
     "mcp": measured(mcp_stdio.run),
     "servers": measured(servers.run),
     "million": measured(million.run),

@@ -53,7 +53,7 @@ STORES = [
     f"http://:{ONE}/{TWO}@{HOST}/",
     f"http://{ONE}@{HOST}/",
     f"http://{HOST}/?key={ONE}",
-    f"http://{HOST}/?key_env={ONE}",
+    f"http://{HOST}/?api_key_env={ONE}",
     f"https://u:{ONE}@{HOST}/?ssl_ca_certs={TWO}",
     f"dynamodb://table?endpoint=http://u:{ONE}@{HOST}&region=eu-west-1",
     f"dynamodb://table?endpoint=http://{HOST}/?token={ONE}&region=eu-west-1",

@@ -60,7 +60,7 @@ def connection(url: StoreURL) -> tuple[Connecting, bool]:
         max_connections=number(1, 10_000),
         breaker=number(0, 1_000_000),
         on_failure={"error": False, "empty": True}.__getitem__,
-        key_env=str,
+        api_key_env=str,
         **({"ssl_ca_certs": str} if secure else {}),
     )
     if not url.split.hostname:
@@ -68,7 +68,7 @@ def connection(url: StoreURL) -> tuple[Connecting, bool]:
     timeout = given.get("timeout", TIMEOUT)
     headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
     headers["User-Agent"] = f"mnemic/{version('mnemic')}"
-    if (key := _key(url, given.get("key_env"))) is not None:
+    if (key := _key(url, given.get("api_key_env"))) is not None:
         headers["Authorization"] = f"Bearer {key}"
         if not secure and url.split.hostname not in LOOPBACK:
             log.warning("%s: the API key is sent without encryption: use https://", url)
@@ -92,7 +92,7 @@ def _key(url: StoreURL, variable: str | None) -> str | None:
         raise InvalidValueError(f"{url}: an API key in the URL is its password: {url.scheme}://:KEY@host")
     if variable is not None:
         if not os.environ.get(variable):
-            raise InvalidValueError(f"{url}: the environment variable that key_env names is not set")
+            raise InvalidValueError(f"{url}: the environment variable that api_key_env names is not set")
         return _checked(url, os.environ[variable])
     key = unquote(url.split.password) if url.split.password else os.environ.get(KEY_VARIABLE)
     return _checked(url, key) if key else None

@@ -45,7 +45,7 @@ _BY_NAME: dict[str, type[MnemicError]] = {
 _BY_NAME |= {"closed": StoreUnavailableError, "event-loop": StoreError, "missing-extra": StoreError}
 
 _BY_STATUS: dict[int, tuple[type[MnemicError], str]] = {
-    401: (StorePermissionError, "the API key is missing, wrong or expired: give it with MNEMIC_API_KEY or key_env"),
+    401: (StorePermissionError, "the API key is missing, wrong or expired: give it with MNEMIC_API_KEY or api_key_env"),
     403: (StorePermissionError, "the API key does not allow this"),
     404: (UnreadableStoreError, "this is not the address of a Mnemic server, or of one too old"),
     412: (StoreUnavailableError, "the server was restarted; the write may or may not have been done"),

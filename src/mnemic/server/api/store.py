@@ -41,7 +41,7 @@ MOST_ITEMS, MOST_MATCHES = 1000, 10_000
 """Largest number of records or streams, and of matches, in an answer."""
 MOST_BYTES = 8 * 1024 * 1024
 """Size at which an answer ends, with a cursor for the rest."""
-FEW = 16
+FEW = 32
 """How many records are read first, to learn how large they are."""
 REMEMBERED_SECONDS = 60.0
 REMEMBERED = 10_000

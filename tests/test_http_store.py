@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from mnemic import telemetry
 from mnemic.backends.http import client as client_module
 from mnemic.backends.http.breaker import COOLDOWN, Breaker
 from mnemic.backends.http.store import HttpStore
+from mnemic.doctor import examine
 from mnemic.errors import (
     ConflictError,
     DecryptionError,
@@ -155,6 +157,39 @@ def test_plain_records_are_not_mixed_with_encrypted_ones(url: str) -> None:
         memory.scope("acme").remember("plain")
     with pytest.raises(DecryptionError, match="not encrypted"):
         mnemic.open(url, encryption_key=KEY)
+
+
+def test_the_audit_log_is_the_servers(url: str, file_url: str) -> None:
+    with pytest.raises(InvalidValueError, match="kept by the server"):
+        mnemic.open(url, audit=True)
+    with mnemic.open(url, audit=file_url) as memory:
+        memory.scope("acme").remember("tea")
+        assert [entry.operation for entry in memory.audit_trail()] == ["put"]
+
+
+def test_a_store_is_copied_to_a_server_and_back(url: str, file_url: str, tmp_path: Path) -> None:
+    with mnemic.open(file_url) as memory:
+        alice = memory.scope("acme", "alice")
+        alice.remember_many(TEXTS)
+        alice.session("monday", max_messages=5).add_many([mnemic.Message("user", f"tea {n}") for n in range(8)])
+    there = mnemic.copy(file_url, url)
+    back = mnemic.copy(url, f"sqlite:///{tmp_path / 'back.db'}")
+    assert (there.digest, there.records) == (back.digest, 11)
+    with mnemic.open(url) as memory:
+        assert memory.scope("acme", "alice").recall("peanuts")[0].text == TEXTS[1]
+    with mnemic.open(url, embedder=None) as memory:
+        assert memory.scope("acme", "alice").recall("peanuts")[0].text == TEXTS[1]
+
+
+def test_doctor_tells_what_the_key_may_do(url: str) -> None:
+    found = asyncio.run(examine(url))
+    assert (found.engine, found.durable, found.embedder) == (f"Mnemic {version('mnemic')}", True, "the server's")
+    assert found.facts["rights"] == "admin, erase, read, write"
+    assert found.problems == []
+    with serving() as client:
+        assert [problem.code for problem in asyncio.run(examine(str(client.base_url))).problems] == ["not_persistent"]
+    lost = asyncio.run(examine("http://127.0.0.1:1/?timeout=1"))
+    assert [problem.code for problem in lost.problems] == ["unavailable"]
 
 
 # ---------------------------------------------------------------- errors

@@ -19,7 +19,7 @@ from .models.embedder import AUTO
 from .recall.index_entry import USE, entry_name
 from .records import EMBEDDER_KIND, ENCRYPTION_KIND, Record, ScopePath, Stream, Value, digest
 from .store import registry
-from .store.protocol import Store, all_streams, is_empty, scan_all
+from .store.protocol import Capability, Store, all_streams, is_empty, scan_all
 from .store.query import Derive, Op, Put, Scan, StreamScan, Touch, Write
 
 PAGE = 200
@@ -152,8 +152,8 @@ class _Copy:
         """Return which derived values to copy; raises EmbedderError if the target has another embedder."""
         ours = recorded_id((await self.source.read([EMBEDDER_REF]))[0])
         theirs = recorded_id((await self.target.read([EMBEDDER_REF]))[0])
-        if reembed:
-            return (USE,)
+        if reembed or Capability.SEARCH in self.target.capabilities:
+            return (USE,)  # a server makes its own entries
         if ours is not None and theirs is not None and ours != theirs:
             raise EmbedderError(
                 f"the source's vectors were made by {ours!r}, the target's by {theirs!r}, and they cannot be "

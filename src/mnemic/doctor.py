@@ -155,6 +155,9 @@ async def _look_into(
     reading.report(found, known)
     if known["encrypted"] and encryption_key is None:
         return
+    if Capability.SEARCH in store.capabilities:
+        known["embedder"] = "the server's"
+        return
     (note,) = await store.read([EMBEDDER_REF])
     data = embedder_data(note)
     known["embedder"] = id = data.get("id")

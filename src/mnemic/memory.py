@@ -37,6 +37,10 @@ Tokens: TypeAlias = str | TokenCounter | Callable[[str], int]
 """A token counter: an encoding's name, a counter, or a function from a text to a number."""
 
 
+SERVERS_AUDIT = (
+    "the audit log of a store on a server is kept by the server: open the memory without audit, or with the URL of "
+    "another store for the log"
+)
 PLAIN_INDEX = (
     "a companion index cannot be used with an encrypted store, since it would hold plain text: pass index or "
     "encryption_key, not both"
@@ -69,6 +73,8 @@ class AsyncMemory:
         if encryption_key is not None and companion is not None:
             raise InvalidValueError(PLAIN_INDEX)
         trail = None if audit is None else audit.store
+        if audit is not None and trail is None and Capability.SEARCH in store.capabilities:
+            raise InvalidValueError(SERVERS_AUDIT)
         if isinstance(trail, str):
             raise InvalidValueError("a URL of an audit trail is opened by open_async, not by AsyncMemory")
         self.url = url

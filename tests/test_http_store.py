@@ -26,6 +26,7 @@ from mnemic.backends.http.breaker import COOLDOWN, Breaker
 from mnemic.backends.http.store import HttpStore
 from mnemic.doctor import examine
 from mnemic.errors import (
+    AccessDeniedError,
     ConflictError,
     DecryptionError,
     InvalidValueError,
@@ -42,6 +43,7 @@ from mnemic.layers.served import ServedLayer
 from mnemic.records import MESSAGE, Record, ScopePath
 from mnemic.server.api import store as served_store
 from mnemic.server.api.store import RecentWrites, server_id
+from mnemic.server.keys import ApiKeys
 from mnemic.server.problems import RequestError
 from mnemic.store import registry
 from mnemic.store.protocol import scan_all
@@ -266,7 +268,7 @@ EMPTY: Reply = (200, {}, b'{"records":[null]}')
         ((200, {}, b"\xff\xfe"), UnreadableStoreError, "not of a Mnemic server"),
         ((404, {}, b"<html>"), UnreadableStoreError, "not the address of a Mnemic server"),
         ((401, {}, b'{"type":"#unauthorized","detail":"no key"}'), StorePermissionError, r"MNEMIC_API_KEY.*\(no key\)"),
-        ((403, {}, b'{"type":"#forbidden"}'), StorePermissionError, "does not allow"),
+        ((403, {}, b'{"type":"#forbidden"}'), AccessDeniedError, "does not allow"),
         ((413, {}, b"{}"), TooLargeError, "write less at once"),
         ((429, {"Retry-After": "60"}, b"{}"), StoreBusyError, "too many requests"),
         ((503, {"Retry-After": "60"}, b"{}"), StoreBusyError, "busy"),
@@ -344,6 +346,49 @@ def test_the_key_comes_from_the_url_or_the_environment_and_is_never_shown(
     with pytest.raises(InvalidValueError, match="its password") as wrong:
         mnemic.open("http://mk_x@127.0.0.1:1/")
     assert "mk_x" not in str(wrong.value)
+
+
+def new_key(url: str, scope: str, *rights: str) -> str:
+    async def create() -> str:
+        async with mnemic.open_async(url) as memory:
+            return (await ApiKeys(memory).create("test", scope, rights)).secret
+
+    return asyncio.run(create())
+
+
+def test_a_key_shows_and_changes_only_its_scope(file_url: str) -> None:
+    admin = new_key(file_url, "", "read", "write", "erase", "admin")
+    alice = new_key(file_url, "acme/alice", "read", "write")
+    reader = new_key(file_url, "acme", "read")
+    with serving(file_url) as client:
+
+        def opened(key: str, **options: Any) -> mnemic.Memory:
+            return mnemic.open(str(client.base_url).replace("//", f"//:{key}@"), **options)
+
+        with opened(admin) as memory:
+            memory.scope("acme", "bob").remember("Bob drinks tea")
+        with opened(alice) as memory:
+            own, other = memory.scope("acme", "alice"), memory.scope("acme", "bob")
+            own.remember("Alice drinks tea")
+            assert [hit.text for hit in memory.scope("acme").recall("tea")] == ["Alice drinks tea"]
+            assert [stats.scope.path for stats in memory.scopes()] == ["acme/alice"]
+            assert (other.recall("tea"), other.memories.list(), other.stats().memories) == ([], [], 0)
+            for refused in (lambda: other.remember("mine"), own.erase, lambda: memory.metrics()):
+                with pytest.raises(AccessDeniedError):
+                    refused()
+        with opened(reader) as memory:
+            assert {hit.scope.path for hit in memory.scope("acme").recall("tea")} == {"acme/alice", "acme/bob"}
+            with pytest.raises(AccessDeniedError):
+                memory.scope("acme", "bob").session("s").add("user", "hello")
+        with opened(new_key(file_url, "sealed", "read", "write"), encryption_key=KEY) as memory:
+            memory.scope("sealed", "carol").remember("Carol drinks tea")
+            assert memory.scope("sealed").recall("tea")[0].text == "Carol drinks tea"
+        with opened(admin) as memory:
+            assert len(memory.scope("acme").recall("tea")) == 2
+            assert memory.scope("acme").erase() == 2
+        for key in ("", f"{admin[:-1]}x"):
+            with pytest.raises(StorePermissionError, match="the API key is missing, wrong or expired"):
+                opened(key)
 
 
 # ---------------------------------------------------------------- lost answers

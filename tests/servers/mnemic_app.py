@@ -14,7 +14,6 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 import mnemic
-from mnemic.layers.restricted import RIGHTS
 from mnemic.records import now
 from mnemic.server.app import build_app
 from mnemic.server.settings import Settings
@@ -59,7 +58,7 @@ class Stores:
             (self._folder / name).mkdir(exist_ok=True)
             url = f"sqlite:///{self._folder / name / 'memory.db'}?synchronous=normal"
             memory = await mnemic.open_async(url, clock=lambda: now() + self._ahead)
-            app = build_app(memory.restricted("", RIGHTS), SETTINGS)
+            app = build_app(memory, SETTINGS)
             self._apps[name] = (memory, app)
             return app
 

@@ -162,7 +162,7 @@ async def write_records(call: Call, body: Write) -> Answer[Outcomes]:
     id = call.request.headers.get(WRITE_HEADER)
     if id is None:
         return _answer(Outcomes(await call.store.write(body)))
-    caller = f"{call.access.name}\0{call.access.scope.path}\0{id}"
+    caller = f"{call.access.key}\0{call.access.scope.path}\0{id}"
     first = call.request.headers.get(SERVER_HEADER)
     return _answer(Outcomes(await RECENT.run(caller, lambda: call.store.write(body), first)))
 

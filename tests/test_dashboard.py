@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
+import shutil
+from pathlib import Path
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, expect
 
-from browser import SIZES, Dashboard
+import demo_store
+import mnemic
+from browser import SIZES, Dashboard, Visit
 from http_server import serving
 from mnemic.server.dashboard import FOLDER
+from mnemic.server.keys import ApiKeys
 from mnemic.server.settings import Settings
 
 PAGES = ("recall", "timeline", "sessions", "overview", "facts", "notes", "audit", "keys")
@@ -132,3 +137,33 @@ def test_an_unknown_page(dashboard: Dashboard) -> None:
     with dashboard.visit() as visit:
         page = visit.open("nothing")
         expect(page.get_by_text("There is no such page")).to_be_visible()
+
+
+def test_signing_in_and_out(browser: Browser, demo_file: Path, tmp_path: Path) -> None:
+    """With a key of one scope: it sees that scope alone, and no page that it has no right to."""
+    url = f"sqlite:///{shutil.copy(demo_file, tmp_path)}?synchronous=normal"
+    with mnemic.open(url) as memory:
+        made = memory._driver.run(ApiKeys(memory._async).create("phone", "acme/alice", ["read"]))
+    with serving(url, clock=demo_store.DemoClock()) as client:
+        with Visit(browser, str(client.base_url).rstrip("/"), 390) as visit:
+            visit.expect_faults = ["401"]
+            page = visit.open("recall")
+            expect(page.get_by_role("heading", name="Sign in to Mnemic")).to_be_visible()
+            visit.check_accessibility()
+            visit.check_width()
+            page.get_by_label("API key").fill(made.secret[:-1])
+            page.get_by_role("button", name="Sign in").click()
+            expect(page.get_by_role("alert")).to_have_text("This key is not known, or no longer valid.")
+            page.get_by_label("API key").fill(made.secret)
+            page.keyboard.press("Enter")
+            page.get_by_role("searchbox", name="Question").fill("who is allergic?")
+            expect(page.get_by_role("list", name="Ranking A").get_by_role("listitem").first).to_be_visible()
+            page.reload()
+            visit.settle()
+            page.get_by_role("button", name="Menu").click()
+            names = page.get_by_role("navigation").get_by_role("link").all_inner_texts()
+            assert names == [name.title() if name != "recall" else "Recall lab" for name in PAGES[:6]]
+            expect(page.get_by_role("combobox", name="Scope")).to_have_value("acme/alice")
+            page.get_by_role("button", name="Sign out phone").click()
+            expect(page.get_by_role("heading", name="Sign in to Mnemic")).to_be_visible()
+            assert visit.context.cookies() == []

@@ -32,6 +32,12 @@ def recall_lab(visit: Visit) -> None:
     page.locator("[data-figure=mrr-B]", has_text=".").wait_for()
 
 
+def session(visit: Visit) -> None:
+    """Open a long conversation."""
+    page = visit.open("sessions", scope="acme/alice")
+    page.get_by_role("button", name="Trip to Lyon").click()
+
+
 def open_page(name: str, **query: str) -> Callable[[Visit], None]:
     """Return what opens a page."""
 
@@ -41,13 +47,13 @@ def open_page(name: str, **query: str) -> Callable[[Visit], None]:
     return prepare
 
 
-PICTURES: dict[str, tuple[Callable[[Visit], None], Theme]] = {
-    "recall": (recall_lab, "light"),
-    "timeline": (open_page("timeline", scope="acme/alice"), "dark"),
-    "sessions": (open_page("sessions", scope="acme/alice"), "light"),
-    "overview": (open_page("overview"), "light"),
-    "facts": (open_page("facts", scope="acme"), "dark"),
-    "notes": (open_page("notes", scope="acme/alice"), "light"),
+PICTURES: dict[str, tuple[Callable[[Visit], None], Theme, int]] = {
+    "recall": (recall_lab, "light", 800),
+    "timeline": (open_page("timeline", scope="acme/alice"), "dark", 1040),
+    "sessions": (session, "light", 800),
+    "overview": (open_page("overview"), "light", 800),
+    "facts": (open_page("facts", scope="acme/alice"), "dark", 800),
+    "notes": (open_page("notes", scope="acme/alice", key="preferences"), "light", 800),
 }
 
 
@@ -61,8 +67,9 @@ def main() -> None:
         with launched() as browser, serving(url, clock=clock, audit=True) as client:
             dashboard = Dashboard(browser, str(client.base_url).rstrip("/"))
             for name in names:
-                prepare, theme = PICTURES[name]
+                prepare, theme, height = PICTURES[name]
                 with dashboard.visit(1280, theme) as visit:
+                    visit.page.set_viewport_size({"width": 1280, "height": height})
                     prepare(visit)
                     visit.settle()
                     path = visit.picture(IMAGES / f"dashboard-{name}.png")

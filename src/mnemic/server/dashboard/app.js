@@ -20,8 +20,8 @@ const THEMES = ["system", "light", "dark"];
 /** What the address names: #/page?scope=…&other=…; the rest of the parameters belong to the page. */
 function readAddress() {
   const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
-  const { scope = null, ...params } = Object.fromEntries(new URLSearchParams(query));
-  return { page: PAGES.find((one) => one.name === path) ?? (path ? null : HOME), scope, params };
+  const { scope, ...params } = Object.fromEntries(new URLSearchParams(query));
+  return { page: PAGES.find((one) => one.name === path) ?? (path ? null : HOME), scope: scope || null, params };
 }
 
 function writeAddress(page, scope, params, replace) {

@@ -86,7 +86,7 @@ export default function RecallPage({ scope, params, go, who }) {
   const compare = () => (b ? (setB(null), setSide("A")) : (setB(a), setSide("B")));
   const panel = html`
     ${b && html`<${Tabs} label="Settings of" value=${side} onValue=${setSide} options=${[["A", "A"], ["B", "B"]]} />`}
-    <${SettingsPanel} settings=${settings} onSettings=${setSettings} heading=${html`<h2>${b ? `Settings ${side}` : "Settings"}</h2>`} />`;
+    <${SettingsPanel} settings=${settings} onSettings=${setSettings} heading=${html`<h2>${b ? `Settings ${side}` : narrow ? "Ranking" : "Settings"}</h2>`} />`;
   const asked = restedQuery.trim() !== "";
   return html`<${Page} title="Recall lab" about="What the agent would be given for a question, and why."
     actions=${html`<${Button} aria-pressed=${b ? "true" : "false"} onClick=${compare}>${b ? "Stop comparing" : "Compare A and B"}<//>

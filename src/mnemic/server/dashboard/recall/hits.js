@@ -41,7 +41,7 @@ function Hit({ hit, place, from, widest, right, onMark, onOpen }) {
   return html`<li class="hit ${right ? "right" : ""}" data-ref=${refOf(hit)}>
     <div class="hit-place"><span class="num">${place}</span><${Move} from=${from} to=${place} /></div>
     <div class="hit-body">
-      <div class="hit-head"><p class="hit-text ${long && !open ? "folded" : ""}" dir="auto">${hit.text}</p><strong class="num" title="score">${hit.score.toFixed(2)}</strong></div>
+      <div class="hit-head"><p class="hit-text ${long && !open ? "clamped" : ""}" dir="auto">${hit.text}</p><strong class="num" title="score">${hit.score.toFixed(2)}</strong></div>
       ${long && html`<button type="button" class="link small muted" onClick=${() => setOpen(!open)}>${open ? "Show less" : "Show all"}</button>`}
       <div class="bar" aria-hidden="true">${parts.filter(([, value]) => value > 0).map(([name, value]) => html`<i key=${name} class=${token(name)} style=${{ width: `${(value / widest) * 100}%` }} title="${name} ${signed(value)}"></i>`)}</div>
       <ul class="why" aria-label="Signals">${parts.map(([name, value]) => html`<li key=${name}><i class="dot ${token(name)}"></i>${name} <span class="num">${signed(value)}</span></li>`)}</ul>
